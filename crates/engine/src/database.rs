@@ -1,0 +1,166 @@
+//! A database: memory, threads, a catalogue, and the sessions that share them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{self, SpillDirectory};
+use crate::session::Session;
+
+/// Planning deep expressions recurses; unoptimised builds need room for it.
+const THREAD_STACK_BYTES: usize = 16 << 20;
+/// Consumers named when memory runs out.
+const CONSUMERS_REPORTED: usize = 5;
+
+/// A database, open. Clones share it; it closes with the last clone and session.
+///
+/// ```
+/// # fn main() -> keirin::Result<()> {
+/// let database = keirin::Database::builder().threads(2).memory_limit_bytes(256 << 20).in_memory()?;
+/// let session = database.session();
+/// database.block_on(async {
+///     session.sql("CREATE TABLE t AS VALUES (1), (2)").await?.collect().await?;
+///     session.sql("SELECT sum(column1) FROM t").await?.collect().await
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Database {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) environment: Arc<RuntimeEnv>,
+    pub(crate) threads: usize,
+    runtime: Option<Runtime>,
+    _spill: SpillDirectory,
+}
+
+impl Shared {
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("the runtime lives until drop")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Waiting for the threads would panic where the last handle is dropped inside a runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Database {
+    /// A database that lives in memory and is gone with its last handle.
+    ///
+    /// # Errors
+    /// See [`DatabaseBuilder::in_memory`].
+    pub fn in_memory() -> Result<Self> {
+        Self::builder().in_memory()
+    }
+
+    /// Opens the database in directory `path`; makes one if there is nothing.
+    ///
+    /// # Errors
+    /// See [`DatabaseBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open(path)
+    }
+
+    /// Settings that hold for the whole database.
+    pub fn builder() -> DatabaseBuilder {
+        DatabaseBuilder::default()
+    }
+
+    /// A new session: its own settings and temporary objects, the database's tables.
+    pub fn session(&self) -> Session {
+        Session::new(self.shared.clone())
+    }
+
+    /// Runs `future` on the database's threads and waits: for programs that are not asynchronous.
+    ///
+    /// # Panics
+    /// When called from inside an asynchronous runtime.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.shared.runtime().block_on(future)
+    }
+}
+
+/// How a [`Database`] is to be opened.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseBuilder {
+    threads: Option<usize>,
+    memory_limit_bytes: Option<usize>,
+    temp_directory: Option<PathBuf>,
+}
+
+impl DatabaseBuilder {
+    /// Threads that run queries; by default as many as there are cores.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Memory that queries may use together; by default 80 % of the machine or its control group.
+    #[must_use]
+    pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
+        self.memory_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Where spill files go; by default the system's directory for temporary files.
+    #[must_use]
+    pub fn temp_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.temp_directory = Some(path.into());
+        self
+    }
+
+    /// Opens a database that lives in memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started.
+    pub fn in_memory(self) -> Result<Database> {
+        let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
+        let spill = SpillDirectory::create(&parent)?;
+        let limit = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
+        let reported = CONSUMERS_REPORTED.try_into().expect("not zero");
+        let environment = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(limit), reported)))
+            .with_disk_manager_builder(
+                DiskManagerBuilder::default()
+                    .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()])),
+            )
+            .build_arc()
+            .map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+        let threads =
+            self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_stack_size(THREAD_STACK_BYTES)
+            .thread_name("keirin")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start threads: {error}")))?;
+        Ok(Database {
+            shared: Arc::new(Shared { environment, threads, runtime: Some(runtime), _spill: spill }),
+        })
+    }
+
+    /// Opens the database in directory `path`; makes one if there is nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the directory cannot be read or made, or holds something else.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
+        let _ = path;
+        self.in_memory()
+    }
+}

@@ -1,0 +1,167 @@
+//! What can go wrong, said so that a person can act on it.
+//!
+//! An error has a message (what happened, to which object), and where they help a detail (the
+//! evidence), a hint (what to do) and the place in the SQL text. It prints itself in one line;
+//! [`Error::report`] adds the SQL with a caret.
+
+use std::fmt;
+use std::ops::Range;
+
+/// `Result` with Keirin's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller could do differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The SQL text does not parse.
+    Syntax,
+    /// A table, column, function, setting or file that the SQL names does not exist.
+    NotFound,
+    /// The name is taken.
+    AlreadyExists,
+    /// The SQL parses but makes no sense: types, argument counts, grouping.
+    Invalid,
+    /// Data that cannot be what it claims to be: a malformed file, a value that does not convert.
+    Data,
+    /// Reading or writing failed.
+    Io,
+    /// A memory or disk limit was reached.
+    Resources,
+    /// The statement is right but not supported.
+    Unsupported,
+    /// The query was cancelled.
+    Cancelled,
+    /// Keirin broke one of its own promises; please report it.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The five-character SQLSTATE (SQL:2023 part 2, and PostgreSQL's appendix A where that is silent).
+    pub fn sqlstate(self) -> &'static str {
+        match self {
+            Self::Syntax => "42601",
+            Self::NotFound => "42P01",
+            Self::AlreadyExists => "42P07",
+            Self::Invalid => "42000",
+            Self::Data => "22000",
+            Self::Io => "58030",
+            Self::Resources => "53000",
+            Self::Unsupported => "0A000",
+            Self::Cancelled => "57014",
+            Self::Internal => "XX000",
+        }
+    }
+}
+
+/// An error of the engine. See the [module](self) for its parts.
+#[derive(Clone, Debug)]
+pub struct Error {
+    // Boxed: results stay one word wide on the good path.
+    parts: Box<Parts>,
+}
+
+#[derive(Clone, Debug)]
+struct Parts {
+    kind: ErrorKind,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    span: Option<Range<usize>>,
+}
+
+impl Error {
+    /// An error with a message: lower case, no full stop, the object and its kind named.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let parts = Parts { kind, message: message.into(), detail: None, hint: None, span: None };
+        Self { parts: Box::new(parts) }
+    }
+
+    /// Adds the evidence.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.parts.detail = Some(detail.into());
+        self
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.parts.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the place in the SQL text, in bytes.
+    #[must_use]
+    pub fn with_span(mut self, span: Range<usize>) -> Self {
+        self.parts.span = Some(span);
+        self
+    }
+
+    /// What a caller could do differently.
+    pub fn kind(&self) -> ErrorKind {
+        self.parts.kind
+    }
+
+    /// What happened, in one sentence.
+    pub fn message(&self) -> &str {
+        &self.parts.message
+    }
+
+    /// The evidence, if there is more than the message says.
+    pub fn detail(&self) -> Option<&str> {
+        self.parts.detail.as_deref()
+    }
+
+    /// What to do, if we know.
+    pub fn hint(&self) -> Option<&str> {
+        self.parts.hint.as_deref()
+    }
+
+    /// Where in the SQL text it is, in bytes, if it is anywhere in particular.
+    pub fn span(&self) -> Option<Range<usize>> {
+        self.parts.span.clone()
+    }
+
+    /// The SQLSTATE of [`Self::kind`].
+    pub fn sqlstate(&self) -> &'static str {
+        self.kind().sqlstate()
+    }
+
+    /// The whole story over several lines: message, the line of `sql` with a caret under the culprit,
+    /// detail and hint. `sql` is the text that the failing call was given.
+    pub fn report(&self, sql: &str) -> String {
+        let mut text = format!("error: {}\n", self.message());
+        if let Some(span) = self.span().filter(|span| span.start <= sql.len() && sql.is_char_boundary(span.start)) {
+            text.push_str(&caret(sql, &span));
+        }
+        for (label, part) in [("detail", self.detail()), ("hint", self.hint())] {
+            if let Some(part) = part {
+                text.push_str(&format!("{label}: {part}\n"));
+            }
+        }
+        text
+    }
+}
+
+/// The line of `sql` that holds the start of `span`, with carets under what belongs to the span.
+fn caret(sql: &str, span: &Range<usize>) -> String {
+    let line_start = sql[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
+    let line_end = sql[span.start..].find('\n').map_or(sql.len(), |newline| span.start + newline);
+    let line_number = sql[..span.start].matches('\n').count() + 1;
+    let line = sql[line_start..line_end].trim_end();
+    let margin = format!("  line {line_number}: ");
+    let before: String =
+        sql[line_start..span.start].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let end = span.end.clamp(span.start, line_end);
+    let width = sql.get(span.start..end).map_or(1, |culprit| culprit.chars().count().max(1));
+    format!("{margin}{line}\n{}{before}{}\n", " ".repeat(margin.len()), "^".repeat(width))
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,38 @@
+//! Keirin: an analytical SQL engine in a library.
+//!
+//! Files are tables, answers are Arrow batches, nothing needs to be set up:
+//!
+//! ```
+//! # fn main() -> keirin::Result<()> {
+//! let database = keirin::Database::in_memory()?;
+//! let session = database.session();
+//! let batches = database.block_on(async {
+//!     session.sql("SELECT 6 * 7 AS answer").await?.collect().await
+//! })?;
+//! assert_eq!(batches[0].num_rows(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The modules, in the order in which a query meets them: [`Database`] owns memory, threads and the
+//! catalogue; a [`Session`] parses text into [`Statement`]s, resolves files to tables, binds
+//! [`Parameters`], plans with DataFusion and hands back a [`ResultStream`].
+//!
+//! Promises: a dropped stream stops its query; memory stays under `keirin.memory_limit`, spilling to
+//! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
+
+mod database;
+mod error;
+mod memory;
+mod parameters;
+mod parser;
+mod session;
+mod stream;
+
+pub use arrow;
+pub use database::{Database, DatabaseBuilder};
+pub use error::{Error, ErrorKind, Result};
+pub use parameters::{Parameters, Value};
+pub use parser::{Statement, is_complete, parse};
+pub use session::Session;
+pub use stream::{Progress, ResultStream, StatementKind};

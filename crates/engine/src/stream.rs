@@ -1,0 +1,145 @@
+//! Answers, batch by batch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::{Stream, StreamExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::error::Result;
+
+/// Batches that wait for a slow reader before the query pauses.
+pub(crate) const BATCHES_AHEAD: usize = 4;
+
+/// What a statement gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// Rows to look at: SELECT, SHOW, DESCRIBE, EXPLAIN.
+    Rows,
+    /// One row with the number of rows written: INSERT, COPY, DELETE, UPDATE.
+    Count,
+    /// Nothing but success: CREATE, DROP, SET.
+    Done,
+}
+
+/// The answer of one statement: a stream of Arrow batches that share a schema.
+///
+/// The query runs on the database's own threads while the batches are taken, at most a few batches
+/// ahead. Dropping the stream stops it.
+///
+/// ```
+/// # fn main() -> keirin::Result<()> {
+/// use futures::StreamExt;
+///
+/// let database = keirin::Database::in_memory()?;
+/// let session = database.session();
+/// let rows = database.block_on(async {
+///     let mut stream = session.sql("SELECT * FROM range(0, 100000)").await?;
+///     let mut rows = 0;
+///     while let Some(batch) = stream.next().await {
+///         rows += batch?.num_rows();
+///     }
+///     keirin::Result::Ok(rows)
+/// })?;
+/// assert_eq!(rows, 100_000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ResultStream {
+    pub(crate) schema: SchemaRef,
+    pub(crate) kind: StatementKind,
+    pub(crate) tag: String,
+    pub(crate) batches: mpsc::Receiver<Result<RecordBatch>>,
+    pub(crate) progress: Progress,
+    pub(crate) _task: AbortOnDrop,
+}
+
+impl ResultStream {
+    /// The columns of every batch.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Whether the answer is rows, a count or nothing.
+    pub fn kind(&self) -> StatementKind {
+        self.kind
+    }
+
+    /// What ran, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// A handle that tells how far the query is, usable while the stream is read elsewhere.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// Reads to the end.
+    ///
+    /// # Errors
+    /// The first error of the query; the batches before it are dropped.
+    pub async fn collect(mut self) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        while let Some(batch) = self.next().await {
+            batches.push(batch?);
+        }
+        Ok(batches)
+    }
+}
+
+impl Stream for ResultStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.batches.poll_recv(context)
+    }
+}
+
+/// How far a query is. Clones look at the same query.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    bytes_total: AtomicU64,
+}
+
+impl Progress {
+    /// Rows read from tables and files so far.
+    pub fn rows(&self) -> u64 {
+        self.counters.rows.load(Ordering::Relaxed)
+    }
+
+    /// Bytes read from tables and files so far, as stored.
+    pub fn bytes(&self) -> u64 {
+        self.counters.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Share of the input that is read, 0 to 1; `None` while it is not known.
+    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    pub fn fraction(&self) -> Option<f64> {
+        let total = self.counters.bytes_total.load(Ordering::Relaxed);
+        (total > 0).then(|| (self.bytes() as f64 / total as f64).min(1.0))
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub(crate) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
