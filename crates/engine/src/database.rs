@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::catalog::DEFAULT_SCHEMA;
 use crate::error::{Error, ErrorKind, Result};
+use crate::marker;
 use crate::memory::{self, SpillDirectory};
+use crate::pool::FairPool;
 use crate::session::Session;
 
 /// Planning deep expressions recurses; unoptimised builds need room for it.
 const THREAD_STACK_BYTES: usize = 16 << 20;
-/// Consumers named when memory runs out.
-const CONSUMERS_REPORTED: usize = 5;
 
 /// A database, open. Clones share it; it closes with the last clone and session.
 ///
@@ -38,14 +39,22 @@ pub struct Database {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) environment: Arc<RuntimeEnv>,
+    pub(crate) pool: Arc<FairPool>,
+    pub(crate) catalog: Arc<MemoryCatalogProvider>,
     pub(crate) threads: usize,
+    /// Whether the database is a directory rather than memory alone.
+    pub(crate) is_durable: bool,
     runtime: Option<Runtime>,
-    _spill: SpillDirectory,
+    spill: SpillDirectory,
 }
 
 impl Shared {
     pub(crate) fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime lives until drop")
+    }
+
+    pub(crate) fn spill_directory(&self) -> &Path {
+        self.spill.path()
     }
 }
 
@@ -129,18 +138,34 @@ impl DatabaseBuilder {
     /// # Errors
     /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started.
     pub fn in_memory(self) -> Result<Database> {
+        self.build(false)
+    }
+
+    /// Opens the database in directory `path`; makes one if there is nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the directory cannot be read or made, [`ErrorKind::Invalid`] when it holds
+    /// something else or was made by a newer version.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
+        marker::open_or_create(path.as_ref())?;
+        self.build(true)
+    }
+
+    fn build(self, is_durable: bool) -> Result<Database> {
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         let spill = SpillDirectory::create(&parent)?;
-        let limit = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
-        let reported = CONSUMERS_REPORTED.try_into().expect("not zero");
+        let pool =
+            Arc::new(FairPool::new(self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes)));
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
+            // The disk's own size is the limit; what a query leaves is removed with it.
+            .with_max_temp_directory_size(u64::MAX);
         let environment = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(limit), reported)))
-            .with_disk_manager_builder(
-                DiskManagerBuilder::default()
-                    .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()])),
-            )
-            .build_arc()
-            .map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+            .with_memory_pool(pool.clone())
+            .with_disk_manager_builder(disk)
+            .build_arc()?;
+        let catalog = Arc::new(MemoryCatalogProvider::new());
+        catalog.register_schema(DEFAULT_SCHEMA, Arc::new(MemorySchemaProvider::new()))?;
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let runtime = Builder::new_multi_thread()
@@ -150,17 +175,9 @@ impl DatabaseBuilder {
             .enable_all()
             .build()
             .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start threads: {error}")))?;
+        let runtime = Some(runtime);
         Ok(Database {
-            shared: Arc::new(Shared { environment, threads, runtime: Some(runtime), _spill: spill }),
+            shared: Arc::new(Shared { environment, pool, catalog, threads, is_durable, runtime, spill }),
         })
-    }
-
-    /// Opens the database in directory `path`; makes one if there is nothing.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`] when the directory cannot be read or made, or holds something else.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        let _ = path;
-        self.in_memory()
     }
 }

@@ -132,7 +132,9 @@ impl Error {
     /// detail and hint. `sql` is the text that the failing call was given.
     pub fn report(&self, sql: &str) -> String {
         let mut text = format!("error: {}\n", self.message());
-        if let Some(span) = self.span().filter(|span| span.start <= sql.len() && sql.is_char_boundary(span.start)) {
+        if let Some(span) =
+            self.span().filter(|span| span.start <= sql.len() && sql.is_char_boundary(span.start))
+        {
             text.push_str(&caret(sql, &span));
         }
         for (label, part) in [("detail", self.detail()), ("hint", self.hint())] {
@@ -144,18 +146,32 @@ impl Error {
     }
 }
 
-/// The line of `sql` that holds the start of `span`, with carets under what belongs to the span.
+/// Characters of a line shown around the culprit.
+const LINE_SHOWN_MAX: usize = 96;
+
+/// The line of `sql` that holds the start of `span`, with carets under what belongs to the span. A long
+/// line is cut on both sides.
 fn caret(sql: &str, span: &Range<usize>) -> String {
     let line_start = sql[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
     let line_end = sql[span.start..].find('\n').map_or(sql.len(), |newline| span.start + newline);
     let line_number = sql[..span.start].matches('\n').count() + 1;
-    let line = sql[line_start..line_end].trim_end();
-    let margin = format!("  line {line_number}: ");
-    let before: String =
-        sql[line_start..span.start].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let before: Vec<char> = sql[line_start..span.start].chars().collect();
     let end = span.end.clamp(span.start, line_end);
-    let width = sql.get(span.start..end).map_or(1, |culprit| culprit.chars().count().max(1));
-    format!("{margin}{line}\n{}{before}{}\n", " ".repeat(margin.len()), "^".repeat(width))
+    let width =
+        sql.get(span.start..end).map_or(1, |culprit| culprit.chars().count().max(1)).min(LINE_SHOWN_MAX);
+    let after: Vec<char> = sql[span.start..line_end].trim_end().chars().collect();
+
+    let is_long = before.len() + after.len() > LINE_SHOWN_MAX;
+    let room = if is_long { LINE_SHOWN_MAX.saturating_sub(width) / 2 } else { LINE_SHOWN_MAX };
+    let (left_cut, right_cut) = (before.len() > room, is_long && after.len() > width + room);
+    let before = &before[if left_cut { before.len() - room } else { 0 }..];
+    let after = &after[..if right_cut { width + room } else { after.len() }];
+
+    let margin = format!("  line {line_number}: {}", if left_cut { "..." } else { "" });
+    let indent: String = before.iter().map(|&c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let line: String = before.iter().chain(after).collect();
+    let tail = if right_cut { "..." } else { "" };
+    format!("{margin}{line}{tail}\n{}{indent}{}\n", " ".repeat(margin.len()), "^".repeat(width))
 }
 
 impl fmt::Display for Error {
@@ -165,3 +181,23 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_under_the_culprit() {
+        let check = |sql: &str, culprit: &str, expected: &str| {
+            let start = sql.find(culprit).unwrap();
+            assert_eq!(caret(sql, &(start..start + culprit.len())), expected);
+        };
+        check("SELECT x", "x", "  line 1: SELECT x\n                 ^\n");
+        check("SELECT\n\tübel, foo", "foo", "  line 2: \tübel, foo\n          \t      ^^^\n");
+        let long = format!("SELECT {}, foo, {} FROM t", "a".repeat(200), "b".repeat(200));
+        let shown = caret(&long, &(209..212));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].starts_with("  line 1: ...aaa") && lines[0].ends_with("bbb..."), "{shown}");
+        assert_eq!(lines[0].find("foo"), lines[1].find("^^^"));
+    }
+}

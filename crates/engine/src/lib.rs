@@ -22,17 +22,36 @@
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
 
 mod database;
-mod error;
+mod marker;
 mod memory;
+mod pool;
+
+mod session;
+mod settings;
+
 mod parameters;
 mod parser;
-mod session;
+mod relations;
+mod text;
+
+mod catalog;
+mod files;
+mod output;
+mod statements;
+mod types;
+
+mod progress;
 mod stream;
+
+mod error;
+mod explain_error;
 
 pub use arrow;
 pub use database::{Database, DatabaseBuilder};
 pub use error::{Error, ErrorKind, Result};
 pub use parameters::{Parameters, Value};
 pub use parser::{Statement, is_complete, parse};
+pub use progress::Progress;
 pub use session::Session;
-pub use stream::{Progress, ResultStream, StatementKind};
+pub use stream::{ResultStream, StatementKind};
+pub use types::sql_type_name;

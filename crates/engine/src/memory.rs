@@ -15,12 +15,57 @@ const DEFAULT_SHARE_PERCENT: u64 = 80;
 const DIRECTORY_PREFIX: &str = "keirin-spill-";
 const LOCK_NAME: &str = "lock";
 
-/// 80 % of what this process may use: the machine's memory or its control group's limit, in bytes.
+/// 80 % of what this process may use, in bytes.
 pub(crate) fn default_limit_bytes() -> usize {
+    usize::try_from(usable_bytes() / 100 * DEFAULT_SHARE_PERCENT).unwrap_or(usize::MAX)
+}
+
+/// What this process may use, in bytes: the machine's memory or its control group's limit.
+fn usable_bytes() -> u64 {
     let cgroup = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limits = cgroup.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    let bytes = limits.chain(machine_bytes()).min().unwrap_or(4 << 30);
-    usize::try_from(bytes / 100 * DEFAULT_SHARE_PERCENT).unwrap_or(usize::MAX)
+    limits.chain(machine_bytes()).min().unwrap_or(4 << 30)
+}
+
+/// Reads `512MB`, `1.5 GiB`, `50%` (of the machine or its control group) or a number of bytes.
+///
+/// # Errors
+/// What was expected, as the end of a sentence.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a limit need not be exact to the byte; the range is checked"
+)]
+pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
+    const EXPECTED: &str = "expected a size such as '512MB', '4GB' or '50%'";
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| EXPECTED.to_owned())?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" | "kib" => 1024.0,
+        "m" | "mb" | "mib" => 1024.0 * 1024.0,
+        "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tb" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "%" => usable_bytes() as f64 / 100.0,
+        _ => return Err(EXPECTED.to_owned()),
+    };
+    let bytes = number * unit;
+    if !(1.0..=1e18).contains(&bytes) {
+        return Err(EXPECTED.to_owned());
+    }
+    Ok(bytes as usize)
+}
+
+/// A size for people: `512 MB`, `1.5 GB`. Units are powers of 1024, as [`parse_bytes`] reads them.
+#[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
+pub(crate) fn format_bytes(bytes: usize) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB"];
+    let step = (0..units.len()).rev().find(|step| bytes >> (10 * step) > 0).unwrap_or(0);
+    let number = bytes as f64 / (1_u64 << (10 * step)) as f64;
+    let text = format!("{number:.1}");
+    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), units[step])
 }
 
 fn machine_bytes() -> Option<u64> {
@@ -41,8 +86,11 @@ impl SpillDirectory {
     /// Makes a fresh directory under `parent` and removes those that dead processes left there.
     pub(crate) fn create(parent: &Path) -> Result<Self> {
         let failed = |what: &str, path: &Path, error: std::io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot {what} temporary directory '{}': {error}", path.display()))
-                .with_hint("SET keirin.temp_directory to a directory that can be written")
+            Error::new(
+                ErrorKind::Io,
+                format!("cannot {what} temporary directory '{}': {error}", path.display()),
+            )
+            .with_hint("choose another with --temp-directory, or DatabaseBuilder::temp_directory")
         };
         fs::create_dir_all(parent).map_err(|error| failed("create", parent, error))?;
         remove_abandoned(parent);
@@ -102,6 +150,30 @@ mod tests {
         let path = live.path().to_owned();
         drop(live);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let check =
+            |text: &str, expected: Option<usize>| assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        check("1048576", Some(1 << 20));
+        check("512MB", Some(512 << 20));
+        check(" 1.5 GiB ", Some(3 << 29));
+        check("100%", usize::try_from(usable_bytes()).ok());
+        check("0", None);
+        check("-1GB", None);
+        check("many", None);
+        check("1XB", None);
+    }
+
+    #[test]
+    fn sizes_are_written_as_they_are_read() {
+        let check = |bytes: usize, expected: &str| assert_eq!(format_bytes(bytes), expected);
+        check(0, "0 B");
+        check(1023, "1023 B");
+        check(1 << 30, "1 GB");
+        check(3 << 29, "1.5 GB");
+        check(512 << 20, "512 MB");
     }
 
     #[test]

@@ -1,22 +1,120 @@
 //! Text to statements.
+//!
+//! sqlparser reads the SQL; this file adds the statements that it lacks or reads differently (COPY,
+//! SUMMARIZE, DESCRIBE of a query), cuts scripts into statements, numbers the `?` parameters and turns
+//! its errors into ours: what was expected, what was found, where, and the keyword that was meant.
 
-use datafusion::sql::parser::{DFParserBuilder, Statement as DataFusionStatement};
+use std::ops::{ControlFlow, Range};
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, ObjectName, Query, TableFactor, VisitMut, VisitorMut,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::text::{byte_offset, byte_range, nearest};
+
+const DIALECT: GenericDialect = GenericDialect {};
+/// Nesting that the parser follows; its frames are large, so this also bounds its stack.
+const NESTING_MAX: usize = 128;
+/// Keywords that people mistype where one of them must stand.
+const SUGGESTED_KEYWORDS: &[&str] = &[
+    "ALTER",
+    "COPY",
+    "CREATE",
+    "DELETE",
+    "DESCRIBE",
+    "DISTINCT",
+    "DROP",
+    "EXPLAIN",
+    "FROM",
+    "GROUP",
+    "HAVING",
+    "INSERT",
+    "INTO",
+    "JOIN",
+    "LIMIT",
+    "OFFSET",
+    "ORDER",
+    "RESET",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SUMMARIZE",
+    "UNION",
+    "UPDATE",
+    "VALUES",
+    "WHERE",
+    "WITH",
+];
+
+/// What can be created and dropped.
+const OBJECTS: &[&str] = &["DATABASE", "FUNCTION", "INDEX", "SCHEMA", "TABLE", "TRIGGER", "VIEW"];
 
 /// One parsed statement. Run it with [`Session::run`](crate::Session::run).
 #[derive(Clone, Debug)]
 pub struct Statement {
-    pub(crate) ast: DataFusionStatement,
-    text: String,
+    pub(crate) ast: Ast,
+    // The whole script: places in errors are places in what the caller wrote.
+    pub(crate) script: String,
+    range: Range<usize>,
 }
 
 impl Statement {
     /// The text it was parsed from, without the semicolon.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.script[self.range.clone()]
+    }
+
+    /// What it does, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
+    pub(crate) fn tag(&self) -> String {
+        let mut words =
+            self.text().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| !w.is_empty());
+        let first = words.next().unwrap_or_default().to_ascii_uppercase();
+        match first.as_str() {
+            "CREATE" | "DROP" | "ALTER" => {
+                let object = words.map(str::to_ascii_uppercase).find(|word| OBJECTS.contains(&word.as_str()));
+                object.map_or(first.clone(), |object| format!("{first} {object}"))
+            }
+            "WITH" | "FROM" | "VALUES" | "" => "SELECT".to_owned(),
+            _ => first,
+        }
+    }
+}
+
+/// What a statement asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Ast {
+    /// Standard SQL.
+    Sql(Box<ast::Statement>),
+    /// `COPY (query) TO 'path' (options)`, or a table's name instead of the query.
+    CopyTo { query: Box<Query>, path: Expr, options: Vec<(Ident, Expr)> },
+    /// `COPY table [(columns)] FROM 'path' (options)`.
+    CopyFrom { table: ObjectName, columns: Vec<Ident>, path: Expr, options: Vec<(Ident, Expr)> },
+    /// `DESCRIBE table | query`: the columns.
+    Describe(Box<Query>),
+    /// `SUMMARIZE table | query`: statistics of each column.
+    Summarize(Box<Query>),
+}
+
+impl VisitMut for Ast {
+    fn visit<V: VisitorMut>(&mut self, visitor: &mut V) -> ControlFlow<V::Break> {
+        match self {
+            Self::Sql(statement) => statement.visit(visitor),
+            Self::Describe(query) | Self::Summarize(query) => query.visit(visitor),
+            Self::CopyTo { query, path, options } => {
+                query.visit(visitor)?;
+                path.visit(visitor)?;
+                options.iter_mut().try_for_each(|(_, value)| value.visit(visitor))
+            }
+            Self::CopyFrom { path, options, .. } => {
+                path.visit(visitor)?;
+                options.iter_mut().try_for_each(|(_, value)| value.visit(visitor))
+            }
+        }
     }
 }
 
@@ -25,15 +123,379 @@ impl Statement {
 /// # Errors
 /// [`ErrorKind::Syntax`] for the first statement that does not parse, with its place in `sql`.
 pub fn parse(sql: &str) -> Result<Vec<Statement>> {
-    let failed = |error: datafusion::error::DataFusionError| Error::new(ErrorKind::Syntax, error.to_string());
-    let mut parser =
-        DFParserBuilder::new(sql).with_dialect(&GenericDialect {}).build().map_err(failed)?;
-    let statements = parser.parse_statements().map_err(failed)?;
-    Ok(statements.into_iter().map(|ast| Statement { text: ast.to_string(), ast }).collect())
+    let mut tokens = Tokenizer::new(&DIALECT, sql)
+        .tokenize_with_location()
+        .map_err(|error| syntax_error(sql, &[], ParserError::TokenizerError(error.to_string())))?;
+    number_parameters(&mut tokens);
+    let mut parser = StatementParser {
+        parser: Parser::new(&DIALECT)
+            .with_tokens_with_locations(tokens.clone())
+            .with_recursion_limit(NESTING_MAX),
+    };
+    let mut statements = Vec::new();
+    loop {
+        while parser.parser.consume_token(&Token::SemiColon) {}
+        let start = parser.parser.peek_token_ref();
+        if start.token == Token::EOF {
+            return Ok(statements);
+        }
+        let start = byte_offset(sql, start.span.start).unwrap_or(0);
+        let parsed = parser.statement().and_then(|ast| match parser.parser.peek_token_ref() {
+            next if next.token == Token::EOF || next.token == Token::SemiColon => Ok(ast),
+            next => parser.parser.expected("end of statement", next.clone()),
+        });
+        let ast = parsed.map_err(|error| syntax_error(sql, &tokens, error))?;
+        let next = parser.parser.peek_token_ref();
+        let end = if next.token == Token::EOF { None } else { byte_offset(sql, next.span.start) };
+        let text = sql[start..end.unwrap_or(sql.len())].trim_end();
+        statements.push(Statement { ast, script: sql.to_owned(), range: start..start + text.len() });
+    }
 }
 
 /// Whether `sql` ends with a semicolon outside quotes and comments: a shell may run it.
 pub fn is_complete(sql: &str) -> bool {
-    let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize() else { return false };
+    let Ok(tokens) = Tokenizer::new(&DIALECT, sql).tokenize() else { return false };
     tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_))) == Some(&Token::SemiColon)
+}
+
+/// Turns the n-th `?` into `$n`, in the order of the text.
+fn number_parameters(tokens: &mut [TokenWithSpan]) {
+    let mut count = 0;
+    for token in tokens {
+        match &mut token.token {
+            Token::SemiColon => count = 0,
+            Token::Placeholder(name) if name == "?" => {
+                count += 1;
+                *name = format!("${count}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// sqlparser's parser with our statements in front.
+struct StatementParser<'a> {
+    parser: Parser<'a>,
+}
+
+impl StatementParser<'_> {
+    fn statement(&mut self) -> Result<Ast, ParserError> {
+        let Token::Word(word) = &self.parser.peek_token_ref().token else {
+            return self.standard();
+        };
+        match word.value.to_ascii_uppercase().as_str() {
+            "COPY" => self.copy(),
+            "SUMMARIZE" => {
+                self.parser.advance_token();
+                self.table_or_query().map(Ast::Summarize)
+            }
+            "DESCRIBE" | "DESC" => {
+                self.parser.advance_token();
+                self.table_or_query().map(Ast::Describe)
+            }
+            _ => self.standard(),
+        }
+    }
+
+    fn standard(&mut self) -> Result<Ast, ParserError> {
+        self.parser.parse_statement().map(|statement| Ast::Sql(Box::new(statement)))
+    }
+
+    fn copy(&mut self) -> Result<Ast, ParserError> {
+        self.parser.advance_token();
+        if self.parser.peek_token_ref().token == Token::LParen {
+            let query = self.parser.parse_query()?;
+            self.parser.expect_keyword(Keyword::TO)?;
+            return self.copy_to(query);
+        }
+        let table = self.parser.parse_object_name(true)?;
+        let columns = if self.parser.consume_token(&Token::LParen) {
+            let columns = self.parser.parse_comma_separated(Parser::parse_identifier)?;
+            self.parser.expect_token(&Token::RParen)?;
+            columns
+        } else {
+            Vec::new()
+        };
+        match self.parser.parse_one_of_keywords(&[Keyword::TO, Keyword::FROM]) {
+            Some(Keyword::TO) => {
+                let query = select_from(&columns, table)?;
+                self.copy_to(query)
+            }
+            Some(_) => {
+                let path = self.parser.parse_expr()?;
+                Ok(Ast::CopyFrom { table, columns, path, options: self.copy_options()? })
+            }
+            None => self.parser.expected("TO or FROM", self.parser.peek_token()),
+        }
+    }
+
+    fn copy_to(&mut self, query: Box<Query>) -> Result<Ast, ParserError> {
+        let path = self.parser.parse_expr()?;
+        Ok(Ast::CopyTo { query, path, options: self.copy_options()? })
+    }
+
+    /// `[WITH] (NAME [=] value, ...)`, `[WITH] OPTIONS (...)`, `STORED AS format`; a bare NAME means true.
+    fn copy_options(&mut self) -> Result<Vec<(Ident, Expr)>, ParserError> {
+        let mut options = Vec::new();
+        if self.parser.parse_keywords(&[Keyword::STORED, Keyword::AS]) {
+            let format = self.parser.parse_identifier()?;
+            options.push((Ident::new("format"), Expr::Identifier(format)));
+        }
+        let _ = self.parser.parse_keyword(Keyword::WITH);
+        let _ = self.parser.parse_keyword(Keyword::OPTIONS);
+        if !self.parser.consume_token(&Token::LParen) {
+            return Ok(options);
+        }
+        loop {
+            let name = self.parser.parse_identifier()?;
+            let _ = self.parser.consume_token(&Token::Eq);
+            let next = &self.parser.peek_token_ref().token;
+            let value = if matches!(next, Token::Comma | Token::RParen) {
+                Expr::value(ast::Value::Boolean(true))
+            } else {
+                self.parser.parse_expr()?
+            };
+            options.push((name, value));
+            if self.parser.consume_token(&Token::RParen) {
+                return Ok(options);
+            }
+            self.parser.expect_token(&Token::Comma)?;
+        }
+    }
+
+    fn table_or_query(&mut self) -> Result<Box<Query>, ParserError> {
+        let _ = self.parser.parse_keyword(Keyword::TABLE);
+        let is_query = match &self.parser.peek_token_ref().token {
+            Token::LParen => true,
+            Token::Word(word) => {
+                matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::FROM | Keyword::VALUES)
+            }
+            _ => false,
+        };
+        if is_query {
+            return self.parser.parse_query();
+        }
+        let relation = self.parser.parse_table_factor()?;
+        let mut query = parse_query("SELECT * FROM t")?;
+        replace_relation(&mut query, relation);
+        Ok(query)
+    }
+}
+
+/// `SELECT columns FROM table`, all columns where none are named.
+pub(crate) fn select_from(columns: &[Ident], table: ObjectName) -> Result<Box<Query>, ParserError> {
+    let columns = match columns {
+        [] => "*".to_owned(),
+        columns => columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let mut query = parse_query(&format!("SELECT {columns} FROM t"))?;
+    if let Some(TableFactor::Table { name, .. }) = relation_mut(&mut query) {
+        *name = table;
+    }
+    Ok(query)
+}
+
+/// Parses a statement that we wrote ourselves.
+pub(crate) fn parse_standard(sql: &str) -> Result<ast::Statement> {
+    Parser::new(&DIALECT)
+        .try_with_sql(sql)
+        .and_then(|mut parser| parser.parse_statement())
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
+}
+
+fn parse_query(sql: &str) -> Result<Box<Query>, ParserError> {
+    Parser::new(&DIALECT).try_with_sql(sql)?.parse_query()
+}
+
+fn replace_relation(query: &mut Query, relation: TableFactor) {
+    if let Some(place) = relation_mut(query) {
+        *place = relation;
+    }
+}
+
+fn relation_mut(query: &mut Query) -> Option<&mut TableFactor> {
+    match query.body.as_mut() {
+        ast::SetExpr::Select(select) => Some(&mut select.from.first_mut()?.relation),
+        _ => None,
+    }
+}
+
+/// The parser's error as ours. It puts the place at the end of its message.
+fn syntax_error(sql: &str, tokens: &[TokenWithSpan], error: ParserError) -> Error {
+    let text = match error {
+        ParserError::RecursionLimitExceeded => {
+            return Error::new(
+                ErrorKind::Syntax,
+                format!("SQL is nested more than {NESTING_MAX} levels deep"),
+            )
+            .with_hint("split the expression, or use IN (...) instead of a chain of ORs");
+        }
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+    };
+    let (message, location) = split_location(&text);
+    let message = lower_first(&message.replace("Expected: ", "expected ").replace(", found: ", ", found "));
+    let error = Error::new(ErrorKind::Syntax, format!("syntax error: {message}"));
+    let Some(location) = location else {
+        // Without a place it is the end of the text.
+        return if text.contains("found: EOF") {
+            error.with_span(sql.trim_end().len()..sql.len())
+        } else {
+            error
+        };
+    };
+    let found = tokens.iter().position(|token| token.span.start == location);
+    let span = match found {
+        Some(index) => byte_range(sql, tokens[index].span),
+        None => byte_offset(sql, location).map(|start| start..start),
+    };
+    let error = match span {
+        Some(span) => error.with_span(span),
+        None => error,
+    };
+    match found.and_then(|index| mistyped_keyword(&tokens[..=index])) {
+        Some(keyword) => error.with_hint(format!("did you mean {keyword}?")),
+        None => error,
+    }
+}
+
+/// The keyword that the found word, or the one before it, probably should have been.
+fn mistyped_keyword(tokens: &[TokenWithSpan]) -> Option<&'static str> {
+    tokens
+        .iter()
+        .rev()
+        .filter_map(|token| match &token.token {
+            Token::Word(word) if word.quote_style.is_none() => Some(word.value.as_str()),
+            _ => None,
+        })
+        .take(2)
+        .filter(|word| !SUGGESTED_KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word)))
+        .find_map(|word| nearest(word, SUGGESTED_KEYWORDS.iter().copied()))
+}
+
+/// Splits `... at Line: 2, Column: 7` off the end of a message.
+fn split_location(text: &str) -> (&str, Option<Location>) {
+    let Some((message, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
+    let location = place.split_once(", Column: ").and_then(|(line, column)| {
+        Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
+    });
+    (message, location)
+}
+
+fn lower_first(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_cut_at_semicolons_outside_quotes() {
+        let check = |sql: &str, expected: &[&str]| {
+            let statements = parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+            assert_eq!(statements.iter().map(Statement::text).collect::<Vec<_>>(), expected);
+        };
+        check("", &[]);
+        check(" ; ;", &[]);
+        check("SELECT 1", &["SELECT 1"]);
+        check("SELECT ';' ; -- c;\n SELECT 2;", &["SELECT ';'", "SELECT 2"]);
+        check(
+            "COPY t TO 'x.csv' (HEADER false); DESCRIBE 'x.csv'",
+            &["COPY t TO 'x.csv' (HEADER false)", "DESCRIBE 'x.csv'"],
+        );
+    }
+
+    #[test]
+    fn tags_say_what_a_statement_does() {
+        let check = |sql: &str, expected: &str| assert_eq!(parse(sql).unwrap()[0].tag(), expected, "{sql}");
+        check("select 1", "SELECT");
+        check("(SELECT 1)", "SELECT");
+        check("WITH a AS (SELECT 1) SELECT * FROM a", "SELECT");
+        check("create or replace table t as select 1", "CREATE TABLE");
+        check("DROP VIEW IF EXISTS v", "DROP VIEW");
+        check("INSERT INTO t VALUES (1)", "INSERT");
+        check("COPY t TO 'x.csv'", "COPY");
+    }
+
+    #[test]
+    fn statements_of_ours_parse() {
+        for sql in [
+            "COPY (SELECT 1) TO 'a.parquet'",
+            "COPY t TO 'a.parquet' (FORMAT parquet, COMPRESSION zstd)",
+            "COPY t (a, b) TO 'a.csv' WITH (HEADER, DELIMITER ';')",
+            "COPY t FROM 'a.csv' (DELIMITER = ';')",
+            "COPY t TO 'a' STORED AS PARQUET",
+            "COPY t TO ?",
+            "DESCRIBE t",
+            "DESCRIBE TABLE t",
+            "DESC SELECT 1",
+            "DESCRIBE read_csv('x.csv', delim = ';')",
+            "SUMMARIZE 'x.parquet'",
+            "SUMMARIZE SELECT 1",
+            "FROM 'x.parquet'",
+            "SELECT * FROM read_parquet(['a', 'b'], hive_partitioning := true)",
+            "EXPLAIN ANALYZE SELECT * FROM 'x.parquet'",
+        ] {
+            parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+    }
+
+    #[test]
+    fn syntax_errors_point_at_the_place_and_the_keyword_meant() {
+        let check = |sql: &str, expected: &str| {
+            assert_eq!(parse(sql).expect_err(sql).report(sql), expected);
+        };
+        check(
+            "SELECT 1 FORM t WHERE a = 1",
+            concat!(
+                "error: syntax error: expected end of statement, found t\n",
+                "  line 1: SELECT 1 FORM t WHERE a = 1\n",
+                "                        ^\n",
+                "hint: did you mean FROM?\n",
+            ),
+        );
+        check(
+            "SELECT 1;\nSELCT 2",
+            concat!(
+                "error: syntax error: expected an SQL statement, found SELCT\n",
+                "  line 2: SELCT 2\n",
+                "          ^^^^^\n",
+                "hint: did you mean SELECT?\n",
+            ),
+        );
+        check(
+            "SELECT 'abc",
+            concat!(
+                "error: syntax error: unterminated string literal\n",
+                "  line 1: SELECT 'abc\n",
+                "                 ^\n",
+            ),
+        );
+        check(
+            "SELECT (1",
+            concat!(
+                "error: syntax error: expected ), found EOF\n",
+                "  line 1: SELECT (1\n",
+                "                   ^\n",
+            ),
+        );
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_stack_overflow() {
+        let sql = format!("SELECT {}1{}", "(".repeat(100_000), ")".repeat(100_000));
+        assert_eq!(parse(&sql).expect_err("too deep").kind(), ErrorKind::Syntax);
+    }
+
+    #[test]
+    fn a_shell_runs_what_ends_with_a_semicolon() {
+        let check = |sql, expected| assert_eq!(is_complete(sql), expected, "{sql}");
+        check("SELECT 1;", true);
+        check("SELECT 1; -- done", true);
+        check("SELECT 1", false);
+        check("SELECT ';", false);
+        check("SELECT 1 -- ;", false);
+        check("", false);
+    }
 }

@@ -1,23 +1,48 @@
 //! A session: settings and the way from text to answers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::{self, FileTable, Rejects};
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
-use crate::stream::{AbortOnDrop, BATCHES_AHEAD, Progress, ResultStream, StatementKind};
+use crate::relations::take_files;
+use crate::settings::Settings;
+use crate::statements::{self, Answer};
+use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 
-/// One client's view of a database. Clones share settings; statements may run side by side.
+/// One client's view of a database: its own settings, the database's tables.
+///
+/// Clones share the settings; statements may run side by side.
+///
+/// ```
+/// # fn main() -> keirin::Result<()> {
+/// let database = keirin::Database::in_memory()?;
+/// let session = database.session();
+/// let batches = database.block_on(async {
+///     session.sql_with("SELECT :name || '!'", [("name", "world")]).await?.collect().await?;
+///     session.sql_with("SELECT ? + ?", [40, 2]).await?.collect().await
+/// })?;
+/// assert_eq!(batches[0].num_rows(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Session {
-    shared: Arc<Shared>,
-    context: SessionContext,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: SessionContext,
+    pub(crate) catalog: Arc<SessionCatalog>,
+    rejects: Arc<Rejects>,
+    table_functions: Arc<HashSet<String>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -28,12 +53,33 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let config = SessionConfig::new().with_target_partitions(shared.threads).with_information_schema(true);
+        let mut config = SessionConfig::new()
+            .with_target_partitions(shared.threads)
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA);
+        config.options_mut().sql_parser.collect_spans = true;
         let state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(shared.environment.clone())
             .build();
-        Self { shared, context: SessionContext::new_with_state(state).enable_url_table() }
+        let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
+        let context = SessionContext::new_with_state(state);
+        let rejects = Arc::<Rejects>::default();
+        // The settings table must not keep the context that it belongs to alive: it holds a weak state.
+        let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
+        let rejected = rejects.clone();
+        let system = SystemSchema::new(vec![
+            SystemTable { name: "rejects", rows: Box::new(move || rejected.batch()) },
+            SystemTable { name: "settings", rows: Box::new(move || settings.batch()) },
+        ]);
+        let catalog = Arc::new(SessionCatalog {
+            database: shared.catalog.clone(),
+            system: Arc::new(system),
+            files: Arc::default(),
+        });
+        context.register_catalog(CATALOG, catalog.clone());
+        Self { shared, context, catalog, rejects, table_functions }
     }
 
     /// Runs one statement without parameters.
@@ -44,10 +90,10 @@ impl Session {
         self.sql_with(sql, Parameters::None).await
     }
 
-    /// Runs one statement with values for its parameters.
+    /// Runs one statement with values for its parameters: `?` and `$1` take a list, `:name` takes pairs.
     ///
     /// # Errors
-    /// As [`Self::sql`]; [`ErrorKind::Invalid`] when the values do not fit the parameters.
+    /// As [`Self::sql`]; [`ErrorKind::Invalid`] when a parameter has no value.
     pub async fn sql_with(&self, sql: &str, parameters: impl Into<Parameters>) -> Result<ResultStream> {
         let statements = parse(sql)?;
         let [statement] = statements.as_slice() else {
@@ -59,40 +105,74 @@ impl Session {
 
     /// Runs a parsed statement. When this returns, the statement is planned and reading has begun.
     ///
+    /// Dropping the future, or later the stream, stops the statement.
+    ///
     /// # Errors
     /// Whatever is wrong with the statement or its data before the first batch; later errors arrive in the
     /// stream.
     pub async fn run(&self, statement: &Statement, parameters: Parameters) -> Result<ResultStream> {
-        let _ = parameters;
-        let failed = |error: datafusion::error::DataFusionError| Error::new(ErrorKind::Invalid, error.to_string());
-        let context = self.context.clone();
-        let ast = statement.ast.clone();
-        let mut stream = self
-            .shared
-            .runtime()
-            .spawn(async move {
-                let plan = context.state().statement_to_plan(ast).await?;
-                context.execute_logical_plan(plan).await?.execute_stream().await
-            })
-            .await
-            .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?
-            .map_err(failed)?;
-        let schema = stream.schema();
+        let (session, statement) = (self.clone(), statement.clone());
+        let tag = statement.tag();
+        let (answered, answer) = tokio::sync::oneshot::channel();
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
-        let task = self.shared.runtime().spawn(async move {
-            while let Some(batch) = stream.next().await {
-                if sender.send(batch.map_err(failed)).await.is_err() {
+        let is_finished = Arc::new(AtomicBool::new(false));
+        let finished = is_finished.clone();
+        let task = AbortOnDrop(self.shared.runtime().spawn(async move {
+            let mut stream = match session.start(&statement, &parameters).await {
+                Ok(started) => {
+                    let Answer { kind, schema, batches, progress } = started;
+                    if answered.send(Ok((kind, schema, progress))).is_err() {
+                        return;
+                    }
+                    batches
+                }
+                Err(error) => {
+                    // Nobody may be waiting any more; then nobody wants to know.
+                    let _ = answered.send(Err(error));
                     return;
                 }
+            };
+            while let Some(batch) = stream.next().await {
+                let is_error = batch.is_err();
+                if sender.send(batch).await.is_err() || is_error {
+                    break;
+                }
             }
-        });
-        Ok(ResultStream {
-            schema,
-            kind: StatementKind::Rows,
-            tag: "SELECT".into(),
-            batches,
-            progress: Progress::default(),
-            _task: AbortOnDrop(task),
-        })
+            finished.store(true, Ordering::Release);
+        }));
+        let (kind, schema, progress) = answer
+            .await
+            .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
+        Ok(ResultStream { schema, kind, tag, batches, progress, is_finished, _task: task })
+    }
+
+    async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
+        let mut ast = statement.ast.clone();
+        let script = &statement.script;
+        parameters.bind(&mut ast, script)?;
+        let references = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
+        // Held until the statement is planned; from then on the plan holds the tables.
+        let mut open = Vec::with_capacity(references.len());
+        for reference in references {
+            let table = files::open(&self.context.state(), &reference.table, &self.rejects).await.map_err(
+                |error| match reference.span.clone().filter(|_| error.span().is_none()) {
+                    Some(span) => error.with_span(span),
+                    None => error,
+                },
+            )?;
+            open.push(self.catalog.files.add(reference.name, table));
+        }
+        statements::execute(self, ast, statement).await
+    }
+
+    /// Opens a file under a fresh name; it can be read in SQL while the second part of the pair lives.
+    pub(crate) async fn open_file(&self, file: FileTable) -> Result<(String, OpenFile)> {
+        let table = files::open(&self.context.state(), &file, &self.rejects).await?;
+        let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
+        Ok((open.sql_name(), open))
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings { shared: self.shared.clone(), state: Arc::downgrade(&self.context.state_ref()) }
     }
 }

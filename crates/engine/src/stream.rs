@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
@@ -11,7 +11,8 @@ use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 
 /// Batches that wait for a slow reader before the query pauses.
 pub(crate) const BATCHES_AHEAD: usize = 4;
@@ -44,7 +45,7 @@ pub enum StatementKind {
 ///     while let Some(batch) = stream.next().await {
 ///         rows += batch?.num_rows();
 ///     }
-///     keirin::Result::Ok(rows)
+///     Ok::<_, keirin::Error>(rows)
 /// })?;
 /// assert_eq!(rows, 100_000);
 /// # Ok(())
@@ -57,6 +58,8 @@ pub struct ResultStream {
     pub(crate) tag: String,
     pub(crate) batches: mpsc::Receiver<Result<RecordBatch>>,
     pub(crate) progress: Progress,
+    /// Set by the task when it has sent all there is. A task that died has not.
+    pub(crate) is_finished: Arc<AtomicBool>,
     pub(crate) _task: AbortOnDrop,
 }
 
@@ -98,39 +101,13 @@ impl Stream for ResultStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.batches.poll_recv(context)
-    }
-}
-
-/// How far a query is. Clones look at the same query.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    counters: Arc<Counters>,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    rows: AtomicU64,
-    bytes: AtomicU64,
-    bytes_total: AtomicU64,
-}
-
-impl Progress {
-    /// Rows read from tables and files so far.
-    pub fn rows(&self) -> u64 {
-        self.counters.rows.load(Ordering::Relaxed)
-    }
-
-    /// Bytes read from tables and files so far, as stored.
-    pub fn bytes(&self) -> u64 {
-        self.counters.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Share of the input that is read, 0 to 1; `None` while it is not known.
-    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
-    pub fn fraction(&self) -> Option<f64> {
-        let total = self.counters.bytes_total.load(Ordering::Relaxed);
-        (total > 0).then(|| (self.bytes() as f64 / total as f64).min(1.0))
+        match self.batches.poll_recv(context) {
+            // The channel closed without the task's word that this was all: it must not look like an end.
+            Poll::Ready(None) if !self.is_finished.swap(true, Ordering::Acquire) => Poll::Ready(Some(Err(
+                Error::new(ErrorKind::Internal, "the query broke off: a bug in Keirin"),
+            ))),
+            polled => polled,
+        }
     }
 }
 

@@ -1,0 +1,68 @@
+//! What names mean: a session's view of the database's tables, plus two schemas of its own.
+//!
+//! `main` (and whatever CREATE SCHEMA adds) belongs to the database; `system` shows the session's
+//! state as tables; the third, hidden, holds the files that the running statements read.
+
+mod files;
+pub(crate) mod memory_table;
+mod system;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider};
+use datafusion::error::Result;
+
+pub(crate) use files::{FileSchema, OpenFile};
+pub(crate) use system::{SystemSchema, SystemTable};
+
+/// The one catalogue.
+pub(crate) const CATALOG: &str = "keirin";
+/// The schema of names without one.
+pub(crate) const DEFAULT_SCHEMA: &str = "main";
+/// Tables about the engine itself.
+pub(crate) const SYSTEM_SCHEMA: &str = "system";
+/// Where the files of a statement stand; not listed anywhere.
+pub(crate) const FILES_SCHEMA: &str = "files of statement";
+
+/// The catalogue as one session sees it.
+pub(crate) struct SessionCatalog {
+    pub(crate) database: Arc<MemoryCatalogProvider>,
+    pub(crate) system: Arc<SystemSchema>,
+    pub(crate) files: Arc<FileSchema>,
+}
+
+impl fmt::Debug for SessionCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionCatalog").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl CatalogProvider for SessionCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names = self.database.schema_names();
+        names.push(SYSTEM_SCHEMA.to_owned());
+        names.sort();
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            SYSTEM_SCHEMA => Some(self.system.clone()),
+            FILES_SCHEMA => Some(self.files.clone()),
+            _ => self.database.schema(name),
+        }
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        self.database.register_schema(name, schema)
+    }
+
+    fn deregister_schema(&self, name: &str, cascade: bool) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        self.database.deregister_schema(name, cascade)
+    }
+}

@@ -1,0 +1,48 @@
+//! `system.settings` and `system.rejects`: the session's state as tables, made when they are read.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::error::Result;
+
+/// A table of the `system` schema: its name and how to make its rows.
+pub(crate) struct SystemTable {
+    pub(crate) name: &'static str,
+    pub(crate) rows: Box<dyn Fn() -> RecordBatch + Send + Sync>,
+}
+
+/// See the [module](self).
+pub(crate) struct SystemSchema {
+    tables: Vec<SystemTable>,
+}
+
+impl SystemSchema {
+    pub(crate) fn new(tables: Vec<SystemTable>) -> Self {
+        Self { tables }
+    }
+}
+
+impl std::fmt::Debug for SystemSchema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.tables.iter().map(|table| table.name)).finish()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for SystemSchema {
+    fn table_names(&self) -> Vec<String> {
+        self.tables.iter().map(|table| table.name.to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(table) = self.tables.iter().find(|table| table.name == name) else { return Ok(None) };
+        let batch = (table.rows)();
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.name == name)
+    }
+}

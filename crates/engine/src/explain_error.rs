@@ -1,0 +1,259 @@
+//! DataFusion's errors, said our way.
+//!
+//! Planning errors carry a place in the SQL and the names that would have been right; execution
+//! errors carry an Arrow, Parquet or file error somewhere below layers of context. This file digs them
+//! out, once, so that no other file formats a foreign error.
+
+use arrow::error::ArrowError;
+use datafusion::common::{Column, Diagnostic, SchemaError, Span};
+use datafusion::error::DataFusionError;
+use datafusion::parquet::errors::ParquetError;
+use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan};
+
+use crate::error::{Error, ErrorKind};
+use crate::text::{byte_range, nearest};
+
+/// Column names listed when one is not found.
+const NAMES_LISTED_MAX: usize = 12;
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        explain(&error, None)
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        explain_arrow(&error)
+    }
+}
+
+/// The error with its place in `sql`, the text that was planned.
+pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
+    match error {
+        DataFusionError::Shared(inner) => explain(inner, sql),
+        DataFusionError::Collection(errors) => match errors.first() {
+            Some(first) => explain(first, sql),
+            None => sentence(ErrorKind::Internal, "an error without a cause"),
+        },
+        DataFusionError::Diagnostic(diagnostic, inner) => place(explain(inner, sql), diagnostic, sql),
+        DataFusionError::Context(context, inner) => {
+            let inner = explain(inner, sql);
+            // The context of type checking repeats the message; that of files and operators adds to it.
+            let is_noise = context.len() > 200 || context.starts_with("Optimizer rule");
+            if inner.detail().is_some() || is_noise { inner } else { inner.with_detail(context) }
+        }
+        DataFusionError::External(inner) => explain_any(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => explain_arrow(inner),
+        DataFusionError::ParquetError(inner) => explain_parquet(inner),
+        DataFusionError::ObjectStore(inner) => explain_store(inner),
+        DataFusionError::IoError(inner) => match inner.get_ref() {
+            Some(cause) => explain_any(cause),
+            None => sentence(ErrorKind::Io, &inner.to_string()),
+        },
+        DataFusionError::SchemaError(inner, _) => explain_schema(inner, sql),
+        DataFusionError::SQL(inner, _) => sentence(ErrorKind::Syntax, &inner.to_string()),
+        DataFusionError::NotImplemented(text) => sentence(ErrorKind::Unsupported, text),
+        DataFusionError::Plan(text) => explain_plan(text),
+        DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
+        DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
+        DataFusionError::ResourcesExhausted(text) => explain_resources(text),
+        DataFusionError::ExecutionJoin(inner) => sentence(
+            if inner.is_cancelled() { ErrorKind::Cancelled } else { ErrorKind::Internal },
+            &inner.to_string(),
+        ),
+        DataFusionError::Internal(text) => {
+            // The library asks to report bugs to it; its users are ours.
+            let text = text.split(".\nThis issue was likely caused").next().unwrap_or(text);
+            sentence(ErrorKind::Internal, text)
+        }
+        other => sentence(ErrorKind::Internal, &other.to_string()),
+    }
+}
+
+/// An error that crossed a boundary in a box: ours, Arrow's, DataFusion's, or somebody's.
+fn explain_any(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
+    if let Some(ours) = error.downcast_ref::<Error>() {
+        ours.clone()
+    } else if let Some(inner) = error.downcast_ref::<DataFusionError>() {
+        explain(inner, None)
+    } else if let Some(inner) = error.downcast_ref::<ArrowError>() {
+        explain_arrow(inner)
+    } else if let Some(inner) = error.downcast_ref::<ParquetError>() {
+        explain_parquet(inner)
+    } else if let Some(inner) = error.downcast_ref::<object_store::Error>() {
+        explain_store(inner)
+    } else {
+        sentence(ErrorKind::Data, &error.to_string())
+    }
+}
+
+fn explain_arrow(error: &ArrowError) -> Error {
+    match error {
+        ArrowError::ExternalError(inner) => explain_any(inner.as_ref()),
+        ArrowError::DivideByZero => {
+            sentence(ErrorKind::Data, "division by zero").with_hint("NULLIF(divisor, 0) gives NULL instead")
+        }
+        ArrowError::MemoryError(text) => explain_resources(text),
+        ArrowError::NotYetImplemented(text) => sentence(ErrorKind::Unsupported, text),
+        ArrowError::SchemaError(text) => sentence(ErrorKind::Invalid, text),
+        ArrowError::IoError(text, _) => sentence(ErrorKind::Io, text),
+        ArrowError::CastError(text) => {
+            sentence(ErrorKind::Data, text).with_hint("TRY_CAST gives NULL where a value does not convert")
+        }
+        ArrowError::ArithmeticOverflow(text)
+        | ArrowError::ComputeError(text)
+        | ArrowError::ParseError(text)
+        | ArrowError::InvalidArgumentError(text)
+        | ArrowError::CsvError(text)
+        | ArrowError::JsonError(text)
+        | ArrowError::IpcError(text)
+        | ArrowError::ParquetError(text)
+        | ArrowError::CDataInterface(text) => sentence(ErrorKind::Data, text),
+        other => sentence(ErrorKind::Data, &other.to_string()),
+    }
+}
+
+fn explain_parquet(error: &ParquetError) -> Error {
+    match error {
+        ParquetError::External(inner) => explain_any(inner.as_ref()),
+        ParquetError::General(text) | ParquetError::EOF(text) | ParquetError::ArrowError(text) => {
+            sentence(ErrorKind::Data, text)
+        }
+        ParquetError::NYI(text) => sentence(ErrorKind::Unsupported, text),
+        other => sentence(ErrorKind::Data, &other.to_string()),
+    }
+}
+
+fn explain_store(error: &object_store::Error) -> Error {
+    match error {
+        object_store::Error::NotFound { path, .. } => {
+            sentence(ErrorKind::NotFound, &format!("file '/{path}' does not exist"))
+        }
+        other => sentence(ErrorKind::Io, &other.to_string()),
+    }
+}
+
+fn explain_schema(error: &SchemaError, sql: Option<&str>) -> Error {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let error = column_not_found(field, valid_fields);
+            match field.spans().first().and_then(|span| range(&span, sql?)) {
+                Some(span) => error.with_span(span),
+                None => error,
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let error =
+                Error::new(ErrorKind::Invalid, format!("column '{}' is in more than one table", field.name))
+                    .with_hint(format!("say which: table.{}", field.name));
+            match field.spans().first().and_then(|span| range(&span, sql?)) {
+                Some(span) => error.with_span(span),
+                None => error,
+            }
+        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            Error::new(ErrorKind::Invalid, format!("two columns are named '{name}'"))
+                .with_hint("rename one with AS")
+        }
+    }
+}
+
+fn column_not_found(field: &Column, valid: &[Column]) -> Error {
+    let names: Vec<&str> = valid.iter().map(Column::name).collect();
+    let error = Error::new(ErrorKind::NotFound, format!("column '{}' not found", field.flat_name()));
+    let hint = match nearest(&field.name, names.iter().copied()) {
+        Some(name) if name.eq_ignore_ascii_case(&field.name) => {
+            Some(format!("names with capitals are written in double quotes: \"{name}\""))
+        }
+        Some(name) => Some(format!("did you mean `{name}`?")),
+        None => None,
+    };
+    let listed = names.iter().take(NAMES_LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let error = match names.len() {
+        0 => error,
+        count if count > NAMES_LISTED_MAX => {
+            error.with_detail(format!("columns are {listed} and {} more", count - NAMES_LISTED_MAX))
+        }
+        _ => error.with_detail(format!("columns are {listed}")),
+    };
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+fn explain_plan(text: &str) -> Error {
+    // "Invalid function 'summ'.\nDid you mean 'sum'?"
+    if let Some(name) = text.strip_prefix("Invalid function '").and_then(|rest| rest.split('\'').next()) {
+        let error = Error::new(ErrorKind::NotFound, format!("function '{name}' not found"));
+        return match text.split("Did you mean '").nth(1).and_then(|rest| rest.split('\'').next()) {
+            Some(meant) if nearest(name, [meant]).is_some() => {
+                error.with_hint(format!("did you mean `{meant}`?"))
+            }
+            _ => error,
+        };
+    }
+    let kind = if text.ends_with("already exists") {
+        ErrorKind::AlreadyExists
+    } else if text.contains("not found") || text.contains("doesn't exist") || text.contains("does not exist")
+    {
+        ErrorKind::NotFound
+    } else {
+        ErrorKind::Invalid
+    };
+    sentence(kind, text)
+}
+
+fn explain_resources(text: &str) -> Error {
+    let disk = text.contains("disk") || text.contains("temp directory");
+    let message = if disk { "the spill files reached their limit" } else { "the memory limit is reached" };
+    let hint = if disk {
+        "raise keirin.spill_limit, or give keirin.temp_directory a larger disk"
+    } else {
+        "raise it with SET keirin.memory_limit = '...', or lower keirin.threads: each thread needs its share"
+    };
+    Error::new(ErrorKind::Resources, message).with_detail(text.trim()).with_hint(hint)
+}
+
+/// A message in our form, from text in theirs: the first line, lower case, no full stop; the rest is detail.
+fn sentence(kind: ErrorKind, text: &str) -> Error {
+    let text = text.trim();
+    let (first, rest) = text.split_once('\n').map_or((text, ""), |(first, rest)| (first, rest.trim()));
+    let error = Error::new(kind, lower_first(first.trim_end_matches('.')));
+    if rest.is_empty() { error } else { error.with_detail(rest) }
+}
+
+/// Lower-cases the first word, unless it is an abbreviation or a name.
+fn lower_first(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next();
+    let second = characters.clone().next();
+    match first {
+        Some(first) if second.is_none_or(|second| second.is_lowercase() || second == ' ') => {
+            first.to_lowercase().chain(characters).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Adds what a diagnostic knows: the place, and its advice where we have none.
+fn place(error: Error, diagnostic: &Diagnostic, sql: Option<&str>) -> Error {
+    let span = diagnostic.span.as_ref().or_else(|| diagnostic.notes.first()?.span.as_ref());
+    let error = match span.and_then(|span| range(span, sql?)) {
+        Some(span) if error.span().is_none() => error.with_span(span),
+        _ => error,
+    };
+    match diagnostic.helps.first() {
+        Some(help) if error.hint().is_none() && !help.message.contains("possible column") => {
+            error.with_hint(lower_first(&help.message))
+        }
+        _ => error,
+    }
+}
+
+fn range(span: &Span, sql: &str) -> Option<std::ops::Range<usize>> {
+    let location = |place: datafusion::common::Location| Location { line: place.line, column: place.column };
+    byte_range(sql, TokenSpan { start: location(span.start), end: location(span.end) })
+}

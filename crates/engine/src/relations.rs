@@ -1,0 +1,320 @@
+//! Files in the place of tables: `FROM 'x.parquet'`, `read_csv('x.csv', delim = ';')`.
+//!
+//! Before a statement is planned, its relations are looked through. Files are taken out of the tree and
+//! named tables put in their place; names that are neither file nor table fail here, where the place in
+//! the SQL and the names that would have been right are at hand.
+
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use datafusion::catalog::CatalogProvider;
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, TableAlias,
+    TableFactor, VisitMut, VisitorMut,
+};
+
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FILES_SCHEMA, SYSTEM_SCHEMA, SessionCatalog};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::{self, FileFormat, FileTable, OptionValue};
+use crate::text::{byte_range, nearest};
+
+/// Table functions that read files, with the format that they imply. DuckDB's names work too.
+const FILE_FUNCTIONS: &[(&str, Option<FileFormat>)] = &[
+    ("read_arrow", Some(FileFormat::Arrow)),
+    ("read_csv", Some(FileFormat::Csv)),
+    ("read_csv_auto", Some(FileFormat::Csv)),
+    ("read_json", Some(FileFormat::Json)),
+    ("read_json_auto", Some(FileFormat::Json)),
+    ("read_ndjson", Some(FileFormat::Json)),
+    ("read_parquet", Some(FileFormat::Parquet)),
+    ("read_tsv", Some(FileFormat::Tsv)),
+    ("parquet_scan", Some(FileFormat::Parquet)),
+];
+
+/// A file that a statement reads, and the name under which the changed statement expects it.
+pub(crate) struct FileReference {
+    pub(crate) name: String,
+    pub(crate) table: FileTable,
+    pub(crate) span: Option<Range<usize>>,
+}
+
+/// Takes the files out of `statement`, which was parsed from `sql`.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] for a name that is no table, [`ErrorKind::Invalid`] for arguments of a file function
+/// that are not constants.
+pub(crate) fn take_files(
+    statement: &mut impl VisitMut,
+    sql: &str,
+    catalog: &Arc<SessionCatalog>,
+    function_names: &HashSet<String>,
+) -> Result<Vec<FileReference>> {
+    let mut finder = Finder { sql, catalog, function_names, local_names: HashSet::new(), files: Vec::new() };
+    match statement.visit(&mut finder) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(finder.files),
+    }
+}
+
+struct Finder<'a> {
+    sql: &'a str,
+    catalog: &'a Arc<SessionCatalog>,
+    function_names: &'a HashSet<String>,
+    /// Names that WITH gave to queries, anywhere in the statement: scopes are the planner's business.
+    local_names: HashSet<String>,
+    files: Vec<FileReference>,
+}
+
+impl VisitorMut for Finder<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            self.local_names.insert(normalized(&cte.alias.name));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match self.resolve(factor) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+impl Finder<'_> {
+    fn resolve(&mut self, factor: &mut TableFactor) -> Result<()> {
+        let TableFactor::Table { name, alias, args, .. } = factor else { return Ok(()) };
+        let Some(parts) = identifiers(name) else { return Ok(()) };
+        let Some(last) = parts.last().copied() else { return Ok(()) };
+        let span = byte_range(self.sql, parts[0].span.union(&last.span));
+        if let Some(arguments) = args {
+            let function = normalized(last);
+            return match FILE_FUNCTIONS.iter().find(|(known, _)| *known == function) {
+                Some((_, format)) => {
+                    let table = file_function(&arguments.args, *format)
+                        .map_err(|error| spanned(error, span.clone()))?;
+                    let label = table.paths.first().map_or(function.clone(), |path| stem(path));
+                    *args = None;
+                    *name = self.take(table, span);
+                    alias.get_or_insert_with(|| table_alias(&label));
+                    Ok(())
+                }
+                None if self.function_names.contains(&function) => Ok(()),
+                None => {
+                    let known = FILE_FUNCTIONS.iter().map(|(name, _)| *name);
+                    let error =
+                        Error::new(ErrorKind::NotFound, format!("table function '{function}' not found"));
+                    let names = known.chain(self.function_names.iter().map(String::as_str));
+                    Err(spanned(suggest(error, nearest(&function, names)), span))
+                }
+            };
+        }
+        if parts.len() == 1 && last.quote_style == Some('\'') {
+            return self.take_named(&last.value.clone(), name, alias, span);
+        }
+        if self.is_table(&parts) {
+            return Ok(());
+        }
+        if parts.len() == 1 && last.quote_style.is_some() && files::looks_like_file(&last.value) {
+            return self.take_named(&last.value.clone(), name, alias, span);
+        }
+        Err(spanned(self.not_found(&parts), span))
+    }
+
+    fn take_named(
+        &mut self,
+        path: &str,
+        name: &mut ObjectName,
+        alias: &mut Option<TableAlias>,
+        span: Option<Range<usize>>,
+    ) -> Result<()> {
+        let table = FileTable { paths: vec![path.to_owned()], format: None, options: Vec::new() };
+        *name = self.take(table, span);
+        alias.get_or_insert_with(|| table_alias(&stem(path)));
+        Ok(())
+    }
+
+    fn take(&mut self, table: FileTable, span: Option<Range<usize>>) -> ObjectName {
+        let name = self.catalog.files.fresh_name();
+        let parts = [CATALOG, FILES_SCHEMA, &name].map(|part| Ident::with_quote('"', part));
+        self.files.push(FileReference { name, table, span });
+        ObjectName::from(parts.to_vec())
+    }
+
+    fn is_table(&self, parts: &[&Ident]) -> bool {
+        let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
+        let (schema, table) = match names.as_slice() {
+            [table] if self.local_names.contains(table) => return true,
+            [table] => (DEFAULT_SCHEMA, table),
+            [schema, table] => (schema.as_str(), table),
+            [catalog, schema, table] if catalog == CATALOG => (schema.as_str(), table),
+            _ => return false,
+        };
+        schema == "information_schema"
+            || self.catalog.schema(schema).is_some_and(|schema| schema.table_exist(table))
+    }
+
+    fn not_found(&self, parts: &[&Ident]) -> Error {
+        let written = parts.iter().map(|part| part.value.as_str()).collect::<Vec<_>>().join(".");
+        let error = Error::new(ErrorKind::NotFound, format!("table '{written}' not found"));
+        if files::looks_like_file(&written) {
+            return error.with_hint(format!("a file is written in quotes: FROM '{written}'"));
+        }
+        let schemas = [DEFAULT_SCHEMA, SYSTEM_SCHEMA];
+        let names: Vec<String> = schemas
+            .iter()
+            .filter_map(|schema| Some((*schema, self.catalog.schema(schema)?)))
+            .flat_map(|(name, schema)| {
+                let prefix = if name == DEFAULT_SCHEMA { String::new() } else { format!("{name}.") };
+                schema.table_names().into_iter().map(move |table| format!("{prefix}{table}"))
+            })
+            .chain(self.local_names.iter().cloned())
+            .collect();
+        suggest(error, nearest(&written, names.iter().map(String::as_str)))
+    }
+}
+
+fn suggest(error: Error, meant: Option<&str>) -> Error {
+    match meant {
+        Some(meant) => error.with_hint(format!("did you mean `{meant}`?")),
+        None => error,
+    }
+}
+
+fn spanned(error: Error, span: Option<Range<usize>>) -> Error {
+    match span {
+        Some(span) => error.with_span(span),
+        None => error,
+    }
+}
+
+fn identifiers(name: &ObjectName) -> Option<Vec<&Ident>> {
+    name.0
+        .iter()
+        .map(|part| match part {
+            ObjectNamePart::Identifier(ident) => Some(ident),
+            ObjectNamePart::Function(_) => None,
+        })
+        .collect()
+}
+
+/// The name as the catalogue knows it: lower case unless quoted.
+pub(crate) fn normalized(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn table_alias(name: &str) -> TableAlias {
+    TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
+}
+
+/// `trips` for `/data/trips.csv.gz`: the name under which a file's columns can be qualified.
+fn stem(path: &str) -> String {
+    let file = path.trim_end_matches('/').rsplit(['/', '\\']).next().unwrap_or(path);
+    let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or(file);
+    if stem.is_empty() || stem.contains(['*', '?', '[']) { "file".to_owned() } else { stem.to_owned() }
+}
+
+/// The arguments of `read_csv` and its like: paths first, then named options.
+fn file_function(arguments: &[FunctionArg], format: Option<FileFormat>) -> Result<FileTable> {
+    let mut table = FileTable { paths: Vec::new(), format, options: Vec::new() };
+    for argument in arguments {
+        match argument {
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
+                table.options.push((name.value.to_lowercase(), constant(value)?));
+            }
+            FunctionArg::ExprNamed {
+                name: Expr::Identifier(name),
+                arg: FunctionArgExpr::Expr(value),
+                ..
+            } => {
+                table.options.push((name.value.to_lowercase(), constant(value)?));
+            }
+            // `delim = ';'` is an equation to the parser.
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+                left,
+                op: ast::BinaryOperator::Eq,
+                right,
+            })) => {
+                let Expr::Identifier(name) = left.as_ref() else {
+                    return Err(Error::new(
+                        ErrorKind::Invalid,
+                        format!("expected an option's name, found {left}"),
+                    ));
+                };
+                table.options.push((name.value.to_lowercase(), constant(right)?));
+            }
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => match constant(value)? {
+                OptionValue::Text(path) => table.paths.push(path),
+                OptionValue::List(paths) => {
+                    for path in paths {
+                        let OptionValue::Text(path) = path else { return Err(not_a_path(value)) };
+                        table.paths.push(path);
+                    }
+                }
+                _ => return Err(not_a_path(value)),
+            },
+            other => return Err(Error::new(ErrorKind::Invalid, format!("unexpected argument {other}"))),
+        }
+    }
+    if table.paths.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "no file is named")
+            .with_hint("read_csv('trips/*.csv', header = true)"));
+    }
+    Ok(table)
+}
+
+fn not_a_path(value: &Expr) -> Error {
+    Error::new(ErrorKind::Invalid, format!("expected a path in quotes or a list of them, found {value}"))
+}
+
+/// The value of an option, which must be written out.
+pub(crate) fn constant(expr: &Expr) -> Result<OptionValue> {
+    let unknown = || Error::new(ErrorKind::Invalid, format!("expected a constant, found {expr}"));
+    Ok(match expr {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Null => OptionValue::Null,
+            ast::Value::Boolean(value) => OptionValue::Boolean(*value),
+            ast::Value::Number(text, _) => match text.parse() {
+                Ok(number) => OptionValue::Integer(number),
+                Err(_) => OptionValue::Float(text.parse().map_err(|_| unknown())?),
+            },
+            value => OptionValue::Text(value.clone().into_string().ok_or_else(unknown)?),
+        },
+        Expr::Identifier(name) => OptionValue::Text(name.value.clone()),
+        Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match constant(expr)? {
+            OptionValue::Integer(number) => OptionValue::Integer(-number),
+            OptionValue::Float(number) => OptionValue::Float(-number),
+            _ => return Err(unknown()),
+        },
+        Expr::Nested(expr) => constant(expr)?,
+        Expr::Cast { expr, .. } => constant(expr)?,
+        Expr::Array(array) => OptionValue::List(array.elem.iter().map(constant).collect::<Result<_>>()?),
+        Expr::Tuple(elements) => OptionValue::List(elements.iter().map(constant).collect::<Result<_>>()?),
+        Expr::Dictionary(fields) => OptionValue::Struct(
+            fields
+                .iter()
+                .map(|field| Ok((field.key.value.clone(), constant(&field.value)?)))
+                .collect::<Result<_>>()?,
+        ),
+        _ => return Err(unknown()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_called_by_its_stem() {
+        let check = |path: &str, expected: &str| assert_eq!(stem(path), expected, "{path}");
+        check("/data/trips.csv.gz", "trips");
+        check("trips", "trips");
+        check("data/", "data");
+        check("*.parquet", "file");
+        check(".hidden.csv", "hidden");
+        check("C:\\data\\x.csv", "x");
+    }
+}

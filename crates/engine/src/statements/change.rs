@@ -1,0 +1,259 @@
+//! DELETE, UPDATE and TRUNCATE for tables in memory.
+//!
+//! A query over the table with its rows numbered finds the rows that change, so that any predicate that a
+//! query can have works, subqueries too. The new rows then take the place of the old at once, in order.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
+use arrow::compute::{concat_batches, filter_record_batch, interleave};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::common::TableReference;
+use datafusion::sql::sqlparser::ast::{
+    self, AssignmentTarget, Delete, Expr, FromTable, ObjectName, TableFactor, Truncate,
+};
+use futures::TryStreamExt;
+
+use super::Answer;
+use super::query::{self, Run};
+use super::tables::{conform, quoted};
+use crate::catalog::memory_table::{MemoryTable, Rows};
+use crate::error::{Error, ErrorKind, Result};
+use crate::parser::parse_standard;
+use crate::progress::Progress;
+use crate::relations::normalized;
+use crate::session::Session;
+use crate::stream::StatementKind;
+use crate::text::nearest;
+
+/// The column that numbers the rows; no user's column is called so.
+const ROW_NUMBER: &str = "keirin row number";
+
+/// `DELETE FROM t [WHERE predicate]`.
+pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+    let extras = delete.using.is_some()
+        || delete.limit.is_some()
+        || delete.returning.is_some()
+        || !delete.tables.is_empty()
+        || !delete.order_by.is_empty();
+    let target = match from.as_slice() {
+        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation).await?,
+        _ => return Err(unsupported("DELETE", "FROM table WHERE condition")),
+    };
+    let _writer = target.table.lock().await;
+    let old = target.table.batches();
+    let (rows, progress) = target.changing(session, &old, "", delete.selection.as_ref()).await?;
+    let is_kept = {
+        let mut is_kept = vec![true; target.table.row_count()];
+        for row in row_numbers(&rows).values() {
+            is_kept[index(*row)] = false;
+        }
+        BooleanArray::from(is_kept)
+    };
+    let mut kept = Vec::with_capacity(old.len());
+    let mut start = 0;
+    for batch in &old {
+        let batch_kept = filter_record_batch(batch, &is_kept.slice(start, batch.num_rows()))?;
+        start += batch.num_rows();
+        if batch_kept.num_rows() > 0 {
+            kept.push(batch_kept);
+        }
+    }
+    target.replace(session, kept)?;
+    Ok(changed(&rows, progress))
+}
+
+/// `UPDATE t SET column = value, ... [WHERE predicate]`.
+pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<Answer> {
+    let extras = update.from.is_some()
+        || update.limit.is_some()
+        || update.returning.is_some()
+        || !update.order_by.is_empty();
+    if extras || !update.table.joins.is_empty() {
+        return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
+    }
+    let target = Target::new(session, &update.table.relation).await?;
+    let schema = target.table.schema();
+    let mut assigned = Vec::with_capacity(update.assignments.len());
+    for assignment in &update.assignments {
+        assigned.push((target.column_index(&assignment.target)?, &assignment.value));
+    }
+    let _writer = target.table.lock().await;
+    let old = target.table.batches();
+    let values: Vec<String> =
+        assigned.iter().enumerate().map(|(number, (_, value))| format!(", ({value}) AS v{number}")).collect();
+    let (rows, progress) =
+        target.changing(session, &old, &values.concat(), update.selection.as_ref()).await?;
+
+    // Where each row's new values stand among the rows that change.
+    let mut new_row = vec![None; target.table.row_count()];
+    for (position, row) in row_numbers(&rows).values().iter().enumerate() {
+        new_row[index(*row)] = Some(position);
+    }
+    let fields: Vec<Field> = assigned.iter().map(|(column, _)| schema.field(*column).clone()).collect();
+    let values = conform(
+        &rows.project(&(1..rows.num_columns()).collect::<Vec<_>>())?,
+        &Arc::new(Schema::new(fields)),
+    )?;
+    let mut new = Vec::with_capacity(old.len());
+    let mut start = 0;
+    for batch in &old {
+        let sources = &new_row[start..start + batch.num_rows()];
+        start += batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        for (number, (column, _)) in assigned.iter().enumerate() {
+            columns[*column] = merge(&columns[*column], values.column(number), sources)?;
+        }
+        new.push(RecordBatch::try_new(schema.clone(), columns)?);
+    }
+    target.replace(session, new)?;
+    Ok(changed(&rows, progress))
+}
+
+/// `TRUNCATE [TABLE] t`.
+pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<Answer> {
+    let [only] = truncate.table_names.as_slice() else { return Err(unsupported("TRUNCATE", "TABLE table")) };
+    let table = table_of(session, &only.name).await?;
+    let _writer = table.lock().await;
+    table.replace(Rows::new(&only.name.to_string(), &session.shared.environment.memory_pool));
+    Ok(Answer::done())
+}
+
+/// The table that a statement changes.
+struct Target {
+    table: MemoryTable,
+    name: String,
+    /// What qualifies its columns: its alias or its name.
+    qualifier: String,
+}
+
+impl Target {
+    async fn new(session: &Session, factor: &TableFactor) -> Result<Self> {
+        let TableFactor::Table { name, alias, args: None, .. } = factor else {
+            return Err(not_changeable(&factor.to_string()));
+        };
+        let qualifier = match alias {
+            Some(alias) => alias.name.to_string(),
+            None => name.0.last().map(ToString::to_string).unwrap_or_default(),
+        };
+        Ok(Self { table: table_of(session, name).await?, name: name.to_string(), qualifier })
+    }
+
+    fn column_index(&self, target: &AssignmentTarget) -> Result<usize> {
+        let AssignmentTarget::ColumnName(name) = target else {
+            return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
+        };
+        let column = name.0.last().and_then(|part| part.as_ident()).map(normalized).unwrap_or_default();
+        let schema = self.table.schema();
+        schema.index_of(&column).map_err(|_| {
+            let names = schema.fields().iter().map(|field| field.name().as_str());
+            let error = Error::new(
+                ErrorKind::NotFound,
+                format!("column '{column}' not found in table '{}'", self.name),
+            );
+            match nearest(&column, names) {
+                Some(meant) => error.with_hint(format!("did you mean `{meant}`?")),
+                None => error,
+            }
+        })
+    }
+
+    /// The numbers of the rows that meet `condition`, then the columns of `values`, which is SQL.
+    async fn changing(
+        &self,
+        session: &Session,
+        old: &[RecordBatch],
+        values: &str,
+        condition: Option<&Expr>,
+    ) -> Result<(RecordBatch, Progress)> {
+        let numbered = Arc::new(numbered(&self.table.schema(), old)?);
+        let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
+        let condition = condition.map_or_else(|| "TRUE".to_owned(), ToString::to_string);
+        let text = format!(
+            "SELECT {}{values} FROM {} AS {} WHERE {condition}",
+            quoted(ROW_NUMBER),
+            open.sql_name(),
+            self.qualifier
+        );
+        // Places in this text are not places in the user's: errors come without them.
+        let plan = query::plan(session, parse_standard(&text)?, "").await?;
+        let schema = Arc::new(plan.schema().as_arrow().clone());
+        let progress = Progress::default();
+        let run = Run { session: session.clone(), plan, progress: progress.clone() };
+        let batches: Vec<RecordBatch> = run.start().await?.try_collect().await?;
+        let schema = batches.first().map_or(schema, RecordBatch::schema);
+        Ok((concat_batches(&schema, &batches)?, progress))
+    }
+
+    fn replace(&self, session: &Session, batches: Vec<RecordBatch>) -> Result<()> {
+        let rows = Rows::new(&self.name, &session.shared.environment.memory_pool).with_batches(batches)?;
+        self.table.replace(rows);
+        Ok(())
+    }
+}
+
+/// The table's rows with their numbers in front.
+fn numbered(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<MemTable> {
+    let mut fields = vec![Arc::new(Field::new(ROW_NUMBER, DataType::UInt64, false))];
+    fields.extend(schema.fields().iter().cloned());
+    let schema = Arc::new(Schema::new(fields));
+    let mut start = 0;
+    let mut numbered = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let end = start + batch.num_rows() as u64;
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(start..end))];
+        columns.extend(batch.columns().iter().cloned());
+        numbered.push(RecordBatch::try_new(schema.clone(), columns)?);
+        start = end;
+    }
+    Ok(MemTable::try_new(schema, vec![numbered])?)
+}
+
+fn row_numbers(rows: &RecordBatch) -> &UInt64Array {
+    rows.column(0).as_primitive::<UInt64Type>()
+}
+
+fn index(row: u64) -> usize {
+    usize::try_from(row).expect("a row in memory has an index")
+}
+
+/// `old`, but with values of `new` in the rows that have a place there.
+fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<ArrayRef> {
+    let sources: Vec<(usize, usize)> =
+        new_row.iter().enumerate().map(|(row, new)| new.map_or((0, row), |position| (1, position))).collect();
+    Ok(interleave(&[old.as_ref() as &dyn Array, new.as_ref()], &sources)?)
+}
+
+fn changed(rows: &RecordBatch, progress: Progress) -> Answer {
+    let count = rows.num_rows() as u64;
+    let answer = Answer::count(async move { Ok(count) }, progress);
+    debug_assert_eq!(answer.kind, StatementKind::Count);
+    answer
+}
+
+async fn table_of(session: &Session, name: &ObjectName) -> Result<MemoryTable> {
+    let not_found = || Error::new(ErrorKind::NotFound, format!("table '{name}' not found"));
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect();
+    let reference = match parts.as_slice() {
+        [table] => TableReference::bare(table.as_str()),
+        [schema, table] => TableReference::partial(schema.as_str(), table.as_str()),
+        [catalog, schema, table] => TableReference::full(catalog.as_str(), schema.as_str(), table.as_str()),
+        _ => return Err(not_found()),
+    };
+    let provider = session.context.table_provider(reference).await.map_err(|_| not_found())?;
+    match (provider.as_ref() as &dyn std::any::Any).downcast_ref::<MemoryTable>() {
+        Some(table) => Ok(table.clone()),
+        None => Err(not_changeable(&name.to_string())),
+    }
+}
+
+fn not_changeable(name: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("'{name}' is not a table that can be changed"))
+}
+
+fn unsupported(statement: &str, form: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this form of {statement} is not supported"))
+        .with_hint(format!("{statement} {form}"))
+}

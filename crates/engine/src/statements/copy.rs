@@ -1,0 +1,80 @@
+//! COPY: a query into a file, a file into a table.
+
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, Query};
+use futures::TryStreamExt;
+
+use super::query::{self, Run};
+use super::{Answer, standard};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::{FileTable, OptionValue};
+use crate::output;
+use crate::parser::parse_standard;
+use crate::progress::Progress;
+use crate::relations::constant;
+use crate::session::Session;
+
+/// `COPY (query) TO 'path' (options)`.
+pub(super) async fn copy_to(
+    session: &Session,
+    query: Box<Query>,
+    path: &Expr,
+    options: &[(Ident, Expr)],
+    sql: &str,
+) -> Result<Answer> {
+    let path = path_text(path)?;
+    let mut options = option_values(options)?;
+    let format = match options.iter().position(|(name, _)| name == "format") {
+        None => None,
+        Some(index) => match options.remove(index).1 {
+            OptionValue::Text(name) => Some(name.parse()?),
+            _ => return Err(Error::new(ErrorKind::Invalid, "FORMAT takes a name such as parquet or csv")),
+        },
+    };
+    let plan = query::plan(session, ast::Statement::Query(query), sql).await?;
+    let progress = Progress::default();
+    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let schema = std::sync::Arc::new(run.plan.schema().as_arrow().clone());
+    let batches = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
+    let stream = Box::pin(RecordBatchStreamAdapter::new(schema, batches));
+    let count = async move { output::copy_to_file(stream, &path, format, &options).await };
+    Ok(Answer::count(count, progress))
+}
+
+/// `COPY table [(columns)] FROM 'path' (options)`: an INSERT of the file's rows.
+pub(super) async fn copy_from(
+    session: &Session,
+    table: &ObjectName,
+    columns: &[Ident],
+    path: &Expr,
+    options: &[(Ident, Expr)],
+    sql: &str,
+) -> Result<Answer> {
+    let path = path_text(path)?;
+    let mut file = FileTable { paths: vec![path], format: None, options: option_values(options)? };
+    if let Some(index) = file.options.iter().position(|(name, _)| name == "format") {
+        match file.options.remove(index).1 {
+            OptionValue::Text(name) => file.format = Some(name.parse()?),
+            _ => return Err(Error::new(ErrorKind::Invalid, "FORMAT takes a name such as parquet or csv")),
+        }
+    }
+    let (source, _open) = session.open_file(file).await?;
+    let columns = match columns {
+        [] => String::new(),
+        columns => format!(" ({})", columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    let insert = format!("INSERT INTO {table}{columns} SELECT * FROM {source}");
+    Box::pin(standard(session, parse_standard(&insert)?, sql, &insert)).await
+}
+
+fn path_text(path: &Expr) -> Result<String> {
+    match constant(path)? {
+        OptionValue::Text(path) => Ok(path),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("expected a path in quotes, found {path}"))),
+    }
+}
+
+fn option_values(options: &[(Ident, Expr)]) -> Result<Vec<(String, OptionValue)>> {
+    options.iter().map(|(name, value)| Ok((name.value.to_lowercase(), constant(value)?))).collect()
+}

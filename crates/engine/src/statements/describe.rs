@@ -1,0 +1,264 @@
+//! DESCRIBE, SUMMARIZE and SHOW: answers about tables, columns and settings.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::util::display::array_value_to_string;
+use datafusion::catalog::CatalogProvider;
+use datafusion::logical_expr::{LogicalPlan, TableType};
+use datafusion::sql::sqlparser::ast::{
+    self, Query, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions,
+};
+use futures::TryStreamExt;
+
+use super::query::{self, Run};
+use super::{Answer, run_text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::parser::select_from;
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::types::sql_type_name;
+
+/// `DESCRIBE table | query`.
+pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) -> Result<Answer> {
+    let plan = query::plan(session, ast::Statement::Query(query), sql).await?;
+    let schema = plan.schema().as_arrow();
+    let column = |cell: fn(&Field) -> String| {
+        Arc::new(StringArray::from_iter_values(schema.fields().iter().map(|field| cell(field)))) as ArrayRef
+    };
+    rows([
+        ("column_name", column(|field| field.name().clone())),
+        ("column_type", column(|field| sql_type_name(field.data_type()))),
+        ("null", column(|field| if field.is_nullable() { "YES" } else { "NO" }.to_owned())),
+    ])
+}
+
+/// `SUMMARIZE table | query`: one row for each column. One pass over the data.
+pub(super) async fn summarize(session: &Session, query: Box<Query>, sql: &str) -> Result<Answer> {
+    let input = query::plan(session, ast::Statement::Query(query), sql).await?;
+    let schema = input.schema().as_arrow().clone();
+    let plan = aggregate(session, input, &schema).await?;
+    let progress = Progress::default();
+    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let batches: Vec<RecordBatch> = run.start().await?.try_collect().await?;
+    let Some(totals) = batches.iter().find(|batch| batch.num_rows() == 1) else {
+        return Err(Error::new(ErrorKind::Internal, "an aggregate without a row"));
+    };
+    let mut answer = rows(transpose(totals, &schema)?)?;
+    answer.progress = progress;
+    Ok(answer)
+}
+
+/// The expression that measures a column of a type, `None` where the type has no such thing.
+type Measure = fn(&str, &DataType) -> Option<String>;
+
+/// What SUMMARIZE asks of each column.
+const MEASURES: &[(&str, Measure)] = &[
+    ("min", |column, data_type| is_ordered(data_type).then(|| format!("min({column})"))),
+    ("max", |column, data_type| is_ordered(data_type).then(|| format!("max({column})"))),
+    ("approx_unique", |column, data_type| {
+        is_ordered(data_type).then(|| format!("approx_distinct({column})"))
+    }),
+    ("avg", |column, data_type| data_type.is_numeric().then(|| format!("avg(CAST({column} AS DOUBLE))"))),
+    ("std", |column, data_type| data_type.is_numeric().then(|| format!("stddev(CAST({column} AS DOUBLE))"))),
+    ("q25", |column, data_type| quantile(column, data_type, "0.25")),
+    ("q50", |column, data_type| quantile(column, data_type, "0.5")),
+    ("q75", |column, data_type| quantile(column, data_type, "0.75")),
+    ("count", |_, _| Some("count(*)".to_owned())),
+    ("null_percentage", |column, _| {
+        Some(format!("100.0 * (count(*) - count({column})) / nullif(count(*), 0)"))
+    }),
+];
+
+fn quantile(column: &str, data_type: &DataType, share: &str) -> Option<String> {
+    data_type.is_numeric().then(|| format!("approx_percentile_cont(CAST({column} AS DOUBLE), {share})"))
+}
+
+fn is_ordered(data_type: &DataType) -> bool {
+    !data_type.is_nested()
+        && !matches!(data_type, DataType::Null | DataType::Interval(_) | DataType::Duration(_))
+}
+
+/// `SELECT measures of all columns FROM input`, where the columns are numbered to be safe from their names.
+async fn aggregate(session: &Session, input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
+    let name = |index: usize| format!("c{index}");
+    let numbered = schema.fields().iter().enumerate().map(|(index, _)| {
+        let (qualifier, field) = input.schema().qualified_field(index);
+        datafusion::logical_expr::Expr::Column(datafusion::common::Column::from((qualifier, field)))
+            .alias(name(index))
+    });
+    let renamed =
+        datafusion::logical_expr::LogicalPlanBuilder::from(input.clone()).project(numbered)?.build()?;
+    let measures: Vec<String> = schema
+        .fields()
+        .iter()
+        .enumerate()
+        .flat_map(|(index, field)| {
+            MEASURES.iter().enumerate().filter_map(move |(measure, (_, expression))| {
+                Some(format!("{} AS m{index}_{measure}", expression(&name(index), field.data_type())?))
+            })
+        })
+        .collect();
+    let table = Arc::new(datafusion::datasource::ViewTable::new(renamed, None));
+    let file = session.catalog.files.add(session.catalog.files.fresh_name(), table);
+    let text = format!("SELECT {} FROM {}", measures.join(", "), file.sql_name());
+    query::plan(session, crate::parser::parse_standard(&text)?, &text).await
+}
+
+/// One row of measures of all columns, turned into a row for each column.
+fn transpose(totals: &RecordBatch, schema: &Schema) -> Result<Vec<(&'static str, ArrayRef)>> {
+    let fields = schema.fields();
+    let cell = |index: usize, measure: usize| totals.column_by_name(&format!("m{index}_{measure}"));
+    let mut columns: Vec<(&'static str, ArrayRef)> = vec![
+        ("column_name", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name())))),
+        (
+            "column_type",
+            Arc::new(StringArray::from_iter_values(fields.iter().map(|f| sql_type_name(f.data_type())))),
+        ),
+    ];
+    for (measure, (name, _)) in MEASURES.iter().enumerate() {
+        let cells = (0..fields.len()).map(|index| cell(index, measure));
+        let column: ArrayRef = match *name {
+            "min" | "max" => {
+                let texts = cells.map(|cell| match cell {
+                    Some(cell) if !cell.is_null(0) => Ok(Some(array_value_to_string(cell, 0)?)),
+                    _ => Ok(None),
+                });
+                Arc::new(texts.collect::<Result<StringArray>>()?)
+            }
+            "approx_unique" | "count" => {
+                let counts = cells.map(|cell| {
+                    Ok(cell
+                        .map(|cell| number::<Int64Array>(cell, &DataType::Int64))
+                        .transpose()?
+                        .and_then(|counts| counts.is_valid(0).then(|| counts.value(0))))
+                });
+                Arc::new(counts.collect::<Result<Int64Array>>()?)
+            }
+            _ => {
+                let numbers = cells.map(|cell| {
+                    Ok(cell
+                        .map(|cell| number::<Float64Array>(cell, &DataType::Float64))
+                        .transpose()?
+                        .and_then(|numbers| numbers.is_valid(0).then(|| numbers.value(0))))
+                });
+                Arc::new(numbers.collect::<Result<Float64Array>>()?)
+            }
+        };
+        columns.push((name, column));
+    }
+    Ok(columns)
+}
+
+fn number<A: Array + Clone + 'static>(cell: &ArrayRef, data_type: &DataType) -> Result<A> {
+    let cell = cast(cell, data_type)?;
+    let typed = cell.as_any().downcast_ref::<A>().cloned();
+    typed.ok_or_else(|| Error::new(ErrorKind::Internal, format!("{data_type} is not what cast gave")))
+}
+
+/// `SHOW name`: a setting, or one of the lists.
+pub(super) async fn show(session: &Session, words: &[&str]) -> Result<Answer> {
+    match words.join(" ").to_uppercase().as_str() {
+        "SETTINGS" | "ALL" | "VARIABLES" => Ok(Answer::rows(session.settings().batch())),
+        "FUNCTIONS" => {
+            run_text(
+                session,
+                "SELECT DISTINCT routine_name AS name, function_type AS type, description \
+                 FROM information_schema.routines ORDER BY name, type",
+            )
+            .await
+        }
+        _ => {
+            let name = words.join(".");
+            let value = session.settings().get(&name)?;
+            let column = |text: String| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+            rows([("name", column(name)), ("value", column(value))])
+        }
+    }
+}
+
+/// `SHOW TABLES [FROM schema] [LIKE pattern]`.
+pub(super) async fn show_tables(session: &Session, options: &ShowStatementOptions) -> Result<Answer> {
+    let wanted = shown_in(options);
+    let mut found: Vec<(String, String, &'static str, Option<i64>)> = Vec::new();
+    for schema_name in session.catalog.database.schema_names() {
+        if wanted.as_ref().map_or(schema_name == "information_schema", |wanted| *wanted != schema_name) {
+            continue;
+        }
+        let Some(schema) = session.catalog.schema(&schema_name) else { continue };
+        for name in schema.table_names() {
+            let Some(table) = schema.table(&name).await? else { continue };
+            let kind = if table.table_type() == TableType::View { "view" } else { "table" };
+            let row_count =
+                table.statistics().and_then(|statistics| statistics.num_rows.get_value().copied());
+            found.push((
+                schema_name.clone(),
+                name,
+                kind,
+                row_count.and_then(|count| i64::try_from(count).ok()),
+            ));
+        }
+    }
+    if let Some(wanted) = wanted.filter(|wanted| session.catalog.schema(wanted).is_none()) {
+        return Err(Error::new(ErrorKind::NotFound, format!("schema '{wanted}' not found")));
+    }
+    if let Some(pattern) = like_pattern(options)? {
+        found.retain(|(_, name, ..)| like(&pattern, name));
+    }
+    found.sort();
+    let text = |values: Vec<&str>| Arc::new(StringArray::from(values)) as ArrayRef;
+    rows([
+        ("schema", text(found.iter().map(|table| table.0.as_str()).collect())),
+        ("name", text(found.iter().map(|table| table.1.as_str()).collect())),
+        ("type", text(found.iter().map(|table| table.2).collect())),
+        ("rows", Arc::new(Int64Array::from(found.iter().map(|table| table.3).collect::<Vec<_>>()))),
+    ])
+}
+
+/// `SHOW COLUMNS FROM table`.
+pub(super) async fn show_columns(
+    session: &Session,
+    options: &ShowStatementOptions,
+    sql: &str,
+) -> Result<Answer> {
+    let name = options.show_in.as_ref().and_then(|place| place.parent_name.clone());
+    let Some(name) = name else {
+        return Err(
+            Error::new(ErrorKind::Syntax, "SHOW COLUMNS needs a table").with_hint("SHOW COLUMNS FROM table")
+        );
+    };
+    let query = select_from(&[], name).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+    describe(session, query, sql).await
+}
+
+fn shown_in(options: &ShowStatementOptions) -> Option<String> {
+    let name = options.show_in.as_ref()?.parent_name.as_ref()?;
+    name.0.last().and_then(|part| part.as_ident()).map(crate::relations::normalized)
+}
+
+fn like_pattern(options: &ShowStatementOptions) -> Result<Option<String>> {
+    let filter = match &options.filter_position {
+        None => return Ok(None),
+        Some(ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) => {
+            filter
+        }
+    };
+    match filter {
+        ShowStatementFilter::Like(pattern) | ShowStatementFilter::ILike(pattern) => Ok(Some(pattern.clone())),
+        other => Err(Error::new(ErrorKind::Unsupported, format!("SHOW ... {other} is not supported"))
+            .with_hint("use LIKE, or query information_schema.tables")),
+    }
+}
+
+fn like(pattern: &str, name: &str) -> bool {
+    let (names, patterns) = (StringArray::from(vec![name]), StringArray::from(vec![pattern]));
+    arrow::compute::kernels::comparison::ilike(&names, &patterns).is_ok_and(|matches| matches.value(0))
+}
+
+fn rows(columns: impl IntoIterator<Item = (&'static str, ArrayRef)>) -> Result<Answer> {
+    Ok(Answer::rows(RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, column)| (name, column, true)),
+    )?))
+}

@@ -1,0 +1,168 @@
+//! What each kind of statement does. A statement arrives with its parameters bound and its files opened.
+
+mod change;
+mod copy;
+mod describe;
+mod query;
+mod tables;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain;
+use crate::parser::{Ast, Statement};
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::stream::StatementKind;
+
+/// What came of a statement, before it is handed over to the caller's side of a channel.
+pub(crate) struct Answer {
+    pub(crate) kind: StatementKind,
+    pub(crate) schema: SchemaRef,
+    pub(crate) batches: BoxStream<'static, Result<RecordBatch>>,
+    pub(crate) progress: Progress,
+}
+
+impl Answer {
+    /// The statement did what it says and has nothing to show.
+    fn done() -> Self {
+        let schema = Arc::new(Schema::empty());
+        Self {
+            kind: StatementKind::Done,
+            schema,
+            batches: stream::empty().boxed(),
+            progress: Progress::default(),
+        }
+    }
+
+    /// Rows that are there already.
+    fn rows(batch: RecordBatch) -> Self {
+        let schema = batch.schema();
+        let batches = stream::once(async { Ok(batch) }).boxed();
+        Self { kind: StatementKind::Rows, schema, batches, progress: Progress::default() }
+    }
+
+    /// The number of rows written, once `count` is known.
+    fn count(count: impl Future<Output = Result<u64>> + Send + 'static, progress: Progress) -> Self {
+        let batch = |count| {
+            let column = Arc::new(arrow::array::UInt64Array::from(vec![count])) as arrow::array::ArrayRef;
+            RecordBatch::try_from_iter([("count", column)]).expect("one column of one row")
+        };
+        let schema = batch(0).schema();
+        let batches = stream::once(async move { count.await.map(batch) }).boxed();
+        Self { kind: StatementKind::Count, schema, batches, progress }
+    }
+}
+
+/// Carries out `ast`, which is `written` with its parameters bound and its files opened.
+pub(crate) async fn execute(session: &Session, ast: Ast, written: &Statement) -> Result<Answer> {
+    let sql = written.script.as_str();
+    match ast {
+        Ast::Sql(statement) => standard(session, *statement, sql, written.text()).await,
+        Ast::CopyTo { query, path, options } => copy::copy_to(session, query, &path, &options, sql).await,
+        Ast::CopyFrom { table, columns, path, options } => {
+            copy::copy_from(session, &table, &columns, &path, &options, sql).await
+        }
+        Ast::Describe(query) => describe::describe(session, query, sql).await,
+        Ast::Summarize(query) => describe::summarize(session, query, sql).await,
+    }
+}
+
+/// Carries out a statement of standard SQL; `text` is its part of the script `sql`.
+async fn standard(session: &Session, statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
+    match &statement {
+        ast::Statement::Set(set) => return set_setting(session, set),
+        ast::Statement::Reset(reset) => return reset_setting(session, &reset.reset),
+        ast::Statement::ShowVariable { variable } => {
+            let words: Vec<&str> = variable.iter().map(|word| word.value.as_str()).collect();
+            return describe::show(session, &words).await;
+        }
+        ast::Statement::ShowTables { show_options, .. } => {
+            return describe::show_tables(session, show_options).await;
+        }
+        ast::Statement::ShowColumns { show_options, .. } => {
+            return describe::show_columns(session, show_options, sql).await;
+        }
+        ast::Statement::Delete(delete) => return change::delete(session, delete).await,
+        ast::Statement::Update(update) => return change::update(session, update).await,
+        ast::Statement::Truncate(truncate) => return change::truncate(session, truncate).await,
+        _ => {}
+    }
+    match query::plan(session, statement, sql).await? {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => tables::create(session, create).await,
+        LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) => {
+            // The tree has lost the files' names; the text has them.
+            create.definition = Some(text.to_owned());
+            command(session, LogicalPlan::Ddl(DdlStatement::CreateView(create)), sql).await
+        }
+        plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => command(session, plan, sql).await,
+        plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
+        plan => query::read(session, plan).await,
+    }
+}
+
+/// Runs what DataFusion does itself and at once.
+async fn command(session: &Session, plan: LogicalPlan, sql: &str) -> Result<Answer> {
+    session.context.execute_logical_plan(plan).await.map_err(|error| explain(&error, Some(sql)))?;
+    Ok(Answer::done())
+}
+
+fn set_setting(session: &Session, set: &ast::Set) -> Result<Answer> {
+    let assign = |name: &ObjectName, values: &[Expr]| {
+        let [value] = values else {
+            return Err(Error::new(ErrorKind::Invalid, format!("expected one value for setting '{name}'")));
+        };
+        let text = setting_value(value);
+        let is_default = text.eq_ignore_ascii_case("default") && matches!(value, Expr::Identifier(_));
+        session.settings().set(&name.to_string(), (!is_default).then_some(&text))
+    };
+    match set {
+        ast::Set::SingleAssignment { variable, values, .. } => assign(variable, values)?,
+        ast::Set::MultipleAssignments { assignments } => {
+            for assignment in assignments {
+                assign(&assignment.name, std::slice::from_ref(&assignment.value))?;
+            }
+        }
+        ast::Set::SetTimeZone { value, .. } => {
+            session.settings().set("time_zone", Some(&setting_value(value)))?;
+        }
+        other => return Err(Error::new(ErrorKind::Unsupported, format!("{other} is not supported"))),
+    }
+    Ok(Answer::done())
+}
+
+/// The text of a setting's value: quotes are optional.
+fn setting_value(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => value.value.clone().into_string().unwrap_or_else(|| value.to_string()),
+        Expr::Identifier(name) => name.value.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn reset_setting(session: &Session, reset: &ast::Reset) -> Result<Answer> {
+    match reset {
+        ast::Reset::ConfigurationParameter(name) => session.settings().set(&name.to_string(), None)?,
+        ast::Reset::ALL => session.settings().reset_all()?,
+    }
+    Ok(Answer::done())
+}
+
+/// Runs a query that we wrote ourselves.
+async fn run_text(session: &Session, sql: &str) -> Result<Answer> {
+    let plan = query::plan(session, crate::parser::parse_standard(sql)?, sql).await?;
+    query::read(session, plan).await
+}
+
+/// The statement in the form that DataFusion's planner takes.
+fn for_planner(statement: ast::Statement) -> DataFusionStatement {
+    DataFusionStatement::Statement(Box::new(statement))
+}

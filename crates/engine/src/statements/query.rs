@@ -1,0 +1,112 @@
+//! Queries: plan, run, and once more with less memory where that helps.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::sqlparser::ast;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::{Answer, for_planner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain;
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::stream::StatementKind;
+
+/// The logical plan of `statement`, which was parsed from `sql`.
+pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str) -> Result<LogicalPlan> {
+    let state = session.context.state();
+    state.statement_to_plan(for_planner(statement)).await.map_err(|error| explain(&error, Some(sql)))
+}
+
+/// Runs a plan whose rows are the answer.
+pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer> {
+    let progress = Progress::default();
+    let schema = Arc::new(plan.schema().as_arrow().clone());
+    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let batches = run.start().await?;
+    Ok(Answer { kind: StatementKind::Rows, schema, batches, progress })
+}
+
+/// Runs a plan that writes rows and says how many.
+pub(super) async fn write(session: &Session, plan: LogicalPlan) -> Result<Answer> {
+    let progress = Progress::default();
+    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let mut batches = run.start().await?;
+    let count = async move {
+        let mut count = 0;
+        while let Some(batch) = batches.try_next().await? {
+            let column = batch.column(0).as_any().downcast_ref::<arrow::array::UInt64Array>();
+            count += column.into_iter().flat_map(|column| column.iter().flatten()).sum::<u64>();
+        }
+        Ok(count)
+    };
+    Ok(Answer::count(count, progress))
+}
+
+/// A query that is about to run.
+pub(super) struct Run {
+    pub(super) session: Session,
+    pub(super) plan: LogicalPlan,
+    pub(super) progress: Progress,
+}
+
+impl Run {
+    /// Starts the query; if it runs out of memory in a hash join, which cannot spill, before anything was
+    /// handed out, it starts again with joins that sort and spill.
+    pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let state = self.session.context.state();
+        let physical = physical(&state, &self.plan).await?;
+        let mut batches = execute(&state, &physical, &self.progress)?;
+        if !has_hash_join(&physical) {
+            return Ok(batches);
+        }
+        let first = async move {
+            let first = match batches.next().await {
+                Some(Err(error)) if error.kind() == ErrorKind::Resources => {
+                    drop((batches, physical));
+                    batches = self.with_sorted_joins().await?;
+                    batches.next().await
+                }
+                first => first,
+            };
+            Ok::<_, Error>(stream::iter(first).chain(batches))
+        };
+        Ok(stream::once(first).try_flatten().boxed())
+    }
+
+    async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let mut state = self.session.context.state();
+        state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        let physical = physical(&state, &self.plan).await?;
+        execute(&state, &physical, &self.progress)
+    }
+}
+
+async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    Ok(state.create_physical_plan(plan).await?)
+}
+
+fn execute(
+    state: &SessionState,
+    physical: &Arc<dyn ExecutionPlan>,
+    progress: &Progress,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    progress.watch(physical);
+    Ok(execute_stream(physical.clone(), state.task_ctx())?.map_err(Error::from).boxed())
+}
+
+fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut found = false;
+    let walk = plan.apply(|node| {
+        found |= node.is::<HashJoinExec>();
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    found && walk.is_ok()
+}
