@@ -1,0 +1,36 @@
+# The daily acts. `just check` is the whole definition of done.
+
+# All that a change must pass.
+check: format lint test docs
+
+format:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+test:
+    cargo test --workspace
+
+# Only the SQL text tests; `just slt joins` runs the files whose name contains it.
+slt filter="":
+    KEIRIN_SLT_FILTER={{filter}} cargo test -p keirin --test sql
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# `just bench tpch --scale 1 --engines keirin,duckdb`
+bench *arguments:
+    cargo run --release -p keirin-bench -- {{arguments}}
+
+# The Python environment with the rivals that the benchmarks compare with.
+rivals:
+    benchmarks/setup
+
+# `just fuzz csv 60`: seconds of fuzzing of one target; needs cargo-fuzz and a nightly toolchain.
+fuzz target seconds="60":
+    cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
+
+# Licences and advisories of what we depend on; needs cargo-deny.
+deny:
+    cargo deny check
