@@ -42,6 +42,7 @@ mod types;
 
 mod progress;
 mod stream;
+pub mod tpch;
 
 mod error;
 mod explain_error;

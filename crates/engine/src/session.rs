@@ -19,6 +19,7 @@ use crate::relations::take_files;
 use crate::settings::Settings;
 use crate::statements::{self, Answer};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
+use crate::tpch::TpchFunction;
 
 /// One client's view of a database: its own settings, the database's tables.
 ///
@@ -59,10 +60,11 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA);
         config.options_mut().sql_parser.collect_spans = true;
-        let state = SessionStateBuilder::new_with_default_features()
+        let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(shared.environment.clone())
             .build();
+        state.register_udtf("tpch", Arc::new(TpchFunction));
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
         let rejects = Arc::<Rejects>::default();
