@@ -50,6 +50,7 @@ mod explain_error;
 pub use arrow;
 pub use database::{Database, DatabaseBuilder};
 pub use error::{Error, ErrorKind, Result};
+pub use output::{BatchWriter, OutputCompression, OutputFormat, WriteOptions};
 pub use parameters::{Parameters, Value};
 pub use parser::{Statement, is_complete, parse};
 pub use progress::Progress;

@@ -1,51 +1,201 @@
-//! Files as tables.
-use arrow::array::RecordBatch;
-use datafusion::catalog::TableProvider;
-use datafusion::execution::SessionState;
+//! Files as tables: `FROM 'trips/*.parquet'`, `read_csv('x.csv', delim = ';')`.
+//!
+//! [`open`] finds the files ([`paths`]), tells their format ([`format`]), reads enough of them to know the
+//! schema, and gives back a table. Every error names the file it is about.
+
+mod failure;
+mod format;
+mod hive;
+mod named;
+mod options;
+mod parquet;
+mod paths;
+mod rejects;
+mod schema;
+
 use std::sync::Arc;
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum FileFormat {
-    Arrow,
-    Csv,
-    Json,
-    Parquet,
-    Tsv,
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::TableProvider;
+use datafusion::common::DFSchema;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::ExprSchemable;
+
+pub(crate) use failure::io_failed;
+pub(crate) use format::{Compression, FileFormat};
+pub(crate) use options::{OptionValue, Options};
+pub(crate) use paths::{local_path, looks_like_file};
+pub(crate) use rejects::Rejects;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A `LIMIT` up to this many rows reads the files front to back on one thread, so that it gives the first
+/// rows; a batch or two do not need more.
+const LIMIT_IN_ORDER: usize = 10_000;
+
+/// A table made of files, as SQL names it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileTable {
+    /// Files, globs, directories.
+    pub(crate) paths: Vec<String>,
+    /// What `read_csv` and its like say; otherwise the names tell.
+    pub(crate) format: Option<FileFormat>,
+    pub(crate) options: Vec<(String, OptionValue)>,
 }
-impl std::str::FromStr for FileFormat {
-    type Err = crate::Error;
-    fn from_str(_: &str) -> crate::Result<Self> {
-        Ok(Self::Csv)
+
+/// Opens a table made of files; what `ignore_errors` leaves out goes to `rejects`.
+///
+/// # Errors
+/// When files are missing, unreadable, of unknown format or not what they claim to be, or when an option
+/// does not exist or fit.
+pub(crate) async fn open(
+    state: &SessionState,
+    table: &FileTable,
+    rejects: &Arc<Rejects>,
+) -> Result<Arc<dyn TableProvider>> {
+    let (paths, format) = (table.paths.clone(), table.format);
+    let (format, files) = tokio::task::spawn_blocking(move || paths::resolve(&paths, format))
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+    let options = Options::new(format.function(), &table.options)?;
+    let _ = rejects;
+    match format {
+        FileFormat::Parquet => Ok(Arc::new(parquet::ParquetTable::open(state, &files, options).await?)),
+        other => Err(Error::new(ErrorKind::Unsupported, format!("cannot read {} yet", other.name()))),
     }
 }
-#[derive(Debug)]
-pub(crate) enum OptionValue {
-    Null,
-    Boolean(bool),
-    Integer(i64),
-    Float(f64),
-    Text(String),
-    List(Vec<OptionValue>),
-    Struct(Vec<(String, OptionValue)>),
+
+/// The type that `name` means in SQL: `INTEGER`, `DECIMAL(10, 2)`, `VARCHAR[]`.
+fn sql_type(state: &SessionState, name: &str) -> Result<DataType> {
+    let unknown = || {
+        Error::new(ErrorKind::Invalid, format!("'{name}' is no type"))
+            .with_hint("types are BIGINT, DOUBLE, VARCHAR, DATE, TIMESTAMP and the others of CREATE TABLE")
+    };
+    let schema = DFSchema::empty();
+    let expression =
+        state.create_logical_expr(&format!("CAST(NULL AS {name})"), &schema).map_err(|_| unknown())?;
+    let data_type = expression.get_type(&schema).map_err(|_| unknown())?;
+    Ok(data_type)
 }
-pub(crate) struct FileTable {
-    pub paths: Vec<String>,
-    pub format: Option<FileFormat>,
-    pub options: Vec<(String, OptionValue)>,
-}
-pub(crate) async fn open(
-    _state: &SessionState,
-    _table: &FileTable,
-    _rejects: &Arc<Rejects>,
-) -> crate::Result<Arc<dyn TableProvider>> {
-    Err(crate::Error::new(crate::ErrorKind::Unsupported, "files cannot be read yet"))
-}
-pub(crate) fn looks_like_file(name: &str) -> bool {
-    name.contains('.')
-}
-#[derive(Default)]
-pub(crate) struct Rejects;
-impl Rejects {
-    pub(crate) fn batch(&self) -> RecordBatch {
-        RecordBatch::new_empty(Arc::new(arrow::datatypes::Schema::empty()))
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{AsArray, RecordBatch};
+    use datafusion::arrow::datatypes::Int64Type;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    /// The answer of `sql` over the files, which it calls `t`.
+    pub(super) async fn query(table: &FileTable, sql: &str) -> Result<Vec<RecordBatch>> {
+        let context = SessionContext::new();
+        let provider = open(&context.state(), table, &Arc::new(Rejects::default())).await?;
+        context.register_table("t", provider).unwrap();
+        let frame = context.sql(sql).await.map_err(Error::from)?;
+        frame.collect().await.map_err(Error::from)
+    }
+
+    pub(super) fn table(path: &str, options: &[(&str, OptionValue)]) -> FileTable {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        FileTable { paths: vec![path.to_owned()], format: None, options }
+    }
+
+    /// The only number of an answer.
+    pub(super) fn number(batches: &[RecordBatch]) -> i64 {
+        batches
+            .iter()
+            .find(|batch| batch.num_rows() > 0)
+            .unwrap()
+            .column(0)
+            .as_primitive::<Int64Type>()
+            .value(0)
+    }
+
+    /// Writes a Parquet file with one column `x` of the numbers in `range`.
+    fn write_numbers(path: &std::path::Path, range: std::ops::Range<i64>) {
+        use datafusion::arrow::array::Int64Array;
+        use datafusion::arrow::datatypes::{Field, Schema};
+
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
+        let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(Int64Array::from_iter_values(range))])
+            .unwrap();
+        let file = std::fs::File::create(path).unwrap();
+        let options = crate::WriteOptions::default();
+        let mut writer =
+            crate::BatchWriter::new(crate::OutputFormat::Parquet, schema, &options, file).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn partitions_are_columns_and_prune_files() {
+        let directory = tempfile::tempdir().unwrap();
+        for (index, name) in
+            ["year=2023/month=01", "year=2023/month=02", "year=2024/month=01"].iter().enumerate()
+        {
+            let first = 100 * i64::try_from(index).unwrap();
+            write_numbers(&directory.path().join(name).join("a.parquet"), first..first + 100);
+        }
+        // Nobody may read this one: the queries below exclude its year.
+        let bad = directory.path().join("year=1999/month=12/a.parquet");
+        write_numbers(&bad, 0..10);
+        let table = table(&directory.path().to_string_lossy(), &[]);
+        let context = SessionContext::new();
+        let provider = open(&context.state(), &table, &Arc::new(Rejects::default())).await.unwrap();
+        context.register_table("t", provider).unwrap();
+        std::fs::write(&bad, "gone").unwrap();
+        for (sql, expected) in [
+            ("SELECT count(*) FROM t WHERE year > 2000", 300),
+            ("SELECT sum(x) FROM t AS u WHERE u.year = 2023 AND month = 2", 14950),
+            ("SELECT max(year) FROM t WHERE x >= 200 AND year <> 1999", 2024),
+            ("SELECT count(*) FROM t WHERE year = 1", 0),
+            ("SELECT count(DISTINCT month) FROM t WHERE year > 2000 AND x % 2 = 1", 2),
+        ] {
+            let batches = context.sql(sql).await.unwrap().collect().await.unwrap();
+            assert_eq!(number(&batches), expected, "{sql}");
+        }
+        let error = context.sql("SELECT sum(x) FROM t").await.unwrap().collect().await.unwrap_err();
+        assert!(error.to_string().contains("year=1999/month=12/a.parquet"), "{error}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn files_with_other_columns_are_joined_by_name() {
+        use datafusion::arrow::array::{Float64Array, StringArray};
+        use datafusion::arrow::datatypes::{Field, Schema};
+
+        let directory = tempfile::tempdir().unwrap();
+        write_numbers(&directory.path().join("1.parquet"), 0..10);
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("name", DataType::Utf8, false),
+            Field::new("x", DataType::Float64, false),
+        ]));
+        let batch = RecordBatch::try_new(
+            schema.clone(),
+            vec![Arc::new(StringArray::from(vec!["a"])), Arc::new(Float64Array::from(vec![0.5]))],
+        )
+        .unwrap();
+        let file = std::fs::File::create(directory.path().join("2.parquet")).unwrap();
+        let options = crate::WriteOptions::default();
+        let mut writer =
+            crate::BatchWriter::new(crate::OutputFormat::Parquet, schema, &options, file).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+
+        let path = directory.path().to_string_lossy().into_owned();
+        for (sql, expected) in [
+            ("SELECT CAST(sum(x) * 2 AS BIGINT) FROM t", 91),
+            ("SELECT count(name) FROM t", 1),
+            ("SELECT count(*) FROM t WHERE x < 0.6", 2),
+            ("SELECT count(*) FROM t WHERE name IS NULL", 10),
+        ] {
+            assert_eq!(number(&query(&table(&path, &[]), sql).await.unwrap()), expected, "{sql}");
+        }
+        let strict = table(&path, &[("union_by_name", OptionValue::Boolean(false))]);
+        let error = query(&strict, "SELECT 1").await.unwrap_err();
+        assert_eq!(error.message(), "the files have different columns");
+        let named = table(&path, &[("filename", OptionValue::Boolean(true))]);
+        let sql = "SELECT count(*) FROM t WHERE filename LIKE '%1.parquet'";
+        assert_eq!(number(&query(&named, sql).await.unwrap()), 10);
     }
 }

@@ -1,0 +1,93 @@
+//! Errors about files: each names the file as the user wrote it.
+
+use std::io;
+
+use datafusion::error::DataFusionError;
+
+use crate::error::{Error, ErrorKind};
+
+/// The system refused something: `cannot read file 'x': permission denied`.
+pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("no such file: '{name}'")),
+        // Decompressors and readers report damage in this way.
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
+            Error::new(ErrorKind::Data, format!("cannot {what} file '{name}': {error}"))
+        }
+        kind => {
+            // The kind's text is the system's without "(os error 13)".
+            let reason = if kind.to_string() == "other error" { error.to_string() } else { kind.to_string() };
+            Error::new(ErrorKind::Io, format!("cannot {what} file '{name}': {reason}"))
+        }
+    }
+}
+
+/// The bytes are not what they should be: `cannot read 'x' as Parquet: the footer is damaged`.
+pub(crate) fn damaged(name: &str, format: &str, reason: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Data, format!("cannot read file '{name}' as {format}: {reason}"))
+}
+
+/// Lets an error travel through DataFusion; whoever takes it from there finds it as the external error.
+pub(crate) fn into_datafusion(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// Names the file in an error that reading it raised.
+///
+/// Errors that already are ours, and those that are not about the file (memory ran out, the query is
+/// wrong), pass unchanged.
+pub(crate) fn name_file(error: DataFusionError, name: &str, format: &str) -> DataFusionError {
+    if is_ours(&error) {
+        return error;
+    }
+    match error.find_root() {
+        DataFusionError::ParquetError(_)
+        | DataFusionError::ArrowError(..)
+        | DataFusionError::ObjectStore(_)
+        | DataFusionError::IoError(_)
+        | DataFusionError::External(_)
+        | DataFusionError::Execution(_)
+        | DataFusionError::Internal(_) => into_datafusion(damaged(name, format, reason(&error))),
+        _ => error,
+    }
+}
+
+fn is_ours(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::External(inner) if inner.is::<Error>())
+}
+
+/// An [`Error`] from what DataFusion's readers raise while a file is opened.
+pub(crate) fn from_datafusion(error: DataFusionError, name: &str, format: &str) -> Error {
+    if let DataFusionError::External(inner) = error.find_root()
+        && let Some(ours) = inner.downcast_ref::<Error>()
+    {
+        return ours.clone();
+    }
+    damaged(name, format, reason(&error))
+}
+
+/// The innermost message, without the names of the layers it came through.
+fn reason(error: &DataFusionError) -> String {
+    let mut text = error.find_root().strip_backtrace();
+    loop {
+        let stripped = [
+            "External error: ",
+            "External: ",
+            "Parquet error: ",
+            "Arrow error: ",
+            "Parquet argument error: ",
+            "Object Store error: ",
+            "Execution error: ",
+            "IO error: ",
+            "Ipc error: ",
+            "Parser error: ",
+            "EOF: ",
+        ]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(prefix));
+        match stripped {
+            Some(rest) => text = rest.to_owned(),
+            None => return text,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A file source whose errors name the file.
+//!
+//! DataFusion reads ahead and steals files between partitions, so that an error that arrives in a stream
+//! does not tell which file it is about. This wrapper follows each file through its morsels.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::Result;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::ObjectStore;
+
+use super::failure::name_file;
+
+/// The name of a file as the user wrote it; travels as an extension of `PartitionedFile`.
+#[derive(Clone, Debug)]
+pub(crate) struct FileName(pub(crate) Arc<str>);
+
+/// `inner`, with file names in its errors.
+#[derive(Clone)]
+pub(crate) struct NamedSource {
+    inner: Arc<dyn FileSource>,
+    format: &'static str,
+}
+
+impl NamedSource {
+    pub(crate) fn new(inner: Arc<dyn FileSource>, format: &'static str) -> Self {
+        Self { inner, format }
+    }
+
+    fn wrap(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+        Arc::new(Self { inner, format: self.format })
+    }
+}
+
+impl FileSource for NamedSource {
+    fn create_file_opener(
+        &self,
+        object_store: Arc<dyn ObjectStore>,
+        base_config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(object_store, base_config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        object_store: Arc<dyn ObjectStore>,
+        base_config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let inner = self.inner.create_morselizer(object_store, base_config, partition)?;
+        Ok(Box::new(NamedMorselizer { inner, format: self.format }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        self.wrap(self.inner.with_batch_size(batch_size))
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(t, f)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning()
+    }
+
+    fn repartitioned(
+        &self,
+        target_partitions: usize,
+        repartition_file_min_size: usize,
+        output_ordering: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        self.inner.repartitioned(target_partitions, repartition_file_min_size, output_ordering, config)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let pushed = self.inner.try_pushdown_filters(filters, config)?;
+        Ok(FilterPushdownPropagation {
+            filters: pushed.filters,
+            updated_node: pushed.updated_node.map(|inner| self.wrap(inner)),
+        })
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_sort(order, properties)?.map(|inner| self.wrap(inner)))
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_projection(projection)?.map(|inner| self.wrap(inner)))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+/// What errors about one file say.
+#[derive(Clone, Debug)]
+struct Label {
+    name: Arc<str>,
+    format: &'static str,
+}
+
+impl Label {
+    fn name<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| name_file(error, &self.name, self.format))
+    }
+}
+
+#[derive(Debug)]
+struct NamedMorselizer {
+    inner: Box<dyn Morselizer>,
+    format: &'static str,
+}
+
+impl Morselizer for NamedMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let name = match file.extension::<FileName>() {
+            Some(FileName(name)) => name.clone(),
+            None => file.object_meta.location.as_ref().into(),
+        };
+        let label = Label { name, format: self.format };
+        let inner = label.name(self.inner.plan_file(file))?;
+        Ok(Box::new(NamedPlanner { inner, label }))
+    }
+}
+
+#[derive(Debug)]
+struct NamedPlanner {
+    inner: Box<dyn MorselPlanner>,
+    label: Label,
+}
+
+impl MorselPlanner for NamedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let Self { inner, label } = *self;
+        let Some(mut plan) = label.name(inner.plan())? else { return Ok(None) };
+        let wrap = |inner: Box<dyn MorselPlanner>, label: &Label| -> Box<dyn MorselPlanner> {
+            Box::new(NamedPlanner { inner, label: label.clone() })
+        };
+        let morsels = plan
+            .take_morsels()
+            .into_iter()
+            .map(|inner| Box::new(NamedMorsel { inner, label: label.clone() }) as _)
+            .collect();
+        let planners = plan.take_ready_planners().into_iter().map(|inner| wrap(inner, &label)).collect();
+        let mut named = MorselPlan::new().with_morsels(morsels).with_planners(planners);
+        if let Some(pending) = plan.take_pending_planner() {
+            named.set_pending_planner(
+                async move { label.name(pending.await).map(|inner| wrap(inner, &label)) },
+            );
+        }
+        Ok(Some(named))
+    }
+}
+
+#[derive(Debug)]
+struct NamedMorsel {
+    inner: Box<dyn Morsel>,
+    label: Label,
+}
+
+impl Morsel for NamedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let Self { inner, label } = *self;
+        inner.into_stream().map(move |batch| label.name(batch)).boxed()
+    }
+}
+
+impl Debug for NamedSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedSource").field("format", &self.format).finish_non_exhaustive()
+    }
+}

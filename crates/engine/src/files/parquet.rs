@@ -1,0 +1,261 @@
+//! Parquet files as a table.
+//!
+//! Footers are read when the table is opened: they give the schema and the statistics that prune files, row
+//! groups and pages, and answer `count(*)`. The scan is DataFusion's, with file names in its errors.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{
+    ColumnStatistics, Result as DataFusionResult, ScalarValue, Statistics, project_schema,
+};
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::object_store::ObjectStoreUrl;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::{
+    CachedParquetFileReaderFactory, transform_binary_to_string, transform_schema_to_view,
+};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion_datasource::compute_all_files_statistics;
+use futures::{StreamExt, TryStreamExt};
+use object_store::{ObjectMeta, ObjectStore};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+
+use super::failure::{damaged, from_datafusion};
+use super::hive::{FileColumnOptions, FileColumns};
+use super::named::{FileName, NamedSource};
+use super::options::Options;
+use super::paths::DataFile;
+use super::{LIMIT_IN_ORDER, schema, sql_type};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Footers read at once.
+const FOOTERS_AT_ONCE: usize = 32;
+/// Magic, footer length, magic.
+const FILE_BYTES_MIN: u64 = 12;
+
+/// A table over Parquet files.
+#[derive(Debug)]
+pub(crate) struct ParquetTable {
+    files: Vec<PartitionedFile>,
+    columns: FileColumns,
+    schema: TableSchema,
+    binary_as_string: bool,
+}
+
+impl ParquetTable {
+    pub(crate) async fn open(
+        state: &SessionState,
+        files: &[DataFile],
+        mut options: Options<'_>,
+    ) -> Result<Self> {
+        let binary_as_string = options.boolean(&["binary_as_string"])?;
+        let same_columns = options.boolean(&["union_by_name"])? == Some(false);
+        let column_options = FileColumnOptions::take(&mut options)?;
+        options.finish()?;
+        let columns = FileColumns::detect(files, &column_options, |name| sql_type(state, name))?;
+
+        let store = local_store(state)?;
+        let reads: Vec<_> = files.iter().map(|file| read_footer(state, &store, file)).collect();
+        let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>, SchemaRef)> =
+            futures::stream::iter(reads).buffered(FOOTERS_AT_ONCE).try_collect().await?;
+
+        let schemas: Vec<_> = footers.iter().map(|(_, _, schema)| schema.clone()).collect();
+        let mut file_schema = schema::merge(files, &schemas, same_columns)?;
+        let settings = &state.config_options().execution.parquet;
+        let binary_as_string = binary_as_string.unwrap_or(settings.binary_as_string);
+        if binary_as_string {
+            file_schema = transform_binary_to_string(&file_schema);
+        }
+        if settings.schema_force_view_types {
+            file_schema = transform_schema_to_view(&file_schema);
+        }
+        let file_schema = Arc::new(columns.without(&file_schema));
+        let partitioned = files
+            .iter()
+            .zip(footers)
+            .zip(&columns.values)
+            .map(|((file, (meta, footer, _)), values)| {
+                let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &file_schema)
+                    .map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
+                let mut partitioned = PartitionedFile::new_from_meta(meta)
+                    .with_partition_values(values.clone())
+                    .with_extension(FileName(file.name.clone()));
+                partitioned.statistics = Some(Arc::new(with_file_columns(statistics, values)));
+                Ok(partitioned)
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            files: partitioned,
+            schema: TableSchema::builder(file_schema)
+                .with_table_partition_cols(columns.fields.clone())
+                .build(),
+            columns,
+            binary_as_string,
+        })
+    }
+}
+
+fn local_store(state: &SessionState) -> Result<Arc<dyn ObjectStore>> {
+    state
+        .runtime_env()
+        .object_store(ObjectStoreUrl::local_filesystem())
+        .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
+}
+
+async fn read_footer(
+    state: &SessionState,
+    store: &Arc<dyn ObjectStore>,
+    file: &DataFile,
+) -> Result<(ObjectMeta, Arc<ParquetMetaData>, SchemaRef)> {
+    if file.size_bytes < FILE_BYTES_MIN {
+        let reason = if file.size_bytes == 0 {
+            "it is empty".to_owned()
+        } else {
+            format!("it has only {} bytes", file.size_bytes)
+        };
+        return Err(damaged(&file.name, "Parquet", reason));
+    }
+    // Object stores report a denied file without its reason; the system's answer is clearer.
+    std::fs::File::open(&file.path).map_err(|error| super::failure::io_failed("read", &file.name, &error))?;
+    let absolute = std::path::absolute(&file.path)
+        .ok()
+        .and_then(|path| object_store::path::Path::from_absolute_path(path).ok())
+        .ok_or_else(|| Error::new(ErrorKind::Io, format!("cannot use '{}' as a file name", file.name)))?;
+    let meta = ObjectMeta {
+        location: absolute,
+        last_modified: file.modified.into(),
+        size: file.size_bytes,
+        e_tag: None,
+        version: None,
+    };
+    let failed = |error| from_datafusion(error, &file.name, "Parquet");
+    let reader = DFParquetMetadata::new(store.as_ref(), &meta)
+        .with_file_metadata_cache(Some(state.runtime_env().cache_manager.get_file_metadata_cache()))
+        .with_page_index_policy(Some(PageIndexPolicy::Skip));
+    let footer = reader.fetch_metadata().await.map_err(failed)?;
+    let schema = reader.fetch_schema().await.map_err(failed)?;
+    Ok((meta, footer, Arc::new(schema)))
+}
+
+/// Adds what is known about the columns that have one value per file.
+fn with_file_columns(mut statistics: Statistics, values: &[ScalarValue]) -> Statistics {
+    statistics.column_statistics.extend(values.iter().map(|value| {
+        let mut column = ColumnStatistics::new_unknown();
+        if value.is_null() {
+            column.null_count = statistics.num_rows;
+        } else {
+            column.null_count = Precision::Exact(0);
+            column.min_value = Precision::Exact(value.clone());
+            column.max_value = Precision::Exact(value.clone());
+            column.distinct_count = Precision::Exact(1);
+        }
+        column
+    }));
+    statistics
+}
+
+#[async_trait]
+impl TableProvider for ParquetTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.table_schema().clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| {
+                if self.columns.decide(filter) {
+                    TableProviderFilterPushDown::Exact
+                } else {
+                    TableProviderFilterPushDown::Inexact
+                }
+            })
+            .collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let passing = self.columns.passing(state, filters)?;
+        let unfiltered = filters.iter().all(|filter| self.columns.decide(filter));
+        let limit = limit.filter(|_| unfiltered);
+        let (files, cut) = enough_files(passing.iter().map(|file| &self.files[*file]), limit);
+        if files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema(), projection)?)));
+        }
+        // The first rows of a file are the ones that people expect from a small LIMIT.
+        let partitions = if limit.is_some_and(|limit| limit <= LIMIT_IN_ORDER) {
+            1
+        } else {
+            state.config().target_partitions()
+        };
+        let groups = FileGroup::new(files).split_files(partitions);
+        let (groups, statistics) = compute_all_files_statistics(groups, self.schema(), true, cut)?;
+
+        let url = ObjectStoreUrl::local_filesystem();
+        let mut options = TableParquetOptions {
+            global: state.config_options().execution.parquet.clone(),
+            ..TableParquetOptions::default()
+        };
+        options.global.binary_as_string = self.binary_as_string;
+        let environment = state.runtime_env();
+        let reader = CachedParquetFileReaderFactory::new(
+            environment.object_store(&url)?,
+            environment.cache_manager.get_file_metadata_cache(),
+        );
+        let source = ParquetSource::new(self.schema.clone())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(Arc::new(reader));
+        let config = FileScanConfigBuilder::new(url, Arc::new(NamedSource::new(Arc::new(source), "Parquet")))
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .with_preserve_order(partitions == 1)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+}
+
+/// The first files that together have `limit` rows, and whether some were left out.
+fn enough_files<'a>(
+    files: impl Iterator<Item = &'a PartitionedFile>,
+    limit: Option<usize>,
+) -> (Vec<PartitionedFile>, bool) {
+    let Some(limit) = limit else { return (files.cloned().collect(), false) };
+    let (mut enough, mut rows, mut cut) = (Vec::new(), 0, false);
+    for file in files {
+        if rows >= limit && !enough.is_empty() {
+            cut = true;
+            break;
+        }
+        rows += match file.statistics.as_ref().map(|statistics| statistics.num_rows) {
+            Some(Precision::Exact(rows)) => rows,
+            _ => 0,
+        };
+        enough.push(file.clone());
+    }
+    (enough, cut)
+}
