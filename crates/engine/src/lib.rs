@@ -29,6 +29,7 @@ mod pool;
 mod session;
 mod settings;
 
+mod column_names;
 mod parameters;
 mod parser;
 mod relations;

@@ -10,6 +10,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
+use crate::column_names::name_columns;
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileTable, Rejects};
@@ -152,6 +153,7 @@ impl Session {
         let mut ast = statement.ast.clone();
         let script = &statement.script;
         parameters.bind(&mut ast, script)?;
+        name_columns(&mut ast);
         let references = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         // Held until the statement is planned; from then on the plan holds the tables.
         let mut open = Vec::with_capacity(references.len());

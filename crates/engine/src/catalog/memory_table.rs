@@ -65,6 +65,13 @@ impl Rows {
         Ok(self)
     }
 
+    /// Puts the rows of `other`, with what they are booked to, behind these.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.batches.append(&mut other.batches);
+        let booked = other.reservation.free();
+        self.reservation.grow(booked);
+    }
+
     pub(crate) fn row_count(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
@@ -193,14 +200,10 @@ impl DataSink for MemorySink {
     }
 
     async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        let mut added = Rows::new(&self.table.shared.name, context.memory_pool()).fill(data).await?;
+        let added = Rows::new(&self.table.shared.name, context.memory_pool()).fill(data).await?;
         let count = added.row_count();
         let _writer = self.table.lock().await;
-        let mut rows = self.table.shared.rows.write();
-        rows.batches.append(&mut added.batches);
-        let taken = added.reservation.take();
-        rows.reservation.grow(taken.size());
-        drop(taken);
+        self.table.shared.rows.write().append(added);
         Ok(count as u64)
     }
 }

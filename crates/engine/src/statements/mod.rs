@@ -3,6 +3,7 @@
 mod change;
 mod copy;
 mod describe;
+mod in_order;
 mod query;
 mod tables;
 

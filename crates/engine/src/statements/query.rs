@@ -6,12 +6,14 @@ use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
+use super::in_order::{self, Order};
 use super::{Answer, for_planner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
@@ -81,6 +83,23 @@ impl Run {
         Ok(stream::once(first).try_flatten().boxed())
     }
 
+    /// Starts the query as parts that may be read at the same time; one after the other they are the answer.
+    pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
+        let state = self.session.context.state();
+        let mut physical = physical(&state, &self.plan).await?;
+        if let Some(merge) =
+            physical.downcast_ref::<CoalescePartitionsExec>().filter(|merge| merge.fetch().is_none())
+        {
+            physical = merge.input().clone();
+        }
+        if in_order::order(&physical) != Order::Kept {
+            return Ok(vec![self.start().await?]);
+        }
+        self.progress.watch(&physical);
+        let parts = in_order::parts(&physical, &state.task_ctx())?;
+        Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
+    }
+
     async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let mut state = self.session.context.state();
         state.config_mut().options_mut().optimizer.prefer_hash_join = false;
@@ -90,6 +109,13 @@ impl Run {
 }
 
 async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let physical = state.create_physical_plan(plan).await?;
+    if in_order::order(&physical) != Order::Dealt {
+        return Ok(physical);
+    }
+    // Nothing but filters and projections: dealing batches out would cost the order and gain little.
+    let mut state = state.clone();
+    state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
     Ok(state.create_physical_plan(plan).await?)
 }
 
@@ -99,7 +125,12 @@ fn execute(
     progress: &Progress,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     progress.watch(physical);
-    Ok(execute_stream(physical.clone(), state.task_ctx())?.map_err(Error::from).boxed())
+    let context = state.task_ctx();
+    let batches = match in_order::order(physical) {
+        Order::Kept => in_order::execute(physical, &context)?,
+        Order::Dealt | Order::None => execute_stream(physical.clone(), context)?,
+    };
+    Ok(batches.map_err(Error::from).boxed())
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {

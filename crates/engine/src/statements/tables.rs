@@ -6,6 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::TableReference;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::CreateMemoryTable;
 use datafusion::physical_plan::SendableRecordBatchStream;
@@ -54,8 +55,17 @@ pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Resu
     let run = Run { session: session.clone(), plan, progress: Progress::default() };
     let progress = run.progress.clone();
     let pool = session.shared.environment.memory_pool.clone();
-    let batches = run.start().await?;
-    let rows = Rows::new(&name.table, &pool).fill(conforming(arrow_schema.clone(), batches)).await?;
+    let parts = run.start_parts().await?;
+    let parts = parts.into_iter().map(|part| {
+        let rows = Rows::new(&name.table, &pool);
+        SpawnedTask::spawn(rows.fill(conforming(arrow_schema.clone(), part)))
+    });
+    let mut rows = Rows::new(&name.table, &pool);
+    for part in parts.collect::<Vec<_>>() {
+        rows.append(
+            part.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??,
+        );
+    }
     let table = MemoryTable::new(&name.table, arrow_schema, create.column_defaults, rows);
     if create.or_replace && schema.table_exist(&name.table) {
         schema.deregister_table(&name.table)?;
