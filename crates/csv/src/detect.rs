@@ -1,0 +1,415 @@
+//! What a file is, told from its first records: dialect, names and types of the columns.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use crate::{
+    dialect::Dialect,
+    error::{Error, Flaw, Reject},
+    options::{Nulls, Options},
+    reader::text_of_record,
+    scan::{Scan, Scanner, count_lines, line_end_bytes},
+    sniff::sniff,
+    source::Source,
+    tokenize::{Record, Records, Tokenizer},
+    types::{Evidence, Formats, Reading, looks_typed},
+};
+
+/// A column of a file or of a table of several files.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// The name, unique among the columns.
+    pub name: String,
+    /// The type.
+    pub data_type: DataType,
+    pub(crate) reading: Reading,
+    pub(crate) evidence: Evidence,
+    /// The caller decided the type.
+    pub(crate) given: bool,
+}
+
+/// What was detected of a file, or of several by [`unify`].
+#[derive(Debug, Clone)]
+pub struct Detected {
+    /// How records are written.
+    pub dialect: Dialect,
+    /// The columns; none if the file is empty and no columns were given.
+    pub columns: Vec<Column>,
+    /// The file (the first of several).
+    pub file: Arc<str>,
+}
+
+impl Detected {
+    /// The columns as an Arrow schema; every column may be NULL.
+    pub fn schema(&self) -> SchemaRef {
+        let field = |column: &Column| Field::new(&column.name, column.data_type.clone(), true);
+        Arc::new(Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
+    }
+}
+
+/// More columns than this are taken for a wrong delimiter or an attack.
+const MAX_COLUMNS: usize = 32_768;
+
+impl Source {
+    /// Detects dialect, names and types from the first bytes, which stay to be read.
+    ///
+    /// An empty file (or one of blank lines) yields no columns. Fails if the options contradict each
+    /// other or the file, and if the bytes are no text.
+    pub fn detect(&mut self, options: &Options) -> Result<Detected, Error> {
+        options.check()?;
+        let file = Arc::clone(self.name());
+        let mut wanted = options.sample_bytes;
+        loop {
+            let (sample, whole) = self.look_ahead(wanted)?;
+            let dialect = sniff(sample, whole, options);
+            let body = skip_lines(sample, dialect.skip_lines);
+            let records_end = if whole { body.len() } else { last_record_end(body, &dialect) };
+            let body_offset = sample.len() - body.len();
+            let at_limit = whole || sample.len() > options.max_line_bytes;
+            let detection = Detection {
+                file: Arc::clone(&file),
+                dialect,
+                options,
+                body: &body[..records_end],
+                body_offset,
+                whole,
+            };
+            // Records longer than the sample: look further, up to the longest that is allowed.
+            let records = detection.sample();
+            if records.records.len() > 1 || at_limit && (whole || records_end > 0) {
+                return detection.run(&records);
+            }
+            if at_limit {
+                let error = format!("the record has no end within {} bytes", options.max_line_bytes);
+                return Err(detection.bad_record(0, body, error, Flaw::TooLong));
+            }
+            wanted = wanted.saturating_mul(4).min(options.max_line_bytes + 1);
+        }
+    }
+
+    /// Detects the names of the columns only, and takes all else from a file of the same kind.
+    pub fn detect_like(&mut self, like: &Detected, options: &Options) -> Result<Detected, Error> {
+        let Dialect { delimiter, quote, escape, comment, header, skip_lines } = like.dialect;
+        self.detect(&Options {
+            delimiter: Some(delimiter),
+            quote: Some(quote),
+            escape: Some(escape),
+            comment: Some(comment),
+            header: Some(header),
+            skip_lines: Some(skip_lines),
+            sample_bytes: options.sample_bytes.min(64 << 10),
+            sample_rows: 1,
+            types: Vec::new(),
+            ..options.clone()
+        })
+    }
+}
+
+/// The text after `count` lines.
+pub(crate) fn skip_lines(text: &[u8], count: u64) -> &[u8] {
+    let mut rest = text;
+    for _ in 0..count {
+        let Some(at) = memchr::memchr2(b'\n', b'\r', rest) else { return &[] };
+        rest = &rest[at + line_end_bytes(&rest[at..], true).unwrap_or(1)..];
+    }
+    rest
+}
+
+/// Where the last whole record of a longer text ends.
+pub(crate) fn last_record_end(text: &[u8], dialect: &Dialect) -> usize {
+    let mut scanner = Scanner::new(dialect.shape());
+    let mut end = 0;
+    while let Scan::End(at) = scanner.next(text, false) {
+        end = at;
+    }
+    end
+}
+
+/// A record of nothing but blanks, which is no record where there are several columns.
+pub(crate) fn is_blank(bytes: &[u8], records: &Records, record: &Record) -> bool {
+    let fields = records.fields_of(record);
+    fields.len() == 1 && !fields[0].quoted() && fields[0].raw(bytes).trim_ascii().is_empty()
+}
+
+struct Detection<'a> {
+    file: Arc<str>,
+    dialect: Dialect,
+    options: &'a Options,
+    /// Whole records, after the skipped lines.
+    body: &'a [u8],
+    body_offset: usize,
+    whole: bool,
+}
+
+impl Detection<'_> {
+    fn run(mut self, records: &Records) -> Result<Detected, Error> {
+        let width = self.check_width(records)?;
+        let (first, mut evidence) = self.evidence(records, width);
+        let header = self.options.header.unwrap_or_else(|| self.has_header(records, &first, &evidence));
+        self.dialect.header = header && !records.records.is_empty();
+        let rows = records.records.len() - usize::from(self.dialect.header);
+        let mut names = first;
+        if !self.dialect.header {
+            names =
+                vec![String::new(); most_frequent(records.records.iter().map(|record| record.field_count))];
+            records
+                .records
+                .first()
+                .into_iter()
+                .for_each(|record| self.observe(records, record, &mut evidence));
+        }
+        evidence.resize(names.len(), Evidence::NONE);
+        if self.has_empty_last_column(records, &names, rows) {
+            names.pop();
+            evidence.pop();
+        }
+        self.give_names(&mut names, &mut evidence)?;
+        make_unique(&mut names);
+        let columns = self.give_types(names, evidence)?;
+        Ok(Detected { dialect: self.dialect, columns, file: self.file })
+    }
+
+    /// The sampled records, without blank ones unless there is only one column.
+    fn sample(&self) -> Records {
+        let mut records = Records::default();
+        let count = self.options.sample_rows.saturating_add(1);
+        Tokenizer::new(self.body, self.dialect.shape(), false).next(count, &mut records);
+        let blanks: Vec<bool> =
+            records.records.iter().map(|record| is_blank(self.body, &records, record)).collect();
+        if records.records.iter().any(|record| record.field_count > 1) {
+            let mut blank = blanks.iter();
+            records.records.retain(|_| !blank.next().expect("one for each record"));
+        }
+        records
+    }
+
+    /// The greatest width that the table may have; the header decides between the candidates.
+    fn check_width(&self, records: &Records) -> Result<usize, Error> {
+        let Some(first) = records.records.first() else { return Ok(0) };
+        if let (Some(flaw), true) = (first.flaw, self.options.header != Some(false)) {
+            // Without a first record nothing can be told; where it is data, reading it will report it.
+            let error = match flaw {
+                Flaw::Unterminated => "the quoted field is not closed",
+                _ => "there is text between the closing quote and the next delimiter",
+            };
+            let text = &self.body[first.start..first.end];
+            return Err(self.bad_record(first.start, text, error.to_string(), flaw));
+        }
+        let width =
+            first.field_count.max(most_frequent(records.records.iter().map(|record| record.field_count)));
+        if width > MAX_COLUMNS {
+            return Err(self.columns_error(format!("has {width} columns; at most {MAX_COLUMNS} can be read")));
+        }
+        Ok(width)
+    }
+
+    /// The texts of the first record, and what the other records say of the types.
+    fn evidence(&self, records: &Records, width: usize) -> (Vec<String>, Vec<Evidence>) {
+        let mut evidence = vec![Evidence::NONE; width];
+        let Some((first, others)) = records.records.split_first() else { return (Vec::new(), evidence) };
+        for record in others {
+            self.observe(records, record, &mut evidence);
+        }
+        let shape = self.dialect.shape();
+        let names = records.fields_of(first).iter().map(|field| {
+            let mut name = Vec::new();
+            field.unescape(self.body, &shape, &mut name);
+            String::from_utf8_lossy(&name).trim().to_string()
+        });
+        (names.collect(), evidence)
+    }
+
+    fn observe(&self, records: &Records, record: &Record, evidence: &mut [Evidence]) {
+        if record.flaw.is_some() {
+            return;
+        }
+        let nulls = Nulls::new(self.options.nulls.as_deref());
+        let formats = Formats::new(self.options);
+        for (field, evidence) in records.fields_of(record).iter().zip(evidence) {
+            let cell = field.raw(self.body);
+            if !nulls.typed(cell) {
+                evidence.observe(cell, &formats);
+            }
+        }
+    }
+
+    /// A header's texts do not fit the types below them; where all is text, they are distinct words that
+    /// do not come again.
+    fn has_header(&self, records: &Records, first: &[String], evidence: &[Evidence]) -> bool {
+        let Some((_, others)) = records.records.split_first() else { return false };
+        let given = &self.options.columns;
+        if !given.is_empty() && given.iter().eq(first.iter().take(given.len())) {
+            return true;
+        }
+        let formats = Formats::new(self.options);
+        let nulls = Nulls::new(self.options.nulls.as_deref());
+        let mut misfits = 0;
+        let mut fits = 0;
+        for (text, evidence) in first.iter().zip(evidence) {
+            let below = evidence.choose(&formats).0;
+            if below == DataType::Utf8 || nulls.typed(text.as_bytes()) {
+                continue;
+            }
+            let mut with_first = *evidence;
+            with_first.observe(text.as_bytes(), &formats);
+            if with_first.choose(&formats).0 == DataType::Utf8 { misfits += 1 } else { fits += 1 }
+        }
+        if misfits + fits > 0 {
+            return misfits > 0;
+        }
+        let is_word = |text: &String| {
+            !looks_typed(text.as_bytes())
+                && !nulls.typed(text.as_bytes())
+                && !text.starts_with(|c: char| c.is_ascii_digit())
+        };
+        let words = first.iter().all(is_word);
+        let mut distinct: Vec<&str> = first.iter().map(String::as_str).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let again = others.iter().any(|record| {
+            let fields = records.fields_of(record);
+            fields.iter().zip(first).any(|(field, text)| field.raw(self.body) == text.as_bytes())
+        });
+        words && distinct.len() == first.len() && !again
+    }
+
+    /// Whether every line ends with a delimiter, which makes no column.
+    fn has_empty_last_column(&self, records: &Records, names: &[String], rows: usize) -> bool {
+        let width = names.len();
+        let data = &records.records[records.records.len() - rows..];
+        let last_is_empty = |record: &Record| {
+            let last = records.fields_of(record).get(width - 1);
+            last.is_none_or(|field| !field.quoted() && field.raw(self.body).is_empty())
+        };
+        width > 1
+            && self.options.columns.len() < width
+            && names.last().is_some_and(String::is_empty)
+            // Without a header a last column of NULLs looks the same; only with bars is the habit common.
+            && (self.dialect.header || rows > 0 && self.dialect.delimiter == b'|')
+            && data.iter().all(last_is_empty)
+    }
+
+    /// Names from the options replace those of the file.
+    fn give_names(&self, names: &mut Vec<String>, evidence: &mut Vec<Evidence>) -> Result<(), Error> {
+        let given = &self.options.columns;
+        if names.is_empty() && self.whole {
+            names.resize(given.len(), String::new());
+            evidence.resize(given.len(), Evidence::NONE);
+        }
+        if given.len() > names.len() {
+            let problem = format!("has {} columns, but {} names were given", names.len(), given.len());
+            return Err(self.columns_error(problem));
+        }
+        names.iter_mut().zip(given).for_each(|(name, given)| name.clone_from(given));
+        Ok(())
+    }
+
+    fn give_types(&self, names: Vec<String>, evidence: Vec<Evidence>) -> Result<Vec<Column>, Error> {
+        let formats = Formats::new(self.options);
+        let mut columns: Vec<Column> = Vec::with_capacity(names.len());
+        for (name, evidence) in names.into_iter().zip(evidence) {
+            let evidence = if self.options.all_text { Evidence::TEXT } else { evidence };
+            let (data_type, reading) = evidence.choose(&formats);
+            columns.push(Column { name, data_type, reading, evidence, given: false });
+        }
+        for (wanted, data_type) in &self.options.types {
+            let exact = columns.iter().position(|column| column.name == *wanted);
+            let found =
+                exact.or_else(|| columns.iter().position(|column| column.name.eq_ignore_ascii_case(wanted)));
+            let Some(found) = found else {
+                let names: Vec<&str> = columns.iter().take(50).map(|column| column.name.as_str()).collect();
+                let problem = format!("has no column '{wanted}' to give a type; it has {}", names.join(", "));
+                return Err(self.columns_error(problem));
+            };
+            let column = &mut columns[found];
+            column.reading = column.evidence.reading(data_type, &formats);
+            column.data_type = data_type.clone();
+            column.given = true;
+        }
+        Ok(columns)
+    }
+
+    fn bad_record(&self, start: usize, text: &[u8], error: String, flaw: Flaw) -> Error {
+        Error::Record(Box::new(Reject {
+            file: Arc::clone(&self.file),
+            line: self.dialect.skip_lines + 1 + count_lines(&self.body[..start]),
+            byte_offset: (self.body_offset + start) as u64,
+            column_number: None,
+            column: None,
+            value: None,
+            expected: None,
+            error,
+            text: text_of_record(text),
+            flaw,
+        }))
+    }
+
+    fn columns_error(&self, problem: String) -> Error {
+        Error::Columns { file: Arc::clone(&self.file), problem }
+    }
+}
+
+/// The value that comes most often; the first of them where several do.
+pub(crate) fn most_frequent(values: impl Iterator<Item = usize>) -> usize {
+    let mut sorted: Vec<usize> = values.collect();
+    sorted.sort_unstable();
+    let runs = sorted.chunk_by(|a, b| a == b);
+    runs.max_by_key(|run| run.len()).map_or(0, |run| run[0])
+}
+
+/// Names columns without a name by their position, and numbers names that come again.
+fn make_unique(names: &mut [String]) {
+    let mut taken = std::collections::HashSet::new();
+    let mut next_number = std::collections::HashMap::new();
+    for (position, name) in names.iter_mut().enumerate() {
+        if name.is_empty() {
+            *name = format!("column{}", position + 1);
+        }
+        let base = name.clone();
+        while !taken.insert(name.clone()) {
+            let number = next_number.entry(base.clone()).or_insert(2u32);
+            *name = format!("{base}_{number}");
+            *number += 1;
+        }
+    }
+}
+
+/// The columns of several files of one table: matched by name where all have headers, else by position;
+/// each gets the narrowest type that holds what all files showed. Empty files do not count.
+pub fn unify(detected: &[Detected], options: &Options) -> Result<Option<Detected>, Error> {
+    let mut files = detected.iter().filter(|file| !file.columns.is_empty());
+    let Some(first) = files.next().or(detected.first()) else { return Ok(None) };
+    let mut all = first.clone();
+    let by_name = detected.iter().all(|file| file.dialect.header || file.columns.is_empty());
+    for file in files {
+        if !by_name && file.columns.len() != all.columns.len() {
+            let problem =
+                format!("has {} columns, {} has {}", file.columns.len(), all.file, all.columns.len());
+            return Err(Error::Columns { file: Arc::clone(&file.file), problem });
+        }
+        for (position, column) in file.columns.iter().enumerate() {
+            let same = if by_name {
+                all.columns.iter().position(|other| other.name == column.name)
+            } else {
+                Some(position)
+            };
+            match same {
+                Some(same) => {
+                    let same = &mut all.columns[same];
+                    same.evidence = same.evidence.and(column.evidence);
+                }
+                None => all.columns.push(column.clone()),
+            }
+        }
+    }
+    let formats = Formats::new(options);
+    for column in &mut all.columns {
+        if column.given {
+            column.reading = column.evidence.reading(&column.data_type, &formats);
+        } else {
+            (column.data_type, column.reading) = column.evidence.choose(&formats);
+        }
+    }
+    Ok(Some(all))
+}
