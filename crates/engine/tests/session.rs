@@ -1,0 +1,238 @@
+//! What the library promises beyond answers: cancellation, parameters, limits, order, settings.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use keirin::arrow::array::{AsArray, RecordBatch};
+use keirin::arrow::datatypes::{Int64Type, UInt64Type};
+use keirin::arrow::util::pretty::pretty_format_batches;
+use keirin::{Database, Error, ErrorKind, Parameters, Session, StatementKind};
+
+fn run(database: &Database, session: &Session, sql: &str) -> keirin::Result<Vec<RecordBatch>> {
+    database.block_on(async { session.sql(sql).await?.collect().await })
+}
+
+fn number(batches: &[RecordBatch]) -> i64 {
+    batches.iter().find(|batch| batch.num_rows() > 0).unwrap().column(0).as_primitive::<Int64Type>().value(0)
+}
+
+fn fails(sql: &str) -> Error {
+    let database = Database::in_memory().unwrap();
+    run(&database, &database.session(), sql).expect_err(sql)
+}
+
+#[test]
+fn a_dropped_stream_stops_its_query() {
+    let database = Database::builder().threads(2).in_memory().unwrap();
+    let session = database.session();
+    let endless = "SELECT count(*) FROM range(0, 1000000) a CROSS JOIN range(0, 1000000) b";
+    database.block_on(async {
+        let mut stream = session.sql(endless).await.unwrap();
+        let waited = tokio::time::timeout(Duration::from_millis(50), stream.next()).await;
+        assert!(waited.is_err(), "it should take for ever");
+    });
+    // The threads are free again: a query that needs them answers.
+    let started = Instant::now();
+    assert_eq!(number(&run(&database, &session, "SELECT count(*) FROM range(0, 1000)").unwrap()), 1000);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
+fn parameters_are_literals_wherever_they_stand() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    let check = |sql: &str, parameters: Parameters, expected: &str| {
+        let batches = database
+            .block_on(async { session.sql_with(sql, parameters).await?.collect().await })
+            .unwrap_or_else(|error| panic!("{sql}: {}", error.report(sql)));
+        let text = pretty_format_batches(&batches).unwrap().to_string();
+        let cells: Vec<&str> = text.lines().nth(3).unwrap_or("").split('|').map(str::trim).collect();
+        assert_eq!(cells[1..cells.len() - 1].join(","), expected, "{sql}");
+    };
+    check("SELECT ? - ?", [50, 8].into(), "42");
+    check("SELECT $2 || $1", ["a", "b"].into(), "ba");
+    check("SELECT :left || :right", [("right", "b"), ("left", "a")].into(), "ab");
+    check("SELECT ?", ["it's; -- ?"].into(), "it's; -- ?");
+    check("SELECT ? * 2", [-1.5e300].into(), "-3e300");
+    check("SELECT count(*) FROM (SELECT * FROM range(0, 10) LIMIT ?)", [3].into(), "3");
+    check("SELECT ? IS NULL", [None::<i64>].into(), "true");
+    check("SELECT ?", [vec![0_u8, 255]].into(), "00ff");
+    check("SELECT ? + 1", [i64::MIN + 1].into(), "-9223372036854775806");
+}
+
+#[test]
+fn a_parameter_without_a_value_is_pointed_at() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    let sql = "SELECT ? + ?";
+    let error = database.block_on(session.sql_with(sql, [1])).expect_err("one is missing");
+    assert_eq!(
+        error.report(sql),
+        concat!(
+            "error: parameter $2 has no value: 1 are given\n",
+            "  line 1: SELECT ? + ?\n",
+            "                     ^\n",
+        )
+    );
+}
+
+#[test]
+fn queries_larger_than_the_memory_limit_spill_and_clean_up() {
+    let parent = tempfile::tempdir().unwrap();
+    let database = Database::builder()
+        .threads(2)
+        .memory_limit_bytes(24 << 20)
+        .temp_directory(parent.path())
+        .in_memory()
+        .unwrap();
+    let session = database.session();
+    let check = |sql: &str, expected: i64| {
+        let batches =
+            run(&database, &session, sql).unwrap_or_else(|error| panic!("{sql}: {}", error.report(sql)));
+        assert_eq!(number(&batches), expected, "{sql}");
+    };
+    // Each needs several times the limit.
+    check("SELECT count(*) FROM (SELECT value FROM range(0, 6000000) ORDER BY value % 1000 DESC)", 6_000_000);
+    check("SELECT count(*) FROM (SELECT value, count(*) FROM range(0, 2000000) GROUP BY value)", 2_000_000);
+    check(
+        "SELECT count(*) FROM range(0, 2000000) a JOIN range(0, 2000000) b ON a.value = b.value",
+        2_000_000,
+    );
+
+    let error =
+        run(&database, &session, "CREATE TABLE t AS SELECT * FROM range(0, 10000000)").expect_err("too big");
+    assert_eq!(error.kind(), ErrorKind::Resources);
+    assert!(error.detail().unwrap().contains("table t"), "{error:?}");
+    check("SELECT count(*) FROM range(0, 10)", 10);
+
+    let spilled = std::fs::read_dir(parent.path()).unwrap().count();
+    assert_eq!(spilled, 1, "one directory for this process");
+    drop((session, database));
+    let started = Instant::now();
+    while std::fs::read_dir(parent.path()).unwrap().count() > 0 && started.elapsed() < Duration::from_secs(10)
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn rows_come_in_the_order_of_the_table_at_any_number_of_threads() {
+    for threads in [1, 2, 7] {
+        let database = Database::builder().threads(threads).in_memory().unwrap();
+        let session = database.session();
+        run(&database, &session, "CREATE TABLE t AS SELECT value AS a FROM range(0, 300000)").unwrap();
+        let batches = run(&database, &session, "SELECT a FROM t WHERE a % 3 = 1").unwrap();
+        let values: Vec<i64> = batches
+            .iter()
+            .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec())
+            .collect();
+        assert_eq!(values.len(), 100_000);
+        assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "{threads} threads");
+        assert_eq!(
+            number(&run(&database, &session, "SELECT a FROM t WHERE a > 250000 LIMIT 1").unwrap()),
+            250_001
+        );
+    }
+}
+
+#[test]
+fn sessions_share_tables_and_keep_their_own_settings() {
+    let database = Database::in_memory().unwrap();
+    let (first, second) = (database.session(), database.session());
+    run(&database, &first, "CREATE TABLE t AS VALUES (1)").unwrap();
+    run(&database, &first, "SET keirin.threads = 3").unwrap();
+    assert_eq!(run(&database, &second, "SELECT * FROM t").unwrap()[0].num_rows(), 1);
+    let threads = |session| {
+        let sql = "SELECT CAST(value AS BIGINT) FROM system.settings WHERE name = 'keirin.threads'";
+        number(&run(&database, session, sql).unwrap())
+    };
+    assert_eq!(threads(&first), 3);
+    assert_ne!(threads(&second), 3);
+    run(&database, &first, "RESET keirin.threads").unwrap();
+    assert_eq!(threads(&first), threads(&second));
+}
+
+#[test]
+fn a_write_says_how_many_rows() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    let check = |sql: &str, kind: StatementKind, tag: &str, expected: Option<u64>| {
+        let (stream_kind, stream_tag, batches) = database.block_on(async {
+            let stream = session.sql(sql).await.unwrap();
+            (stream.kind(), stream.tag().to_owned(), stream.collect().await.unwrap())
+        });
+        assert_eq!((stream_kind, stream_tag.as_str()), (kind, tag), "{sql}");
+        let count = batches.first().map(|batch| batch.column(0).as_primitive::<UInt64Type>().value(0));
+        assert_eq!(count, expected, "{sql}");
+    };
+    check("CREATE TABLE t (a BIGINT, b VARCHAR DEFAULT 'x')", StatementKind::Done, "CREATE TABLE", None);
+    check("INSERT INTO t VALUES (1, 'p'), (2, 'q')", StatementKind::Count, "INSERT", Some(2));
+    check("INSERT INTO t (a) SELECT * FROM range(3, 6)", StatementKind::Count, "INSERT", Some(3));
+    check(
+        "UPDATE t SET b = b || '!' WHERE a IN (SELECT max(a) FROM t)",
+        StatementKind::Count,
+        "UPDATE",
+        Some(1),
+    );
+    check(
+        "DELETE FROM t WHERE a NOT IN (SELECT a FROM t WHERE a > 2)",
+        StatementKind::Count,
+        "DELETE",
+        Some(2),
+    );
+    check("TRUNCATE t", StatementKind::Done, "TRUNCATE", None);
+    check("DROP TABLE t", StatementKind::Done, "DROP TABLE", None);
+}
+
+#[test]
+fn errors_say_what_was_meant() {
+    let check = |sql: &str, expected: &str| assert_eq!(fails(sql).report(sql), expected);
+    check(
+        "SELECT nme FROM (SELECT 1 AS name)",
+        concat!(
+            "error: column 'nme' not found\n",
+            "  line 1: SELECT nme FROM (SELECT 1 AS name)\n",
+            "                 ^^^\n",
+            "detail: columns are name\n",
+            "hint: did you mean `name`?\n",
+        ),
+    );
+    check(
+        "SELECT * FROM sytem.settings",
+        concat!(
+            "error: table 'sytem.settings' not found\n",
+            "  line 1: SELECT * FROM sytem.settings\n",
+            "                        ^^^^^^^^^^^^^^\n",
+            "hint: did you mean `system.settings`?\n",
+        ),
+    );
+    check(
+        "SELECT * FROM range(1, 2) AS r WHERE r.valu = 1",
+        concat!(
+            "error: column 'r.valu' not found\n",
+            "  line 1: SELECT * FROM range(1, 2) AS r WHERE r.valu = 1\n",
+            "                                               ^^^^^^\n",
+            "detail: columns are value\n",
+            "hint: did you mean `value`?\n",
+        ),
+    );
+    check("SELECT 1 / 0", "error: division by zero\nhint: NULLIF(divisor, 0) gives NULL instead\n");
+    check(
+        "SET keirin.memory_limit = 'lots'",
+        concat!(
+            "error: keirin.memory_limit cannot be set to 'lots': expected a size such as '512MB', '4GB' or '50%'\n",
+        ),
+    );
+    assert_eq!(fails("SELECT 1; SELECT 2").kind(), ErrorKind::Syntax);
+}
+
+#[test]
+fn a_database_directory_refuses_tables_rather_than_losing_them() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("db");
+    let database = Database::open(&path).unwrap();
+    let error = run(&database, &database.session(), "CREATE TABLE t AS SELECT 1").expect_err("not yet");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(path.join("KEIRIN").is_file());
+}
