@@ -1,0 +1,37 @@
+"""DuckDB: its own file (`native`), its own tables in memory (`memory`), or views over Parquet."""
+
+import os
+
+from driver import quoted, serve, unknown_form
+
+
+class DuckDB:
+    def open(self, form, threads, directory):
+        import duckdb
+
+        if form not in ("native", "memory", "parquet"):
+            raise unknown_form(form, ["native", "memory", "parquet"])
+        self.form = form
+        path = os.path.join(directory, "bench.duckdb") if form == "native" else ":memory:"
+        self.connection = duckdb.connect(path)
+        self.connection.execute(f"SET threads = {threads}")
+        self.connection.execute("SET enable_progress_bar = false")
+        return duckdb.__version__
+
+    def load(self, name, file, sort):
+        kind = "VIEW" if self.form == "parquet" else "TABLE"
+        self.connection.execute(f"CREATE {kind} {name} AS SELECT * FROM read_parquet({quoted(file)})")
+        if self.form == "native":
+            self.connection.execute("CHECKPOINT")
+
+    def run(self, sql):
+        return self.connection.sql(sql).to_arrow_table()
+
+    def table(self, result):
+        return result
+
+    def drop(self, name):
+        self.connection.execute(f"DROP {'VIEW' if self.form == 'parquet' else 'TABLE'} {name}")
+
+
+serve(DuckDB())
