@@ -29,7 +29,7 @@ pub struct Column {
     pub(crate) given: bool,
 }
 
-/// What was detected of a file, or of several by [`unify`].
+/// What was detected of a file, or of several by [`unify`](crate::unify).
 #[derive(Debug, Clone)]
 pub struct Detected {
     /// How records are written.
@@ -43,9 +43,13 @@ pub struct Detected {
 impl Detected {
     /// The columns as an Arrow schema; every column may be NULL.
     pub fn schema(&self) -> SchemaRef {
-        let field = |column: &Column| Field::new(&column.name, column.data_type.clone(), true);
-        Arc::new(Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
+        schema_of(self.columns.iter())
     }
+}
+
+pub(crate) fn schema_of<'a>(columns: impl Iterator<Item = &'a Column>) -> SchemaRef {
+    let field = |column: &Column| Field::new(&column.name, column.data_type.clone(), true);
+    Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
 }
 
 /// More columns than this are taken for a wrong delimiter or an attack.
@@ -54,6 +58,7 @@ const MAX_COLUMNS: usize = 32_768;
 impl Source {
     /// Detects dialect, names and types from the first bytes, which stay to be read.
     ///
+    /// Names in [`Options::types`] that the file does not have are left to [`unify`](crate::unify) to judge.
     /// An empty file (or one of blank lines) yields no columns. Fails if the options contradict each
     /// other or the file, and if the bytes are no text.
     pub fn detect(&mut self, options: &Options) -> Result<Detected, Error> {
@@ -74,6 +79,8 @@ impl Source {
                 body: &body[..records_end],
                 body_offset,
                 whole,
+                nulls: Nulls::new(options.nulls.as_deref()),
+                formats: Formats::new(options),
             };
             // Records longer than the sample: look further, up to the longest that is allowed.
             let records = detection.sample();
@@ -88,7 +95,8 @@ impl Source {
         }
     }
 
-    /// Detects the names of the columns only, and takes all else from a file of the same kind.
+    /// Detects names and types of another file of the same table: its dialect is that of `like`. With
+    /// few `sample_rows` this is quick, and enough where only the names matter.
     pub fn detect_like(&mut self, like: &Detected, options: &Options) -> Result<Detected, Error> {
         let Dialect { delimiter, quote, escape, comment, header, skip_lines } = like.dialect;
         self.detect(&Options {
@@ -98,9 +106,6 @@ impl Source {
             comment: Some(comment),
             header: Some(header),
             skip_lines: Some(skip_lines),
-            sample_bytes: options.sample_bytes.min(64 << 10),
-            sample_rows: 1,
-            types: Vec::new(),
             ..options.clone()
         })
     }
@@ -140,6 +145,8 @@ struct Detection<'a> {
     body: &'a [u8],
     body_offset: usize,
     whole: bool,
+    nulls: Nulls,
+    formats: Formats,
 }
 
 impl Detection<'_> {
@@ -151,13 +158,11 @@ impl Detection<'_> {
         let rows = records.records.len() - usize::from(self.dialect.header);
         let mut names = first;
         if !self.dialect.header {
-            names =
-                vec![String::new(); most_frequent(records.records.iter().map(|record| record.field_count))];
-            records
-                .records
-                .first()
-                .into_iter()
-                .for_each(|record| self.observe(records, record, &mut evidence));
+            let widths = records.records.iter().map(|record| record.field_count);
+            names = vec![String::new(); most_frequent(widths)];
+            if let Some(record) = records.records.first() {
+                self.observe(records, record, &mut evidence);
+            }
         }
         evidence.resize(names.len(), Evidence::NONE);
         if self.has_empty_last_column(records, &names, rows) {
@@ -166,22 +171,25 @@ impl Detection<'_> {
         }
         self.give_names(&mut names, &mut evidence)?;
         make_unique(&mut names);
-        let columns = self.give_types(names, evidence)?;
+        let columns = self.give_types(names, evidence);
         Ok(Detected { dialect: self.dialect, columns, file: self.file })
     }
 
-    /// The sampled records, without blank ones unless there is only one column.
+    /// The sampled records, without blank ones; among those of a single column only at the beginning.
     fn sample(&self) -> Records {
-        let mut records = Records::default();
+        let mut sample = Records::default();
         let count = self.options.sample_rows.saturating_add(1);
-        Tokenizer::new(self.body, self.dialect.shape(), false).next(count, &mut records);
-        let blanks: Vec<bool> =
-            records.records.iter().map(|record| is_blank(self.body, &records, record)).collect();
-        if records.records.iter().any(|record| record.field_count > 1) {
-            let mut blank = blanks.iter();
-            records.records.retain(|_| !blank.next().expect("one for each record"));
-        }
-        records
+        Tokenizer::new(self.body, self.dialect.shape(), false).next(count, &mut sample);
+        let mut records = std::mem::take(&mut sample.records);
+        let several = records.iter().any(|record| record.field_count > 1);
+        let mut begun = false;
+        records.retain(|record| {
+            let blank = is_blank(self.body, &sample, record);
+            begun |= !blank;
+            !blank || begun && !several
+        });
+        sample.records = records;
+        sample
     }
 
     /// The greatest width that the table may have; the header decides between the candidates.
@@ -224,12 +232,10 @@ impl Detection<'_> {
         if record.flaw.is_some() {
             return;
         }
-        let nulls = Nulls::new(self.options.nulls.as_deref());
-        let formats = Formats::new(self.options);
         for (field, evidence) in records.fields_of(record).iter().zip(evidence) {
             let cell = field.raw(self.body);
-            if !nulls.typed(cell) {
-                evidence.observe(cell, &formats);
+            if !self.nulls.typed(cell) {
+                evidence.observe(cell, &self.formats);
             }
         }
     }
@@ -242,18 +248,17 @@ impl Detection<'_> {
         if !given.is_empty() && given.iter().eq(first.iter().take(given.len())) {
             return true;
         }
-        let formats = Formats::new(self.options);
-        let nulls = Nulls::new(self.options.nulls.as_deref());
+        let (formats, nulls) = (&self.formats, &self.nulls);
         let mut misfits = 0;
         let mut fits = 0;
         for (text, evidence) in first.iter().zip(evidence) {
-            let below = evidence.choose(&formats).0;
+            let below = evidence.choose(formats).0;
             if below == DataType::Utf8 || nulls.typed(text.as_bytes()) {
                 continue;
             }
             let mut with_first = *evidence;
-            with_first.observe(text.as_bytes(), &formats);
-            if with_first.choose(&formats).0 == DataType::Utf8 { misfits += 1 } else { fits += 1 }
+            with_first.observe(text.as_bytes(), formats);
+            if with_first.choose(formats).0 == DataType::Utf8 { misfits += 1 } else { fits += 1 }
         }
         if misfits + fits > 0 {
             return misfits > 0;
@@ -305,29 +310,22 @@ impl Detection<'_> {
         Ok(())
     }
 
-    fn give_types(&self, names: Vec<String>, evidence: Vec<Evidence>) -> Result<Vec<Column>, Error> {
-        let formats = Formats::new(self.options);
-        let mut columns: Vec<Column> = Vec::with_capacity(names.len());
-        for (name, evidence) in names.into_iter().zip(evidence) {
+    fn give_types(&self, names: Vec<String>, evidence: Vec<Evidence>) -> Vec<Column> {
+        let column = |(name, evidence): (String, Evidence)| {
             let evidence = if self.options.all_text { Evidence::TEXT } else { evidence };
-            let (data_type, reading) = evidence.choose(&formats);
-            columns.push(Column { name, data_type, reading, evidence, given: false });
-        }
+            let (data_type, reading) = evidence.choose(&self.formats);
+            Column { name, data_type, reading, evidence, given: false }
+        };
+        let mut columns: Vec<Column> = names.into_iter().zip(evidence).map(column).collect();
         for (wanted, data_type) in &self.options.types {
-            let exact = columns.iter().position(|column| column.name == *wanted);
-            let found =
-                exact.or_else(|| columns.iter().position(|column| column.name.eq_ignore_ascii_case(wanted)));
-            let Some(found) = found else {
-                let names: Vec<&str> = columns.iter().take(50).map(|column| column.name.as_str()).collect();
-                let problem = format!("has no column '{wanted}' to give a type; it has {}", names.join(", "));
-                return Err(self.columns_error(problem));
-            };
-            let column = &mut columns[found];
-            column.reading = column.evidence.reading(data_type, &formats);
-            column.data_type = data_type.clone();
-            column.given = true;
+            if let Some(found) = find_column(&columns, wanted) {
+                let column = &mut columns[found];
+                column.reading = column.evidence.reading(data_type, &self.formats);
+                column.data_type = data_type.clone();
+                column.given = true;
+            }
         }
-        Ok(columns)
+        columns
     }
 
     fn bad_record(&self, start: usize, text: &[u8], error: String, flaw: Flaw) -> Error {
@@ -348,6 +346,12 @@ impl Detection<'_> {
     fn columns_error(&self, problem: String) -> Error {
         Error::Columns { file: Arc::clone(&self.file), problem }
     }
+}
+
+/// The column that an option means: in case of doubt the one of exactly this name.
+pub(crate) fn find_column(columns: &[Column], name: &str) -> Option<usize> {
+    let exact = columns.iter().position(|column| column.name == name);
+    exact.or_else(|| columns.iter().position(|column| column.name.eq_ignore_ascii_case(name)))
 }
 
 /// The value that comes most often; the first of them where several do.
@@ -373,43 +377,4 @@ fn make_unique(names: &mut [String]) {
             *number += 1;
         }
     }
-}
-
-/// The columns of several files of one table: matched by name where all have headers, else by position;
-/// each gets the narrowest type that holds what all files showed. Empty files do not count.
-pub fn unify(detected: &[Detected], options: &Options) -> Result<Option<Detected>, Error> {
-    let mut files = detected.iter().filter(|file| !file.columns.is_empty());
-    let Some(first) = files.next().or(detected.first()) else { return Ok(None) };
-    let mut all = first.clone();
-    let by_name = detected.iter().all(|file| file.dialect.header || file.columns.is_empty());
-    for file in files {
-        if !by_name && file.columns.len() != all.columns.len() {
-            let problem =
-                format!("has {} columns, {} has {}", file.columns.len(), all.file, all.columns.len());
-            return Err(Error::Columns { file: Arc::clone(&file.file), problem });
-        }
-        for (position, column) in file.columns.iter().enumerate() {
-            let same = if by_name {
-                all.columns.iter().position(|other| other.name == column.name)
-            } else {
-                Some(position)
-            };
-            match same {
-                Some(same) => {
-                    let same = &mut all.columns[same];
-                    same.evidence = same.evidence.and(column.evidence);
-                }
-                None => all.columns.push(column.clone()),
-            }
-        }
-    }
-    let formats = Formats::new(options);
-    for column in &mut all.columns {
-        if column.given {
-            column.reading = column.evidence.reading(&column.data_type, &formats);
-        } else {
-            (column.data_type, column.reading) = column.evidence.choose(&formats);
-        }
-    }
-    Ok(Some(all))
 }

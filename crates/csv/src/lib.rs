@@ -53,12 +53,14 @@ mod source;
 mod temporal;
 mod tokenize;
 mod types;
+mod unify;
 mod values;
 
-pub use detect::{Column, Detected, unify};
+pub use detect::{Column, Detected};
 pub use dialect::Dialect;
 pub use error::{Error, Reject};
 pub use options::{Compression, Options};
 pub use parser::{ChunkParser, Parsed};
 pub use reader::{Chunk, ChunkReader};
 pub use source::Source;
+pub use unify::unify;

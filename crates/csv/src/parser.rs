@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow::{
     array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array},
     compute::filter_record_batch,
-    datatypes::{DataType, Schema, SchemaRef},
+    datatypes::{DataType, SchemaRef},
     error::ArrowError,
 };
 
 use crate::{
     columns::{Block, Builder, builder},
-    detect::{Column, Detected, is_blank},
+    detect::{Column, Detected, is_blank, schema_of},
     dialect::Shape,
     error::{Error, Flaw, Reject, printable},
     options::{Nulls, Options},
@@ -20,6 +20,7 @@ use crate::{
     scan::count_lines,
     tokenize::{Field, Record, Records, Tokenizer},
     types::{Reading, sql_name},
+    unify::{check_types, positions},
 };
 
 /// Parses the chunks of one file. It holds no state, so that threads can share it.
@@ -87,9 +88,10 @@ impl ChunkParser {
         let file = &detected.file;
         let by_name = detected.dialect.header && table.dialect.header;
         let fail = |problem: String| Err(Error::Columns { file: Arc::clone(file), problem });
+        check_types(table, options)?;
         if by_name {
-            let known = |column: &&Column| !table.columns.iter().any(|other| other.name == column.name);
-            if let Some(extra) = detected.columns.iter().find(known) {
+            let known = positions(&table.columns);
+            if let Some(extra) = detected.columns.iter().find(|own| !known.contains_key(own.name.as_str())) {
                 return fail(format!("has a column '{}', which {} has not", extra.name, table.file));
             }
         } else if detected.columns.len() != table.columns.len() && !detected.columns.is_empty() {
@@ -97,31 +99,27 @@ impl ChunkParser {
             return fail(format!("has {own} columns, {} has {others}", table.file));
         }
         let all: Vec<usize> = (0..table.columns.len()).collect();
+        let own = positions(&detected.columns);
         let mut outputs = Vec::new();
         for &index in projection.unwrap_or(&all) {
             let Some(column) = table.columns.get(index) else {
                 return fail(format!("column {index} is asked for, but there are {}", table.columns.len()));
             };
             let position = if by_name {
-                detected.columns.iter().position(|own| own.name == column.name)
+                own.get(column.name.as_str()).copied()
             } else {
                 (index < detected.columns.len()).then_some(index)
             };
             outputs.push(Output { column: column.clone(), position });
         }
-        let fields: Vec<_> = outputs
-            .iter()
-            .map(|output| table.schema().field_with_name(&output.column.name).cloned())
-            .collect();
-        let fields: Result<Vec<_>, ArrowError> = fields.into_iter().collect();
-        let fields = fields.map_err(|source| Error::Arrow { file: Arc::clone(file), source })?;
+        let schema = schema_of(outputs.iter().map(|output| &output.column));
         Ok(ChunkParser {
             file: Arc::clone(file),
             shape: detected.dialect.shape(),
             width: detected.columns.len(),
             names: detected.columns.iter().map(|column| column.name.clone()).collect(),
             outputs,
-            schema: Arc::new(Schema::new(fields)),
+            schema,
             nulls: Nulls::new(options.nulls.as_deref()),
             ignore_errors: options.ignore_errors,
             null_padding: options.null_padding,

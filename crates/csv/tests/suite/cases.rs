@@ -145,6 +145,7 @@ fn in_one_column_a_blank_line_is_null() {
         &["name Utf8"],
         &["Bob, Jr.", "Ann", "Eve, Mrs., Dr.", "Tom"],
     );
+    check(" \n\na\n1\n", &["a Int64"], &["1"]);
     check("5\n6\n", &["column1 Int64"], &["5", "6"]);
 }
 
@@ -164,7 +165,7 @@ fn short_records_are_filled_up_on_request() {
 #[test]
 fn empty_files_have_no_columns_and_a_header_alone_no_rows() {
     check("", &[], &[]);
-    check("\n\r\n \n", &["column1 Utf8"], &["~", "~", " "]);
+    check("\n\r\n \n", &[], &[]);
     check("a,b\n", &["a Utf8", "b Utf8"], &[]);
     check("a,b", &["a Utf8", "b Utf8"], &[]);
     check("\u{FEFF}", &[], &[]);

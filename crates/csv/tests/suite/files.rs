@@ -136,6 +136,7 @@ fn a_file_of_the_same_kind_needs_only_its_names_looked_at() {
     let (_, first) = detect("f", "a;b\n1;x\n", &options);
     let mut source = Source::new("g", &b"b;a\n2,5;07\n"[..], None).unwrap();
     let like = source.detect_like(&first, &options).unwrap();
+    assert_eq!(like.schema().field(0).data_type(), &arrow::datatypes::DataType::Utf8);
     let table = read_as(source, &like, &first, Some(&[1, 0]), &options).unwrap();
     assert_eq!(show(&table.rows), ["2,5|7"]);
 }

@@ -152,7 +152,8 @@ proptest! {
 
     #[test]
     fn tables_come_back_as_they_were_written(table in table(), style in style(), chunk_bytes in 1usize..40) {
-        let text = style.write(&table);
+        // A byte order mark, so that a first cell that looks like one is none.
+        let text = ["\u{FEFF}".as_bytes(), &style.write(&table)].concat();
         for chunk_bytes in [chunk_bytes, 1 << 20] {
             // Given names fix the width.
             let columns = (0..table[0].len()).map(|i| i.to_string()).collect();
