@@ -14,8 +14,8 @@ use super::sink::Sink;
 use super::{WriteOptions, failed, write_failed};
 use crate::error::Result;
 
-/// RFC 4180, section 2.1.
-const LINE_END: &[u8] = b"\r\n";
+/// RFC 4180, section 2.1, says CRLF; every reader takes LF too, and `cut`, `sort` and `awk` take nothing else.
+const LINE_END: &[u8] = b"\n";
 /// SQL's form of ISO 8601: a blank for the T; fractions only where there are some.
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_ZONED: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
@@ -220,7 +220,7 @@ mod tests {
     fn values_keep_their_digits_and_quotes() {
         let check = |array: ArrayRef, expected: &[&str]| {
             let text = written(array, &WriteOptions { header: false, ..WriteOptions::default() });
-            assert_eq!(text.split_terminator("\r\n").collect::<Vec<_>>(), expected);
+            assert_eq!(text.split_terminator('\n').collect::<Vec<_>>(), expected);
         };
         check(Arc::new(Int64Array::from(vec![Some(i64::MIN), None])), &["-9223372036854775808", ""]);
         check(
@@ -251,7 +251,7 @@ mod tests {
     fn a_text_that_looks_like_null_is_quoted() {
         let options = WriteOptions { null: "NA".into(), ..WriteOptions::default() };
         let array = Arc::new(StringArray::from(vec![Some("NA"), None, Some("x\ny")]));
-        assert_eq!(written(array, &options), "c\r\n\"NA\"\r\nNA\r\n\"x\ny\"\r\n");
+        assert_eq!(written(array, &options), "c\n\"NA\"\nNA\n\"x\ny\"\n");
     }
 
     #[test]

@@ -272,7 +272,7 @@ fn parse_compression(name: &str, format: OutputFormat) -> Result<OutputCompressi
 ///     }
 ///     writer.finish()
 /// })?;
-/// assert_eq!(text, b"n,nothing,empty\r\n1,,\"\"\r\n");
+/// assert_eq!(text, b"n,nothing,empty\n1,,\"\"\n");
 /// # Ok(())
 /// # }
 /// ```
