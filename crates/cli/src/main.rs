@@ -1,2 +1,41 @@
-//! Placeholder.
-fn main() {}
+//! The `keirin` command: arguments to command, nothing else.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod commands;
+mod console;
+mod error;
+mod format;
+mod interrupts;
+mod output;
+mod progress;
+mod render;
+mod script;
+mod shell;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+use crate::terminal::Terminal;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        None => commands::sql::run(arguments.sql),
+        Some(Command::Demo(demo)) => commands::demo::run(&demo),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print(Terminal::detect().stderr_palette());
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What `keirin` can be told to do.
+
+pub(crate) mod demo;
+pub(crate) mod sql;

@@ -1,0 +1,152 @@
+//! What ends a statement or the program early, how it is told and with which exit code.
+//!
+//! Codes: 0 all went well (a reader of our output that left early, as `head` does, is no failure), 1 a
+//! statement or its data was wrong, 2 the command line was wrong, 130 Ctrl-C. All of it goes to standard
+//! error; nothing that comes from data can control the terminal.
+
+use std::io;
+use std::process::ExitCode;
+
+use nu_ansi_term::{Color, Style};
+
+use crate::render::escape_controls;
+use crate::terminal::Palette;
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The engine's error for a statement of `sql`, which begins at line `first_line` of `source`.
+    Sql { error: keirin::Error, sql: String, source: Option<String>, first_line: usize },
+    /// A dot command, or an answer that cannot be shown as asked.
+    Command { message: String, hint: Option<String> },
+    /// The command line makes no sense.
+    Usage { message: String, hint: Option<String> },
+    /// The operating system's error: what we were doing, to which file.
+    File { doing: String, error: io::Error },
+    /// It was told already; only the exit code is left.
+    Reported,
+    /// Ctrl-C.
+    Interrupted,
+    /// Whoever read our output has left.
+    OutputClosed,
+}
+
+impl Failure {
+    pub(crate) fn command(message: impl Into<String>) -> Self {
+        Self::Command { message: message.into(), hint: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: None }
+    }
+
+    /// The same failure with what to do about it, where there is room for that.
+    pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
+        if let Self::Command { hint, .. } | Self::Usage { hint, .. } = &mut self {
+            *hint = Some(text.into());
+        }
+        self
+    }
+
+    /// An error that belongs to no place in a text.
+    pub(crate) fn engine(error: keirin::Error) -> Self {
+        Self::Sql { error, sql: String::new(), source: None, first_line: 1 }
+    }
+
+    pub(crate) fn file(doing: impl Into<String>, error: io::Error) -> Self {
+        Self::File { doing: doing.into(), error }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::OutputClosed => 0,
+            Self::Sql { .. } | Self::Command { .. } | Self::File { .. } | Self::Reported => 1,
+            Self::Usage { .. } => 2,
+            Self::Interrupted => 130,
+        })
+    }
+
+    /// What to tell the user, in lines; empty when there is nothing to say.
+    pub(crate) fn report(&self) -> String {
+        match self {
+            Self::Sql { error, sql, source, first_line } => {
+                // Counting lines from the start of the file needs its length in lines, not its text.
+                let lines_before = "\n".repeat(first_line.saturating_sub(1));
+                let moved = match error.span() {
+                    Some(span) => {
+                        let by = lines_before.len();
+                        error.clone().with_span(span.start + by..span.end + by)
+                    }
+                    None => error.clone(),
+                };
+                let report = moved.report(&(lines_before + sql));
+                match (source, report.split_once('\n')) {
+                    (Some(source), Some((message, rest))) => format!("{message}\n  in {source}\n{rest}"),
+                    _ => report,
+                }
+            }
+            Self::Command { message, hint } | Self::Usage { message, hint } => {
+                let hint = hint.as_ref().map_or_else(String::new, |hint| format!("hint: {hint}\n"));
+                format!("error: {message}\n{hint}")
+            }
+            Self::File { doing, error } => format!("error: cannot {doing}: {}\n", os_message(error)),
+            Self::Interrupted => "cancelled\n".to_owned(),
+            Self::Reported | Self::OutputClosed => String::new(),
+        }
+    }
+
+    /// Tells the user on standard error.
+    pub(crate) fn print(&self, palette: Palette) {
+        for line in self.report().lines() {
+            eprintln!("{}", decorate(&escape_controls(line), palette));
+        }
+    }
+}
+
+/// The operating system's words without Rust's `(os error 2)`, in lower case as all our messages.
+fn os_message(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
+}
+
+/// Colours the label of a line, and the carets.
+fn decorate(line: &str, palette: Palette) -> String {
+    let red = Style::new().fg(Color::Red).bold();
+    if !line.is_empty() && line.trim_start().chars().all(|c| c == '^') {
+        return palette.paint(red, line);
+    }
+    for (label, style) in
+        [("error:", red), ("hint:", Style::new().fg(Color::Cyan)), ("detail:", Style::new().bold())]
+    {
+        if let Some(rest) = line.strip_prefix(label) {
+            return format!("{}{rest}", palette.paint(style, label));
+        }
+    }
+    line.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_count_from_the_start_of_the_file() {
+        let error = keirin::Error::new(keirin::ErrorKind::NotFound, "no table x").with_span(14..15);
+        let failure = Failure::Sql {
+            error,
+            sql: "SELECT *\nFROM x;".to_owned(),
+            source: Some("a.sql".to_owned()),
+            first_line: 7,
+        };
+        assert_eq!(failure.report(), "error: no table x\n  in a.sql\n  line 8: FROM x;\n               ^\n");
+    }
+
+    #[test]
+    fn system_errors_read_like_ours() {
+        let failure = Failure::file("read 'x.sql'", io::Error::from_raw_os_error(2));
+        assert_eq!(failure.report(), "error: cannot read 'x.sql': no such file or directory\n");
+    }
+}
