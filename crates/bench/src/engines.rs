@@ -61,8 +61,8 @@ pub(crate) struct Launch {
     /// Databases and logs; emptied at the end.
     pub(crate) scratch: PathBuf,
     pub(crate) threads: usize,
-    /// Bind to as many cores as there are threads: some engines use more threads than they are told.
-    pub(crate) pin: bool,
+    /// The cores to bind to, `0,1`, as some engines use more threads than they are told; or not.
+    pub(crate) cores: Option<String>,
     pub(crate) query_timeout: Duration,
 }
 
@@ -147,10 +147,9 @@ impl Engine {
             let driver = self.launch.drivers.join(format!("drive_{}.py", self.engine));
             vec![python.into_os_string(), driver.into_os_string()]
         };
-        let cores = format!("0-{}", self.launch.threads - 1);
-        let wrapper =
-            if self.launch.pin { vec!["taskset".into(), "-c".into(), cores.into()] } else { vec![] };
-        let mut words = wrapper.into_iter().chain(program);
+        let cores = self.launch.cores.iter();
+        let wrapper = cores.flat_map(|cores| ["taskset".into(), "-c".into(), cores.into()]);
+        let mut words = wrapper.chain(program);
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).env("POLARS_MAX_THREADS", self.launch.threads.to_string());
         Ok(command)

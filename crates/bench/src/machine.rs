@@ -25,6 +25,22 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// The cores that this process, and so an engine, may run on; none where the system does not tell.
+pub(crate) fn allowed_cores() -> Vec<usize> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map(|list| core_list(list.trim())).unwrap_or_default()
+}
+
+/// The cores of a list such as `0-3,8`.
+fn core_list(text: &str) -> Vec<usize> {
+    let ranges = text.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
 /// Memory of the machine, where the system tells.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
@@ -41,4 +57,16 @@ fn commit() -> String {
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".into() };
     let clean = git(&["status", "--porcelain"]).is_none_or(|changes| changes.is_empty());
     format!("{commit}{}", if clean { "" } else { " with changes" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_lists_are_ranges_and_single_cores() {
+        for (text, expected) in [("0", &[0][..]), ("0-2", &[0, 1, 2]), ("1,4-5", &[1, 4, 5]), ("", &[])] {
+            assert_eq!(core_list(text), expected, "{text}");
+        }
+    }
 }

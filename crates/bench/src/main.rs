@@ -120,7 +120,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         None => None,
     };
     let options = options(arguments);
-    let mut sound = true;
+    let (mut sound, mut results_count) = (true, 0);
     let wanted = |name: &str| arguments.suites.iter().any(|suite| suite == name || suite == "all");
     for suite in SUITES.iter().filter(|suite| wanted(suite.name)) {
         let results = match suite.run(&options) {
@@ -131,11 +131,15 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
                 continue;
             }
         };
+        results_count += 1;
         sound &= results.report.keirin_is_sound();
         if let Some(file) = &mut json {
             let text = results.report.json(&results.peaks);
             file.write_all(text.as_bytes()).map_err(|error| format!("cannot write results: {error}"))?;
         }
+    }
+    if results_count == 0 && !arguments.queries.is_empty() {
+        return Err("nothing ran; are the cases in --queries right?".into());
     }
     Ok(sound)
 }

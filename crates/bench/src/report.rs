@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-const COLUMN_WIDTH: usize = 12;
+const COLUMN_WIDTH_MIN: usize = 12;
 
 /// How one engine did in one case.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,8 @@ impl Report {
 
     /// The head of the table.
     pub(crate) fn head(&self) -> String {
-        let names = self.engines.iter().map(|name| format!(" {name:>COLUMN_WIDTH$}")).collect::<String>();
+        let names =
+            self.engines.iter().enumerate().map(|(index, name)| self.cell(index, name)).collect::<String>();
         let ratio = if self.has_ratio() { "  keirin/best rival" } else { "" };
         format!("{:<24}{names}{ratio}", format!("{}, ms", self.suite))
     }
@@ -72,7 +73,7 @@ impl Report {
     pub(crate) fn add(&mut self, case: &str, outcomes: Vec<Outcome>) -> String {
         let mut row = format!("{case:<24}");
         let best = outcomes.iter().filter_map(Outcome::median).min_by(f64::total_cmp);
-        for outcome in &outcomes {
+        for (index, outcome) in outcomes.iter().enumerate() {
             let cell = match outcome {
                 Outcome::Time(times) => {
                     // With one engine there is no race to win.
@@ -82,7 +83,7 @@ impl Report {
                 Outcome::Wrong(_) => "WRONG".into(),
                 Outcome::Failed(_) => "failed".into(),
             };
-            let _ = write!(row, " {cell:>COLUMN_WIDTH$}");
+            row += &self.cell(index, &cell);
         }
         if let Some(ratio) = self.ratio(&outcomes) {
             let _ = write!(row, " {:>18}", format!("{ratio:.2}"));
@@ -112,7 +113,7 @@ impl Report {
         let column = |index: usize| shared.iter().filter_map(move |outcomes| outcomes[index].median());
         let mut foot = String::new();
         let mut line = |name: &str, cell: &dyn Fn(usize) -> String, ratio: Option<f64>| {
-            let cells = (0..self.engines.len()).map(|index| format!(" {:>COLUMN_WIDTH$}", cell(index)));
+            let cells = (0..self.engines.len()).map(|index| self.cell(index, &cell(index)));
             let ratio = ratio.map_or(String::new(), |ratio| format!(" {:>18}", format!("{ratio:.2}")));
             let _ = writeln!(foot, "{name:<24}{}{ratio}", cells.collect::<String>());
         };
@@ -187,6 +188,11 @@ impl Report {
 
     fn record(&self, case: &str, engine: &str, metric: &str, value: Value, unit: &str) -> Value {
         json!({"suite": self.suite, "case": case, "engine": engine, "metric": metric, "value": value, "unit": unit})
+    }
+
+    /// `text` in the column of an engine, which is as wide as its name.
+    fn cell(&self, index: usize, text: &str) -> String {
+        format!(" {text:>width$}", width = self.engines[index].len().max(COLUMN_WIDTH_MIN))
     }
 
     fn keirin(&self) -> Option<usize> {
@@ -289,6 +295,16 @@ mod tests {
         assert_eq!(lines[2], ["first", "places", "0", "2", "1", "0"]);
         assert_eq!(lines[3].join(" "), "total and mean over the 2 of 3 cases that every engine answered");
         assert!(report.keirin_is_sound());
+    }
+
+    #[test]
+    fn columns_line_up_under_long_names() {
+        let mut report = Report::new("s", vec!["clickhouse:mergetree".into(), "duckdb".into()]);
+        let head = report.head();
+        let row = report.add("a", vec![time(1.0), time(2.0)]);
+        let foot = report.foot();
+        let lines = [&head, &row].into_iter().map(String::as_str).chain(foot.lines());
+        assert_eq!(lines.map(str::len).collect::<Vec<_>>(), [58; 5]);
     }
 
     #[test]

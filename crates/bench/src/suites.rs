@@ -69,7 +69,7 @@ fn run_sql(suite: &Suite, options: &Options) -> Result<Results, String> {
         drivers: options.drivers.clone(),
         scratch: scratch.path().to_owned(),
         threads: options.threads,
-        pin: options.threads < machine::cores() && can_pin(),
+        cores: cores_to_bind(options.threads),
         query_timeout: options.query_timeout,
     };
     let mut engines = start(suite.name, options, &tables, &launch);
@@ -158,23 +158,22 @@ fn best_form(engine: &str, suite: &str, parquet_bytes: u64) -> &'static str {
     }
 }
 
-fn can_pin() -> bool {
+/// The cores for an engine of `threads` threads, where that is not all and `taskset` is there.
+fn cores_to_bind(threads: usize) -> Option<String> {
+    let cores = machine::allowed_cores();
     let mut taskset = Command::new("taskset");
-    taskset
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    taskset.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    let can = threads < cores.len() && taskset.status().is_ok_and(|status| status.success());
+    can.then(|| cores[..threads].iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
 /// Prints everything that a stored result has to carry.
 fn print_setting(engines: &[Engine], options: &Options, launch: &Launch) {
     print!("{}", machine::description());
-    let pinned = match (options.threads < machine::cores(), launch.pin) {
-        (false, _) => "",
-        (true, true) => ", bound to as many cores",
-        (true, false) => ", not bound to cores (no taskset)",
+    let pinned = match &launch.cores {
+        Some(cores) => format!(", bound to cores {cores}"),
+        None if options.threads < machine::cores() => ", not bound to cores (no taskset)".into(),
+        None => String::new(),
     };
     println!("{} threads{pinned}; median of {} hot runs, interleaved", options.threads, options.runs);
     let engine = |engine: &Engine| format!("{} {} ({})", engine.label, engine.version, engine.form);
