@@ -21,6 +21,8 @@
 //! Promises: a dropped stream stops its query; memory stays under `keirin.memory_limit`, spilling to
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
 
+#![forbid(unsafe_code)]
+
 mod database;
 mod marker;
 mod memory;
