@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -21,10 +21,16 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
 
-/// The logical plan of `statement`, which was parsed from `sql`.
+/// The logical plan of `statement`, which was parsed from `sql`, with the types that the rows will have:
+/// the parts of a UNION agree on theirs only in analysis.
 pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str) -> Result<LogicalPlan> {
     let state = session.context.state();
-    state.statement_to_plan(for_planner(statement)).await.map_err(|error| explain(&error, Some(sql)))
+    let explained = |error| explain(&error, Some(sql));
+    let plan = state.statement_to_plan(for_planner(statement)).await.map_err(explained)?;
+    if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
+        return Ok(plan);
+    }
+    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}).map_err(explained)
 }
 
 /// Runs a plan whose rows are the answer.
