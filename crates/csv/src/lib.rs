@@ -44,6 +44,7 @@ mod columns;
 mod detect;
 mod dialect;
 mod error;
+mod mask;
 mod options;
 mod parser;
 mod reader;

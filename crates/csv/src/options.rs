@@ -53,7 +53,8 @@ pub struct Options {
     pub sample_bytes: usize,
     /// Records to detect from, at most.
     pub sample_rows: usize,
-    /// Leave out bad records and hand them back as rejects, instead of failing.
+    /// Leave out bad records and hand them back as rejects, instead of failing. Values are looked at only
+    /// in the columns that are read; the number of fields always is.
     pub ignore_errors: bool,
     /// A record with too few fields is filled up with NULL.
     pub null_padding: bool,
@@ -167,8 +168,35 @@ fn show(byte: u8) -> String {
 /// quoted one is as well, since there it can mean nothing else.
 #[derive(Debug, Clone)]
 pub(crate) struct Nulls {
-    text: Vec<Vec<u8>>,
-    typed: Vec<Vec<u8>>,
+    text: Spellings,
+    typed: Spellings,
+}
+
+/// Some texts, and what tells quickly that a cell is none of them.
+#[derive(Debug, Clone)]
+struct Spellings {
+    texts: Vec<Vec<u8>>,
+    /// The empty text is one.
+    empty: bool,
+    /// Which bytes one begins with.
+    first: [bool; 256],
+}
+
+impl Spellings {
+    fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Spellings {
+        let texts: Vec<Vec<u8>> = texts.into_iter().map(|text| text.as_bytes().to_vec()).collect();
+        let mut first = [false; 256];
+        texts.iter().filter_map(|text| text.first()).for_each(|&byte| first[usize::from(byte)] = true);
+        Spellings { empty: texts.iter().any(Vec::is_empty), texts, first }
+    }
+
+    #[inline]
+    fn contain(&self, cell: &[u8]) -> bool {
+        match cell.first() {
+            None => self.empty,
+            Some(&byte) => self.first[usize::from(byte)] && self.texts.iter().any(|text| text == cell),
+        }
+    }
 }
 
 impl Nulls {
@@ -177,11 +205,10 @@ impl Nulls {
     const TYPED: [&str; 10] = ["", "NULL", "null", "Null", "\\N", "NA", "N/A", "n/a", "#N/A", "None"];
 
     pub(crate) fn new(given: Option<&[String]>) -> Nulls {
-        let bytes = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
         match given {
-            None => Nulls { text: bytes(&Self::TEXT), typed: bytes(&Self::TYPED) },
+            None => Nulls { text: Spellings::new(Self::TEXT), typed: Spellings::new(Self::TYPED) },
             Some(list) => {
-                let list: Vec<Vec<u8>> = list.iter().map(|text| text.as_bytes().to_vec()).collect();
+                let list = Spellings::new(list.iter().map(String::as_str));
                 Nulls { text: list.clone(), typed: list }
             }
         }
@@ -189,13 +216,12 @@ impl Nulls {
 
     #[inline]
     pub(crate) fn text(&self, cell: &[u8]) -> bool {
-        self.text.iter().any(|null| null == cell)
+        self.text.contain(cell)
     }
 
     #[inline]
     pub(crate) fn typed(&self, cell: &[u8]) -> bool {
-        let cell = cell.trim_ascii();
-        self.typed.iter().any(|null| null == cell)
+        self.typed.contain(cell) || self.typed.contain(cell.trim_ascii())
     }
 }
 

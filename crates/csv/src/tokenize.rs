@@ -8,6 +8,7 @@
 
 use crate::dialect::Shape;
 use crate::error::Flaw;
+use crate::mask::{mask_of, with_block};
 
 /// One field: where its content lies, without quotes.
 #[derive(Debug, Clone, Copy)]
@@ -251,37 +252,14 @@ impl<'a> Tokenizer<'a> {
     /// Bit i says whether byte `base + i` is structural.
     #[inline]
     fn mask(&self, base: usize) -> u64 {
-        let rest = &self.bytes[base..];
-        match rest.first_chunk::<64>() {
-            Some(block) => structural(block, self.shape),
-            None => {
-                // NUL is never structural: Options::check.
-                let mut block = [0; 64];
-                block[..rest.len()].copy_from_slice(rest);
-                structural(&block, self.shape)
-            }
-        }
+        let delimiter = self.shape.delimiter;
+        let quote = self.shape.quote.unwrap_or(delimiter);
+        let escape = self.shape.escape.unwrap_or(delimiter);
+        let structural = |byte: u8| {
+            (byte == delimiter) | (byte == b'\n') | (byte == b'\r') | (byte == quote) | (byte == escape)
+        };
+        with_block(self.bytes, base, |block| mask_of(block, structural))
     }
-}
-
-#[inline]
-fn structural(block: &[u8; 64], shape: Shape) -> u64 {
-    let delimiter = shape.delimiter;
-    let quote = shape.quote.unwrap_or(delimiter);
-    let escape = shape.escape.unwrap_or(delimiter);
-    let mut hits = [0u8; 64];
-    for (hit, &byte) in hits.iter_mut().zip(block) {
-        let found =
-            (byte == delimiter) | (byte == b'\n') | (byte == b'\r') | (byte == quote) | (byte == escape);
-        *hit = u8::from(found);
-    }
-    let mut mask = 0;
-    for (word, bytes) in hits.as_chunks::<8>().0.iter().enumerate() {
-        // Gathers the low bit of each of eight bytes into the top byte: byte i is moved by 56 - 7 i.
-        let bits = u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        mask |= bits << (8 * word);
-    }
-    mask
 }
 
 #[inline]
