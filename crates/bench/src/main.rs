@@ -68,7 +68,7 @@ struct Arguments {
     /// Append results to FILE, one JSON object a line
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Take tables from DIR/<table>.parquet where there is one
+    /// Take tables from DIR, `TABLE.parquet` each, where they are there
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where tables are kept once made [default: bench-data in the target directory]
