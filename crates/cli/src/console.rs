@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use keirin::arrow::array::RecordBatch;
 use keirin::arrow::datatypes::SchemaRef;
 use keirin::{Database, Parameters, ResultStream, Session, Statement, StatementKind, WriteOptions};
+use tokio::runtime::Runtime;
 
 use crate::error::{Failure, Result};
 use crate::format::Format;
@@ -84,7 +86,7 @@ pub(crate) struct Answer {
 
 /// See the [module](self).
 pub(crate) struct Console {
-    pub(crate) database: Database,
+    /// Keeps its database open.
     pub(crate) session: Session,
     /// `None`: in memory.
     pub(crate) database_path: Option<PathBuf>,
@@ -98,6 +100,8 @@ pub(crate) struct Console {
     /// Where the next answer goes instead.
     pub(crate) output_once: Option<Output>,
     pub(crate) interrupts: Interrupts,
+    /// Waits for the database's threads on this one: they may be too busy to ring its clocks.
+    pub(crate) runtime: Arc<Runtime>,
     resources: Resources,
     scripts_nested: usize,
 }
@@ -106,9 +110,10 @@ impl Console {
     /// Opens the database at `path`, or one in memory.
     pub(crate) fn open(path: Option<PathBuf>, resources: Resources, interactive: bool) -> Result<Self> {
         let terminal = Terminal::detect();
-        let (database, session) = open_database(path.as_deref(), &resources)?;
+        let session = open_session(path.as_deref(), &resources)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|error| Failure::file("start the clock", error))?;
         Ok(Self {
-            database,
             session,
             database_path: path,
             settings: Settings { timer: interactive, ..Settings::default() },
@@ -119,6 +124,7 @@ impl Console {
             output: Output::stdout(),
             output_once: None,
             interrupts: Interrupts::install(interactive),
+            runtime: Arc::new(runtime),
             resources,
             scripts_nested: 0,
         })
@@ -126,7 +132,7 @@ impl Console {
 
     /// Goes on with another database; settings of the shell stay.
     pub(crate) fn reopen(&mut self, path: Option<PathBuf>) -> Result<()> {
-        (self.database, self.session) = open_database(path.as_deref(), &self.resources)?;
+        self.session = open_session(path.as_deref(), &self.resources)?;
         self.database_path = path;
         self.names_changed = true;
         Ok(())
@@ -215,11 +221,11 @@ impl Console {
 
     /// Runs one statement and shows its answer.
     fn run_statement(&mut self, statement: &Statement) -> Result<()> {
-        let mut progress = Progress::new(self.show_progress, "");
+        let mut progress = self.progress("");
         let mut interrupt = self.interrupts.watch();
-        let database = self.database.clone();
         let session = self.session.clone();
-        database.block_on(async {
+        let runtime = self.runtime.clone();
+        runtime.block_on(async {
             let run = during(session.run(statement, Parameters::None), &mut interrupt, &mut progress);
             let stream = run.await?.map_err(Failure::engine)?;
             progress.follow(stream.progress());
@@ -314,20 +320,28 @@ impl Console {
         }
     }
 
+    fn progress(&self, label: &str) -> Progress {
+        if self.show_progress {
+            Progress::new(label, self.terminal.stderr_palette())
+        } else {
+            Progress::hidden()
+        }
+    }
+
     /// Runs `sql` for ourselves.
     pub(crate) fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
-        self.answer(sql, Progress::new(false, "")).map(|answer| answer.batches)
+        self.answer(sql, Progress::hidden()).map(|answer| answer.batches)
     }
 
     /// Runs `sql` and collects the answer; `label` says on the progress bar what is being done.
     pub(crate) fn collect(&self, sql: &str, label: &str) -> Result<Answer> {
-        self.answer(sql, Progress::new(self.show_progress, label))
+        self.answer(sql, self.progress(label))
     }
 
     fn answer(&self, sql: &str, mut progress: Progress) -> Result<Answer> {
         let mut interrupt = self.interrupts.watch();
         let located = |error| Failure::Sql { error, sql: sql.to_owned(), source: None, first_line: 1 };
-        self.database.block_on(async {
+        self.runtime.block_on(async {
             let stream =
                 during(self.session.sql(sql), &mut interrupt, &mut progress).await?.map_err(located)?;
             let source = stream.progress();
@@ -355,9 +369,9 @@ impl Console {
 
     /// The columns that `sql` would answer with.
     pub(crate) fn schema_of(&self, sql: &str) -> Result<SchemaRef> {
-        let mut progress = Progress::new(false, "");
+        let mut progress = Progress::hidden();
         let mut interrupt = self.interrupts.watch();
-        self.database.block_on(async {
+        self.runtime.block_on(async {
             let stream = during(self.session.sql(sql), &mut interrupt, &mut progress).await?;
             Ok(stream.map_err(Failure::engine)?.schema())
         })
@@ -412,7 +426,8 @@ pub(crate) async fn during<T>(
     }
 }
 
-fn open_database(path: Option<&Path>, resources: &Resources) -> Result<(Database, Session)> {
+/// Opens the database at `path`, or one in memory.
+fn open_session(path: Option<&Path>, resources: &Resources) -> Result<Session> {
     let mut builder = Database::builder();
     if let Some(threads) = resources.threads {
         builder = builder.threads(threads);
@@ -431,7 +446,7 @@ fn open_database(path: Option<&Path>, resources: &Resources) -> Result<(Database
         let outcome = database.block_on(async { session.sql(&set).await?.collect().await });
         outcome.map_err(|error| Failure::usage(format!("--memory-limit: {}", error.message())))?;
     }
-    Ok((database, session))
+    Ok(session)
 }
 
 fn look(settings: &Settings, terminal: Terminal, on_terminal: bool) -> Look {

@@ -1,32 +1,57 @@
 //! The progress bar: for statements that take longer than half a second, on a terminal, on standard
 //! error, gone when the answer comes.
+//!
+//! One line, rewritten in place. It never fills the last column: a Ctrl-C that the terminal echoes after
+//! it must not wrap, or the line could not be cleared.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nu_ansi_term::{Color, Style};
+use unicode_width::UnicodeWidthStr;
 
 use crate::render::human;
+use crate::terminal::{Palette, Terminal};
 
 /// Answers that come sooner need no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two pictures.
 pub(crate) const REDRAW: Duration = Duration::from_millis(100);
-/// Steps of the bar.
-const STEPS: u32 = 1000;
+/// Characters of the bar.
+const BAR_WIDTH: usize = 24;
+/// Room for the echo of Ctrl-C.
+const MARGIN: usize = 3;
+const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 pub(crate) struct Progress {
     started: Instant,
-    drawn: Option<Instant>,
     enabled: bool,
-    bar: Option<ProgressBar>,
-    source: Option<keirin::Progress>,
+    palette: Palette,
     label: String,
+    source: Option<keirin::Progress>,
+    drawn: Option<Instant>,
+    pictures: usize,
 }
 
 impl Progress {
-    /// A bar that appears when it is time, if `enabled`; `label` tells what is running.
-    pub(crate) fn new(enabled: bool, label: impl Into<String>) -> Self {
-        Self { started: Instant::now(), drawn: None, enabled, bar: None, source: None, label: label.into() }
+    /// A bar that appears when it is time; `label` tells what is running.
+    pub(crate) fn new(label: &str, palette: Palette) -> Self {
+        Self {
+            started: Instant::now(),
+            enabled: true,
+            palette,
+            label: label.to_owned(),
+            source: None,
+            drawn: None,
+            pictures: 0,
+        }
+    }
+
+    /// Measures the time and shows nothing.
+    pub(crate) fn hidden() -> Self {
+        let mut progress = Self::new("", Palette::default());
+        progress.enabled = false;
+        progress
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -46,27 +71,29 @@ impl Progress {
             return;
         }
         self.drawn = Some(Instant::now());
+        self.pictures += 1;
         let fraction = self.source.as_ref().and_then(keirin::Progress::fraction);
-        let bar = self.bar.get_or_insert_with(|| {
-            ProgressBar::with_draw_target(Some(STEPS.into()), ProgressDrawTarget::stderr())
-        });
-        let template =
-            if fraction.is_some() { "{prefix}{bar:24} {wide_msg}" } else { "{prefix}{spinner} {wide_msg}" };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━╸─"));
-        }
-        bar.set_prefix(self.label.clone());
-        bar.set_position(fraction.map_or(0, steps));
         let (rows, bytes) = self.source.as_ref().map_or((0, 0), |source| (source.rows(), source.bytes()));
-        bar.set_message(message(rows, bytes, fraction, elapsed));
-        bar.tick();
+        let message = message(rows, bytes, fraction, elapsed);
+        let (done, left) =
+            fraction.map_or((SPINNER[self.pictures % SPINNER.len()].to_owned(), String::new()), bar);
+        let room = Terminal::width().saturating_sub(MARGIN);
+        let width = self.label.width() + done.width() + left.width() + 1 + message.width();
+        let line = if width <= room {
+            let done = self.palette.paint(Style::new().fg(Color::Cyan), &done);
+            format!("{}{done}{} {message}", self.label, self.palette.paint(Style::new().dimmed(), &left))
+        } else {
+            message.chars().take(room).collect()
+        };
+        // A bar that cannot be drawn is no reason to fail.
+        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
     }
 
     /// Takes the bar away; it does not come back.
     pub(crate) fn clear(&mut self) {
         self.enabled = false;
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
+        if self.drawn.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }
@@ -77,9 +104,12 @@ impl Drop for Progress {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "of 0 to 1000")]
-fn steps(fraction: f64) -> u64 {
-    (fraction.clamp(0.0, 1.0) * f64::from(STEPS)) as u64
+/// The part of the bar that is done, and the rest.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "of 0 to 24")]
+#[expect(clippy::cast_precision_loss, reason = "24 is exact")]
+fn bar(fraction: f64) -> (String, String) {
+    let done = (fraction.clamp(0.0, 1.0) * BAR_WIDTH as f64).round() as usize;
+    ("━".repeat(done), "─".repeat(BAR_WIDTH - done))
 }
 
 /// `43 %, 102 M rows, 1.2 GB, 45 M rows/s, 3 s left`, as far as it is known.
@@ -111,6 +141,15 @@ fn message(rows: u64, bytes: u64, fraction: Option<f64>, elapsed: Duration) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bar_is_as_long_as_what_is_done() {
+        let check = |fraction, done: usize| assert_eq!(bar(fraction).0.chars().count(), done, "{fraction}");
+        check(0.0, 0);
+        check(0.5, 12);
+        check(1.0, 24);
+        check(7.0, 24);
+    }
 
     #[test]
     fn the_message_says_what_is_known() {

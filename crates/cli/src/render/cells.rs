@@ -55,6 +55,15 @@ pub(crate) fn is_number(data_type: &DataType) -> bool {
     }
 }
 
+/// Values that still say something when their end is missing; a number or a date would say something else.
+pub(crate) fn can_be_cut(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => can_be_cut(values),
+        DataType::FixedSizeBinary(_) | DataType::Union(..) => true,
+        other => other.is_string() || other.is_binary() || other.is_nested(),
+    }
+}
+
 /// `text` with everything that a terminal would obey, or that would hide what is there, spelled out.
 pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
     if !text.chars().any(needs_escape) {

@@ -1,7 +1,7 @@
 //! How wide each column of a table becomes, and which ones are left out.
 //!
-//! Wide text columns give first, all down to the same width; numbers are never cut, because a number
-//! without its last digits is another number. When that is not enough, columns in the middle go: the
+//! Wide text columns give first, all down to the same width; numbers and dates are never cut, because a
+//! number without its last digits is another number. When that is not enough, columns in the middle go: the
 //! first ones usually identify a row, the last ones are usually what was computed.
 
 /// Characters that a column needs beside its values: `│ value ` and, once, the closing `│`.

@@ -11,7 +11,7 @@ use keirin::arrow::datatypes::SchemaRef;
 use nu_ansi_term::Style;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::cells::{Cells, escape_controls, is_number};
+use super::cells::{Cells, can_be_cut, escape_controls, is_number};
 use super::layout::{Slot, Wish, fit};
 use super::{Look, RenderError, Renderer, Shown, Sink};
 
@@ -129,7 +129,7 @@ impl<'a> Table<'a> {
                     0
                 },
                 values: rows.iter().map(|row| row[column].width).max().unwrap_or(0),
-                can_cut_values: !self.is_number(column),
+                can_cut_values: can_be_cut(self.schema.field(column).data_type()),
             })
             .collect();
         let slots = fit(&wishes, self.look.width_max);

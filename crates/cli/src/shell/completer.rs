@@ -95,7 +95,7 @@ impl SqlCompleter {
         }
     }
 
-    /// The columns of table `of`, or else of all tables and files that `line` names.
+    /// The columns of table `of`, or else of all tables and files that `line` names, or else of all tables.
     fn columns(&self, line: &str, of: Option<&str>) -> Vec<String> {
         let mut names = self.names.lock();
         let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
@@ -105,8 +105,13 @@ impl SqlCompleter {
         if let Some(columns) = of.and_then(|table| of_table(&names, table)) {
             return columns;
         }
+        let relations = relations(line);
+        if relations.is_empty() {
+            // SELECT comes before FROM: nobody knows yet which tables.
+            return names.tables.iter().flat_map(|(_, columns)| columns.clone()).collect();
+        }
         let mut columns = Vec::new();
-        for name in relations(line) {
+        for name in relations {
             columns.extend(match name {
                 Relation::Table(name) => of_table(&names, &name).unwrap_or_default(),
                 Relation::File(path) => names.file_columns(&path),

@@ -36,12 +36,12 @@ pub(crate) fn run(console: &mut Console, init: Option<&Path>) -> Result<()> {
         return Ok(());
     }
     greet(console);
-    let names = Arc::new(Mutex::new(Names::new(console.database.clone(), console.session.clone())));
+    let names = Arc::new(Mutex::new(Names::new(console.runtime.clone(), console.session.clone())));
     console.names_changed = false;
     let mut editor = editor(names.clone(), palette.colours);
     loop {
         if std::mem::take(&mut console.names_changed) {
-            *names.lock() = Names::new(console.database.clone(), console.session.clone());
+            *names.lock() = Names::new(console.runtime.clone(), console.session.clone());
         }
         let line = match editor.read_line(&SqlPrompt) {
             Ok(Signal::Success(line)) => line,
@@ -93,6 +93,8 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         ReedlineEvent::UntilFound(vec![ReedlineEvent::Menu(MENU.to_owned()), ReedlineEvent::MenuNext]);
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, complete);
     keys.add_binding(KeyModifiers::SHIFT, KeyCode::BackTab, ReedlineEvent::MenuPrevious);
+    // Enter, typed while a statement ran and the terminal was not ours, arrives as Ctrl-J.
+    keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('j'), ReedlineEvent::Enter);
     let newline = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
     keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, newline);
 
@@ -103,7 +105,7 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         .with_selected_text_style(Style::new().reverse())
         .with_match_text_style(Style::new().fg(Color::Cyan))
         .with_selected_match_text_style(Style::new().fg(Color::Cyan).reverse())
-        .with_marker("");
+        .with_marker("> ");
     let mut editor = Reedline::create()
         .with_completer(Box::new(SqlCompleter { names }))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))

@@ -1,10 +1,12 @@
 //! The names that completion offers: tables and their columns, functions, columns of files.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use keirin::Session;
 use keirin::arrow::array::RecordBatch;
-use keirin::{Database, Session};
+use tokio::runtime::Runtime;
 
 use crate::render::Cells;
 
@@ -14,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 const FILES_MAX: usize = 100;
 
 pub(crate) struct Names {
-    database: Database,
+    runtime: Arc<Runtime>,
     session: Session,
     /// Tables and views with their columns, in order.
     pub(crate) tables: Vec<(String, Vec<String>)>,
@@ -23,9 +25,9 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(database: Database, session: Session) -> Self {
+    pub(crate) fn new(runtime: Arc<Runtime>, session: Session) -> Self {
         let mut names =
-            Self { database, session, tables: Vec::new(), functions: Vec::new(), files: HashMap::new() };
+            Self { runtime, session, tables: Vec::new(), functions: Vec::new(), files: HashMap::new() };
         names.refresh();
         names
     }
@@ -58,7 +60,7 @@ impl Names {
         }
         let sql = format!("SELECT * FROM '{}' LIMIT 0", path.replace('\'', "''"));
         let stream =
-            self.database.block_on(async { tokio::time::timeout(PATIENCE, self.session.sql(&sql)).await });
+            self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.session.sql(&sql)).await });
         let columns: Vec<String> = match stream {
             Ok(Ok(stream)) => stream.schema().fields().iter().map(|field| field.name().clone()).collect(),
             _ => Vec::new(),
@@ -72,7 +74,7 @@ impl Names {
 
     fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         let answer = async { self.session.sql(sql).await?.collect().await };
-        let answer = self.database.block_on(async { tokio::time::timeout(PATIENCE, answer).await });
+        let answer = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await });
         answer.ok().and_then(Result::ok).unwrap_or_default().iter().flat_map(texts).collect()
     }
 }
