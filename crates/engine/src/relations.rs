@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use datafusion::catalog::CatalogProvider;
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, TableAlias,
-    TableFactor, VisitMut, VisitorMut,
+    self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
+    SelectItem, TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FILES_SCHEMA, SYSTEM_SCHEMA, SessionCatalog};
@@ -72,6 +72,15 @@ impl VisitorMut for Finder<'_> {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.local_names.insert(normalized(&cte.alias.name));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        // FROM without SELECT means all columns.
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            select.flavor = SelectFlavor::Standard;
+            select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
         }
         ControlFlow::Continue(())
     }
