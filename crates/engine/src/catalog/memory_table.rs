@@ -14,9 +14,7 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -25,6 +23,8 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use parking_lot::RwLock;
+
+use super::memory_scan::MemoryScan;
 
 /// Rows of a table and the memory they are booked to.
 #[derive(Debug)]
@@ -146,9 +146,8 @@ impl TableProvider for MemoryTable {
         _filters: &[Expr],
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let partitions = cut(&self.batches(), state.config().target_partitions());
-        let source = MemorySourceConfig::try_new(&partitions, self.schema(), projection.cloned())?;
-        Ok(DataSourceExec::from_data_source(source.with_show_sizes(false)))
+        let parts = cut(&self.batches(), state.config().target_partitions());
+        Ok(Arc::new(MemoryScan::new(&self.shared.name, parts, &self.shared.schema, projection)?))
     }
 
     async fn insert_into(

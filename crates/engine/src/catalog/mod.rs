@@ -4,6 +4,7 @@
 //! state as tables; the third, hidden, holds the files that the running statements read.
 
 mod files;
+mod memory_scan;
 pub(crate) mod memory_table;
 mod system;
 
