@@ -130,7 +130,7 @@ mod tests {
         check("SELECT * FROM (SELECT max(a) FROM t)", r#"SELECT * FROM (SELECT max(a) AS "max(a)" FROM t)"#);
         check(
             "SELECT DISTINCT a + 1 FROM t ORDER BY a + 1",
-            concat!(r#"SELECT DISTINCT a + 1 AS "a + 1" FROM t ORDER BY "a + 1""#,),
+            r#"SELECT DISTINCT a + 1 AS "a + 1" FROM t ORDER BY "a + 1""#,
         );
         check("SELECT (SELECT max(a) FROM t) AS m", "SELECT (SELECT max(a) FROM t) AS m");
     }
