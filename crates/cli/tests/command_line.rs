@@ -142,7 +142,8 @@ fn exit_codes_tell_what_was_wrong() {
     check(&["-c", "SELECT 1", "-f", "a.sql"], 2);
     check(&["SELECT 1"], 2);
     check(&["nothing-here.parquet", "-c", "SELECT 1"], 2);
-    assert!(!Path::new("nothing-here.parquet").exists());
+    check(&["dmeo"], 2);
+    assert!(!Path::new("nothing-here.parquet").exists() && !Path::new("dmeo").exists());
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn run_all(console: &mut Console, scale: f64) -> Result<()> {
         format!("{:>2}  {:<34} {:>9} {:>9} {:>12}  {}", "#", "query", "rows", "time", "rows/s", "answer");
     console.print(&format!("{}\n", bold(&header)))?;
 
-    let mut seconds = Vec::new();
+    let mut runs = Vec::new();
     let (mut right, mut wrong) = (0, 0);
     for number in 1..=tpch::QUERIES.len() {
         let title = tpch::TITLES[number - 1];
@@ -84,7 +84,7 @@ fn run_all(console: &mut Console, scale: f64) -> Result<()> {
             }
         };
         let rows: usize = run.batches.iter().map(RecordBatch::num_rows).sum();
-        seconds.push(run.elapsed.as_secs_f64());
+        runs.push((run.elapsed, run.rows_read));
         match &run.verdict {
             Some(Ok(())) => right += 1,
             Some(Err(_)) => wrong += 1,
@@ -99,15 +99,21 @@ fn run_all(console: &mut Console, scale: f64) -> Result<()> {
         let rate = rate(run.rows_read, run.elapsed);
         console.print(&format!("{number:>2}  {title:<34} {rows:>9} {time:>9} {rate:>12}  {verdict}\n"))?;
     }
-    let line = |name: &str, seconds: f64| format!("    {name:<34} {:>9} {:>9}", "", human::seconds(seconds));
-    let checked = if right + wrong > 0 {
-        format!(" {:>12}  {right} of {} right", "", tpch::QUERIES.len())
-    } else {
-        " ".repeat(15) + "answers are known at scales 0.01 and 1"
-    };
-    let total: f64 = seconds.iter().sum();
-    console.print(&format!("{}\n", bold(&format!("{}{checked}", line("total", total)))))?;
-    console.print(&format!("{}\n", line("geometric mean", geometric_mean(&seconds))))?;
+    let total: Duration = runs.iter().map(|(elapsed, _)| *elapsed).sum();
+    let rows_read = runs.iter().map(|(_, rows)| rows).sum();
+    let checked =
+        if right + wrong > 0 { format!("{right} of {} right", tpch::QUERIES.len()) } else { String::new() };
+    let last = format!(
+        "{:<48} {:>9} {:>12}  {checked}",
+        "    total",
+        human::duration(total),
+        rate(rows_read, total)
+    );
+    console.print(&format!("{}\n", bold(last.trim_end())))?;
+    console.print(&format!("{:<48} {:>9}\n", "    geometric mean", human::seconds(geometric_mean(&runs))))?;
+    if checked.is_empty() {
+        console.print("\nThe right answers are known at scales 0.01 and 1.\n")?;
+    }
     console.print(
         "\nNext: one query with its answer    keirin demo --query 1\n\
          \x20     a file of your own           keirin -c \"FROM 'your.csv' LIMIT 10\"\n\
@@ -146,9 +152,9 @@ fn rate(rows: u64, elapsed: Duration) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a handful of queries")]
-fn geometric_mean(seconds: &[f64]) -> f64 {
-    let logarithms: f64 = seconds.iter().map(|seconds| seconds.max(1e-9).ln()).sum();
-    (logarithms / seconds.len().max(1) as f64).exp()
+fn geometric_mean(runs: &[(Duration, u64)]) -> f64 {
+    let logarithms: f64 = runs.iter().map(|(elapsed, _)| elapsed.as_secs_f64().max(1e-9).ln()).sum();
+    (logarithms / runs.len().max(1) as f64).exp()
 }
 
 #[cfg(test)]
@@ -157,7 +163,8 @@ mod tests {
 
     #[test]
     fn the_geometric_mean_weighs_queries_alike() {
-        assert!((geometric_mean(&[1.0, 100.0]) - 10.0).abs() < 1e-9);
+        let runs = [1, 100].map(|seconds| (Duration::from_secs(seconds), 7));
+        assert!((geometric_mean(&runs) - 10.0).abs() < 1e-9);
         assert!((geometric_mean(&[]) - 1.0).abs() < 1e-9);
     }
 }

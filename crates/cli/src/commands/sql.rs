@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::arguments::SqlArguments;
+use clap::CommandFactory;
+
+use crate::arguments::{Arguments, SqlArguments};
 use crate::console::{Console, Flow};
 use crate::error::{Failure, Result};
 use crate::format::Format;
@@ -61,6 +63,16 @@ fn check_database_path(path: &Path) -> Result<()> {
     if !path.exists() && Format::of_file(path).is_some() {
         return Err(Failure::usage(format!("there is no file '{name}'"))
             .with_hint("a database is a directory; a file is queried with FROM 'file'"));
+    }
+    let subcommands = Arguments::command();
+    let meant = subcommands
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .find(|subcommand| !path.exists() && strsim::damerau_levenshtein(subcommand, &name) == 1);
+    if let Some(subcommand) = meant {
+        return Err(Failure::usage(format!("there is no database '{name}'")).with_hint(format!(
+            "did you mean keirin {subcommand}? For a new database of that name: keirin ./{name}"
+        )));
     }
     let first_word = name.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
     let is_sql = ["SELECT", "FROM", "WITH", "VALUES", "SHOW", "DESCRIBE", "EXPLAIN", "COPY", "CREATE"];
