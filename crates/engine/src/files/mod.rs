@@ -3,15 +3,21 @@
 //! [`open`] finds the files ([`paths`]), tells their format ([`format`]), reads enough of them to know the
 //! schema, and gives back a table. Every error names the file it is about.
 
+mod csv;
+mod decompress;
 mod failure;
 mod format;
 mod hive;
+mod ipc;
+mod json;
 mod named;
 mod options;
 mod parquet;
 mod paths;
 mod rejects;
+mod scan;
 mod schema;
+mod table;
 
 use std::sync::Arc;
 
@@ -58,11 +64,27 @@ pub(crate) async fn open(
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
     let options = Options::new(format.function(), &table.options)?;
-    let _ = rejects;
     match format {
         FileFormat::Parquet => Ok(Arc::new(parquet::ParquetTable::open(state, &files, options).await?)),
-        other => Err(Error::new(ErrorKind::Unsupported, format!("cannot read {} yet", other.name()))),
+        FileFormat::Json => Ok(Arc::new(json::open(state, files, options, rejects).await?)),
+        FileFormat::Csv | FileFormat::Tsv => {
+            let tabs = format == FileFormat::Tsv;
+            Ok(Arc::new(csv::open(state, files, tabs, options, rejects).await?))
+        }
+        FileFormat::Arrow => Ok(Arc::new(ipc::open(state, files, options).await?)),
     }
+}
+
+/// How the files are compressed, if the user says it.
+fn compression_option(options: &mut Options<'_>) -> Result<Option<Compression>> {
+    let Some(name) = options.text(&["compression"])? else { return Ok(None) };
+    if name.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    Compression::parse(name).map(Some).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("there is no compression '{name}'"))
+            .with_hint("it is none, gzip, zstd or auto")
+    })
 }
 
 /// The type that `name` means in SQL: `INTEGER`, `DECIMAL(10, 2)`, `VARCHAR[]`.

@@ -46,6 +46,7 @@ impl Rejects {
     }
 
     /// Forgets them all.
+    #[allow(dead_code, reason = "there is no statement for it yet")]
     pub(crate) fn clear(&self) {
         self.kept.lock().clear();
     }

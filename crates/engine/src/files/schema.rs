@@ -13,6 +13,13 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// [`ErrorKind::Data`] when two files have types for a column that nothing can hold, naming both.
 pub(crate) fn merge(files: &[DataFile], schemas: &[Arc<Schema>], same_columns: bool) -> Result<Schema> {
+    for (schema, file) in schemas.iter().zip(files) {
+        let mut names = std::collections::HashSet::new();
+        if let Some(field) = schema.fields().iter().find(|field| !names.insert(field.name())) {
+            let message = format!("file '{}' has two columns named '{}'", file.name, field.name());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
     let mut merged: Vec<FieldRef> = schemas[0].fields().iter().cloned().collect();
     for (index, schema) in schemas.iter().enumerate().skip(1) {
         if Arc::ptr_eq(schema, &schemas[0]) || schema == &schemas[0] {

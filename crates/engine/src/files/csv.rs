@@ -1,0 +1,232 @@
+//! CSV and TSV files as a table, read by `keirin-csv`.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::execution::SessionState;
+use keirin_csv::{Chunk, ChunkParser, ChunkReader, Detected, Source, unify};
+
+use super::failure::{damaged, io_failed};
+use super::format::Compression;
+use super::hive::{FileColumnOptions, FileColumns};
+use super::options::Options;
+use super::paths::DataFile;
+use super::rejects::{Reject, Rejects};
+use super::scan::{Chunked, Input};
+use super::table::ChunkedTable;
+use super::{schema, sql_type};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Files whose types are detected from a sample; of the others only the names of the columns and a record.
+const SAMPLE_FILES: usize = 20;
+/// Text that is sampled at most, however many rows the user asks for: it is held in memory.
+const SAMPLE_BYTES_MAX: usize = 256 << 20;
+
+/// What was detected of the files.
+#[derive(Debug)]
+pub(crate) struct Csv {
+    files: Vec<DataFile>,
+    options: keirin_csv::Options,
+    detected: Vec<Detected>,
+    table: Detected,
+    /// The columns of `table` that stand in the schema: all but those that directory names replace.
+    positions: Vec<usize>,
+    rejects: Arc<Rejects>,
+}
+
+/// Opens CSV files; `tabs` says that values are separated by tabs unless the options say otherwise.
+pub(crate) async fn open(
+    state: &SessionState,
+    files: Vec<DataFile>,
+    tabs: bool,
+    mut options: Options<'_>,
+    rejects: &Arc<Rejects>,
+) -> Result<ChunkedTable<Csv>> {
+    let (mut csv_options, positional_types) = take_options(state, tabs, &mut options)?;
+    let same_columns = options.boolean(&["union_by_name"])? == Some(false);
+    let column_options = FileColumnOptions::take(&mut options)?;
+    options.finish()?;
+    csv_options.batch_rows = state.config().batch_size();
+    csv_options.check().map_err(explain)?;
+    let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
+
+    let (files, csv_options, detected, table) = tokio::task::spawn_blocking(move || {
+        if !positional_types.is_empty() {
+            let first = source(&files[0], &csv_options)?.detect(&csv_options).map_err(explain)?;
+            let names = first.columns.into_iter().map(|column| column.name);
+            csv_options.types.extend(names.zip(positional_types));
+        }
+        let (detected, table) = detect_all(&files, &csv_options)?;
+        if same_columns {
+            let schemas: Vec<_> = detected.iter().map(Detected::schema).collect();
+            schema::merge(&files, &schemas, true)?;
+        }
+        Ok::<_, Error>((files, csv_options, detected, table))
+    })
+    .await
+    .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+
+    let all = table.schema();
+    let file_schema = Arc::new(columns.without(&all));
+    let positions = file_schema
+        .fields()
+        .iter()
+        .map(|field| all.index_of(field.name()).expect("the schema is a part of the table's"))
+        .collect();
+    let format = Csv {
+        files: files.clone(),
+        options: csv_options,
+        detected,
+        table,
+        positions,
+        rejects: rejects.clone(),
+    };
+    Ok(ChunkedTable::new(Input { format, files, file_schema, columns }))
+}
+
+/// The options, and the types that are given by position.
+fn take_options(
+    state: &SessionState,
+    tabs: bool,
+    options: &mut Options<'_>,
+) -> Result<(keirin_csv::Options, Vec<DataType>)> {
+    let mut csv = keirin_csv::Options::default();
+    csv.delimiter = match options.character(&["delimiter", "delim", "sep"])? {
+        Some(Some(delimiter)) => Some(delimiter),
+        Some(None) => return Err(Error::new(ErrorKind::Invalid, "option 'delimiter' is empty")),
+        None => tabs.then_some(b'\t'),
+    };
+    csv.quote = options.character(&["quote"])?;
+    csv.escape = options.character(&["escape"])?;
+    csv.comment = options.character(&["comment"])?;
+    csv.header = options.boolean(&["header"])?;
+    csv.skip_lines = options.count(&["skip"], 0)?.map(|lines| lines as u64);
+    csv.nulls = options.texts(&["null", "nullstr"])?;
+    csv.columns = options.texts(&["names", "column_names"])?.unwrap_or_default();
+    let mut positional = Vec::new();
+    for (name, type_name) in options.named_texts(&["types", "dtypes", "column_types"])?.unwrap_or_default() {
+        match name {
+            Some(name) => csv.types.push((name, sql_type(state, &type_name)?)),
+            None => positional.push(sql_type(state, &type_name)?),
+        }
+    }
+    if !csv.columns.is_empty() {
+        csv.types.extend(csv.columns.iter().cloned().zip(positional.drain(..)));
+    }
+    if let Some(columns) = options.named_texts(&["columns"])? {
+        for (name, type_name) in columns {
+            let name = name.ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, "option 'columns' of read_csv takes {name: 'TYPE', ...}")
+            })?;
+            csv.types.push((name.clone(), sql_type(state, &type_name)?));
+            csv.columns.push(name);
+        }
+    }
+    csv.all_text = options.boolean(&["all_varchar", "all_text"])?.unwrap_or(false);
+    csv.date_format = options.text(&["date_format", "dateformat"])?.map(str::to_owned);
+    csv.timestamp_format = options.text(&["timestamp_format", "timestampformat"])?.map(str::to_owned);
+    csv.compression = super::compression_option(options)?.map(|compression| match compression {
+        Compression::None => keirin_csv::Compression::None,
+        Compression::Gzip => keirin_csv::Compression::Gzip,
+        Compression::Zstd => keirin_csv::Compression::Zstd,
+    });
+    match options.integer(&["sample_size"])? {
+        None => {}
+        Some(-1) => (csv.sample_rows, csv.sample_bytes) = (usize::MAX, SAMPLE_BYTES_MAX),
+        Some(rows) => {
+            csv.sample_rows = usize::try_from(rows).ok().filter(|rows| *rows > 0).ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, "option 'sample_size' takes a number of rows, or -1 for all")
+            })?;
+            if csv.sample_rows > keirin_csv::Options::default().sample_rows {
+                csv.sample_bytes = SAMPLE_BYTES_MAX;
+            }
+        }
+    }
+    csv.ignore_errors = options.boolean(&["ignore_errors"])?.unwrap_or(false);
+    csv.null_padding = options.boolean(&["null_padding"])?.unwrap_or(false);
+    if let Some(bytes) = options.count(&["max_line_size", "maximum_line_size"], 1)? {
+        csv.max_line_bytes = bytes;
+    }
+    Ok((csv, positional))
+}
+
+fn source(file: &DataFile, options: &keirin_csv::Options) -> Result<Source> {
+    let opened = File::open(&file.path).map_err(|error| io_failed("read", &file.name, &error))?;
+    Source::new(&file.name, opened, options.compression).map_err(explain)
+}
+
+/// What each file is, and the table that they make.
+fn detect_all(files: &[DataFile], options: &keirin_csv::Options) -> Result<(Vec<Detected>, Detected)> {
+    let mut detected: Vec<Detected> = Vec::with_capacity(files.len());
+    for file in files {
+        let mut source = source(file, options)?;
+        // A file that is not empty tells what the others are like.
+        let like = detected.iter().find(|earlier| !earlier.columns.is_empty());
+        let found = match like {
+            Some(like) if detected.len() >= SAMPLE_FILES => source.detect_like(like, options),
+            _ => source.detect(options),
+        };
+        detected.push(found.map_err(explain)?);
+    }
+    let table = unify(&detected, options).map_err(explain)?;
+    match table {
+        Some(table) if !table.columns.is_empty() => Ok((detected, table)),
+        _ if files.len() == 1 => Err(damaged(&files[0].name, "CSV", "it is empty")),
+        _ => Err(damaged(&files[0].name, "CSV", "it is empty, and so are the other files")),
+    }
+}
+
+fn explain(error: keirin_csv::Error) -> Error {
+    let hint = error.hint();
+    let explained = match &error {
+        keirin_csv::Error::Io { file, source } => io_failed("read", file, source),
+        keirin_csv::Error::Option { .. } => Error::new(ErrorKind::Invalid, error.to_string()),
+        keirin_csv::Error::Arrow { file, source } => damaged(file, "CSV", source),
+        _ => Error::new(ErrorKind::Data, error.to_string()),
+    };
+    match hint {
+        Some(hint) => explained.with_hint(hint),
+        None => explained,
+    }
+}
+
+impl Chunked for Csv {
+    type Reader = ChunkReader;
+    type Chunk = Chunk;
+    type Parser = ChunkParser;
+
+    const NAME: &'static str = "CSV";
+
+    fn open(&self, index: usize, projection: &[usize]) -> Result<(ChunkReader, ChunkParser)> {
+        let (file, detected) = (&self.files[index], &self.detected[index]);
+        let wanted: Vec<usize> = projection.iter().map(|column| self.positions[*column]).collect();
+        let parser =
+            ChunkParser::new(detected, &self.table, Some(&wanted), &self.options).map_err(explain)?;
+        Ok((ChunkReader::new(source(file, &self.options)?, detected, &self.options), parser))
+    }
+
+    fn read(&self, reader: &mut ChunkReader) -> Result<Option<(Chunk, u64)>> {
+        let chunk = reader.next_chunk().map_err(explain)?;
+        Ok(chunk.map(|chunk| {
+            let bytes = chunk.source_bytes;
+            (chunk, bytes)
+        }))
+    }
+
+    fn parse(&self, parser: &ChunkParser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
+        let parsed = parser.parse(&chunk).map_err(explain)?;
+        for reject in parsed.rejects {
+            self.rejects.add(Reject {
+                file: reject.file,
+                line: reject.line,
+                column: reject.column,
+                value: reject.value,
+                message: reject.error,
+                text: reject.text,
+            });
+        }
+        Ok(parsed.batches)
+    }
+}

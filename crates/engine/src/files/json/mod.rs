@@ -1,0 +1,295 @@
+//! JSON files as a table: one object a line, one array of objects, or objects that span lines.
+
+mod cut;
+mod infer;
+mod quote;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::json::ReaderBuilder;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::SessionState;
+use serde::de::IgnoredAny;
+
+use self::cut::{Chunk, Cutter, count_lines, record_error, syntax_error};
+use self::infer::Kind;
+use self::quote::{holds_text, quote_text};
+use super::failure::damaged;
+use super::format::Compression;
+use super::hive::{FileColumnOptions, FileColumns};
+use super::options::Options;
+use super::paths::DataFile;
+use super::rejects::{Reject, Rejects};
+use super::scan::{Chunked, Input};
+use super::sql_type;
+use super::table::ChunkedTable;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Records that the types are taken from, unless the user says otherwise.
+const SAMPLE_RECORDS: usize = 20_480;
+/// Files that the sample is spread over.
+const SAMPLE_FILES: usize = 20;
+/// The longest record, unless the user says otherwise.
+const RECORD_BYTES_MAX: usize = 64 << 20;
+/// Rows of a batch.
+const BATCH_ROWS: usize = 8192;
+
+/// What the user and the sample say about the files.
+#[derive(Debug)]
+pub(crate) struct Json {
+    files: Vec<DataFile>,
+    schema: SchemaRef,
+    compression: Option<Compression>,
+    record_bytes_max: usize,
+    ignore_errors: bool,
+    rejects: Arc<Rejects>,
+}
+
+/// Opens JSON files.
+pub(crate) async fn open(
+    state: &SessionState,
+    files: Vec<DataFile>,
+    mut options: Options<'_>,
+    rejects: &Arc<Rejects>,
+) -> Result<ChunkedTable<Json>> {
+    let given = options.named_texts(&["columns"])?;
+    let sample = options.integer(&["sample_size"])?;
+    let compression = super::compression_option(&mut options)?;
+    let record_bytes_max =
+        options.count(&["max_line_size", "maximum_object_size"], 1)?.unwrap_or(RECORD_BYTES_MAX);
+    let ignore_errors = options.boolean(&["ignore_errors"])?.unwrap_or(false);
+    let column_options = FileColumnOptions::take(&mut options)?;
+    options.finish()?;
+    let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
+    let sample_records = match sample {
+        None => SAMPLE_RECORDS,
+        Some(-1) => usize::MAX,
+        Some(records) => usize::try_from(records).ok().filter(|records| *records > 0).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, "option 'sample_size' takes a number of records, or -1 for all")
+        })?,
+    };
+    let schema = match given {
+        Some(given) => given_schema(state, given)?,
+        None => {
+            let files = files.clone();
+            tokio::task::spawn_blocking(move || infer(&files, compression, record_bytes_max, sample_records))
+                .await
+                .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??
+        }
+    };
+    let schema = Arc::new(columns.without(&schema));
+    let format = Json {
+        files: files.clone(),
+        schema: schema.clone(),
+        compression,
+        record_bytes_max,
+        ignore_errors,
+        rejects: rejects.clone(),
+    };
+    Ok(ChunkedTable::new(Input { format, files, file_schema: schema, columns }))
+}
+
+fn given_schema(state: &SessionState, given: Vec<(Option<String>, String)>) -> Result<Schema> {
+    let fields = given
+        .into_iter()
+        .map(|(name, type_name)| {
+            let name = name.ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, "option 'columns' of read_json takes {name: 'TYPE', ...}")
+            })?;
+            Ok(Field::new(name, sql_type(state, &type_name)?, true))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Schema::new(fields))
+}
+
+/// The columns that a sample of the files has.
+fn infer(
+    files: &[DataFile],
+    compression: Option<Compression>,
+    record_bytes_max: usize,
+    sample_records: usize,
+) -> Result<Schema> {
+    let sampled = if sample_records == usize::MAX { files.len() } else { files.len().min(SAMPLE_FILES) };
+    let per_file = sample_records.div_ceil(sampled);
+    let mut kind = Kind::default();
+    for file in &files[..sampled] {
+        let mut cutter = Cutter::open(file, compression, record_bytes_max)?;
+        let mut left = per_file;
+        while left > 0
+            && let Some(chunk) = cutter.next()?
+        {
+            left -= kind.observe(&chunk, left, &file.name)?;
+        }
+    }
+    let file = &files[0].name;
+    kind.schema().ok_or_else(|| match kind {
+        Kind::Unknown => damaged(file, "JSON", "it has no records"),
+        Kind::Object(_) => damaged(file, "JSON", "its objects have no keys"),
+        _ => damaged(file, "JSON", "it has records that are no objects")
+            .with_hint("each record must be an object such as {\"name\": \"value\"}"),
+    })
+}
+
+/// Decodes the records of one file.
+pub(crate) struct Parser {
+    name: Arc<str>,
+    schema: SchemaRef,
+    /// The decoder needs a column to count rows by; the batches then have none.
+    count_only: bool,
+    /// There are text columns, which may turn out to hold objects and lists.
+    has_text: bool,
+    /// They do, in this file.
+    quotes: AtomicBool,
+}
+
+impl Parser {
+    /// The rows of `bytes`; an error does not say where.
+    fn decode(&self, bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
+        let mut reason = "malformed".to_owned();
+        if !self.quotes.load(Ordering::Relaxed) {
+            match self.decode_raw(bytes) {
+                Err(raw) if self.has_text => reason = raw,
+                decided => return decided,
+            }
+        }
+        let quoted = quote_text(bytes, self.schema.fields()).map_err(|_| reason)?;
+        let batches = self.decode_raw(&quoted)?;
+        self.quotes.store(true, Ordering::Relaxed);
+        Ok(batches)
+    }
+
+    fn decode_raw(&self, mut rest: &[u8]) -> Result<Vec<RecordBatch>, String> {
+        let mut decoder = ReaderBuilder::new(self.schema.clone())
+            .with_batch_size(BATCH_ROWS)
+            .with_coerce_primitive(true)
+            .build_decoder()
+            .map_err(|error| error.to_string())?;
+        let mut batches = Vec::new();
+        loop {
+            let taken = decoder.decode(rest).map_err(|error| error.to_string())?;
+            rest = &rest[taken..];
+            if let Some(batch) = decoder.flush().map_err(|error| error.to_string())? {
+                batches.push(batch);
+            }
+            if rest.is_empty() {
+                return Ok(batches);
+            }
+        }
+    }
+
+    /// Decodes record by record, to find those that are bad. Gives the first to `bad`, and goes on while that
+    /// says so.
+    fn decode_singly(
+        &self,
+        chunk: &Chunk,
+        mut bad: impl FnMut(u64, &[u8], Error) -> Result<()>,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut good = Vec::with_capacity(chunk.bytes.len());
+        let mut start = 0;
+        while start < chunk.bytes.len() {
+            let mut records =
+                serde_json::Deserializer::from_slice(&chunk.bytes[start..]).into_iter::<IgnoredAny>();
+            let mut before = start;
+            let mut resume = chunk.bytes.len();
+            while let Some(record) = records.next() {
+                let leading =
+                    chunk.bytes[before..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                let at = before + leading;
+                let line = chunk.first_line + count_lines(&chunk.bytes[..at]);
+                if let Err(error) = record {
+                    let from_line = chunk.first_line + count_lines(&chunk.bytes[..start]);
+                    let end = chunk.bytes[at..]
+                        .iter()
+                        .position(|byte| chunk.by_line && *byte == b'\n')
+                        .map_or(chunk.bytes.len(), |length| at + length);
+                    bad(line, &chunk.bytes[at..end], syntax_error(&self.name, from_line, &error))?;
+                    resume = end;
+                    break;
+                }
+                let end = start + records.byte_offset();
+                let record = &chunk.bytes[at..end];
+                match self.decode(record) {
+                    Ok(_) => {
+                        good.extend_from_slice(record);
+                        good.push(b'\n');
+                    }
+                    Err(reason) => bad(line, record, self.value_error(line, &reason))?,
+                }
+                before = end;
+            }
+            start = resume;
+        }
+        self.decode(&good).map_err(|reason| damaged(&self.name, "JSON", reason))
+    }
+
+    fn value_error(&self, line: u64, reason: &str) -> Error {
+        let reason = reason.trim_start_matches("Json error: ").replace("Json error: ", "");
+        record_error(&self.name, line, &reason).with_hint(
+            "types come from the first records: sample_size = -1 looks at all, columns = {name: 'TYPE', ...} \
+             sets them, ignore_errors = true leaves such records out",
+        )
+    }
+}
+
+impl Chunked for Json {
+    type Reader = Cutter;
+    type Chunk = Chunk;
+    type Parser = Parser;
+
+    const NAME: &'static str = "JSON";
+
+    fn open(&self, index: usize, projection: &[usize]) -> Result<(Cutter, Parser)> {
+        let file = &self.files[index];
+        let count_only = projection.is_empty();
+        let fields: Vec<_> = if count_only {
+            vec![Arc::new(Field::new("", DataType::Boolean, true))]
+        } else {
+            projection.iter().map(|column| self.schema.fields()[*column].clone()).collect()
+        };
+        let has_text = fields.iter().any(|field| holds_text(field.data_type()));
+        let parser = Parser {
+            name: file.name.clone(),
+            schema: Arc::new(Schema::new(fields)),
+            count_only,
+            has_text,
+            quotes: AtomicBool::new(false),
+        };
+        Ok((Cutter::open(file, self.compression, self.record_bytes_max)?, parser))
+    }
+
+    fn read(&self, reader: &mut Cutter) -> Result<Option<(Chunk, u64)>> {
+        Ok(reader.next()?.map(|chunk| (chunk, reader.bytes_taken())))
+    }
+
+    fn parse(&self, parser: &Parser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
+        let batches = match parser.decode(&chunk.bytes) {
+            Ok(batches) => batches,
+            Err(_) => parser.decode_singly(&chunk, |line, record, error| {
+                if !self.ignore_errors {
+                    return Err(error);
+                }
+                self.rejects.add(Reject {
+                    file: parser.name.clone(),
+                    line,
+                    column: None,
+                    value: None,
+                    message: error.message().to_owned(),
+                    text: String::from_utf8_lossy(record).into_owned(),
+                });
+                Ok(())
+            })?,
+        };
+        if !parser.count_only {
+            return Ok(batches);
+        }
+        let count = |batch: RecordBatch| {
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)
+                .map_err(|error| damaged(&parser.name, "JSON", error))
+        };
+        batches.into_iter().map(count).collect()
+    }
+}
