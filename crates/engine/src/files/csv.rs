@@ -92,12 +92,12 @@ fn take_options(
     tabs: bool,
     options: &mut Options<'_>,
 ) -> Result<(keirin_csv::Options, Vec<DataType>)> {
-    let mut csv = keirin_csv::Options::default();
-    csv.delimiter = match options.character(&["delimiter", "delim", "sep"])? {
+    let delimiter = match options.character(&["delimiter", "delim", "sep"])? {
         Some(Some(delimiter)) => Some(delimiter),
         Some(None) => return Err(Error::new(ErrorKind::Invalid, "option 'delimiter' is empty")),
         None => tabs.then_some(b'\t'),
     };
+    let mut csv = keirin_csv::Options { delimiter, ..keirin_csv::Options::default() };
     csv.quote = options.character(&["quote"])?;
     csv.escape = options.character(&["escape"])?;
     csv.comment = options.character(&["comment"])?;

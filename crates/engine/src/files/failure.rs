@@ -1,10 +1,13 @@
 //! Errors about files: each names the file as the user wrote it.
 
+use std::cell::Cell;
 use std::io;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use datafusion::error::DataFusionError;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The system refused something: `cannot read file 'x': permission denied`.
 pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
@@ -25,6 +28,39 @@ pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
 /// The bytes are not what they should be: `cannot read 'x' as Parquet: the footer is damaged`.
 pub(crate) fn damaged(name: &str, format: &str, reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, format!("cannot read file '{name}' as {format}: {reason}"))
+}
+
+/// What a decoder's panic means.
+pub(crate) fn unexpected(name: &str, format: &str) -> Error {
+    damaged(name, format, "it is damaged in a way that its decoder does not expect")
+}
+
+/// Runs a decoder. Decoders of others panic on some bytes that they did not expect; `None` says that this one
+/// did. Nothing is printed: for our users that is one more kind of damage in a file.
+pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if SURVIVING.get() == 0 {
+                usual(panic);
+            }
+        }));
+    });
+    SURVIVING.set(SURVIVING.get() + 1);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    SURVIVING.set(SURVIVING.get() - 1);
+    outcome.ok()
+}
+
+thread_local! {
+    /// Calls of [`survive`] that this thread is in.
+    static SURVIVING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// [`survive`] for one file.
+pub(crate) fn guarded<T>(name: &str, format: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    survive(work).unwrap_or_else(|| Err(unexpected(name, format)))
 }
 
 /// Lets an error travel through DataFusion; whoever takes it from there finds it as the external error.

@@ -14,7 +14,7 @@ use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
 
-use super::options::Options;
+use super::options::{NamedText, Options};
 use super::paths::{DataFile, percent_decoded};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,7 +34,7 @@ pub(crate) struct FileColumns {
 pub(crate) struct FileColumnOptions {
     /// Whether directory names are columns; unless said, they are when all files agree.
     hive: Option<bool>,
-    types: Vec<(Option<String>, String)>,
+    types: Vec<NamedText>,
     filename: Option<String>,
 }
 

@@ -17,7 +17,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SessionState;
 
-use super::failure::{damaged, io_failed};
+use super::failure::{damaged, guarded, io_failed};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
@@ -29,6 +29,8 @@ use crate::error::{Error, ErrorKind, Result};
 const FORMAT: &str = "Arrow";
 /// The beginning of a file; two bytes of padding follow.
 const MAGIC: &[u8; 6] = b"ARROW1";
+/// The padding ends here at the latest.
+const ALIGNMENT_MAX: u64 = 256;
 /// Before a message's length, since format version 0.15.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What the buffers of one message may claim to be when decompressed.
@@ -54,7 +56,7 @@ pub(crate) async fn open(
     let (files, merged) = tokio::task::spawn_blocking(move || {
         let schemas = files
             .iter()
-            .map(|file| Messages::open(file).map(|messages| messages.schema))
+            .map(|file| guarded(&file.name, FORMAT, || Ok(Messages::open(file)?.schema)))
             .collect::<Result<Vec<_>>>()?;
         let merged = schema::merge(&files, &schemas, same_columns)?;
         Ok::<_, Error>((files, merged))
@@ -106,6 +108,10 @@ impl Messages {
                 return Err(messages.damaged("it does not begin as an Arrow file"));
             }
             first = messages.take(4)?;
+            // Writers align the first message, to 8 bytes or more.
+            while first == [0; 4] && messages.bytes_taken < ALIGNMENT_MAX {
+                first = messages.take(4)?;
+            }
         }
         let first: [u8; 4] = first.try_into().expect("four bytes were taken");
         let Some((metadata, _)) = messages.message(first)? else {

@@ -1,10 +1,12 @@
 //! A file source whose errors name the file.
 //!
 //! DataFusion reads ahead and steals files between partitions, so that an error that arrives in a stream
-//! does not tell which file it is about. This wrapper follows each file through its morsels.
+//! does not tell which file it is about. This wrapper follows each file through its morsels. It also turns
+//! panics of the decoder, which damaged files cause, into errors.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
+use std::task::Poll;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -12,18 +14,18 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
-use super::failure::name_file;
+use super::failure::{into_datafusion, name_file, survive, unexpected};
 
 /// The name of a file as the user wrote it; travels as an extension of `PartitionedFile`.
 #[derive(Clone, Debug)]
@@ -155,6 +157,15 @@ impl Label {
     fn name<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| name_file(error, &self.name, self.format))
     }
+
+    /// Runs a decoder, which may panic on bytes that nobody expected.
+    fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.name(survive(work).unwrap_or_else(|| Err(self.unexpected())))
+    }
+
+    fn unexpected(&self) -> DataFusionError {
+        into_datafusion(unexpected(&self.name, self.format))
+    }
 }
 
 #[derive(Debug)]
@@ -170,7 +181,7 @@ impl Morselizer for NamedMorselizer {
             None => file.object_meta.location.as_ref().into(),
         };
         let label = Label { name, format: self.format };
-        let inner = label.name(self.inner.plan_file(file))?;
+        let inner = label.guard(|| self.inner.plan_file(file))?;
         Ok(Box::new(NamedPlanner { inner, label }))
     }
 }
@@ -184,7 +195,7 @@ struct NamedPlanner {
 impl MorselPlanner for NamedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         let Self { inner, label } = *self;
-        let Some(mut plan) = label.name(inner.plan())? else { return Ok(None) };
+        let Some(mut plan) = label.guard(|| inner.plan())? else { return Ok(None) };
         let wrap = |inner: Box<dyn MorselPlanner>, label: &Label| -> Box<dyn MorselPlanner> {
             Box::new(NamedPlanner { inner, label: label.clone() })
         };
@@ -196,9 +207,12 @@ impl MorselPlanner for NamedPlanner {
         let planners = plan.take_ready_planners().into_iter().map(|inner| wrap(inner, &label)).collect();
         let mut named = MorselPlan::new().with_morsels(morsels).with_planners(planners);
         if let Some(pending) = plan.take_pending_planner() {
-            named.set_pending_planner(
-                async move { label.name(pending.await).map(|inner| wrap(inner, &label)) },
-            );
+            let mut pending = pending.into_future();
+            named.set_pending_planner(future::poll_fn(move |context| {
+                let polled = survive(|| pending.poll_unpin(context));
+                let planned = polled.unwrap_or_else(|| Poll::Ready(Err(label.unexpected())));
+                planned.map(|planned| label.name(planned).map(|inner| wrap(inner, &label)))
+            }));
         }
         Ok(Some(named))
     }
@@ -213,7 +227,16 @@ struct NamedMorsel {
 impl Morsel for NamedMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
         let Self { inner, label } = *self;
-        inner.into_stream().map(move |batch| label.name(batch)).boxed()
+        let mut batches = match label.guard(|| Ok(inner.into_stream())) {
+            Ok(batches) => batches,
+            Err(error) => return stream::iter([Err(error)]).boxed(),
+        };
+        stream::poll_fn(move |context| {
+            let polled = survive(|| batches.poll_next_unpin(context));
+            let batch = polled.unwrap_or_else(|| Poll::Ready(Some(Err(label.unexpected()))));
+            batch.map(|batch| batch.map(|batch| label.name(batch)))
+        })
+        .boxed()
     }
 }
 

@@ -46,6 +46,9 @@ impl fmt::Display for OptionValue {
     }
 }
 
+/// A text of a list or struct, with its name in a struct.
+pub(crate) type NamedText = (Option<String>, String);
+
 /// The options of one call, taken one by one.
 pub(crate) struct Options<'a> {
     /// What takes them, for messages: `read_csv`, `COPY TO csv`.
@@ -86,7 +89,7 @@ impl<'a> Options<'a> {
         invalid(format!("option '{name}' of {} takes {expected}, not {value}", self.owner))
     }
 
-    /// An option that is neither given nor needed here, but known: another format takes it.
+    /// True or false, in any spelling of these that SQL systems take.
     pub(crate) fn boolean(&mut self, names: &[&'static str]) -> Result<Option<bool>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         match value {
@@ -162,10 +165,7 @@ impl<'a> Options<'a> {
     }
 
     /// Names with texts: `{a: 'INTEGER', b: 'VARCHAR'}`; a plain list of texts has no names.
-    pub(crate) fn named_texts(
-        &mut self,
-        names: &[&'static str],
-    ) -> Result<Option<Vec<(Option<String>, String)>>> {
+    pub(crate) fn named_texts(&mut self, names: &[&'static str]) -> Result<Option<Vec<NamedText>>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         let text = |item: &OptionValue| match item {
             OptionValue::Text(text) => Ok(text.clone()),

@@ -4,6 +4,7 @@
 //! groups and pages, and answer `count(*)`. The scan is DataFusion's, with file names in its errors.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -27,11 +28,11 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion_datasource::compute_all_files_statistics;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
-use super::failure::{damaged, from_datafusion};
+use super::failure::{damaged, from_datafusion, survive, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::named::{FileName, NamedSource};
 use super::options::Options;
@@ -143,8 +144,15 @@ async fn read_footer(
     let reader = DFParquetMetadata::new(store.as_ref(), &meta)
         .with_file_metadata_cache(Some(state.runtime_env().cache_manager.get_file_metadata_cache()))
         .with_page_index_policy(Some(PageIndexPolicy::Skip));
-    let footer = reader.fetch_metadata().await.map_err(failed)?;
-    let schema = reader.fetch_schema().await.map_err(failed)?;
+    let mut read = Box::pin(async {
+        DataFusionResult::Ok((reader.fetch_metadata().await?, reader.fetch_schema().await?))
+    });
+    let outcome = future::poll_fn(|context| match survive(|| read.poll_unpin(context)) {
+        Some(polled) => polled.map(|result| result.map_err(failed)),
+        None => Poll::Ready(Err(unexpected(&file.name, "Parquet"))),
+    });
+    let (footer, schema) = outcome.await?;
+    drop(read);
     Ok((meta, footer, Arc::new(schema)))
 }
 

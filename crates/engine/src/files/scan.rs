@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -30,7 +29,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 
-use super::failure::{damaged, into_datafusion};
+use super::failure::{damaged, guarded, into_datafusion};
 use super::hive::FileColumns;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
@@ -377,6 +376,9 @@ struct OpenFile<F: Chunked> {
     parser: F::Parser,
 }
 
+/// A chunk to parse, and the file it is of.
+type Task<F> = (Arc<OpenFile<F>>, <F as Chunked>::Chunk);
+
 impl<F: Chunked> Queue<F> {
     fn new(input: Arc<Input<F>>, selected: Arc<Vec<usize>>, projection: &[usize]) -> Self {
         let in_file = input.file_schema.fields().len();
@@ -413,7 +415,7 @@ struct Worker<F: Chunked> {
 
 impl<F: Chunked> Worker<F> {
     /// The next chunk from any file; `None` when all are read.
-    fn read(&mut self) -> Result<Option<(Arc<OpenFile<F>>, F::Chunk)>> {
+    fn read(&mut self) -> Result<Option<Task<F>>> {
         loop {
             let Some(slot) = self.own.or_else(|| self.fresh()).or_else(|| self.shared()) else {
                 return Ok(None);
@@ -441,13 +443,13 @@ impl<F: Chunked> Worker<F> {
             .map(|(slot, _)| slot)
     }
 
-    fn read_from(&self, slot_index: usize) -> Result<Option<(Arc<OpenFile<F>>, F::Chunk)>> {
+    fn read_from(&self, slot_index: usize) -> Result<Option<Task<F>>> {
         let slot = &self.queue.slots[slot_index];
         let index = self.queue.selected[slot_index];
         let mut state = slot.state.lock();
         if matches!(*state, State::Closed) {
             let (input, projection) = (self.queue.input.clone(), self.queue.projection.clone());
-            let opened = guarded::<F, _>(self.queue.name(index), || {
+            let opened = guarded(self.queue.name(index), F::NAME, || {
                 input.format.open(index, &projection.file_columns)
             });
             *state = match opened {
@@ -464,7 +466,7 @@ impl<F: Chunked> Worker<F> {
         }
         let State::Open { reader, file, bytes_counted } = &mut *state else { return Ok(None) };
         let format = &self.queue.input.format;
-        match guarded::<F, _>(self.queue.name(index), || format.read(reader)) {
+        match guarded(self.queue.name(index), F::NAME, || format.read(reader)) {
             Ok(Some((chunk, bytes))) => {
                 let new = bytes.saturating_sub(*bytes_counted);
                 self.bytes.add(usize::try_from(new).unwrap_or(usize::MAX));
@@ -482,7 +484,7 @@ impl<F: Chunked> Worker<F> {
 
 impl<F: Chunked> OpenFile<F> {
     fn parse(&self, chunk: F::Chunk) -> Result<Vec<RecordBatch>> {
-        let batches = guarded::<F, _>(self.name(), || self.input.format.parse(&self.parser, chunk))?;
+        let batches = guarded(self.name(), F::NAME, || self.input.format.parse(&self.parser, chunk))?;
         batches.iter().filter(|batch| batch.num_rows() > 0).map(|batch| self.complete(batch)).collect()
     }
 
@@ -508,12 +510,4 @@ impl<F: Chunked> OpenFile<F> {
         RecordBatch::try_new_with_options(self.projection.schema.clone(), columns, &options)
             .map_err(|error| failed(&error))
     }
-}
-
-/// Runs a decoder on bytes from outside. Decoders of others may panic on bytes that nobody expected; that is
-/// damage in the file to our users.
-fn guarded<F: Chunked, T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(damaged(name, F::NAME, "its content is damaged in a way that the decoder does not expect"))
-    })
 }

@@ -20,7 +20,7 @@ use self::quote::{holds_text, quote_text};
 use super::failure::damaged;
 use super::format::Compression;
 use super::hive::{FileColumnOptions, FileColumns};
-use super::options::Options;
+use super::options::{NamedText, Options};
 use super::paths::DataFile;
 use super::rejects::{Reject, Rejects};
 use super::scan::{Chunked, Input};
@@ -92,7 +92,7 @@ pub(crate) async fn open(
     Ok(ChunkedTable::new(Input { format, files, file_schema: schema, columns }))
 }
 
-fn given_schema(state: &SessionState, given: Vec<(Option<String>, String)>) -> Result<Schema> {
+fn given_schema(state: &SessionState, given: Vec<NamedText>) -> Result<Schema> {
     let fields = given
         .into_iter()
         .map(|(name, type_name)| {
@@ -188,39 +188,47 @@ impl Parser {
         mut bad: impl FnMut(u64, &[u8], Error) -> Result<()>,
     ) -> Result<Vec<RecordBatch>> {
         let mut good = Vec::with_capacity(chunk.bytes.len());
-        let mut start = 0;
-        while start < chunk.bytes.len() {
+        // Where the walk stands, and the line of that place.
+        let (mut at, mut line) = (0, chunk.first_line);
+        while at < chunk.bytes.len() {
+            let (start, start_line) = (at, line);
             let mut records =
                 serde_json::Deserializer::from_slice(&chunk.bytes[start..]).into_iter::<IgnoredAny>();
-            let mut before = start;
-            let mut resume = chunk.bytes.len();
             while let Some(record) = records.next() {
-                let leading =
-                    chunk.bytes[before..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-                let at = before + leading;
-                let line = chunk.first_line + count_lines(&chunk.bytes[..at]);
-                if let Err(error) = record {
-                    let from_line = chunk.first_line + count_lines(&chunk.bytes[..start]);
-                    let end = chunk.bytes[at..]
+                let blanks = chunk.bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                line += count_lines(&chunk.bytes[at..at + blanks]);
+                at += blanks;
+                let end = match &record {
+                    Ok(_) => start + records.byte_offset(),
+                    // After a syntax error the next line is tried, if lines are records.
+                    Err(_) => chunk.bytes[at..]
                         .iter()
                         .position(|byte| chunk.by_line && *byte == b'\n')
-                        .map_or(chunk.bytes.len(), |length| at + length);
-                    bad(line, &chunk.bytes[at..end], syntax_error(&self.name, from_line, &error))?;
-                    resume = end;
-                    break;
-                }
-                let end = start + records.byte_offset();
-                let record = &chunk.bytes[at..end];
-                match self.decode(record) {
+                        .map_or(chunk.bytes.len(), |length| at + length),
+                };
+                let text = &chunk.bytes[at..end];
+                let is_broken = record.is_err();
+                let verdict = match record {
+                    Err(error) => Err(syntax_error(&self.name, start_line, &error)),
+                    Ok(_) => self.decode(text).map_err(|reason| self.value_error(line, &reason)),
+                };
+                match verdict {
                     Ok(_) => {
-                        good.extend_from_slice(record);
+                        good.extend_from_slice(text);
                         good.push(b'\n');
                     }
-                    Err(reason) => bad(line, record, self.value_error(line, &reason))?,
+                    Err(error) => bad(line, text, error)?,
                 }
-                before = end;
+                line += count_lines(text);
+                at = end;
+                if is_broken {
+                    break;
+                }
             }
-            start = resume;
+            if at == start {
+                // Nothing but blanks is left.
+                break;
+            }
         }
         self.decode(&good).map_err(|reason| damaged(&self.name, "JSON", reason))
     }

@@ -166,14 +166,13 @@ impl<'b> Walk<'b> {
                 b'"' if depth == 0 && index > 0 => return Err(Malformed),
                 b'"' => in_text = true,
                 b'{' | b'[' => depth += 1,
-                b'}' | b']' if depth == 0 => return Ok(&rest[..index]),
-                b'}' | b']' => {
+                b'}' | b']' if depth > 0 => {
                     depth -= 1;
                     if depth == 0 {
                         return Ok(&rest[..=index]);
                     }
                 }
-                b',' | b' ' | b'\n' | b'\r' | b'\t' if depth == 0 => {
+                b'}' | b']' | b',' | b' ' | b'\n' | b'\r' | b'\t' if depth == 0 => {
                     return if index > 0 { Ok(&rest[..index]) } else { Err(Malformed) };
                 }
                 _ => {}
