@@ -104,10 +104,17 @@ pub(crate) fn builder(data_type: &DataType, reading: &Reading) -> Box<dyn Builde
         DataType::Time64(TimeUnit::Microsecond) => Primitives::<Time64MicrosecondType, _>::boxed(|text| {
             parse_time(text).filter(|time| time % 1000 == 0).map(|time| time / 1000)
         }),
-        DataType::Timestamp(unit, zone) => timestamps(*unit, zone.clone(), reading.clone()),
+        // A time without a zone is local time of the column, which Arrow's cast knows how to convert.
+        DataType::Timestamp(unit, zone) if zone.as_deref().is_none_or(is_utc) => {
+            timestamps(*unit, zone.clone(), reading.clone())
+        }
         DataType::Utf8 => Box::new(Texts::default()),
         other => Box::new(Casts { to: other.clone(), blocks: Vec::new() }),
     }
+}
+
+fn is_utc(zone: &str) -> bool {
+    ["+00:00", "UTC", "Z"].contains(&zone)
 }
 
 fn timestamps(unit: TimeUnit, zone: Option<Arc<str>>, reading: Reading) -> Box<dyn Builder> {

@@ -112,6 +112,12 @@ fn types_may_be_given() {
         &["a LargeUtf8", "b Date64"],
         &["x|2024-02-13T00:00:00"],
     );
+    check_with(
+        &give(&[("a", DataType::Timestamp(TimeUnit::Second, Some("+02:00".into())))]),
+        "a,b\n2024-02-13 12:00:00,x\n2024-02-13 12:00:00Z,y\n",
+        &["a Timestamp(s, \"+02:00\")", "b Utf8"],
+        &["2024-02-13T12:00:00+02:00|x", "2024-02-13T14:00:00+02:00|y"],
+    );
     let text = Options { all_text: true, ..Options::default() };
     check_with(&text, "a,b\n1,2024-01-01\n", &["a Utf8", "b Utf8"], &["1|2024-01-01"]);
     check_with(&text, "a,1\nb,2\n", &["column1 Utf8", "column2 Utf8"], &["a|1", "b|2"]);
