@@ -204,10 +204,10 @@ fn relations(line: &str) -> Vec<Relation> {
         .filter(|token| !matches!(token.kind, TokenKind::Space | TokenKind::Comment))
         .collect();
     let text = |token: &Token| &line[token.range.clone()];
-    let after_table_word = tokens.windows(2).filter(|pair| {
-        BEFORE_TABLES.iter().any(|word| word.eq_ignore_ascii_case(text(&pair[0]))) || text(&pair[0]) == ","
-    });
-    let mut found: Vec<Relation> = after_table_word
+    let after_table_word = tokens
+        .windows(2)
+        .filter(|pair| BEFORE_TABLES.iter().any(|word| word.eq_ignore_ascii_case(text(&pair[0]))));
+    after_table_word
         .filter_map(|pair| match pair[1].kind {
             TokenKind::Text if !pair[1].is_open => {
                 let quoted = text(&pair[1]);
@@ -218,13 +218,7 @@ fn relations(line: &str) -> Vec<Relation> {
             }
             _ => None,
         })
-        .collect();
-    // A comma may stand between anything; only files after FROM are worth a look at the disk.
-    let first_from = tokens.iter().position(|token| text(token).eq_ignore_ascii_case("from"));
-    if first_from.is_none() {
-        found.retain(|relation| matches!(relation, Relation::Table(_)));
-    }
-    found
+        .collect()
 }
 
 /// A name as it is written in SQL: in quotes where it would be read as another.
@@ -310,7 +304,7 @@ mod tests {
         let check = |line: &str, expected: &[Relation]| assert_eq!(relations(line), expected, "{line}");
         check("SELECT a FROM t JOIN \"U\" ON 1", &[table("t"), table("U")]);
         check("SELECT a FROM 'it''s.csv'", &[file("it's.csv")]);
-        check("SELECT a, 'b'", &[]);
+        check("SELECT a, b, 'c'", &[]);
     }
 
     #[test]

@@ -105,7 +105,9 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         .with_selected_text_style(Style::new().reverse())
         .with_match_text_style(Style::new().fg(Color::Cyan))
         .with_selected_match_text_style(Style::new().fg(Color::Cyan).reverse())
-        .with_marker("> ");
+        .with_marker("> ")
+        // What names and paths are made of; anything else ends the word, and the menu with it.
+        .with_word_chars("_./-");
     let mut editor = Reedline::create()
         .with_completer(Box::new(SqlCompleter { names }))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
