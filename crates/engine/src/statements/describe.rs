@@ -59,7 +59,8 @@ const MEASURES: &[(&str, Measure)] = &[
     ("min", |column, data_type| is_ordered(data_type).then(|| format!("min({column})"))),
     ("max", |column, data_type| is_ordered(data_type).then(|| format!("max({column})"))),
     ("approx_unique", |column, data_type| {
-        is_ordered(data_type).then(|| format!("approx_distinct({column})"))
+        // DataFusion's function knows integers, texts and times only.
+        is_ordered(data_type).then(|| format!("approx_distinct(CAST({column} AS VARCHAR))"))
     }),
     ("avg", |column, data_type| data_type.is_numeric().then(|| format!("avg(CAST({column} AS DOUBLE))"))),
     ("std", |column, data_type| data_type.is_numeric().then(|| format!("stddev(CAST({column} AS DOUBLE))"))),
