@@ -13,6 +13,8 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use parking_lot::RwLock;
 
+use crate::files;
+
 /// How far a query is. Clones look at the same query.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -106,6 +108,9 @@ fn sum(metrics: &MetricsSet, name: &str) -> usize {
 
 /// The size of the files that a scan reads.
 fn file_bytes(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(bytes) = files::scan_bytes(plan.as_ref()) {
+        return usize::try_from(bytes).ok();
+    }
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
     let config = (source.as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>()?;
     let files = config.file_groups.iter().flat_map(|group| group.files());

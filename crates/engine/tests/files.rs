@@ -417,6 +417,22 @@ fn a_small_limit_gives_the_first_rows() {
     fixture.check(&format!("SELECT count(*), sum(n), min(n) FROM '{path}'"), &["1000000|499999500000|0"]);
 }
 
+#[test]
+fn rows_come_in_the_order_of_the_files() {
+    let fixture = Fixture::new();
+    for name in ["o.csv", "o.jsonl", "o.arrow", "o.parquet", "o.csv.gz"] {
+        let path = fixture.path(name);
+        // Text that does not compress, so that the files are worth several threads.
+        let copy = format!(
+            "COPY (SELECT value AS n, md5(CAST(value AS VARCHAR)) AS t FROM range(0, 60000)) TO '{path}'"
+        );
+        fixture.check(&copy, &["60000"]);
+        let rows = fixture.run(&format!("SELECT n FROM '{path}' WHERE n % 100 = 0"));
+        let expected: Vec<_> = (0..600).map(|n| (n * 100).to_string()).collect();
+        assert_eq!(rows, expected, "{name}");
+    }
+}
+
 /// The unpacked data, or `None` with a notice.
 fn real_data(pack: &str) -> Option<std::path::PathBuf> {
     let root = std::env::var("KEIRIN_DATA").unwrap_or_else(|_| "../../../shared/data".into());

@@ -26,6 +26,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::ExprSchemable;
+use datafusion::physical_plan::ExecutionPlan;
 
 pub(crate) use failure::io_failed;
 pub(crate) use format::{Compression, FileFormat};
@@ -73,6 +74,14 @@ pub(crate) async fn open(
         }
         FileFormat::Arrow => Ok(Arc::new(ipc::open(state, files, options).await?)),
     }
+}
+
+/// The bytes that a scan of text or Arrow files reads, as stored.
+pub(crate) fn scan_bytes(plan: &dyn ExecutionPlan) -> Option<u64> {
+    fn of<F: scan::Chunked>(plan: &dyn ExecutionPlan) -> Option<u64> {
+        plan.downcast_ref::<scan::FileScan<F>>().map(scan::FileScan::bytes)
+    }
+    of::<csv::Csv>(plan).or_else(|| of::<json::Json>(plan)).or_else(|| of::<ipc::Ipc>(plan))
 }
 
 /// How the files are compressed, if the user says it.

@@ -141,7 +141,8 @@ impl<F: Chunked> FileScan<F> {
         runs.queue.clone()
     }
 
-    fn bytes(&self) -> u64 {
+    /// The bytes of its files, as stored.
+    pub(crate) fn bytes(&self) -> u64 {
         self.selected.iter().map(|file| self.input.files[*file].size_bytes).sum()
     }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -60,6 +61,16 @@ pub(super) fn order(plan: &Arc<dyn ExecutionPlan>) -> Order {
             worst(Order::None).or_else(|| worst(Order::Dealt)).unwrap_or(Order::Kept)
         }
     }
+}
+
+/// The same plan over leaves that give their rows in order: scans of files else deal out the work to
+/// whichever part is idle.
+pub(super) fn over_ordered_leaves(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let ordered = plan.transform_up(|node| {
+        let ordered = node.children().is_empty().then(|| node.with_preserve_order(true)).flatten();
+        Ok(ordered.map_or_else(|| Transformed::no(node), Transformed::yes))
+    })?;
+    Ok(ordered.data)
 }
 
 /// Runs a plan whose order is [`Order::Kept`], part after part.

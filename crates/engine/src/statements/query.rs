@@ -115,14 +115,17 @@ impl Run {
 }
 
 async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let physical = state.create_physical_plan(plan).await?;
-    if in_order::order(&physical) != Order::Dealt {
-        return Ok(physical);
+    let mut physical = state.create_physical_plan(plan).await?;
+    if in_order::order(&physical) == Order::Dealt {
+        // Nothing but filters and projections: dealing batches out would cost the order and gain little.
+        let mut state = state.clone();
+        state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
+        physical = state.create_physical_plan(plan).await?;
     }
-    // Nothing but filters and projections: dealing batches out would cost the order and gain little.
-    let mut state = state.clone();
-    state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-    Ok(state.create_physical_plan(plan).await?)
+    if in_order::order(&physical) == Order::Kept {
+        physical = in_order::over_ordered_leaves(physical)?;
+    }
+    Ok(physical)
 }
 
 fn execute(
