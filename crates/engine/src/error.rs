@@ -54,7 +54,7 @@ impl ErrorKind {
     }
 }
 
-/// An error of the engine. See the [module](self) for its parts.
+/// An error of the engine: message, detail, hint and the place in the SQL.
 #[derive(Clone, Debug)]
 pub struct Error {
     // Boxed: results stay one word wide on the good path.

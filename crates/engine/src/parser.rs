@@ -127,6 +127,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         .tokenize_with_location()
         .map_err(|error| syntax_error(sql, &[], ParserError::TokenizerError(error.to_string())))?;
     number_parameters(&mut tokens);
+    select_all_where_from_comes_first(&mut tokens);
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())
@@ -170,6 +171,36 @@ fn number_parameters(tokens: &mut [TokenWithSpan]) {
             }
             _ => {}
         }
+    }
+}
+
+/// `FROM t WHERE ...` means `SELECT * FROM t WHERE ...`: puts the missing tokens in front.
+fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>) {
+    let is_word = |token: &Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    let mut starts = Vec::new();
+    // Where the statement begins if that is a FROM, whether its SELECT was seen, and the depth of parentheses.
+    let (mut start, mut is_first, mut depth) = (None, true, 0_i32);
+    for (index, token) in tokens.iter().map(|token| &token.token).enumerate() {
+        match token {
+            Token::Whitespace(_) => continue,
+            Token::SemiColon => {
+                starts.extend(start.take());
+                (is_first, depth) = (true, 0);
+                continue;
+            }
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            token if is_first && is_word(token, Keyword::FROM) => start = Some(index),
+            token if depth == 0 && is_word(token, Keyword::SELECT) => start = None,
+            _ => {}
+        }
+        is_first = false;
+    }
+    starts.extend(start);
+    for index in starts.into_iter().rev() {
+        let span = tokens[index].span;
+        let missing = [Token::make_keyword("SELECT"), Token::Mul].map(|token| TokenWithSpan { token, span });
+        tokens.splice(index..index, missing);
     }
 }
 
@@ -434,6 +465,9 @@ mod tests {
             "SUMMARIZE 'x.parquet'",
             "SUMMARIZE SELECT 1",
             "FROM 'x.parquet'",
+            "FROM t WHERE a > 1 ORDER BY a LIMIT 1",
+            "FROM t SELECT a",
+            "FROM (SELECT 1) AS t WHERE true; FROM t",
             "SELECT * FROM read_parquet(['a', 'b'], hive_partitioning := true)",
             "EXPLAIN ANALYZE SELECT * FROM 'x.parquet'",
         ] {

@@ -1,5 +1,7 @@
 //! What the library promises beyond answers: cancellation, parameters, limits, order, settings.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -220,9 +222,7 @@ fn errors_say_what_was_meant() {
     check("SELECT 1 / 0", "error: division by zero\nhint: NULLIF(divisor, 0) gives NULL instead\n");
     check(
         "SET keirin.memory_limit = 'lots'",
-        concat!(
-            "error: keirin.memory_limit cannot be set to 'lots': expected a size such as '512MB', '4GB' or '50%'\n",
-        ),
+        "error: keirin.memory_limit cannot be set to 'lots': expected a size such as '512MB', '4GB' or '50%'\n",
     );
     assert_eq!(fails("SELECT 1; SELECT 2").kind(), ErrorKind::Syntax);
 }
