@@ -73,6 +73,7 @@ impl VisitorMut for Finder<'_> {
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.local_names.insert(normalized(&cte.alias.name));
         }
+        check_set_operations(&query.body)?;
         ControlFlow::Continue(())
     }
 
@@ -184,6 +185,19 @@ impl Finder<'_> {
             .collect();
         suggest(error, nearest(&written, names.iter().map(String::as_str)))
     }
+}
+
+/// The planner drops the ALL of EXCEPT ALL and INTERSECT ALL, which would be a wrong answer.
+fn check_set_operations(body: &ast::SetExpr) -> ControlFlow<Error> {
+    let ast::SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
+        return ControlFlow::Continue(());
+    };
+    if *op != ast::SetOperator::Union && *set_quantifier == ast::SetQuantifier::All {
+        let error = Error::new(ErrorKind::Unsupported, format!("{op} ALL is not supported"));
+        return ControlFlow::Break(error.with_hint(format!("{op} without ALL compares distinct rows")));
+    }
+    check_set_operations(left)?;
+    check_set_operations(right)
 }
 
 fn suggest(error: Error, meant: Option<&str>) -> Error {
