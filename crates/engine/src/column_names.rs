@@ -32,7 +32,7 @@ fn name_in_statement(statement: &mut Statement) {
     }
 }
 
-fn name_in_query(query: &mut Query) {
+pub(crate) fn name_in_query(query: &mut Query) {
     for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
         name_in_query(&mut cte.query);
     }

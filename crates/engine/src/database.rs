@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<FairPool>,
     pub(crate) catalog: Arc<MemoryCatalogProvider>,
     pub(crate) threads: usize,
+    /// The limit that it was opened with, in bytes; RESET gives it back.
+    pub(crate) memory_limit_bytes: usize,
     /// Whether the database is a directory rather than memory alone.
     pub(crate) is_durable: bool,
     runtime: Option<Runtime>,
@@ -154,8 +156,8 @@ impl DatabaseBuilder {
     fn build(self, is_durable: bool) -> Result<Database> {
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         let spill = SpillDirectory::create(&parent)?;
-        let pool =
-            Arc::new(FairPool::new(self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes)));
+        let memory_limit_bytes = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
+        let pool = Arc::new(FairPool::new(memory_limit_bytes));
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
             // The disk's own size is the limit; what a query leaves is removed with it.
@@ -177,7 +179,16 @@ impl DatabaseBuilder {
             .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start threads: {error}")))?;
         let runtime = Some(runtime);
         Ok(Database {
-            shared: Arc::new(Shared { environment, pool, catalog, threads, is_durable, runtime, spill }),
+            shared: Arc::new(Shared {
+                environment,
+                pool,
+                catalog,
+                threads,
+                memory_limit_bytes,
+                is_durable,
+                runtime,
+                spill,
+            }),
         })
     }
 }

@@ -207,14 +207,9 @@ fn explain_plan(text: &str) -> Error {
 }
 
 fn explain_resources(text: &str) -> Error {
-    let disk = text.contains("disk") || text.contains("temp directory");
-    let message = if disk { "the spill files reached their limit" } else { "the memory limit is reached" };
-    let hint = if disk {
-        "raise keirin.spill_limit, or give keirin.temp_directory a larger disk"
-    } else {
-        "raise it with SET keirin.memory_limit = '...', or lower keirin.threads: each thread needs its share"
-    };
-    Error::new(ErrorKind::Resources, message).with_detail(text.trim()).with_hint(hint)
+    Error::new(ErrorKind::Resources, "the memory limit is reached").with_detail(text.trim()).with_hint(
+        "raise it with SET keirin.memory_limit = '...', or lower keirin.threads: each thread needs its share",
+    )
 }
 
 /// A message in our form, from text in theirs: the first line, lower case, no full stop; the rest is detail.

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::{byte_offset, byte_range, nearest};
@@ -123,9 +123,27 @@ impl VisitMut for Ast {
 /// # Errors
 /// [`ErrorKind::Syntax`] for the first statement that does not parse, with its place in `sql`.
 pub fn parse(sql: &str) -> Result<Vec<Statement>> {
+    parse_tokens(sql, |_| ())
+}
+
+/// Parses the text of a view. Its places are none: they would be looked for in the statement that uses it.
+pub(crate) fn parse_view(definition: &str) -> Result<ast::CreateView> {
+    let statements = parse_tokens(definition, |token| token.span = Span::empty())?;
+    match statements.into_iter().next().map(|statement| statement.ast) {
+        Some(Ast::Sql(statement)) => match *statement {
+            ast::Statement::CreateView(view) => Ok(view),
+            other => Err(Error::new(ErrorKind::Internal, format!("a view is defined by {other}"))),
+        },
+        _ => Err(Error::new(ErrorKind::Internal, "a view has no definition")),
+    }
+}
+
+fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec<Statement>> {
     let mut tokens = Tokenizer::new(&DIALECT, sql)
         .tokenize_with_location()
         .map_err(|error| syntax_error(sql, &[], ParserError::TokenizerError(error.to_string())))?;
+    check_chains(sql, &tokens)?;
+    tokens.iter_mut().for_each(change);
     number_parameters(&mut tokens);
     select_all_where_from_comes_first(&mut tokens);
     let mut parser = StatementParser {
@@ -157,6 +175,46 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 pub fn is_complete(sql: &str) -> bool {
     let Ok(tokens) = Tokenizer::new(&DIALECT, sql).tokenize() else { return false };
     tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_))) == Some(&Token::SemiColon)
+}
+
+/// Operators in a row that are followed: a chain is a tree as deep as it is long, and what walks it recurses.
+const CHAIN_MAX: usize = 1000;
+
+/// Refuses chains of operators that would overflow a stack. The parser's own limit counts parentheses only.
+fn check_chains(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    // For each open parenthesis: operators since the last comma, and set operations.
+    let mut open = vec![(0_usize, 0_usize)];
+    for token in tokens {
+        match &token.token {
+            Token::LParen => open.push((0, 0)),
+            Token::RParen if open.len() > 1 => drop(open.pop()),
+            Token::SemiColon => open = vec![(0, 0)],
+            _ => {}
+        }
+        let Some((operators, set_operations)) = open.last_mut() else { return Ok(()) };
+        match &token.token {
+            Token::Comma => *operators = 0,
+            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => {
+                *operators += 1;
+            }
+            Token::Word(word) => match word.keyword {
+                Keyword::AND | Keyword::OR => *operators += 1,
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => *set_operations += 1,
+                _ => {}
+            },
+            _ => {}
+        }
+        if open.last().is_some_and(|(operators, sets)| *operators > CHAIN_MAX || *sets > CHAIN_MAX) {
+            let message = format!("more than {CHAIN_MAX} operators in a row");
+            let error = Error::new(ErrorKind::Syntax, message)
+                .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs");
+            return Err(match byte_range(sql, token.span) {
+                Some(span) => error.with_span(span),
+                None => error,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Turns the n-th `?` into `$n`, in the order of the text.
@@ -315,13 +373,13 @@ impl StatementParser<'_> {
 
 /// `SELECT columns FROM table`, all columns where none are named.
 pub(crate) fn select_from(columns: &[Ident], table: ObjectName) -> Result<Box<Query>, ParserError> {
-    let columns = match columns {
-        [] => "*".to_owned(),
-        columns => columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    };
-    let mut query = parse_query(&format!("SELECT {columns} FROM t"))?;
+    let mut query = parse_query("SELECT * FROM t")?;
     if let Some(TableFactor::Table { name, .. }) = relation_mut(&mut query) {
         *name = table;
+    }
+    if let Some(select) = select_mut(&mut query).filter(|_| !columns.is_empty()) {
+        let column = |name: &Ident| ast::SelectItem::UnnamedExpr(Expr::Identifier(name.clone()));
+        select.projection = columns.iter().map(column).collect();
     }
     Ok(query)
 }
@@ -338,6 +396,14 @@ fn parse_query(sql: &str) -> Result<Box<Query>, ParserError> {
     Parser::new(&DIALECT).try_with_sql(sql)?.parse_query()
 }
 
+/// The SELECT that a query is, unless it is a set operation or the like.
+pub(crate) fn select_mut(query: &mut Query) -> Option<&mut ast::Select> {
+    match query.body.as_mut() {
+        ast::SetExpr::Select(select) => Some(select),
+        _ => None,
+    }
+}
+
 fn replace_relation(query: &mut Query, relation: TableFactor) {
     if let Some(place) = relation_mut(query) {
         *place = relation;
@@ -345,10 +411,7 @@ fn replace_relation(query: &mut Query, relation: TableFactor) {
 }
 
 fn relation_mut(query: &mut Query) -> Option<&mut TableFactor> {
-    match query.body.as_mut() {
-        ast::SetExpr::Select(select) => Some(&mut select.from.first_mut()?.relation),
-        _ => None,
-    }
+    Some(&mut select_mut(query)?.from.first_mut()?.relation)
 }
 
 /// The parser's error as ours. It puts the place at the end of its message.
@@ -520,6 +583,12 @@ mod tests {
     fn deep_nesting_is_an_error_and_no_stack_overflow() {
         let sql = format!("SELECT {}1{}", "(".repeat(100_000), ")".repeat(100_000));
         assert_eq!(parse(&sql).expect_err("too deep").kind(), ErrorKind::Syntax);
+        for chain in ["1+", "a OR ", "SELECT 1 UNION ALL "] {
+            let sql = format!("SELECT {}1", chain.repeat(100_000));
+            assert!(parse(&sql).expect_err(chain).message().contains("in a row"));
+        }
+        let values = format!("INSERT INTO t VALUES (-1{})", "), (-1".repeat(100_000));
+        parse(&values).expect("a list is no chain");
     }
 
     #[test]

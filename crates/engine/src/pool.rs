@@ -82,7 +82,8 @@ impl MemoryPool for FairPool {
         let mut state = self.state.lock();
         let available = if reservation.consumer().can_spill() {
             let share = limit.saturating_sub(state.unspillable_bytes) / state.spiller_count.max(1);
-            share.saturating_sub(reservation.size())
+            let free = limit.saturating_sub(state.unspillable_bytes + state.spillable_bytes);
+            share.saturating_sub(reservation.size()).min(free)
         } else {
             limit.saturating_sub(state.unspillable_bytes + state.spillable_bytes)
         };

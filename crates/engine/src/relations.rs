@@ -9,14 +9,19 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use datafusion::catalog::CatalogProvider;
+use datafusion::datasource::ViewTable;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
-    SelectItem, TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    SelectItem, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
 };
+use futures::FutureExt;
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FILES_SCHEMA, SYSTEM_SCHEMA, SessionCatalog};
+use crate::column_names::name_in_query;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileFormat, FileTable, OptionValue};
+use crate::parser::parse_view;
 use crate::text::{byte_range, nearest};
 
 /// Table functions that read files, with the format that they imply. DuckDB's names work too.
@@ -50,7 +55,14 @@ pub(crate) fn take_files(
     catalog: &Arc<SessionCatalog>,
     function_names: &HashSet<String>,
 ) -> Result<Vec<FileReference>> {
-    let mut finder = Finder { sql, catalog, function_names, local_names: HashSet::new(), files: Vec::new() };
+    let mut finder = Finder {
+        sql,
+        catalog,
+        function_names,
+        local_names: HashSet::new(),
+        files: Vec::new(),
+        views: Vec::new(),
+    };
     match statement.visit(&mut finder) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(finder.files),
@@ -64,6 +76,8 @@ struct Finder<'a> {
     /// Names that WITH gave to queries, anywhere in the statement: scopes are the planner's business.
     local_names: HashSet<String>,
     files: Vec<FileReference>,
+    /// The views that are being looked into, outermost first.
+    views: Vec<String>,
 }
 
 impl VisitorMut for Finder<'_> {
@@ -99,7 +113,11 @@ impl Finder<'_> {
         let TableFactor::Table { name, alias, args, .. } = factor else { return Ok(()) };
         let Some(parts) = identifiers(name) else { return Ok(()) };
         let Some(last) = parts.last().copied() else { return Ok(()) };
-        let span = byte_range(self.sql, parts[0].span.union(&last.span));
+        if parts.len() == 3 && parts[1].value == FILES_SCHEMA {
+            return Ok(());
+        }
+        // The text of a view is not the text that places are looked for in.
+        let span = byte_range(self.sql, parts[0].span.union(&last.span)).filter(|_| self.views.is_empty());
         if let Some(arguments) = args {
             let function = normalized(last);
             return match FILE_FUNCTIONS.iter().find(|(known, _)| *known == function) {
@@ -125,7 +143,31 @@ impl Finder<'_> {
         if parts.len() == 1 && last.quote_style == Some('\'') {
             return self.take_named(&last.value.clone(), name, alias, span);
         }
+        if let Some(view) = self.view(&parts) {
+            let (subquery, columns) = self.expand(&last.value, &view)?;
+            let name = (*last).clone();
+            let mut alias =
+                alias.take().unwrap_or(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
+            if alias.columns.is_empty() {
+                alias.columns = columns;
+            }
+            *factor = TableFactor::Derived {
+                lateral: false,
+                subquery: Box::new(subquery),
+                alias: Some(alias),
+                sample: None,
+            };
+            return Ok(());
+        }
         if self.is_table(&parts) {
+            // In a view a name means what it meant there, whatever WITH says around it.
+            if let ([table], false) = (parts.as_slice(), self.views.is_empty())
+                && !self.local_names.contains(&normalized(table))
+            {
+                let table = (*table).clone();
+                let schema = [CATALOG, DEFAULT_SCHEMA].map(|part| Ident::with_quote('"', part));
+                *name = ObjectName::from(schema.into_iter().chain([table]).collect::<Vec<_>>());
+            }
             return Ok(());
         }
         if parts.len() == 1 && last.quote_style.is_some() && files::looks_like_file(&last.value) {
@@ -155,16 +197,51 @@ impl Finder<'_> {
     }
 
     fn is_table(&self, parts: &[&Ident]) -> bool {
-        let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
-        let (schema, table) = match names.as_slice() {
-            [table] if self.local_names.contains(table) => return true,
-            [table] => (DEFAULT_SCHEMA, table),
-            [schema, table] => (schema.as_str(), table),
-            [catalog, schema, table] if catalog == CATALOG => (schema.as_str(), table),
-            _ => return false,
+        let is_local = parts.len() == 1 && self.local_names.contains(&normalized(parts[0]));
+        is_local
+            || schema_and_table(parts).is_some_and(|(schema, table)| {
+                schema == "information_schema"
+                    || self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&table))
+            })
+    }
+
+    /// The definition of the view that `parts` name, if they do.
+    fn view(&self, parts: &[&Ident]) -> Option<String> {
+        if parts.len() == 1 && self.local_names.contains(&normalized(parts[0])) {
+            return None;
+        }
+        let (schema, table) = schema_and_table(parts)?;
+        let table = self.catalog.schema(&schema)?.table(&table).now_or_never()?.ok()??;
+        let view = (table.as_ref() as &dyn std::any::Any).downcast_ref::<ViewTable>()?;
+        view.definition().cloned()
+    }
+
+    /// The query of a view as it is to be run now: over the files and tables that there are now.
+    fn expand(&mut self, name: &str, definition: &str) -> Result<(Query, Vec<TableAliasColumnDef>)> {
+        if self.views.iter().any(|view| view == name) {
+            return Err(Error::new(ErrorKind::Invalid, format!("view '{name}' reads itself"))
+                .with_detail(self.views.join(" reads ")));
+        }
+        let mut view = parse_view(definition)?;
+        name_in_query(&mut view.query);
+        let mut finder = Finder {
+            sql: "",
+            catalog: self.catalog,
+            function_names: self.function_names,
+            local_names: HashSet::new(),
+            files: std::mem::take(&mut self.files),
+            views: self.views.iter().map(String::as_str).chain([name]).map(str::to_owned).collect(),
         };
-        schema == "information_schema"
-            || self.catalog.schema(schema).is_some_and(|schema| schema.table_exist(table))
+        if let ControlFlow::Break(error) = VisitMut::visit(view.query.as_mut(), &mut finder) {
+            let detail = format!("view '{name}' reads it");
+            return Err(if error.detail().is_none() { error.with_detail(detail) } else { error });
+        }
+        self.files = finder.files;
+        let columns = view
+            .columns
+            .iter()
+            .map(|column| TableAliasColumnDef { name: column.name.clone(), data_type: None });
+        Ok((*view.query, columns.collect()))
     }
 
     fn not_found(&self, parts: &[&Ident]) -> Error {
@@ -214,6 +291,17 @@ fn spanned(error: Error, span: Option<Range<usize>>) -> Error {
     }
 }
 
+/// Where a name leads in our catalogue.
+fn schema_and_table(parts: &[&Ident]) -> Option<(String, String)> {
+    let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
+    match names.as_slice() {
+        [table] => Some((DEFAULT_SCHEMA.to_owned(), table.clone())),
+        [schema, table] => Some((schema.clone(), table.clone())),
+        [catalog, schema, table] if catalog == CATALOG => Some((schema.clone(), table.clone())),
+        _ => None,
+    }
+}
+
 fn identifiers(name: &ObjectName) -> Option<Vec<&Ident>> {
     name.0
         .iter()
@@ -226,7 +314,7 @@ fn identifiers(name: &ObjectName) -> Option<Vec<&Ident>> {
 
 /// The name as the catalogue knows it: lower case unless quoted.
 pub(crate) fn normalized(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
 fn table_alias(name: &str) -> TableAlias {

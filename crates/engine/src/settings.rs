@@ -58,7 +58,7 @@ const SETTINGS: &[Setting] = &[
         description: "Memory that all queries together may use, as '4GB' or '50%' of the machine; beyond it they spill",
         get: |settings| memory::format_bytes(settings.shared.pool.limit_bytes()),
         set: |settings, value| {
-            let bytes = value.map_or_else(|| Ok(memory::default_limit_bytes()), memory::parse_bytes)?;
+            let bytes = value.map_or(Ok(settings.shared.memory_limit_bytes), memory::parse_bytes)?;
             settings.shared.pool.set_limit_bytes(bytes);
             Ok(())
         },

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast::{
-    self, AssignmentTarget, Delete, Expr, FromTable, ObjectName, TableFactor, Truncate,
+    self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
 };
 use futures::TryStreamExt;
 
@@ -20,7 +20,7 @@ use super::query::{self, Run};
 use super::tables::{conform, quoted};
 use crate::catalog::memory_table::{MemoryTable, Rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::parse_standard;
+use crate::parser::{parse_standard, select_mut};
 use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
     };
     let _writer = target.table.lock().await;
     let old = target.table.batches();
-    let (rows, progress) = target.changing(session, &old, "", delete.selection.as_ref()).await?;
+    let (rows, progress) = target.changing(session, &old, &[], delete.selection.as_ref()).await?;
     let is_kept = {
         let mut is_kept = vec![true; target.table.row_count()];
         for row in row_numbers(&rows).values() {
@@ -82,10 +82,8 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     }
     let _writer = target.table.lock().await;
     let old = target.table.batches();
-    let values: Vec<String> =
-        assigned.iter().enumerate().map(|(number, (_, value))| format!(", ({value}) AS v{number}")).collect();
-    let (rows, progress) =
-        target.changing(session, &old, &values.concat(), update.selection.as_ref()).await?;
+    let values: Vec<&Expr> = assigned.iter().map(|(_, value)| *value).collect();
+    let (rows, progress) = target.changing(session, &old, &values, update.selection.as_ref()).await?;
 
     // Where each row's new values stand among the rows that change.
     let mut new_row = vec![None; target.table.row_count()];
@@ -126,7 +124,7 @@ struct Target {
     table: MemoryTable,
     name: String,
     /// What qualifies its columns: its alias or its name.
-    qualifier: String,
+    qualifier: Ident,
 }
 
 impl Target {
@@ -135,8 +133,10 @@ impl Target {
             return Err(not_changeable(&factor.to_string()));
         };
         let qualifier = match alias {
-            Some(alias) => alias.name.to_string(),
-            None => name.0.last().map(ToString::to_string).unwrap_or_default(),
+            Some(alias) => alias.name.clone(),
+            None => {
+                name.0.last().and_then(|part| part.as_ident()).cloned().unwrap_or_else(|| Ident::new("t"))
+            }
         };
         Ok(Self { table: table_of(session, name).await?, name: name.to_string(), qualifier })
     }
@@ -160,25 +160,38 @@ impl Target {
         })
     }
 
-    /// The numbers of the rows that meet `condition`, then the columns of `values`, which is SQL.
+    /// The numbers of the rows that meet `condition`, then the columns of `values`.
+    ///
+    /// Expressions move as they are: turned into text and back, a quote in a literal might end it.
     async fn changing(
         &self,
         session: &Session,
         old: &[RecordBatch],
-        values: &str,
+        values: &[&Expr],
         condition: Option<&Expr>,
     ) -> Result<(RecordBatch, Progress)> {
         let numbered = Arc::new(numbered(&self.table.schema(), old)?);
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
-        let condition = condition.map_or_else(|| "TRUE".to_owned(), ToString::to_string);
-        let text = format!(
-            "SELECT {}{values} FROM {} AS {} WHERE {condition}",
-            quoted(ROW_NUMBER),
-            open.sql_name(),
-            self.qualifier
-        );
+        let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
+        let mut statement = parse_standard(&text)?;
+        let select = match &mut statement {
+            ast::Statement::Query(query) => select_mut(query),
+            _ => None,
+        };
+        let select =
+            select.ok_or_else(|| Error::new(ErrorKind::Internal, format!("'{text}' is no SELECT")))?;
+        for (number, value) in values.iter().enumerate() {
+            let alias = Ident::new(format!("v{number}"));
+            select.projection.push(SelectItem::ExprWithAlias { expr: (*value).clone(), alias });
+        }
+        select.selection = condition.cloned();
+        if let Some(TableFactor::Table { alias: Some(alias), .. }) =
+            select.from.first_mut().map(|from| &mut from.relation)
+        {
+            alias.name = self.qualifier.clone();
+        }
         // Places in this text are not places in the user's: errors come without them.
-        let plan = query::plan(session, parse_standard(&text)?, "").await?;
+        let plan = query::plan(session, statement, "").await?;
         let schema = Arc::new(plan.schema().as_arrow().clone());
         let progress = Progress::default();
         let run = Run { session: session.clone(), plan, progress: progress.clone() };

@@ -60,12 +60,12 @@ pub(super) async fn copy_from(
         }
     }
     let (source, _open) = session.open_file(file).await?;
-    let columns = match columns {
-        [] => String::new(),
-        columns => format!(" ({})", columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-    };
-    let insert = format!("INSERT INTO {table}{columns} SELECT * FROM {source}");
-    Box::pin(standard(session, parse_standard(&insert)?, sql, &insert)).await
+    let mut statement = parse_standard(&format!("INSERT INTO t SELECT * FROM {source}"))?;
+    if let ast::Statement::Insert(insert) = &mut statement {
+        insert.table = ast::TableObject::TableName(table.clone());
+        insert.columns = columns.iter().cloned().map(|column| ObjectName::from(vec![column])).collect();
+    }
+    Box::pin(standard(session, statement, sql, sql)).await
 }
 
 fn path_text(path: &Expr) -> Result<String> {

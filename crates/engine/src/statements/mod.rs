@@ -11,12 +11,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::common::SchemaReference;
+use datafusion::logical_expr::{self, DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use crate::catalog::{DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::parser::{Ast, Statement};
@@ -99,15 +101,30 @@ async fn standard(session: &Session, statement: ast::Statement, sql: &str, text:
     }
     match query::plan(session, statement, sql).await? {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => tables::create(session, create).await,
+        LogicalPlan::Ddl(_) if session.shared.is_durable => Err(tables::not_stored_yet()),
         LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) => {
+            tables::check_replaces_view(session, &create.name)?;
             // The tree has lost the files' names; the text has them.
             create.definition = Some(text.to_owned());
             command(session, LogicalPlan::Ddl(DdlStatement::CreateView(create)), sql).await
+        }
+        LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) if is_built_in(&drop.name) => {
+            Err(Error::new(ErrorKind::Invalid, "the schemas of the engine itself cannot be dropped"))
+        }
+        plan @ LogicalPlan::Statement(logical_expr::Statement::Execute(_)) => {
+            let frame = session.context.execute_logical_plan(plan).await;
+            let frame = frame.map_err(|error| explain(&error, Some(sql)))?;
+            query::read(session, frame.logical_plan().clone()).await
         }
         plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => command(session, plan, sql).await,
         plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
         plan => query::read(session, plan).await,
     }
+}
+
+fn is_built_in(schema: &SchemaReference) -> bool {
+    let (SchemaReference::Bare { schema } | SchemaReference::Full { schema, .. }) = schema;
+    [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&schema.as_ref())
 }
 
 /// Runs what DataFusion does itself and at once.

@@ -98,7 +98,8 @@ impl Run {
         {
             physical = merge.input().clone();
         }
-        if in_order::order(&physical) != Order::Kept {
+        let is_one_part = physical.properties().partitioning.partition_count() == 1;
+        if is_one_part || in_order::order(&physical) != Order::Kept {
             return Ok(vec![self.start().await?]);
         }
         self.progress.watch(&physical);

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::CatalogProvider;
 use datafusion::common::TableReference;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::CreateMemoryTable;
+use datafusion::logical_expr::{CreateMemoryTable, TableType};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 
 use super::Answer;
 use super::query::Run;
@@ -25,11 +26,7 @@ use crate::session::Session;
 /// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) | AS query`.
 pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Result<Answer> {
     if session.shared.is_durable {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "tables of a database directory cannot be stored yet in this version",
-        )
-        .with_hint("open no directory to create tables in memory, or COPY (query) TO 'file.parquet'"));
+        return Err(not_stored_yet());
     }
     let name = create.name.clone().resolve(CATALOG, DEFAULT_SCHEMA);
     let schema = session
@@ -74,6 +71,29 @@ pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Resu
     let mut answer = Answer::done();
     answer.progress = progress;
     Ok(answer)
+}
+
+/// What a database directory says to everything that it would lose.
+pub(super) fn not_stored_yet() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "tables, views and schemas of a database directory cannot be stored yet in this version",
+    )
+    .with_hint("open no directory to create them in memory, or COPY (query) TO 'file.parquet'")
+}
+
+/// Refuses to put a view in the place of a table, whose rows would be gone.
+pub(super) fn check_replaces_view(session: &Session, name: &TableReference) -> Result<()> {
+    let name = name.clone().resolve(CATALOG, DEFAULT_SCHEMA);
+    let existing =
+        session.catalog.schema(&name.schema).and_then(|schema| schema.table(&name.table).now_or_never());
+    match existing {
+        Some(Ok(Some(table))) if table.table_type() != TableType::View => {
+            Err(Error::new(ErrorKind::AlreadyExists, format!("'{}' is a table, not a view", name.table))
+                .with_hint("DROP TABLE it first"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The schema of a table made from a query: names as they are, what NULL's type was becomes text.
