@@ -53,8 +53,10 @@ impl Output {
     pub(crate) fn file(path: &Path) -> Result<Self> {
         let failed = |error| Failure::file(format!("write to '{}'", path.display()), error);
         let existing = path.metadata().ok();
-        if existing.as_ref().is_some_and(|file| !file.is_file()) {
-            let file = File::options().write(true).open(path).map_err(failed)?;
+        // Names such as /dev/stdout lead to whatever is open there, which is written to, never replaced.
+        let is_descriptor = path.starts_with("/dev") || path.starts_with("/proc");
+        if existing.as_ref().is_some_and(|file| !file.is_file() || is_descriptor) {
+            let file = File::options().append(true).open(path).map_err(failed)?;
             return Ok(Self::new(Target::Direct(
                 BufWriter::with_capacity(BUFFER_BYTES, file),
                 path.to_owned(),

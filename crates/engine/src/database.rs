@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -15,6 +16,8 @@ use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
 use crate::session::Session;
 
+/// How long closing a database waits for threads that are in the middle of something.
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Planning deep expressions recurses; unoptimised builds need room for it.
 const THREAD_STACK_BYTES: usize = 16 << 20;
 
@@ -62,9 +65,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Waiting for the threads would panic where the last handle is dropped inside a runtime.
-        if let Some(runtime) = self.runtime.take() {
+        let Some(runtime) = self.runtime.take() else { return };
+        // Waiting would panic inside a runtime. Elsewhere a short wait lets cancelled writers remove their files.
+        if tokio::runtime::Handle::try_current().is_ok() {
             runtime.shutdown_background();
+        } else {
+            runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
         }
     }
 }

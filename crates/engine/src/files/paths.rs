@@ -57,6 +57,12 @@ fn find(written: &str, format: Option<FileFormat>, files: &mut Vec<DataFile>) ->
     let path = Path::new(&local);
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => find_below(path, written, format, files),
+        // A file is read for its schema and again for its rows; of a pipe the first reading would be lost.
+        Ok(metadata) if !metadata.is_file() => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("cannot read '{written}': it is a pipe or a device"),
+        )
+        .with_hint("write it to a file first")),
         Ok(metadata) => {
             files.push(data_file(path.to_owned(), &metadata));
             Ok(())

@@ -103,8 +103,10 @@ impl Target {
                     format!("cannot write to '{name}': it is a directory"),
                 ));
             }
-            if !existing.is_file() {
-                let file = File::options().write(true).open(&path);
+            // Names such as /dev/stdout lead to whatever is open there, which is written to, never replaced.
+            let is_descriptor = path.starts_with("/dev") || path.starts_with("/proc");
+            if !existing.is_file() || is_descriptor {
+                let file = File::options().append(true).open(&path);
                 let file = file.map_err(|error| io_failed("write", name, &error))?;
                 return Ok(Self::Stream { name: name.to_owned(), file });
             }
