@@ -52,9 +52,26 @@ pub(crate) async fn copy_to_file(
 
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let (schema, name) = (stream.schema(), path.to_owned());
+    let target = {
+        let name = name.clone();
+        tokio::task::spawn_blocking(move || Target::new(&name, overwrite)).await
+    };
+    let target = target.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+    // The name of the temporary file stays here: cancelling drops this future, and the file with it, at once.
+    let (file, place) = match target {
+        Target::File { path, temporary } => {
+            let (file, temporary) = temporary.into_parts();
+            (file, Some((path, temporary)))
+        }
+        Target::Stream { file } => (file, None),
+    };
+    let is_synced = place.is_some();
+    let writer_name = name.clone();
     let writer = tokio::task::spawn_blocking(move || {
-        let target = Target::new(&name, overwrite)?;
-        target.fill(format, schema, &write_options, receiver)
+        let written = write_all(format, schema, &write_options, receiver, file).and_then(|file| {
+            if is_synced { file.sync_all().map_err(|error| super::write_failed(&error)) } else { Ok(()) }
+        });
+        written.map_err(|error| named(error, &writer_name))
     });
     let mut rows = 0;
     let mut failure = None;
@@ -80,16 +97,22 @@ pub(crate) async fn copy_to_file(
     let written = writer.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
     match (failure, written) {
         (Some(error), _) | (None, Err(error)) => Err(error),
-        (None, Ok(())) => Ok(rows),
+        (None, Ok(())) => {
+            if let Some((path, temporary)) = place {
+                temporary.persist(&path).map_err(|error| io_failed("write", &name, &error.error))?;
+                sync_directory(directory_of(&path));
+            }
+            Ok(rows)
+        }
     }
 }
 
 /// Where the bytes go.
 enum Target {
     /// A regular file, or nothing yet: replaced as a whole.
-    File { name: String, path: PathBuf, temporary: NamedTempFile },
+    File { path: PathBuf, temporary: NamedTempFile },
     /// A pipe or device: written as it comes.
-    Stream { name: String, file: File },
+    Stream { file: File },
 }
 
 impl Target {
@@ -108,7 +131,7 @@ impl Target {
             if !existing.is_file() || is_descriptor {
                 let file = File::options().append(true).open(&path);
                 let file = file.map_err(|error| io_failed("write", name, &error))?;
-                return Ok(Self::Stream { name: name.to_owned(), file });
+                return Ok(Self::Stream { file });
             }
             if !overwrite {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("file '{name}' exists"))
@@ -139,30 +162,7 @@ impl Target {
         }
         let temporary =
             builder.tempfile_in(directory_of(&path)).map_err(|error| io_failed("write", name, &error))?;
-        Ok(Self::File { name: name.to_owned(), path, temporary })
-    }
-
-    /// Writes all batches and puts the file in its place.
-    fn fill(
-        self,
-        format: OutputFormat,
-        schema: SchemaRef,
-        options: &WriteOptions,
-        batches: mpsc::Receiver<Message>,
-    ) -> Result<()> {
-        match self {
-            Self::Stream { name, file } => write_all(format, schema, options, batches, file)
-                .map_err(|error| named(error, &name))
-                .map(drop),
-            Self::File { name, path, temporary } => {
-                write_all(format, schema, options, batches, temporary.as_file())
-                    .and_then(|file| file.sync_all().map_err(|error| super::write_failed(&error)))
-                    .map_err(|error| named(error, &name))?;
-                temporary.persist(&path).map_err(|error| io_failed("write", &name, &error.error))?;
-                sync_directory(directory_of(&path));
-                Ok(())
-            }
-        }
+        Ok(Self::File { path, temporary })
     }
 }
 
