@@ -106,6 +106,15 @@ pub(crate) struct Console {
     scripts_nested: usize,
 }
 
+/// How long the end of the program waits for a stopped query to remove its files.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.session.wait_until_idle(STOP_WAIT_MAX);
+    }
+}
+
 impl Console {
     /// Opens the database at `path`, or one in memory.
     pub(crate) fn open(path: Option<PathBuf>, resources: Resources, interactive: bool) -> Result<Self> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) threads: usize,
     /// The limit that it was opened with, in bytes; RESET gives it back.
     pub(crate) memory_limit_bytes: usize,
+    /// Statements whose task is still there.
+    pub(crate) statement_count: AtomicUsize,
     /// Whether the database is a directory rather than memory alone.
     pub(crate) is_durable: bool,
     runtime: Option<Runtime>,
@@ -191,6 +194,7 @@ impl DatabaseBuilder {
                 catalog,
                 threads,
                 memory_limit_bytes,
+                statement_count: AtomicUsize::new(0),
                 is_durable,
                 runtime,
                 spill,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -21,6 +22,9 @@ use crate::settings::Settings;
 use crate::statements::{self, Answer};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 use crate::tpch::TpchFunction;
+
+/// How often waiting for statements to end looks whether they have.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// One client's view of a database: its own settings, the database's tables.
 ///
@@ -121,6 +125,7 @@ impl Session {
         let is_finished = Arc::new(AtomicBool::new(false));
         let finished = is_finished.clone();
         let task = AbortOnDrop(self.shared.runtime().spawn(async move {
+            let _running = RunningStatement::new(session.shared.clone());
             let mut stream = match session.start(&statement, &parameters).await {
                 Ok(started) => {
                     let Answer { kind, schema, batches, progress } = started;
@@ -147,6 +152,21 @@ impl Session {
             .await
             .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
         Ok(ResultStream { schema, kind, tag, batches, progress, is_finished, _task: task })
+    }
+
+    /// Waits until no statement of the database is running, at most `wait_max`; tells whether that is so.
+    ///
+    /// A statement that was stopped ends at its next pause; a program that exits before may leave its
+    /// temporary files behind.
+    pub fn wait_until_idle(&self, wait_max: Duration) -> bool {
+        let deadline = Instant::now() + wait_max;
+        while self.shared.statement_count.load(Ordering::Acquire) > 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(IDLE_CHECK_INTERVAL);
+        }
+        true
     }
 
     async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
@@ -178,5 +198,23 @@ impl Session {
 
     pub(crate) fn settings(&self) -> Settings {
         Settings { shared: self.shared.clone(), state: Arc::downgrade(&self.context.state_ref()) }
+    }
+}
+
+/// Counts a statement for as long as its task lives.
+struct RunningStatement {
+    shared: Arc<Shared>,
+}
+
+impl RunningStatement {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.statement_count.fetch_add(1, Ordering::AcqRel);
+        Self { shared }
+    }
+}
+
+impl Drop for RunningStatement {
+    fn drop(&mut self) {
+        self.shared.statement_count.fetch_sub(1, Ordering::AcqRel);
     }
 }
