@@ -36,6 +36,7 @@ mod parameters;
 mod parser;
 mod relations;
 mod text;
+mod tokens;
 
 mod catalog;
 mod files;

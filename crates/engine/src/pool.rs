@@ -1,8 +1,8 @@
 //! The memory pool: one limit for all queries of a database, changeable while they run.
 //!
 //! Operators that can spill get equal shares of what the others leave; operators that cannot take what
-//! is free. A share that is too small makes its operator spill, or fail with the list of the largest
-//! consumers. The rule is that of DataFusion's `FairSpillPool`, which cannot change its limit.
+//! is free. A share that is too small makes its operator spill, or fail with its name. The rule
+//! is that of DataFusion's `FairSpillPool`, which cannot change its limit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,0 +1,93 @@
+//! What is done to the tokens of a script before they are parsed: chains of operators that would overflow
+//! a stack are refused, `?` parameters get numbers, and a FROM that comes first gets its SELECT.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::text::byte_range;
+
+/// Operators in a row that are followed: a chain is a tree as deep as it is long, and what walks it recurses.
+const CHAIN_MAX: usize = 1000;
+
+/// Refuses chains of operators that would overflow a stack. The parser's own limit counts parentheses only.
+pub(crate) fn check_chains(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    // For each open parenthesis: operators since the last comma, and set operations.
+    let mut open = vec![(0_usize, 0_usize)];
+    for token in tokens {
+        match &token.token {
+            Token::LParen => open.push((0, 0)),
+            Token::RParen if open.len() > 1 => drop(open.pop()),
+            Token::SemiColon => open = vec![(0, 0)],
+            _ => {}
+        }
+        let Some((operators, set_operations)) = open.last_mut() else { return Ok(()) };
+        match &token.token {
+            Token::Comma => *operators = 0,
+            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => {
+                *operators += 1;
+            }
+            Token::Word(word) => match word.keyword {
+                Keyword::AND | Keyword::OR => *operators += 1,
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => *set_operations += 1,
+                _ => {}
+            },
+            _ => {}
+        }
+        if open.last().is_some_and(|(operators, sets)| *operators > CHAIN_MAX || *sets > CHAIN_MAX) {
+            let message = format!("more than {CHAIN_MAX} operators in a row");
+            let error = Error::new(ErrorKind::Syntax, message)
+                .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs");
+            return Err(match byte_range(sql, token.span) {
+                Some(span) => error.with_span(span),
+                None => error,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Turns the n-th `?` into `$n`, in the order of the text.
+pub(crate) fn number_parameters(tokens: &mut [TokenWithSpan]) {
+    let mut count = 0;
+    for token in tokens {
+        match &mut token.token {
+            Token::SemiColon => count = 0,
+            Token::Placeholder(name) if name == "?" => {
+                count += 1;
+                *name = format!("${count}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `FROM t WHERE ...` means `SELECT * FROM t WHERE ...`: puts the missing tokens in front.
+pub(crate) fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>) {
+    let is_word = |token: &Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    let mut starts = Vec::new();
+    // Where the statement begins if that is a FROM, whether its SELECT was seen, and the depth of parentheses.
+    let (mut start, mut is_first, mut depth) = (None, true, 0_i32);
+    for (index, token) in tokens.iter().map(|token| &token.token).enumerate() {
+        match token {
+            Token::Whitespace(_) => continue,
+            Token::SemiColon => {
+                starts.extend(start.take());
+                (is_first, depth) = (true, 0);
+                continue;
+            }
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            token if is_first && is_word(token, Keyword::FROM) => start = Some(index),
+            token if depth == 0 && is_word(token, Keyword::SELECT) => start = None,
+            _ => {}
+        }
+        is_first = false;
+    }
+    starts.extend(start);
+    for index in starts.into_iter().rev() {
+        let span = tokens[index].span;
+        let missing = [Token::make_keyword("SELECT"), Token::Mul].map(|token| TokenWithSpan { token, span });
+        tokens.splice(index..index, missing);
+    }
+}
