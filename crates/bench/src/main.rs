@@ -122,6 +122,16 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let options = options(arguments);
     let (mut sound, mut results_count) = (true, 0);
     let wanted = |name: &str| arguments.suites.iter().any(|suite| suite == name || suite == "all");
+    for suite in keirin_bench_kernels::SUITES.iter().filter(|suite| wanted(suite.name)) {
+        let mut report = keirin_bench_kernels::Report::new(suite.name, arguments.quick, "");
+        (suite.run)(&mut report);
+        results_count += 1;
+        sound &= report.is_sound();
+        if let Some(file) = &mut json {
+            file.write_all(report.json().as_bytes())
+                .map_err(|error| format!("cannot write results: {error}"))?;
+        }
+    }
     for suite in SUITES.iter().filter(|suite| wanted(suite.name)) {
         let results = match suite.run(&options) {
             Ok(results) => results,
@@ -182,12 +192,20 @@ fn cache_directory() -> PathBuf {
 }
 
 fn suite_names() -> Vec<&'static str> {
-    SUITES.iter().map(|suite| suite.name).chain(["all"]).collect()
+    let mut names: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
+    names.extend(keirin_bench_kernels::SUITES.iter().map(|suite| suite.name));
+    // A suite of queries and a suite of loops may share a name: then both run.
+    names.sort_unstable();
+    names.dedup();
+    names.push("all");
+    names
 }
 
 fn suites_help() -> String {
-    let line = |suite: &suites::Suite| format!("  {:<12} {}\n", suite.name, suite.about);
-    format!("Suites:\n{}", SUITES.iter().map(line).collect::<String>())
+    let line = |(name, about): (&str, &str)| format!("  {name:<12} {about}\n");
+    let queries = SUITES.iter().map(|suite| (suite.name, suite.about));
+    let loops = keirin_bench_kernels::SUITES.iter().map(|suite| (suite.name, suite.about));
+    format!("Suites:\n{}", queries.chain(loops).map(line).collect::<String>())
 }
 
 fn scale(text: &str) -> Result<f64, String> {

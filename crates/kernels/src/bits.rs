@@ -1,0 +1,221 @@
+//! Bitmaps: one bit a row, least significant bit first, as Arrow has them.
+//!
+//! [`Bits`] borrows bytes and may begin inside a byte; [`BitBuffer`] owns whole words and begins at zero.
+//! Bits behind the end of a [`BitBuffer`] are zero, and [`Bits::word`] gives zeros there.
+
+/// The bits of a word.
+pub(crate) const WORD_BITS: usize = u64::BITS as usize;
+
+/// Borrowed bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    len: usize,
+}
+
+impl<'a> Bits<'a> {
+    /// `len` bits of `bytes`, beginning `offset` bits in.
+    ///
+    /// # Panics
+    /// When `bytes` is too short.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], offset: usize, len: usize) -> Self {
+        let end = offset.checked_add(len).expect("bits end within the address space");
+        assert!(end.div_ceil(8) <= bytes.len(), "{end} bits do not fit in {} bytes", bytes.len());
+        Self { bytes: &bytes[offset / 8..end.div_ceil(8)], offset: offset % 8, len }
+    }
+
+    /// Count of bits.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bit at `index`.
+    ///
+    /// # Panics
+    /// When `index` is not below the count of bits.
+    #[must_use]
+    pub fn get(&self, index: usize) -> bool {
+        assert!(index < self.len, "bit {index} of {}", self.len);
+        let bit = self.offset + index;
+        self.bytes[bit / 8] >> (bit % 8) & 1 == 1
+    }
+
+    /// Count of words, the last one perhaps in part.
+    #[must_use]
+    pub fn word_count(&self) -> usize {
+        self.len.div_ceil(WORD_BITS)
+    }
+
+    /// Bits `64 * index ..`, zeros behind the end.
+    #[must_use]
+    #[inline(always)]
+    pub fn word(&self, index: usize) -> u64 {
+        let start = index * 8;
+        let rest = self.bytes.get(start..).unwrap_or_default();
+        let word = match (rest.first_chunk::<9>(), rest.first_chunk::<8>()) {
+            (Some(bytes), Some(low)) if self.offset > 0 => {
+                u64::from_le_bytes(*low) >> self.offset | u64::from(bytes[8]) << (WORD_BITS - self.offset)
+            }
+            (_, Some(low)) => u64::from_le_bytes(*low) >> self.offset,
+            (_, None) => tail_word(rest) >> self.offset,
+        };
+        let rest_bits = self.len.saturating_sub(index * WORD_BITS);
+        if rest_bits >= WORD_BITS { word } else { word & ((1 << rest_bits) - 1) }
+    }
+
+    /// The words, zeros behind the end of the last.
+    #[inline(always)]
+    pub fn words(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let bits = *self;
+        (0..self.word_count()).map(move |index| bits.word(index))
+    }
+
+    /// Bits `start .. start + len`.
+    ///
+    /// # Panics
+    /// When there are not so many bits.
+    #[must_use]
+    pub fn slice(&self, start: usize, len: usize) -> Self {
+        assert!(start <= self.len && len <= self.len - start, "bits {start} .. + {len} of {}", self.len);
+        Self::new(self.bytes, self.offset + start, len)
+    }
+}
+
+kernel! {
+    /// Count of bits that are set.
+    pub fn count_ones(bits: Bits<'_>) -> usize = count_ones_plain;
+}
+
+#[inline(always)]
+fn count_ones_plain(bits: Bits<'_>) -> usize {
+    bits.words().map(|word| word.count_ones() as usize).sum()
+}
+
+/// A word of fewer than eight bytes.
+#[cold]
+fn tail_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// Owned bits; those behind the end are zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BitBuffer {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl BitBuffer {
+    /// `len` bits, all zero.
+    #[must_use]
+    pub fn zeros(len: usize) -> Self {
+        Self { words: vec![0; len.div_ceil(WORD_BITS)], len }
+    }
+
+    /// `len` bits from words; bits behind the end are cleared.
+    ///
+    /// # Panics
+    /// When the count of words is not the smallest that has `len` bits.
+    #[must_use]
+    pub fn from_words(mut words: Vec<u64>, len: usize) -> Self {
+        assert_eq!(words.len(), len.div_ceil(WORD_BITS), "words for {len} bits");
+        if let Some(last) = words.last_mut()
+            && !len.is_multiple_of(WORD_BITS)
+        {
+            *last &= (1 << (len % WORD_BITS)) - 1;
+        }
+        Self { words, len }
+    }
+
+    /// Count of bits.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The words, zeros behind the end of the last.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The words alone.
+    #[must_use]
+    pub fn into_words(self) -> Vec<u64> {
+        self.words
+    }
+
+    /// The same bits, borrowed.
+    #[must_use]
+    pub fn as_bits(&self) -> Bits<'_> {
+        Bits::new(word_bytes(&self.words), 0, self.len)
+    }
+}
+
+impl FromIterator<bool> for BitBuffer {
+    fn from_iter<I: IntoIterator<Item = bool>>(bits: I) -> Self {
+        let (mut words, mut len) = (Vec::new(), 0_usize);
+        for bit in bits {
+            if len.is_multiple_of(WORD_BITS) {
+                words.push(0);
+            }
+            if let Some(last) = words.last_mut() {
+                *last |= u64::from(bit) << (len % WORD_BITS);
+            }
+            len += 1;
+        }
+        Self { words, len }
+    }
+}
+
+/// The bytes of words whose least significant byte comes first in memory.
+fn word_bytes(words: &[u64]) -> &[u8] {
+    const { assert!(cfg!(target_endian = "little"), "bitmaps are little endian, as Arrow has them") };
+    // SAFETY: the bytes are those of an initialised slice; u8 has no alignment and no invalid values.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    fn check(bytes: &[u8], offset: usize, len: usize) {
+        let bits = Bits::new(bytes, offset, len);
+        let expected: Vec<bool> =
+            (offset..offset + len).map(|bit| bytes[bit / 8] >> (bit % 8) & 1 == 1).collect();
+        assert_eq!((0..len).map(|index| bits.get(index)).collect::<Vec<_>>(), expected);
+        let owned: BitBuffer = expected.iter().copied().collect();
+        assert_eq!(bits.words().collect::<Vec<_>>(), owned.words(), "offset {offset}, {len} bits");
+        for level in Level::available() {
+            assert_eq!(count_ones(*level, bits), expected.iter().filter(|bit| **bit).count(), "{level}");
+        }
+        assert_eq!(owned.as_bits().words().collect::<Vec<_>>(), owned.words());
+    }
+
+    #[test]
+    fn words_are_the_bits_at_every_offset_and_length() {
+        let bytes: Vec<u8> = (0_u16..40).map(|index| (index.wrapping_mul(167) % 251) as u8).collect();
+        for offset in 0..20 {
+            for len in 0..=bytes.len() * 8 - offset {
+                check(&bytes, offset, len);
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The hot loops: safe functions over slices and bitmaps.
+//!
+//! A kernel takes a [`Level`] (which CPU this is), slices and numbers, and never fails: preconditions are
+//! asserted, all else is data. There is no I/O, no Arrow and no configuration here, and this crate is the
+//! only home of unsafe code.
+//!
+//! ```
+//! use keirin_kernels::{Bits, Level};
+//!
+//! let valid = Bits::new(&[0b0000_1011], 0, 4);
+//! assert_eq!(keirin_kernels::count_ones(Level::best(), valid), 3);
+//! ```
+//!
+//! To add a kernel: write the loop once, plainly, `#[inline(always)]`, and hand it to the `kernel!` macro of
+//! `dispatch.rs`, which compiles it for each level. Write intrinsics only when a benchmark shows the gain;
+//! they stand beside the plain loop with the same signature, and `tests/` compares both with the naive
+//! answer of the testkit at every level.
+//!
+//! Buffers need no padding: loops read whole vectors inside the slice and copy the tail aside.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+#[macro_use]
+mod dispatch;
+mod bits;
+mod selection;
+
+pub use bits::{BitBuffer, Bits, count_ones};
+pub use dispatch::Level;
+pub use selection::Selection;

@@ -1,0 +1,3 @@
+//! Which of several implementations of a loop is fastest, on this CPU and this data.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,13 @@
+//! Naive answers: one row at a time, in the obvious way, for loops to be compared with.
+
+/// The rows that count: those that a selection names and that are valid, in order.
+///
+/// `validity` and `selected` have a flag a row; without them every row counts.
+pub fn rows<'a>(
+    row_count: usize,
+    validity: Option<&'a [bool]>,
+    selected: Option<&'a [bool]>,
+) -> impl Iterator<Item = usize> + 'a {
+    let holds = |flags: Option<&[bool]>, row: usize| flags.is_none_or(|flags| flags[row]);
+    (0..row_count).filter(move |row| holds(validity, *row) && holds(selected, *row))
+}
