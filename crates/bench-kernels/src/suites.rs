@@ -1,5 +1,7 @@
 //! The suites by name.
 
+mod race;
+
 use crate::duel::Report;
 
 /// A named group of cases.
@@ -14,4 +16,5 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[];
+pub const SUITES: &[Suite] =
+    &[Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run }];

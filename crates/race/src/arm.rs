@@ -1,0 +1,159 @@
+//! What is believed of one implementation: its time per unit of work, and how sure that is.
+//!
+//! The belief is a normal distribution over the true mean, in picoseconds per unit, and follows a Kalman
+//! filter for a mean that wanders (Kalman 1960; Thompson sampling over it: Gupta, Granmo, Agrawala 2011):
+//! each call of the race adds a little variance to every arm, each observation takes some away. An arm that
+//! is not tried becomes uncertain and is tried again, the more rarely the further it is behind.
+//!
+//! Times are noisy on one side: a call that was preempted takes longer, none is faster than it can be.
+//! So a time far above the belief counts as one [`CLIP`] standard deviations above, but raises doubt; if
+//! the next ones are as slow, the belief follows in a few calls. A time far below replaces the belief.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Calls of an arm that are not counted: they fill caches and train predictors.
+const WARM_UP_CALLS: u64 = 1;
+/// Calls that each arm gets before beliefs decide: two that count, as one may have been preempted.
+const FIRST_CALLS: u32 = 3;
+/// Share of the square of a surprise too large to be noise that is added to the variance.
+const SURPRISE_DOUBT: f32 = 0.25;
+/// Observations further above the belief than this many standard deviations are moved to there.
+const CLIP: f32 = 3.0;
+/// Share of the mean by which it may wander in one call of the race, as a standard deviation.
+const DRIFT: f32 = 0.003;
+/// Standard deviation of a belief from one observation, as a share of the mean.
+const FIRST_DEVIATION: f32 = 0.2;
+/// Standard deviation of a belief taken over from a similar race.
+const PRIOR_DEVIATION: f32 = 0.1;
+/// No belief is less sure than this share of its mean: an arm that once looked slow is seen again.
+const DEVIATION_MAX: f32 = 0.4;
+/// Weight of an observation in the estimate of noise.
+const NOISE_WEIGHT: f32 = 1.0 / 16.0;
+/// Clocks and caches make at least this much noise, as a share of the mean.
+const NOISE_MIN: f32 = 0.01;
+
+/// A snapshot of what is believed: picoseconds per unit and their squares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Belief {
+    pub(crate) mean: f32,
+    pub(crate) variance: f32,
+    pub(crate) noise: f32,
+}
+
+/// One implementation, shared by threads.
+#[derive(Debug, Default)]
+pub(crate) struct Arm {
+    /// Mean and variance as the bits of two f32; zero is "nothing known".
+    belief: AtomicU64,
+    /// Variance of single observations (f32), and the call of the race at the last of them. Threads may
+    /// overwrite each other's estimate of noise; beliefs and totals lose nothing.
+    noise_and_call: AtomicU64,
+    chosen: AtomicU32,
+    calls: AtomicU64,
+    units: AtomicU64,
+    picoseconds: AtomicU64,
+}
+
+fn pack(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes a pair of 32-bit halves apart")]
+fn unpack(pair: u64) -> (u32, u32) {
+    ((pair >> 32) as u32, pair as u32)
+}
+
+impl Arm {
+    /// How many of its first calls this arm still has to get.
+    pub(crate) fn first_calls_left(&self) -> u32 {
+        FIRST_CALLS.saturating_sub(self.chosen.load(Relaxed))
+    }
+
+    /// Counts one of the first calls.
+    pub(crate) fn note_first_call(&self) {
+        self.chosen.fetch_add(1, Relaxed);
+    }
+
+    /// The belief at call `now` of the race, with the doubt that grew since the last observation.
+    pub(crate) fn belief(&self, now: u32) -> Option<Belief> {
+        let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
+        let (mean, variance) = unpack(self.belief.load(Relaxed));
+        let (mean, variance) = (f32::from_bits(mean), f32::from_bits(variance));
+        (mean > 0.0).then(|| Belief {
+            mean,
+            variance: drifted(mean, variance, now.wrapping_sub(call)),
+            noise: f32::from_bits(noise),
+        })
+    }
+
+    /// Learns from one call.
+    pub(crate) fn observe(&self, now: u32, units: u64, picoseconds: u64) {
+        let earlier_calls = self.calls.fetch_add(1, Relaxed);
+        self.units.fetch_add(units, Relaxed);
+        self.picoseconds.fetch_add(picoseconds, Relaxed);
+        let is_warm = earlier_calls >= WARM_UP_CALLS || self.belief.load(Relaxed) != 0;
+        if units == 0 || !is_warm {
+            return;
+        }
+        let observed = picoseconds.max(1) as f32 / units as f32;
+        let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
+        let mut noise = f32::from_bits(noise);
+        let elapsed = now.wrapping_sub(call);
+        let updated = self.belief.fetch_update(Relaxed, Relaxed, |belief| {
+            let (mean, variance) = unpack(belief);
+            let (next, next_noise) = learned(
+                Belief { mean: f32::from_bits(mean), variance: f32::from_bits(variance), noise },
+                elapsed,
+                observed,
+            );
+            noise = next_noise;
+            Some(pack(next.0.to_bits(), next.1.to_bits()))
+        });
+        debug_assert!(updated.is_ok(), "the update always gives a value");
+        self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
+    }
+
+    /// Takes over the mean of a similar arm, to be doubted.
+    pub(crate) fn begin_from(&self, mean: f32, noise: f32, now: u32) {
+        let deviation = PRIOR_DEVIATION * mean;
+        self.chosen.store(FIRST_CALLS, Relaxed);
+        self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
+        self.belief.store(pack(mean.to_bits(), (deviation * deviation).to_bits()), Relaxed);
+    }
+
+    /// Calls, units and picoseconds so far, warm-up included.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        (self.calls.load(Relaxed), self.units.load(Relaxed), self.picoseconds.load(Relaxed))
+    }
+}
+
+fn drifted(mean: f32, variance: f32, elapsed: u32) -> f32 {
+    let drift = DRIFT * mean;
+    let limit = DEVIATION_MAX * mean;
+    (variance + drift * drift * elapsed as f32).min(limit * limit)
+}
+
+/// Mean and variance, and the noise, after an observation `elapsed` calls after the last one.
+fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
+    let floor = |mean: f32| (NOISE_MIN * mean) * (NOISE_MIN * mean);
+    let fresh = |mean: f32| {
+        let deviation = FIRST_DEVIATION * mean;
+        ((mean, deviation * deviation), deviation * deviation)
+    };
+    if belief.mean <= 0.0 {
+        return fresh(observed);
+    }
+    let variance = drifted(belief.mean, belief.variance, elapsed);
+    let noise = belief.noise.max(floor(belief.mean));
+    let deviation = (variance + noise).sqrt();
+    if observed < belief.mean - CLIP * deviation || observed < belief.mean / 2.0 {
+        return fresh(observed);
+    }
+    let surprise = observed - belief.mean;
+    let clipped = surprise.min(CLIP * deviation);
+    let gain = variance / (variance + noise);
+    let mean = belief.mean + gain * clipped;
+    let next_noise = noise + NOISE_WEIGHT * (clipped * clipped - variance - noise);
+    let doubt = if surprise > clipped { SURPRISE_DOUBT * clipped * clipped } else { 0.0 };
+    ((mean, (1.0 - gain) * variance + doubt), next_noise.max(floor(mean)))
+}

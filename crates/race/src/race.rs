@@ -1,0 +1,229 @@
+//! One race: choosing an arm for each block of work, and learning from its time.
+//!
+//! Each arm's belief gives one random mean; the arm with the smallest runs (Thompson 1933). So an arm runs
+//! as often as it is likely to be the fastest, and equal arms share the work.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::arm::Arm;
+
+/// The most arms that a race can have: quarantine is a bit each.
+pub const ARM_COUNT_MAX: usize = 64;
+
+/// Modes that are no arm's number.
+const FREE: usize = usize::MAX;
+const FROZEN: usize = usize::MAX - 1;
+
+/// Implementations of one loop, racing over one kind of data. Threads share it without a lock.
+pub struct Race {
+    names: Box<[&'static str]>,
+    arms: Box<[Arm]>,
+    /// [`FREE`], [`FROZEN`], or the arm that is forced.
+    mode: AtomicUsize,
+    /// A bit for each arm that must not run.
+    quarantined: AtomicU64,
+    /// Calls so far; it may wrap around.
+    now: AtomicU32,
+    random: AtomicU64,
+}
+
+/// What is known of an arm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The arm's name.
+    pub arm: &'static str,
+    /// Blocks that it did.
+    pub calls: u64,
+    /// Units of work (bytes, rows) that it did.
+    pub units: u64,
+    /// Time that it took, in picoseconds.
+    pub picoseconds: u64,
+    /// The time that is believed to be its mean, in picoseconds per unit; `None` until it ran warm.
+    pub mean_picoseconds_per_unit: Option<f64>,
+    /// Whether it was found to be wrong and runs no more.
+    pub is_quarantined: bool,
+}
+
+/// There is no arm of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownArm {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that there are.
+    pub arms: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownArm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no variant {:?}; there are {}", self.name, self.arms.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownArm {}
+
+impl fmt::Debug for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Race").field("standings", &self.standings()).finish_non_exhaustive()
+    }
+}
+
+impl Race {
+    /// A race among `arms`, the first of which is the reference; `seed` alone decides the choices between
+    /// arms of which equal things are known.
+    ///
+    /// # Panics
+    /// With no arms or more than [`ARM_COUNT_MAX`].
+    #[must_use]
+    pub fn new(arms: &[&'static str], seed: u64) -> Self {
+        assert!((1..=ARM_COUNT_MAX).contains(&arms.len()), "{} arms", arms.len());
+        Self {
+            names: arms.into(),
+            arms: arms.iter().map(|_| Arm::default()).collect(),
+            mode: AtomicUsize::new(FREE),
+            quarantined: AtomicU64::new(0),
+            now: AtomicU32::new(0),
+            random: AtomicU64::new(seed),
+        }
+    }
+
+    /// The arms' names.
+    #[must_use]
+    pub fn arms(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Does `units` of work with the arm that is picked, and learns from the time.
+    #[inline]
+    pub fn run<R>(&self, units: u64, work: impl FnOnce(usize) -> R) -> R {
+        let arm = self.choose();
+        let start = Instant::now();
+        let result = work(arm);
+        self.record(arm, units, start.elapsed());
+        result
+    }
+
+    /// The number of the arm to run next.
+    #[must_use]
+    pub fn choose(&self) -> usize {
+        let mode = self.mode.load(Relaxed);
+        if mode < self.arms.len() {
+            return mode;
+        }
+        let now = self.now.fetch_add(1, Relaxed);
+        let quarantined = self.quarantined.load(Relaxed);
+        let allowed = |index: &usize| quarantined >> index & 1 == 0;
+        if mode == FREE
+            && let Some(next) = (0..self.arms.len())
+                .filter(|index| allowed(index) && self.arms[*index].first_calls_left() > 0)
+                .max_by_key(|index| (self.arms[*index].first_calls_left(), std::cmp::Reverse(*index)))
+        {
+            self.arms[next].note_first_call();
+            return next;
+        }
+        let (mut fastest, mut shortest) = (0, f32::INFINITY);
+        for index in (0..self.arms.len()).filter(allowed) {
+            let Some(belief) = self.arms[index].belief(now) else { continue };
+            let doubt = if mode == FREE { self.normal() * belief.variance.sqrt() } else { 0.0 };
+            if belief.mean + doubt < shortest {
+                (fastest, shortest) = (index, belief.mean + doubt);
+            }
+        }
+        fastest
+    }
+
+    /// Learns that `arm` did `units` of work in `time`. A frozen race learns nothing.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn record(&self, arm: usize, units: u64, time: Duration) {
+        if self.mode.load(Relaxed) == FROZEN {
+            return;
+        }
+        let picoseconds = u64::try_from(time.as_nanos().saturating_mul(1000)).unwrap_or(u64::MAX);
+        self.arms[arm].observe(self.now.load(Relaxed), units, picoseconds);
+    }
+
+    /// From now on only the arm called `name` runs; it still learns.
+    ///
+    /// # Errors
+    /// When there is no arm of that name.
+    pub fn force(&self, name: &str) -> Result<(), UnknownArm> {
+        let index = self.index(name)?;
+        self.mode.store(index, Relaxed);
+        Ok(())
+    }
+
+    /// From now on the arm that is believed to be the fastest runs, and nothing is learned.
+    pub fn freeze(&self) {
+        self.mode.store(FROZEN, Relaxed);
+    }
+
+    /// Ends [`Self::force`] and [`Self::freeze`].
+    pub fn release(&self) {
+        self.mode.store(FREE, Relaxed);
+    }
+
+    /// Takes an arm that gave a wrong answer out of the race for good; the reference stays.
+    ///
+    /// # Errors
+    /// When there is no arm of that name.
+    pub fn quarantine(&self, name: &str) -> Result<(), UnknownArm> {
+        let index = self.index(name)?;
+        if index > 0 {
+            self.quarantined.fetch_or(1 << index, Relaxed);
+            // A forced arm that is wrong is not forced any more.
+            let _ = self.mode.compare_exchange(index, FREE, Relaxed, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What is known of each arm.
+    #[must_use]
+    pub fn standings(&self) -> Vec<Standing> {
+        let now = self.now.load(Relaxed);
+        let quarantined = self.quarantined.load(Relaxed);
+        let standing = |(index, (arm, name)): (usize, (&Arm, &&'static str))| {
+            let (calls, units, picoseconds) = arm.totals();
+            Standing {
+                arm: name,
+                calls,
+                units,
+                picoseconds,
+                mean_picoseconds_per_unit: arm.belief(now).map(|belief| f64::from(belief.mean)),
+                is_quarantined: quarantined >> index & 1 == 1,
+            }
+        };
+        self.arms.iter().zip(&self.names).enumerate().map(standing).collect()
+    }
+
+    /// Mean and noise of an arm, for a similar race or for saving.
+    pub(crate) fn known(&self, index: usize) -> Option<(f32, f32)> {
+        self.arms[index].belief(self.now.load(Relaxed)).map(|belief| (belief.mean, belief.noise))
+    }
+
+    /// Starts an arm from a mean and a noise that were learned elsewhere.
+    pub(crate) fn begin_from(&self, index: usize, (mean, noise): (f32, f32)) {
+        self.arms[index].begin_from(mean, noise, self.now.load(Relaxed));
+    }
+
+    fn index(&self, name: &str) -> Result<usize, UnknownArm> {
+        let unknown = || UnknownArm { name: name.to_owned(), arms: self.names.to_vec() };
+        self.names.iter().position(|arm| *arm == name).ok_or_else(unknown)
+    }
+
+    /// A random number that is nearly normal, to four standard deviations: the count of ones in 64 random
+    /// bits is binomial; a uniform number fills the steps. Some 2 ns, where the exact ways take 10.
+    fn normal(&self) -> f32 {
+        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the sequence is a counter, so threads can share it.
+        let counter = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
+        let mut bits = counter;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^= bits >> 31;
+        let ones = bits.count_ones() as f32 - 32.0;
+        let step = (bits.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 40) as f32 / (1_u32 << 24) as f32 - 0.5;
+        (ones + step) / 4.0
+    }
+}

@@ -1,0 +1,184 @@
+//! All races of a program: by kernel, class of data, and stream.
+//!
+//! A stream is where blocks alike come from, such as a column of a table; a class groups streams of which
+//! one may tell about another. A new race starts from what was saved for it, else from the most experienced
+//! race of its class, else from nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::race::{Race, UnknownArm};
+use crate::text::{self, LoadError, Record};
+
+/// More races than this are never kept: streams may be named by outsiders.
+const RACE_COUNT_MAX: usize = 65_536;
+
+/// Names a race.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) kernel: String,
+    pub(crate) class: String,
+    pub(crate) stream: String,
+}
+
+/// The races of a program. Finding one takes a lock: do it once a column, not once a block.
+#[derive(Default)]
+pub struct Races {
+    state: Mutex<State>,
+    seed: u64,
+}
+
+#[derive(Default)]
+struct State {
+    races: BTreeMap<Key, Arc<Race>>,
+    /// What was loaded and has no race yet.
+    saved: BTreeMap<Key, Vec<Record>>,
+    /// Kernel and arm.
+    forced: BTreeMap<String, String>,
+    is_frozen: bool,
+}
+
+impl fmt::Debug for Races {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Races").field("count", &self.state().races.len()).finish_non_exhaustive()
+    }
+}
+
+impl Races {
+    /// Races whose choices depend on `seed` and the measured times alone.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// The race of `kernel` over `stream`, which is of `class`; a new one if there is none with these arms.
+    ///
+    /// # Panics
+    /// As [`Race::new`].
+    pub fn race(&self, kernel: &str, class: &str, stream: &str, arms: &[&'static str]) -> Arc<Race> {
+        let key = Key { kernel: kernel.to_owned(), class: class.to_owned(), stream: stream.to_owned() };
+        let mut state = self.state();
+        if let Some(race) = state.races.get(&key).filter(|race| race.arms() == arms) {
+            return race.clone();
+        }
+        let race = Arc::new(Race::new(arms, self.seed ^ hash(&key)));
+        state.start(&key, &race);
+        if let Some(arm) = state.forced.get(kernel) {
+            // Arms differ between CPUs; a race without the forced one stays free.
+            let _ = race.force(arm);
+        } else if state.is_frozen {
+            race.freeze();
+        }
+        if state.races.len() < RACE_COUNT_MAX {
+            state.races.insert(key, race.clone());
+        }
+        race
+    }
+
+    /// Every race with kernel, class and stream, in this order.
+    #[must_use]
+    pub fn all(&self) -> Vec<(String, String, String, Arc<Race>)> {
+        let named = |(key, race): (&Key, &Arc<Race>)| {
+            (key.kernel.clone(), key.class.clone(), key.stream.clone(), race.clone())
+        };
+        self.state().races.iter().map(named).collect()
+    }
+
+    /// Forces the arm called `arm` in all races of `kernel`, now and later.
+    ///
+    /// # Errors
+    /// When there are races of the kernel and none has such an arm.
+    pub fn force(&self, kernel: &str, arm: &str) -> Result<(), UnknownArm> {
+        let mut state = self.state();
+        let results: Vec<_> = state.of_kernel(kernel).map(|race| race.force(arm)).collect();
+        if !results.is_empty() && results.iter().all(Result::is_err) {
+            return results.into_iter().collect();
+        }
+        state.forced.insert(kernel.to_owned(), arm.to_owned());
+        Ok(())
+    }
+
+    /// Freezes all races, now and later: the arms believed to be fastest run, nothing is learned.
+    pub fn freeze(&self) {
+        let mut state = self.state();
+        state.is_frozen = true;
+        state.races.values().for_each(|race| race.freeze());
+    }
+
+    /// Ends what [`Self::force`] and [`Self::freeze`] began.
+    pub fn release(&self) {
+        let mut state = self.state();
+        state.is_frozen = false;
+        state.forced.clear();
+        state.races.values().for_each(|race| race.release());
+    }
+
+    /// What was learned on the CPU called `cpu`, as text for [`Self::load`].
+    #[must_use]
+    pub fn save(&self, cpu: &str) -> String {
+        let state = self.state();
+        let learned = state.races.iter().flat_map(|(key, race)| {
+            let record = |index| {
+                let (mean, noise) = race.known(index)?;
+                Some(Record { arm: race.arms()[index].to_owned(), mean, noise })
+            };
+            (0..race.arms().len()).filter_map(record).map(move |record| (key, record))
+        });
+        let unused = state.saved.iter().filter(|(key, _)| !state.races.contains_key(*key));
+        let unused =
+            unused.flat_map(|(key, records)| records.iter().cloned().map(move |record| (key, record)));
+        text::write(cpu, learned.chain(unused))
+    }
+
+    /// Takes over what [`Self::save`] wrote. Races that run already keep what they know; a text of another
+    /// CPU changes nothing.
+    ///
+    /// # Errors
+    /// When the text is damaged: then nothing is taken over.
+    pub fn load(&self, text: &str, cpu: &str) -> Result<(), LoadError> {
+        if let Some(records) = text::read(text, cpu, RACE_COUNT_MAX)? {
+            self.state().saved.extend(records);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No update leaves the maps half done, so a thread that panicked has not damaged them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn of_kernel<'a>(&'a self, kernel: &'a str) -> impl Iterator<Item = &'a Arc<Race>> {
+        self.races.iter().filter(move |(key, _)| key.kernel == kernel).map(|(_, race)| race)
+    }
+
+    /// Gives a new race what is known of its stream or else of its class.
+    fn start(&self, key: &Key, race: &Race) {
+        if let Some(records) = self.saved.get(key) {
+            for record in records {
+                if let Some(index) = race.arms().iter().position(|arm| *arm == record.arm) {
+                    race.begin_from(index, (record.mean, record.noise));
+                }
+            }
+            return;
+        }
+        let alike =
+            self.races.iter().filter(|(other, _)| other.kernel == key.kernel && other.class == key.class);
+        let experience = |race: &Race| race.standings().iter().map(|standing| standing.calls).sum::<u64>();
+        let Some((_, veteran)) = alike.max_by_key(|(_, other)| experience(other)) else { return };
+        for (index, name) in race.arms().iter().enumerate() {
+            let known = veteran.arms().iter().position(|arm| arm == name).and_then(|arm| veteran.known(arm));
+            if let Some(known) = known {
+                race.begin_from(index, known);
+            }
+        }
+    }
+}
+
+/// A seed from a name (FNV-1a), so that races of one program choose independently.
+fn hash(key: &Key) -> u64 {
+    let bytes = [&key.kernel, &key.class, &key.stream].into_iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
