@@ -1,5 +1,8 @@
 //! From chunks to record batches: splits, checks the widths, converts the wanted columns, sorts out what
 //! is bad.
+//!
+//! Where bad records are left out, the columns that nobody wants are converted too and thrown away: which
+//! rows a file has must not depend on the columns that a query reads.
 
 use std::sync::Arc;
 
@@ -32,7 +35,9 @@ pub struct ChunkParser {
     width: usize,
     /// Names of the file's columns, for messages.
     names: Vec<String>,
+    /// The columns of the result, then those that are only checked.
     outputs: Vec<Output>,
+    /// Of the result.
     schema: SchemaRef,
     nulls: Nulls,
     ignore_errors: bool,
@@ -41,7 +46,7 @@ pub struct ChunkParser {
     batch_rows: usize,
 }
 
-/// A column of the result.
+/// A column that is converted.
 #[derive(Debug)]
 struct Output {
     column: Column,
@@ -78,7 +83,8 @@ struct Bad {
 impl ChunkParser {
     /// A parser for the file that `detected` was detected of, which yields columns of `table`: what the
     /// file alone or [`unify`](crate::unify) said. `projection` picks columns of `table` by position, in
-    /// the order wanted; without it all are read. Fails if the file has columns that `table` lacks.
+    /// the order wanted; without it all are read. With [`Options::ignore_errors`] the others are checked all
+    /// the same. Fails if the file has columns that `table` lacks.
     pub fn new(
         detected: &Detected,
         table: &Detected,
@@ -101,7 +107,9 @@ impl ChunkParser {
         let all: Vec<usize> = (0..table.columns.len()).collect();
         let own = positions(&detected.columns);
         let mut outputs = Vec::new();
-        for &index in projection.unwrap_or(&all) {
+        let wanted = projection.unwrap_or(&all);
+        let unwanted = all.iter().filter(|index| options.ignore_errors && !wanted.contains(index));
+        for &index in wanted.iter().chain(unwanted) {
             let Some(column) = table.columns.get(index) else {
                 return fail(format!("column {index} is asked for, but there are {}", table.columns.len()));
             };
@@ -112,7 +120,7 @@ impl ChunkParser {
             };
             outputs.push(Output { column: column.clone(), position });
         }
-        let schema = schema_of(outputs.iter().map(|output| &output.column));
+        let schema = schema_of(outputs[..wanted.len()].iter().map(|output| &output.column));
         Ok(ChunkParser {
             file: Arc::clone(file),
             shape: detected.dialect.shape(),
@@ -325,6 +333,7 @@ impl<'a> Batch<'a> {
                 None => new_null_array(&output.column.data_type, rows),
             });
         }
+        arrays.truncate(self.parser.schema.fields().len());
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let mut batch = RecordBatch::try_new_with_options(Arc::clone(&self.parser.schema), arrays, &options)?;
         if let Some(mut keep) = keep {

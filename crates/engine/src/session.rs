@@ -177,13 +177,15 @@ impl Session {
         let references = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         // Held until the statement is planned; from then on the plan holds the tables.
         let mut open = Vec::with_capacity(references.len());
+        let rejects = self.rejects.statement();
         for reference in references {
-            let table = files::open(&self.context.state(), &reference.table, &self.rejects).await.map_err(
-                |error| match reference.span.clone().filter(|_| error.span().is_none()) {
-                    Some(span) => error.with_span(span),
-                    None => error,
-                },
-            )?;
+            let table =
+                files::open(&self.context.state(), &reference.table, &rejects).await.map_err(|error| {
+                    match reference.span.clone().filter(|_| error.span().is_none()) {
+                        Some(span) => error.with_span(span),
+                        None => error,
+                    }
+                })?;
             open.push(self.catalog.files.add(reference.name, table));
         }
         statements::execute(self, ast, statement).await
@@ -191,7 +193,7 @@ impl Session {
 
     /// Opens a file under a fresh name; it can be read in SQL while the second part of the pair lives.
     pub(crate) async fn open_file(&self, file: FileTable) -> Result<(String, OpenFile)> {
-        let table = files::open(&self.context.state(), &file, &self.rejects).await?;
+        let table = files::open(&self.context.state(), &file, &self.rejects.statement()).await?;
         let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
         Ok((open.sql_name(), open))
     }

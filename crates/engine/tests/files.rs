@@ -387,6 +387,33 @@ fn damaged_files_are_errors_that_name_them() {
 }
 
 #[test]
+fn the_rows_that_ignore_errors_leaves_do_not_depend_on_the_query() {
+    let fixture = Fixture::new();
+    let rows = |bad: &str, good: fn(usize) -> String| -> String {
+        (0..30_000).map(|n| if n % 10_000 == 9_999 { bad.to_owned() } else { good(n) }).collect()
+    };
+    let csv = fixture.write("r.csv", format!("a,b\n{}", rows("x,1\n", |n| format!("{n},{n}\n"))));
+    let json = fixture
+        .write("r.json", rows("{\"a\": \"x\", \"b\": 1}\n", |n| format!("{{\"a\": {n}, \"b\": {n}}}\n")));
+    for (path, function, first_line) in [(csv, "read_csv", 2), (json, "read_json", 1)] {
+        let table = format!("{function}('{path}', ignore_errors = true, sample_size = 5000)");
+        let lines = [9_999, 19_999, 29_999].map(|line| (line + first_line).to_string());
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        for query in ["count(*)", "count(a)", "count(b)", "count(a + b)"] {
+            fixture.check(&format!("SELECT {query} FROM {table}"), &["29997"]);
+            let rejects = format!("SELECT line FROM system.rejects WHERE file = '{path}'");
+            fixture.check(&rejects, &lines);
+        }
+        fixture.check(&format!("SELECT count(*) FROM {table} x JOIN {table} y USING (a)"), &["29997"]);
+        fixture.check(&format!("SELECT count(*) FROM system.rejects WHERE file = '{path}'"), &["3"]);
+        // Once the file is good, nothing is left of what was bad.
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace('x', "1")).unwrap();
+        fixture.check(&format!("SELECT count(*) FROM {table}"), &["30000"]);
+        fixture.check(&format!("SELECT count(*) FROM system.rejects WHERE file = '{path}'"), &["0"]);
+    }
+}
+
+#[test]
 fn flipped_bytes_never_panic_or_hang() {
     let fixture = Fixture::new();
     for name in ["f.parquet", "f.arrow"] {

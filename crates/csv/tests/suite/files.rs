@@ -172,6 +172,29 @@ fn a_projection_converts_only_what_it_names_and_still_checks_the_width() {
 }
 
 #[test]
+fn the_rows_that_are_left_do_not_depend_on_the_columns_that_are_read() {
+    let options = Options { sample_rows: 1, ignore_errors: true, ..Options::default() };
+    let text = b"a,b,c\n1,2,x\ny,3,x\n4,z,x\nw,v,x\n5,6,\xff\n7,8,x\n";
+    let open = || {
+        let mut source = Source::new("f", std::io::Cursor::new(text), None).unwrap();
+        let detected = source.detect(&options).unwrap();
+        (source, detected)
+    };
+    let (source, detected) = open();
+    let all = read_as(source, &detected, &detected, None, &options).unwrap();
+    assert_eq!(show(&all.rows), ["1|2|x", "7|8|x"]);
+    let places: Vec<_> = all.rejects.iter().map(|reject| (reject.line, reject.column_number)).collect();
+    assert_eq!(places, [(3, Some(1)), (4, Some(2)), (5, Some(1)), (6, Some(3))]);
+    for projection in [&[][..], &[0], &[1], &[2], &[2, 0], &[1, 1]] {
+        let (source, detected) = open();
+        let part = read_as(source, &detected, &detected, Some(projection), &options).unwrap();
+        assert_eq!(part.columns.len(), projection.len());
+        assert_eq!(part.rows.len(), all.rows.len(), "{projection:?}");
+        assert_eq!(part.rejects, all.rejects, "{projection:?}");
+    }
+}
+
+#[test]
 fn threads_share_a_reader_behind_a_lock() {
     let lines: String = (0..100_000).map(|i| format!("{i},\"row\n{i}\"\n")).collect();
     let options = Options { chunk_bytes: 10_000, ..Options::default() };

@@ -13,7 +13,7 @@ use super::format::Compression;
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
-use super::rejects::{Reject, Rejects};
+use super::rejects::{Reject, RejectsOfFile, StatementRejects};
 use super::scan::{Chunked, Input};
 use super::table::ChunkedTable;
 use super::{schema, sql_type};
@@ -33,7 +33,7 @@ pub(crate) struct Csv {
     table: Detected,
     /// The columns of `table` that stand in the schema: all but those that directory names replace.
     positions: Vec<usize>,
-    rejects: Arc<Rejects>,
+    rejects: Arc<StatementRejects>,
 }
 
 /// Opens CSV files; `tabs` says that values are separated by tabs unless the options say otherwise.
@@ -42,7 +42,7 @@ pub(crate) async fn open(
     files: Vec<DataFile>,
     tabs: bool,
     mut options: Options<'_>,
-    rejects: &Arc<Rejects>,
+    rejects: &Arc<StatementRejects>,
 ) -> Result<ChunkedTable<Csv>> {
     let (mut csv_options, positional_types) = take_options(state, tabs, &mut options)?;
     let same_columns = options.boolean(&["union_by_name"])? == Some(false);
@@ -195,16 +195,17 @@ fn explain(error: keirin_csv::Error) -> Error {
 impl Chunked for Csv {
     type Reader = ChunkReader;
     type Chunk = Chunk;
-    type Parser = ChunkParser;
+    type Parser = (ChunkParser, RejectsOfFile);
 
     const NAME: &'static str = "CSV";
 
-    fn open(&self, index: usize, projection: &[usize]) -> Result<(ChunkReader, ChunkParser)> {
+    fn open(&self, index: usize, projection: &[usize]) -> Result<(ChunkReader, Self::Parser)> {
         let (file, detected) = (&self.files[index], &self.detected[index]);
         let wanted: Vec<usize> = projection.iter().map(|column| self.positions[*column]).collect();
         let parser =
             ChunkParser::new(detected, &self.table, Some(&wanted), &self.options).map_err(explain)?;
-        Ok((ChunkReader::new(source(file, &self.options)?, detected, &self.options), parser))
+        let reader = ChunkReader::new(source(file, &self.options)?, detected, &self.options);
+        Ok((reader, (parser, self.rejects.of_file(&file.name))))
     }
 
     fn read(&self, reader: &mut ChunkReader) -> Result<Option<(Chunk, u64)>> {
@@ -215,18 +216,17 @@ impl Chunked for Csv {
         }))
     }
 
-    fn parse(&self, parser: &ChunkParser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
+    fn parse(&self, (parser, rejects): &Self::Parser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
         let parsed = parser.parse(&chunk).map_err(explain)?;
-        for reject in parsed.rejects {
-            self.rejects.add(Reject {
-                file: reject.file,
-                line: reject.line,
-                column: reject.column,
-                value: reject.value,
-                message: reject.error,
-                text: reject.text,
-            });
-        }
+        let found = parsed.rejects.into_iter().map(|reject| Reject {
+            byte_offset: reject.byte_offset,
+            line: reject.line,
+            column: reject.column,
+            value: reject.value,
+            message: reject.error,
+            text: reject.text,
+        });
+        rejects.add(found, parsed.rejected_rows);
         Ok(parsed.batches)
     }
 }

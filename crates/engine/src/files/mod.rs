@@ -32,7 +32,7 @@ pub(crate) use failure::io_failed;
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use options::{OptionValue, Options};
 pub(crate) use paths::{local_path, looks_like_file};
-pub(crate) use rejects::Rejects;
+pub(crate) use rejects::{Rejects, StatementRejects};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -58,7 +58,7 @@ pub(crate) struct FileTable {
 pub(crate) async fn open(
     state: &SessionState,
     table: &FileTable,
-    rejects: &Arc<Rejects>,
+    rejects: &Arc<StatementRejects>,
 ) -> Result<Arc<dyn TableProvider>> {
     let (paths, format) = (table.paths.clone(), table.format);
     let (format, files) = tokio::task::spawn_blocking(move || paths::resolve(&paths, format))
@@ -120,7 +120,7 @@ mod tests {
     /// The answer of `sql` over the files, which it calls `t`.
     pub(super) async fn query(table: &FileTable, sql: &str) -> Result<Vec<RecordBatch>> {
         let context = SessionContext::new();
-        let provider = open(&context.state(), table, &Arc::new(Rejects::default())).await?;
+        let provider = open(&context.state(), table, &Arc::<Rejects>::default().statement()).await?;
         context.register_table("t", provider).unwrap();
         let frame = context.sql(sql).await.map_err(Error::from)?;
         frame.collect().await.map_err(Error::from)
@@ -173,7 +173,7 @@ mod tests {
         write_numbers(&bad, 0..10);
         let table = table(&directory.path().to_string_lossy(), &[]);
         let context = SessionContext::new();
-        let provider = open(&context.state(), &table, &Arc::new(Rejects::default())).await.unwrap();
+        let provider = open(&context.state(), &table, &Arc::<Rejects>::default().statement()).await.unwrap();
         context.register_table("t", provider).unwrap();
         std::fs::write(&bad, "gone").unwrap();
         for (sql, expected) in [

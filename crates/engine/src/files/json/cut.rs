@@ -23,6 +23,8 @@ pub(crate) struct Chunk {
     pub(super) bytes: Vec<u8>,
     /// The line of the file that the first byte is in, from 1.
     pub(super) first_line: u64,
+    /// The offset of the first byte in the decompressed file.
+    pub(super) byte_offset: u64,
     /// Every line is a record; otherwise records may span lines.
     pub(super) by_line: bool,
 }
@@ -36,6 +38,7 @@ pub(crate) struct Cutter {
     carry: Vec<u8>,
     ended: bool,
     next_line: u64,
+    next_offset: u64,
     record_bytes_max: usize,
 }
 
@@ -74,6 +77,7 @@ impl Cutter {
             carry: Vec::new(),
             ended: false,
             next_line: 1,
+            next_offset: 0,
             record_bytes_max,
         })
     }
@@ -127,6 +131,7 @@ impl Cutter {
         self.ended = self.carry.len() - before < wanted;
         if self.layout.is_none() && self.carry.starts_with(b"\xEF\xBB\xBF") {
             self.carry.drain(..3);
+            self.next_offset = 3;
         }
         Ok(())
     }
@@ -174,13 +179,14 @@ impl Cutter {
     fn take(&mut self, cut: usize) -> Chunk {
         let rest = self.carry.split_off(cut);
         let bytes = std::mem::replace(&mut self.carry, rest);
-        let first_line = self.next_line;
+        let (first_line, byte_offset) = (self.next_line, self.next_offset);
         self.next_line += count_lines(&bytes);
+        self.next_offset += bytes.len() as u64;
         if let Some(Layout::Nested(nesting)) = &mut self.layout {
             nesting.walked -= cut;
             nesting.cut = 0;
         }
-        Chunk { bytes, first_line, by_line: self.layout == Some(Layout::Lines) }
+        Chunk { bytes, first_line, byte_offset, by_line: self.layout == Some(Layout::Lines) }
     }
 
     /// What stands behind the last whole record at the end of the file.

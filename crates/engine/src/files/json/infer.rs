@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn kind(text: &str) -> Kind {
-        let chunk = Chunk { bytes: text.into(), first_line: 1, by_line: true };
+        let chunk = Chunk { bytes: text.into(), first_line: 1, byte_offset: 0, by_line: true };
         let mut kind = Kind::default();
         kind.observe(&chunk, usize::MAX, "x").unwrap();
         kind
@@ -243,14 +243,15 @@ mod tests {
 
     #[test]
     fn syntax_errors_say_line_and_column() {
-        let chunk = Chunk { bytes: b"{\"a\":1}\n{\"a\":}\n".into(), first_line: 10, by_line: true };
+        let chunk =
+            Chunk { bytes: b"{\"a\":1}\n{\"a\":}\n".into(), first_line: 10, byte_offset: 0, by_line: true };
         let error = Kind::default().observe(&chunk, 10, "x.json").unwrap_err();
         assert_eq!(error.message(), "cannot read file 'x.json' as JSON: line 11, column 6: expected value");
     }
 
     #[test]
     fn deep_nesting_is_an_error_and_no_stack_overflow() {
-        let chunk = Chunk { bytes: "[".repeat(1 << 20).into(), first_line: 1, by_line: true };
+        let chunk = Chunk { bytes: "[".repeat(1 << 20).into(), first_line: 1, byte_offset: 0, by_line: true };
         assert!(Kind::default().observe(&chunk, 10, "x").is_err());
     }
 }

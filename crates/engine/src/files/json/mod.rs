@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::json::ReaderBuilder;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SessionState;
 use serde::de::IgnoredAny;
@@ -22,7 +22,7 @@ use super::format::Compression;
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::{NamedText, Options};
 use super::paths::DataFile;
-use super::rejects::{Reject, Rejects};
+use super::rejects::{Reject, RejectsOfFile, StatementRejects};
 use super::scan::{Chunked, Input};
 use super::sql_type;
 use super::table::ChunkedTable;
@@ -45,7 +45,7 @@ pub(crate) struct Json {
     compression: Option<Compression>,
     record_bytes_max: usize,
     ignore_errors: bool,
-    rejects: Arc<Rejects>,
+    rejects: Arc<StatementRejects>,
 }
 
 /// Opens JSON files.
@@ -53,7 +53,7 @@ pub(crate) async fn open(
     state: &SessionState,
     files: Vec<DataFile>,
     mut options: Options<'_>,
-    rejects: &Arc<Rejects>,
+    rejects: &Arc<StatementRejects>,
 ) -> Result<ChunkedTable<Json>> {
     let given = options.named_texts(&["columns"])?;
     let sample = options.integer(&["sample_size"])?;
@@ -136,13 +136,16 @@ fn infer(
 /// Decodes the records of one file.
 pub(crate) struct Parser {
     name: Arc<str>,
+    /// What is decoded: the wanted columns; all, where bad records are left out, since which rows a file has
+    /// must not depend on the columns that a query reads.
     schema: SchemaRef,
-    /// The decoder needs a column to count rows by; the batches then have none.
-    count_only: bool,
+    /// Where the wanted columns are among them.
+    wanted: Vec<usize>,
     /// There are text columns, which may turn out to hold objects and lists.
     has_text: bool,
     /// They do, in this file.
     quotes: AtomicBool,
+    rejects: RejectsOfFile,
 }
 
 impl Parser {
@@ -180,12 +183,12 @@ impl Parser {
         }
     }
 
-    /// Decodes record by record, to find those that are bad. Gives the first to `bad`, and goes on while that
-    /// says so.
+    /// Decodes record by record, to find those that are bad. Gives each to `bad`, with its offset in the chunk
+    /// and its line, and goes on while that says so.
     fn decode_singly(
         &self,
         chunk: &Chunk,
-        mut bad: impl FnMut(u64, &[u8], Error) -> Result<()>,
+        mut bad: impl FnMut(usize, u64, &[u8], Error) -> Result<()>,
     ) -> Result<Vec<RecordBatch>> {
         let mut good = Vec::with_capacity(chunk.bytes.len());
         // Where the walk stands, and the line of that place.
@@ -217,7 +220,7 @@ impl Parser {
                         good.extend_from_slice(text);
                         good.push(b'\n');
                     }
-                    Err(error) => bad(line, text, error)?,
+                    Err(error) => bad(at, line, text, error)?,
                 }
                 line += count_lines(text);
                 at = end;
@@ -251,19 +254,22 @@ impl Chunked for Json {
 
     fn open(&self, index: usize, projection: &[usize]) -> Result<(Cutter, Parser)> {
         let file = &self.files[index];
-        let count_only = projection.is_empty();
-        let fields: Vec<_> = if count_only {
-            vec![Arc::new(Field::new("", DataType::Boolean, true))]
+        let (fields, wanted) = if self.ignore_errors {
+            (self.schema.fields().to_vec(), projection.to_vec())
+        } else if projection.is_empty() {
+            // The decoder needs a column to count rows by.
+            (vec![Arc::new(Field::new("", DataType::Boolean, true))], Vec::new())
         } else {
-            projection.iter().map(|column| self.schema.fields()[*column].clone()).collect()
+            let fields = projection.iter().map(|column| self.schema.fields()[*column].clone()).collect();
+            (fields, (0..projection.len()).collect())
         };
-        let has_text = fields.iter().any(|field| holds_text(field.data_type()));
         let parser = Parser {
             name: file.name.clone(),
+            has_text: fields.iter().any(|field| holds_text(field.data_type())),
             schema: Arc::new(Schema::new(fields)),
-            count_only,
-            has_text,
+            wanted,
             quotes: AtomicBool::new(false),
+            rejects: self.rejects.of_file(&file.name),
         };
         Ok((Cutter::open(file, self.compression, self.record_bytes_max)?, parser))
     }
@@ -275,29 +281,25 @@ impl Chunked for Json {
     fn parse(&self, parser: &Parser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
         let batches = match parser.decode(&chunk.bytes) {
             Ok(batches) => batches,
-            Err(_) => parser.decode_singly(&chunk, |line, record, error| {
+            Err(_) => parser.decode_singly(&chunk, |at, line, record, error| {
                 if !self.ignore_errors {
                     return Err(error);
                 }
-                self.rejects.add(Reject {
-                    file: parser.name.clone(),
+                let reject = Reject {
+                    byte_offset: chunk.byte_offset + at as u64,
                     line,
                     column: None,
                     value: None,
                     message: error.message().to_owned(),
                     text: String::from_utf8_lossy(record).into_owned(),
-                });
+                };
+                parser.rejects.add([reject], 1);
                 Ok(())
             })?,
         };
-        if !parser.count_only {
-            return Ok(batches);
-        }
-        let count = |batch: RecordBatch| {
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)
-                .map_err(|error| damaged(&parser.name, "JSON", error))
+        let wanted = |batch: RecordBatch| {
+            batch.project(&parser.wanted).map_err(|error| damaged(&parser.name, "JSON", error))
         };
-        batches.into_iter().map(count).collect()
+        batches.into_iter().map(wanted).collect()
     }
 }
