@@ -387,6 +387,55 @@ fn damaged_files_are_errors_that_name_them() {
 }
 
 #[test]
+fn what_is_wrong_with_a_parquet_file_is_said() {
+    let fixture = Fixture::new();
+    let path = fixture.path("good.parquet");
+    fixture.check(&format!("COPY (SELECT value AS n FROM range(0, 1000)) TO '{path}'"), &["1000"]);
+    let bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    let check = |bytes: &[u8], parts: &[&str]| {
+        let bad = fixture.write("bad.parquet", bytes);
+        for sql in [format!("FROM '{bad}'"), format!("SELECT count(*) FROM '{bad}'")] {
+            fixture.check_error(&sql, ErrorKind::Data, &[parts, &["bad.parquet"]].concat());
+        }
+    };
+    let cut = format!("it is cut off: its {} bytes begin as", length - 1);
+    check(&bytes[..length - 1], &[&cut]);
+    check(b"id,name\n1,Oslo\n", &["it is not a Parquet file: its 15 bytes neither begin nor end"]);
+    check(b"PAR1", &["it has only 4 bytes"]);
+    let damaged = |at: usize, byte: u8| {
+        let mut damaged = bytes.clone();
+        damaged[at] = byte;
+        damaged
+    };
+    check(&damaged(length - 5, 0x7f), &["its footer is damaged: it claims 21"]);
+    check(&damaged(length - 50, 0xff), &["its footer is damaged"]);
+    let encrypted = fixture.write("secret.parquet", damaged(length - 1, b'E'));
+    let parts = ["secret.parquet", "encrypted"];
+    fixture.check_error(&format!("FROM '{encrypted}'"), ErrorKind::Unsupported, &parts);
+}
+
+/// Written by pyarrow 26 with `write_page_checksum=True`: 100 rows of `n` BIGINT, `t` VARCHAR in one page each.
+const PAGE_CHECKSUMS: &[u8] = include_bytes!("fixtures/page_checksums.parquet");
+
+#[test]
+fn a_damaged_page_with_a_checksum_is_an_error() {
+    let fixture = Fixture::new();
+    let path = fixture.write("whole.parquet", PAGE_CHECKSUMS);
+    fixture.check(&format!("SELECT sum(n), min(t), count(*) FROM '{path}'"), &["4950|text 0|100"]);
+    // The pages of n end at 883, those of t at 2029.
+    for (at, column) in [(300, "n"), (882, "n"), (1500, "t"), (2028, "t")] {
+        let mut bytes = PAGE_CHECKSUMS.to_vec();
+        bytes[at] ^= 1;
+        let path = fixture.write("flipped.parquet", bytes);
+        for query in ["max({column} || '')", "count(DISTINCT {column})"] {
+            let sql = format!("SELECT {} FROM '{path}'", query.replace("{column}", column));
+            fixture.check_error(&sql, ErrorKind::Data, &["flipped.parquet", "it is damaged", "checksum"]);
+        }
+    }
+}
+
+#[test]
 fn the_rows_that_ignore_errors_leaves_do_not_depend_on_the_query() {
     let fixture = Fixture::new();
     let rows = |bad: &str, good: fn(usize) -> String| -> String {

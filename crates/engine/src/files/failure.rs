@@ -123,6 +123,10 @@ fn reason(error: &DataFusionError) -> String {
         .find_map(|prefix| text.strip_prefix(prefix));
         match stripped {
             Some(rest) => text = rest.to_owned(),
+            None if text == "Page CRC checksum mismatch" => {
+                return "it is damaged: a page does not have the checksum that was written with it"
+                    .to_owned();
+            }
             None => return text,
         }
     }

@@ -3,6 +3,8 @@
 //! Footers are read when the table is opened: they give the schema and the statistics that prune files, row
 //! groups and pages, and answer `count(*)`. The scan is DataFusion's, with file names in its errors.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -32,7 +34,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
-use super::failure::{damaged, from_datafusion, survive, unexpected};
+use super::failure::{damaged, from_datafusion, io_failed, survive, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::named::{FileName, NamedSource};
 use super::options::Options;
@@ -128,7 +130,8 @@ async fn read_footer(
         return Err(damaged(&file.name, "Parquet", reason));
     }
     // Object stores report a denied file without its reason; the system's answer is clearer.
-    std::fs::File::open(&file.path).map_err(|error| super::failure::io_failed("read", &file.name, &error))?;
+    let ends = File::open(&file.path).and_then(Ends::read);
+    ends.map_err(|error| io_failed("read", &file.name, &error))?.check(file)?;
     let absolute = std::path::absolute(&file.path)
         .ok()
         .and_then(|path| object_store::path::Path::from_absolute_path(path).ok())
@@ -140,7 +143,10 @@ async fn read_footer(
         e_tag: None,
         version: None,
     };
-    let failed = |error| from_datafusion(error, &file.name, "Parquet");
+    let failed = |error| {
+        let error = from_datafusion(error, &file.name, "Parquet");
+        Error::new(error.kind(), error.message()).with_detail("its footer is damaged")
+    };
     let reader = DFParquetMetadata::new(store.as_ref(), &meta)
         .with_file_metadata_cache(Some(state.runtime_env().cache_manager.get_file_metadata_cache()))
         .with_page_index_policy(Some(PageIndexPolicy::Skip));
@@ -154,6 +160,46 @@ async fn read_footer(
     let (footer, schema) = outcome.await?;
     drop(read);
     Ok((meta, footer, Arc::new(schema)))
+}
+
+/// What stands at both ends of a Parquet file: the magic, and before the last one the length of the footer
+/// (parquet-format, README, "File format").
+struct Ends {
+    first: [u8; 4],
+    footer_bytes: [u8; 4],
+    last: [u8; 4],
+}
+
+impl Ends {
+    fn read(mut file: File) -> io::Result<Self> {
+        let mut ends = Self { first: [0; 4], footer_bytes: [0; 4], last: [0; 4] };
+        file.read_exact(&mut ends.first)?;
+        file.seek(SeekFrom::End(-8))?;
+        file.read_exact(&mut ends.footer_bytes)?;
+        file.read_exact(&mut ends.last)?;
+        Ok(ends)
+    }
+
+    /// Says in other words than the reader's what the file is instead.
+    fn check(&self, file: &DataFile) -> Result<()> {
+        let size_bytes = file.size_bytes;
+        let footer_bytes = u64::from(u32::from_le_bytes(self.footer_bytes));
+        let reason = match (&self.first, &self.last) {
+            (_, b"PAR1") if footer_bytes <= size_bytes - FILE_BYTES_MIN => return Ok(()),
+            (_, b"PAR1") => format!(
+                "its footer is damaged: it claims {footer_bytes} bytes of a file that has {size_bytes}"
+            ),
+            (_, b"PARE") => {
+                let message = format!("cannot read file '{}': its footer is encrypted", file.name);
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            (b"PAR1", _) => {
+                format!("it is cut off: its {size_bytes} bytes begin as a Parquet file but do not end as one")
+            }
+            _ => format!("it is not a Parquet file: its {size_bytes} bytes neither begin nor end as one"),
+        };
+        Err(damaged(&file.name, "Parquet", reason))
+    }
 }
 
 /// Adds what is known about the columns that have one value per file.
