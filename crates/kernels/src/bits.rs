@@ -72,6 +72,42 @@ impl<'a> Bits<'a> {
         if rest_bits >= WORD_BITS { word } else { word & ((1 << rest_bits) - 1) }
     }
 
+    /// Count of the words that [`Bits::word_inside`] may read: whole ones with a byte behind them.
+    #[inline(always)]
+    pub(crate) fn inside_word_count(&self) -> usize {
+        (self.len / WORD_BITS).min(self.bytes.len().saturating_sub(1) / 8)
+    }
+
+    /// [`Bits::word`] without branches, so that loops over it become vector code at every offset.
+    ///
+    /// # Safety
+    /// `index` must be below [`Bits::inside_word_count`].
+    #[inline(always)]
+    pub(crate) unsafe fn word_inside(&self, index: usize) -> u64 {
+        debug_assert!(index < self.inside_word_count());
+        // SAFETY: byte `8 * index + 8` is inside, as the caller promises.
+        let at = unsafe { self.bytes.as_ptr().add(index * 8) };
+        // SAFETY: bytes `8 * index .. 8 * index + 8` are inside.
+        let low = u64::from_le(unsafe { at.cast::<u64>().read_unaligned() });
+        // SAFETY: bytes `8 * index + 1 .. 8 * index + 9` are inside.
+        let high = u64::from_le(unsafe { at.add(1).cast::<u64>().read_unaligned() });
+        // Where the two overlap they hold the same bits.
+        low >> self.offset | high << (8 - self.offset)
+    }
+
+    /// Calls `visit` with the number and the bits of each word.
+    #[inline(always)]
+    pub(crate) fn for_each_word(self, mut visit: impl FnMut(usize, u64)) {
+        let inside = self.inside_word_count();
+        for index in 0..inside {
+            // SAFETY: `index` is below the count of words inside.
+            visit(index, unsafe { self.word_inside(index) });
+        }
+        for index in inside..self.word_count() {
+            visit(index, self.word(index));
+        }
+    }
+
     /// The words, zeros behind the end of the last.
     #[inline(always)]
     pub fn words(&self) -> impl Iterator<Item = u64> + use<'a> {
@@ -97,7 +133,9 @@ kernel! {
 
 #[inline(always)]
 fn count_ones_plain(bits: Bits<'_>) -> usize {
-    bits.words().map(|word| word.count_ones() as usize).sum()
+    let mut count = 0;
+    bits.for_each_word(|_, word| count += word.count_ones() as usize);
+    count
 }
 
 /// A word of fewer than eight bytes.

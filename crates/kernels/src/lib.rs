@@ -16,14 +16,22 @@
 //! they stand beside the plain loop with the same signature, and `tests/` compares both with the naive
 //! answer of the testkit at every level.
 //!
+//! | module | what |
+//! |---|---|
+//! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
+//! | [`compare`] | columns with constants and with columns, into bitmaps |
+//!
 //! Buffers need no padding: loops read whole vectors inside the slice and copy the tail aside.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[macro_use]
 mod dispatch;
+pub mod bitmaps;
 mod bits;
+pub mod compare;
 mod selection;
+mod walk;
 
 pub use bits::{BitBuffer, Bits, count_ones};
 pub use dispatch::Level;

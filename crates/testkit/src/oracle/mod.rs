@@ -1,5 +1,7 @@
 //! Naive answers: one row at a time, in the obvious way, for loops to be compared with.
 
+pub mod bitmaps;
+
 /// The rows that count: those that a selection names and that are valid, in order.
 ///
 /// `validity` and `selected` have a flag a row; without them every row counts.

@@ -1,0 +1,284 @@
+//! Columns compared with a constant, with two, with a few, or with another column: a bit for each row.
+//!
+//! Rows are compared whatever their validity; the answer of SQL is the bitmap returned here together with
+//! [`combine_validity`](crate::bitmaps::combine_validity): a row is known where that has a bit.
+//!
+//! Floats are in the total order of IEEE 754, as in Arrow and DataFusion: -NaN < -inf < ... < -0.0 < 0.0 <
+//! ... < inf < NaN, and a NaN equals itself. [`Ieee`] has the order of the CPU instead, in which a NaN
+//! equals nothing and the zeros are equal.
+//!
+//! Sixty-four rows make a word. The plain loop compares into 64 flags, which the compiler does with vectors,
+//! and packs them; AVX-512 compares into mask registers (`x86.rs`), which are the bits already.
+
+use std::array;
+use std::marker::PhantomData;
+
+use crate::bitmaps::pack_flags;
+use crate::bits::WORD_BITS;
+use crate::{BitBuffer, Level};
+
+mod values;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use values::{Comparable, Ieee};
+
+/// The six comparisons of SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `<>`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterEqual,
+}
+
+impl Comparison {
+    /// All six.
+    pub const ALL: [Self; 6] =
+        [Self::Equal, Self::NotEqual, Self::Less, Self::LessEqual, Self::Greater, Self::GreaterEqual];
+
+    /// The comparison of `right` with `left` that says the same as this one of `left` with `right`.
+    #[must_use]
+    pub fn flip(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessEqual => Self::GreaterEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterEqual => Self::LessEqual,
+            same => same,
+        }
+    }
+}
+
+/// A comparison known at compile time; the others are these with the answer inverted.
+pub(crate) trait Operator: Copy + 'static {
+    fn holds<T: Comparable>(left: T, right: T) -> bool;
+
+    /// The same for 64 bytes of `T`, a bit a value.
+    ///
+    /// # Safety
+    /// To be inlined where AVX-512 is enabled.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn mask<T: Comparable>(left: x86::Vector, right: x86::Vector) -> u64;
+}
+
+macro_rules! operator {
+    ($name:ident |$left:ident, $right:ident| $method:ident / $mask:ident ($first:ident, $second:ident)) => {
+        #[derive(Clone, Copy)]
+        pub(crate) enum $name {}
+
+        impl Operator for $name {
+            #[inline(always)]
+            fn holds<T: Comparable>($left: T, $right: T) -> bool {
+                T::$method($first, $second)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn mask<T: Comparable>($left: x86::Vector, $right: x86::Vector) -> u64 {
+                // SAFETY: as the caller promises.
+                unsafe { T::$mask($first, $second) }
+            }
+        }
+    };
+}
+
+operator!(Equal | left, right | equal / equal_mask(left, right));
+operator!(Less | left, right | less / less_mask(left, right));
+operator!(LessEqual | left, right | less_equal / less_equal_mask(left, right));
+operator!(Greater | left, right | less / less_mask(right, left));
+operator!(GreaterEqual | left, right | less_equal / less_equal_mask(right, left));
+
+/// Calls `$call` with one of the [`Operator`]s and the word that inverts the answer or does not.
+///
+/// In a total order `<=` is `not >`, which halves the loops there are; with NaNs that equal nothing it is not.
+macro_rules! with_operator {
+    ($T:ty, $comparison:expr, $call:ident $args:tt) => {
+        match $comparison {
+            Comparison::Equal => with_operator!(@ $call Equal, 0, $args),
+            Comparison::NotEqual => with_operator!(@ $call Equal, !0, $args),
+            Comparison::Less => with_operator!(@ $call Less, 0, $args),
+            Comparison::Greater => with_operator!(@ $call Greater, 0, $args),
+            Comparison::LessEqual if <$T>::IS_TOTAL => with_operator!(@ $call Greater, !0, $args),
+            Comparison::GreaterEqual if <$T>::IS_TOTAL => with_operator!(@ $call Less, !0, $args),
+            Comparison::LessEqual => with_operator!(@ $call LessEqual, 0, $args),
+            Comparison::GreaterEqual => with_operator!(@ $call GreaterEqual, 0, $args),
+        }
+    };
+    (@ $call:ident $operator:ident, $invert:expr, ($($arg:expr),*)) => {
+        $call::<_, $operator>($($arg),*, $invert)
+    };
+}
+
+/// Rows whose value compares so with `constant`.
+#[must_use]
+pub fn compare_constant<T: Comparable>(
+    level: Level,
+    comparison: Comparison,
+    values: &[T],
+    constant: T,
+) -> BitBuffer {
+    fn run<T: Comparable, O: Operator>(level: Level, values: &[T], constant: T, invert: u64) -> BitBuffer {
+        filter(level, values, &Constant::<T, O>(constant, PhantomData), invert)
+    }
+    with_operator!(T, comparison, run(level, values, constant))
+}
+
+/// Rows in which the value of `left` compares so with that of `right`.
+///
+/// # Panics
+/// When the lengths differ.
+#[must_use]
+pub fn compare_columns<T: Comparable>(
+    level: Level,
+    comparison: Comparison,
+    left: &[T],
+    right: &[T],
+) -> BitBuffer {
+    assert_eq!(left.len(), right.len(), "columns of as many rows");
+    with_operator!(T, comparison, filter_pairs(level, left, right))
+}
+
+/// Rows whose value is at least `low` and at most `high`.
+#[must_use]
+pub fn between<T: Comparable>(level: Level, values: &[T], low: T, high: T) -> BitBuffer {
+    filter(level, values, &Between(low, high), 0)
+}
+
+/// Rows whose value equals one of a few; each costs a comparison a row, so a hash table is faster than many.
+#[must_use]
+pub fn is_in<T: Comparable>(level: Level, values: &[T], few: &[T]) -> BitBuffer {
+    filter(level, values, &Few(few), 0)
+}
+
+/// What is asked of the values of one column.
+pub(crate) trait Test<T> {
+    fn holds(&self, value: T) -> bool;
+
+    /// The same for 64 bytes of `T`, a bit a value.
+    ///
+    /// # Safety
+    /// To be inlined where AVX-512 is enabled.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn mask(&self, values: x86::Vector) -> u64;
+}
+
+pub(crate) struct Constant<T, O>(T, PhantomData<O>);
+
+impl<T: Comparable, O: Operator> Test<T> for Constant<T, O> {
+    #[inline(always)]
+    fn holds(&self, value: T) -> bool {
+        O::holds(value, self.0)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+        // SAFETY: as the caller promises.
+        unsafe { O::mask::<T>(values, x86::repeat(self.0)) }
+    }
+}
+
+pub(crate) struct Between<T>(T, T);
+
+impl<T: Comparable> Test<T> for Between<T> {
+    #[inline(always)]
+    fn holds(&self, value: T) -> bool {
+        self.0.less_equal(value) & value.less_equal(self.1)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+        // SAFETY: as the caller promises.
+        let (low, high) = unsafe { (x86::repeat(self.0), x86::repeat(self.1)) };
+        // SAFETY: as the caller promises.
+        unsafe { T::less_equal_mask(low, values) & T::less_equal_mask(values, high) }
+    }
+}
+
+pub(crate) struct Few<'a, T>(&'a [T]);
+
+impl<T: Comparable> Test<T> for Few<'_, T> {
+    #[inline(always)]
+    fn holds(&self, value: T) -> bool {
+        self.0.iter().fold(false, |found, one| found | value.equal(*one))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+        // SAFETY: as the caller promises.
+        self.0.iter().fold(0, |found, one| found | unsafe { T::equal_mask(values, x86::repeat(*one)) })
+    }
+}
+
+kernel! {
+    fn filter[T: Comparable, Q: Test<T>][T, Q](values: &[T], test: &Q, invert: u64) -> BitBuffer
+        = filter_plain, avx2 = x86::filter_avx2, avx512 = x86::filter_avx512;
+}
+
+kernel! {
+    fn filter_pairs[T: Comparable, O: Operator][T, O](left: &[T], right: &[T], invert: u64) -> BitBuffer
+        = filter_pairs_plain::<T, O>, avx2 = x86::filter_pairs_avx2::<T, O>,
+        avx512 = x86::filter_pairs_avx512::<T, O>;
+}
+
+#[inline(always)]
+fn filter_plain<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
+    filter_by(values, test, |values| pack_flags(&values.map(|value| test.holds(value))), invert)
+}
+
+/// A word for each 64 values by `whole`; the last values one by one.
+#[inline(always)]
+fn filter_by<T: Comparable, Q: Test<T>>(
+    values: &[T],
+    test: &Q,
+    whole: impl Fn(&[T; WORD_BITS]) -> u64,
+    invert: u64,
+) -> BitBuffer {
+    let (chunks, tail) = values.as_chunks::<WORD_BITS>();
+    let mut words = Vec::with_capacity(chunks.len() + 1);
+    words.extend(chunks.iter().map(|chunk| whole(chunk) ^ invert));
+    if !tail.is_empty() {
+        let bits = tail.iter().rev().fold(0, |bits, value| bits << 1 | u64::from(test.holds(*value)));
+        words.push(bits ^ invert);
+    }
+    BitBuffer::from_words(words, values.len())
+}
+
+#[inline(always)]
+fn filter_pairs_plain<T: Comparable, O: Operator>(left: &[T], right: &[T], invert: u64) -> BitBuffer {
+    let compare = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
+        pack_flags(&array::from_fn(|row| O::holds(left[row], right[row])))
+    };
+    filter_pairs_by::<T, O>(left, right, compare, invert)
+}
+
+/// As [`filter_by`], for two columns.
+#[inline(always)]
+fn filter_pairs_by<T: Comparable, O: Operator>(
+    left: &[T],
+    right: &[T],
+    whole: impl Fn(&[T; WORD_BITS], &[T; WORD_BITS]) -> u64,
+    invert: u64,
+) -> BitBuffer {
+    let (left_chunks, left_tail) = left.as_chunks::<WORD_BITS>();
+    let (right_chunks, right_tail) = right.as_chunks::<WORD_BITS>();
+    let mut words = Vec::with_capacity(left_chunks.len() + 1);
+    words.extend(left_chunks.iter().zip(right_chunks).map(|(left, right)| whole(left, right) ^ invert));
+    if !left_tail.is_empty() {
+        let pairs = left_tail.iter().zip(right_tail).rev();
+        let bits = pairs.fold(0, |bits, (left, right)| bits << 1 | u64::from(O::holds(*left, *right)));
+        words.push(bits ^ invert);
+    }
+    BitBuffer::from_words(words, left.len())
+}

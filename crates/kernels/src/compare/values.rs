@@ -1,0 +1,110 @@
+//! The values that can be compared: equality and order of each type.
+
+#[cfg(target_arch = "x86_64")]
+use super::x86::Lanes;
+#[cfg(not(target_arch = "x86_64"))]
+use scalar::Lanes;
+
+/// Where there are no vectors written by hand there is nothing to know about them.
+#[cfg(not(target_arch = "x86_64"))]
+mod scalar {
+    pub trait Lanes {}
+    impl<T> Lanes for T {}
+}
+
+/// A fixed-width value with an order.
+#[allow(private_bounds, reason = "the vectors of a type are nobody else's business")]
+pub trait Comparable: Copy + Lanes + 'static {
+    /// Whether of two values one is less or both are equal, always.
+    const IS_TOTAL: bool;
+
+    /// `self = other`
+    fn equal(self, other: Self) -> bool;
+
+    /// `self < other`
+    fn less(self, other: Self) -> bool;
+
+    /// `self <= other`
+    #[inline(always)]
+    fn less_equal(self, other: Self) -> bool {
+        !other.less(self)
+    }
+}
+
+macro_rules! integers {
+    ($($T:ty)*) => {$(
+        impl Comparable for $T {
+            const IS_TOTAL: bool = true;
+
+            #[inline(always)]
+            fn equal(self, other: Self) -> bool {
+                self == other
+            }
+
+            #[inline(always)]
+            fn less(self, other: Self) -> bool {
+                self < other
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
+
+/// A float in the order of the CPU: a NaN is neither less than nor equal to anything, `-0.0 = 0.0`.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Ieee<T>(pub T);
+
+macro_rules! floats {
+    ($($T:ident $signed:ident)*) => {$(
+        impl Comparable for $T {
+            const IS_TOTAL: bool = true;
+
+            #[inline(always)]
+            fn equal(self, other: Self) -> bool {
+                self.to_bits() == other.to_bits()
+            }
+
+            /// With the other bits of negative values inverted, the order is that of signed integers.
+            #[inline(always)]
+            fn less(self, other: Self) -> bool {
+                let key = |value: Self| {
+                    let bits = value.to_bits().cast_signed();
+                    bits ^ ((bits >> ($signed::BITS - 1)) & $signed::MAX)
+                };
+                key(self) < key(other)
+            }
+        }
+
+        impl Ieee<$T> {
+            /// The same values in this order.
+            #[must_use]
+            pub fn slice(values: &[$T]) -> &[Self] {
+                // SAFETY: the wrapper is transparent: the same layout, all values valid.
+                unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
+            }
+        }
+
+        impl Comparable for Ieee<$T> {
+            const IS_TOTAL: bool = false;
+
+            #[inline(always)]
+            fn equal(self, other: Self) -> bool {
+                self.0 == other.0
+            }
+
+            #[inline(always)]
+            fn less(self, other: Self) -> bool {
+                self.0 < other.0
+            }
+
+            #[inline(always)]
+            fn less_equal(self, other: Self) -> bool {
+                self.0 <= other.0
+            }
+        }
+    )*};
+}
+
+floats!(f32 i32 f64 i64);

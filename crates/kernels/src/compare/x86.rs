@@ -1,0 +1,215 @@
+//! Comparison into mask registers: 64 bytes of values become their bits in an instruction or two.
+
+#[allow(clippy::wildcard_imports, reason = "a comparison in four widths, with and without sign")]
+use std::arch::x86_64::*;
+use std::array;
+use std::mem::transmute_copy;
+
+use super::{Comparable, Ieee, Operator, Test, filter_by, filter_pairs_by};
+use crate::BitBuffer;
+use crate::bitmaps::pack_flags_avx2;
+use crate::bits::WORD_BITS;
+
+pub(crate) type Vector = __m512i;
+
+/// How 64 bytes of a type are compared: a bit a value, the rest zeros.
+///
+/// # Safety
+/// All methods are to be inlined where AVX-512 F, BW, DQ, VL and BMI2 are enabled.
+#[allow(clippy::missing_safety_doc, reason = "said once, above")]
+pub(crate) trait Lanes: Sized {
+    unsafe fn equal_mask(left: Vector, right: Vector) -> u64;
+    unsafe fn less_mask(left: Vector, right: Vector) -> u64;
+    unsafe fn less_equal_mask(left: Vector, right: Vector) -> u64;
+}
+
+macro_rules! lanes {
+    ($($T:ty: $view:ident, $equal:expr, $less:expr, $less_equal:expr;)*) => {$(
+        impl Lanes for $T {
+            #[inline(always)]
+            unsafe fn equal_mask(left: Vector, right: Vector) -> u64 {
+                // SAFETY: the features are there, as the caller promises.
+                u64::from(unsafe { $equal($view(left), $view(right)) })
+            }
+
+            #[inline(always)]
+            unsafe fn less_mask(left: Vector, right: Vector) -> u64 {
+                // SAFETY: the features are there, as the caller promises.
+                u64::from(unsafe { $less($view(left), $view(right)) })
+            }
+
+            #[inline(always)]
+            unsafe fn less_equal_mask(left: Vector, right: Vector) -> u64 {
+                // SAFETY: the features are there, as the caller promises.
+                u64::from(unsafe { $less_equal($view(left), $view(right)) })
+            }
+        }
+    )*};
+}
+
+lanes! {
+    u8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epu8_mask, _mm512_cmple_epu8_mask;
+    i8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epi8_mask, _mm512_cmple_epi8_mask;
+    u16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epu16_mask, _mm512_cmple_epu16_mask;
+    i16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epi16_mask, _mm512_cmple_epi16_mask;
+    u32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epu32_mask, _mm512_cmple_epu32_mask;
+    i32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask, _mm512_cmple_epi32_mask;
+    u64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu64_mask, _mm512_cmple_epu64_mask;
+    i64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask, _mm512_cmple_epi64_mask;
+    u128: same, pairs_equal, pairs_less_unsigned, pairs_less_equal_unsigned;
+    i128: same, pairs_equal, pairs_less, pairs_less_equal;
+    f32: order_key_f32, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask, _mm512_cmple_epi32_mask;
+    f64: order_key_f64, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask, _mm512_cmple_epi64_mask;
+    Ieee<f32>: _mm512_castsi512_ps, _mm512_cmp_ps_mask::<_CMP_EQ_OQ>, _mm512_cmp_ps_mask::<_CMP_LT_OQ>,
+        _mm512_cmp_ps_mask::<_CMP_LE_OQ>;
+    Ieee<f64>: _mm512_castsi512_pd, _mm512_cmp_pd_mask::<_CMP_EQ_OQ>, _mm512_cmp_pd_mask::<_CMP_LT_OQ>,
+        _mm512_cmp_pd_mask::<_CMP_LE_OQ>;
+}
+
+#[inline(always)]
+fn same(vector: Vector) -> Vector {
+    vector
+}
+
+/// The order of floats as that of integers: where the sign is set the other bits are inverted.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn order_key_f32(vector: Vector) -> Vector {
+    let negative = _mm512_srai_epi32::<31>(vector);
+    _mm512_xor_si512(vector, _mm512_and_si512(negative, _mm512_set1_epi32(i32::MAX)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn order_key_f64(vector: Vector) -> Vector {
+    let negative = _mm512_srai_epi64::<63>(vector);
+    _mm512_xor_si512(vector, _mm512_and_si512(negative, _mm512_set1_epi64(i64::MAX)))
+}
+
+/// Of each pair of bits, the high one: there the answer of a 128-bit value is put together.
+const HIGH: u64 = 0b1010_1010;
+
+/// Both halves are equal.
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs_equal(left: Vector, right: Vector) -> u64 {
+    let equal = u64::from(_mm512_cmpeq_epi64_mask(left, right));
+    _pext_u64(equal & equal << 1, HIGH)
+}
+
+/// The high halves are less, or equal and the low ones less.
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs_less(left: Vector, right: Vector) -> u64 {
+    pairs(left, right, _mm512_cmplt_epi64_mask(left, right), _mm512_cmplt_epu64_mask(left, right))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs_less_equal(left: Vector, right: Vector) -> u64 {
+    pairs(left, right, _mm512_cmplt_epi64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs_less_unsigned(left: Vector, right: Vector) -> u64 {
+    pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmplt_epu64_mask(left, right))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs_less_equal_unsigned(left: Vector, right: Vector) -> u64 {
+    pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
+}
+
+/// `high_less` counts at the high halves, `low` at the low ones where the high ones are equal.
+#[inline]
+#[target_feature(enable = "avx512f,bmi2")]
+fn pairs(left: Vector, right: Vector, high_less: __mmask8, low: __mmask8) -> u64 {
+    let equal = _mm512_cmpeq_epi64_mask(left, right);
+    _pext_u64(u64::from(high_less | equal & low << 1), HIGH)
+}
+
+/// A vector of one value over and over.
+///
+/// # Safety
+/// To be inlined where AVX-512 F and BW are enabled.
+#[inline(always)]
+pub(crate) unsafe fn repeat<T: Comparable>(value: T) -> Vector {
+    // SAFETY: the features are there, as the caller promises; a value of 1, 2, 4, 8 or 16 bytes without
+    // padding is copied as an integer of the same size.
+    unsafe {
+        match size_of::<T>() {
+            1 => _mm512_set1_epi8(transmute_copy(&value)),
+            2 => _mm512_set1_epi16(transmute_copy(&value)),
+            4 => _mm512_set1_epi32(transmute_copy(&value)),
+            8 => _mm512_set1_epi64(transmute_copy(&value)),
+            _ => _mm512_broadcast_i32x4(transmute_copy(&value)),
+        }
+    }
+}
+
+/// The bits of 64 values, as many vectors as a value has bytes.
+#[inline(always)]
+fn word<T>(mask: impl Fn(usize) -> u64) -> u64 {
+    let lanes = size_of::<Vector>() / size_of::<T>();
+    let mut word = 0;
+    for part in 0..size_of::<T>() {
+        word |= mask(part) << (part * lanes);
+    }
+    word
+}
+
+/// Bytes `64 * part ..` of the values.
+///
+/// # Safety
+/// `part` must be below the size of a value. To be inlined where AVX-512 F is enabled.
+#[inline(always)]
+unsafe fn load<T>(values: &[T; WORD_BITS], part: usize) -> Vector {
+    debug_assert!(part < size_of::<T>());
+    // SAFETY: 64 values are as many vectors as a value has bytes.
+    let at = unsafe { values.as_ptr().cast::<Vector>().add(part) };
+    // SAFETY: as above.
+    unsafe { _mm512_loadu_si512(at) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+pub(super) fn filter_avx512<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
+    let whole = |values: &[T; WORD_BITS]| {
+        // SAFETY: `word` asks for the parts there are; the features are those of this function.
+        word::<T>(|part| unsafe { test.mask(load(values, part)) })
+    };
+    filter_by(values, test, whole, invert)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
+    left: &[T],
+    right: &[T],
+    invert: u64,
+) -> BitBuffer {
+    let whole = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
+        // SAFETY: `word` asks for the parts there are; the features are those of this function.
+        word::<T>(|part| unsafe { O::mask::<T>(load(left, part), load(right, part)) })
+    };
+    filter_pairs_by::<T, O>(left, right, whole, invert)
+}
+
+/// The plain loop, but flags become bits by a movemask.
+#[target_feature(enable = "avx2")]
+pub(super) fn filter_avx2<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
+    let whole = |values: &[T; WORD_BITS]| pack_flags_avx2(&values.map(|value| test.holds(value)));
+    filter_by(values, test, whole, invert)
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn filter_pairs_avx2<T: Comparable, O: Operator>(
+    left: &[T],
+    right: &[T],
+    invert: u64,
+) -> BitBuffer {
+    let whole = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
+        pack_flags_avx2(&array::from_fn(|row| O::holds(left[row], right[row])))
+    };
+    filter_pairs_by::<T, O>(left, right, whole, invert)
+}

@@ -1,0 +1,72 @@
+//! Values that end where readable memory ends: a read past them is a crash, not luck.
+//!
+//! Under Miri, which sees every such read, they are a `Vec`.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::ops::Deref;
+
+/// A copy of values, the last byte of which is the last of a page before one that cannot be read.
+pub(crate) struct AtPageEnd<T: Copy> {
+    #[cfg(miri)]
+    values: Vec<T>,
+    #[cfg(not(miri))]
+    pages: (*mut libc::c_void, usize),
+    #[cfg(not(miri))]
+    start: *const T,
+    #[cfg(not(miri))]
+    len: usize,
+}
+
+#[cfg(miri)]
+impl<T: Copy> AtPageEnd<T> {
+    pub(crate) fn new(values: &[T]) -> Self {
+        Self { values: values.to_vec() }
+    }
+}
+
+#[cfg(not(miri))]
+impl<T: Copy> AtPageEnd<T> {
+    pub(crate) fn new(values: &[T]) -> Self {
+        // Large enough for every page size in use.
+        const PAGE: usize = 64 << 10;
+        let bytes = size_of_val(values);
+        let readable = bytes.next_multiple_of(PAGE);
+        let length = readable + PAGE;
+        let access = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping of its own.
+        let pages = unsafe { libc::mmap(std::ptr::null_mut(), length, access.0, access.1, -1, 0) };
+        assert!(pages != libc::MAP_FAILED, "no memory for a page");
+        // SAFETY: the last page of the mapping.
+        let guard = unsafe { libc::mprotect(pages.byte_add(readable), PAGE, libc::PROT_NONE) };
+        assert_eq!(guard, 0, "no guard page");
+        // SAFETY: inside the mapping; sizes are multiples of the alignment.
+        let start: *mut T = unsafe { pages.byte_add(readable - bytes) }.cast();
+        // SAFETY: `bytes` bytes lie before the guard.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) };
+        Self { pages: (pages, length), start, len: values.len() }
+    }
+}
+
+impl<T: Copy> Deref for AtPageEnd<T> {
+    type Target = [T];
+
+    #[cfg(miri)]
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+
+    #[cfg(not(miri))]
+    fn deref(&self) -> &[T] {
+        // SAFETY: as many values were copied there, and the mapping lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+#[cfg(not(miri))]
+impl<T: Copy> Drop for AtPageEnd<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; nothing borrows it any more.
+        unsafe { libc::munmap(self.pages.0, self.pages.1) };
+    }
+}
