@@ -31,6 +31,7 @@ mod pool;
 mod session;
 mod settings;
 
+mod arithmetic;
 mod column_names;
 mod parameters;
 mod parser;

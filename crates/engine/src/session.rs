@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::arithmetic::{CheckArithmetic, CheckedSum};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
 use crate::database::Shared;
@@ -68,7 +70,11 @@ impl Session {
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(shared.environment.clone())
+            .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .build();
+        state
+            .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
+            .expect("DataFusion replaces functions of the same name");
         state.register_udtf("tpch", Arc::new(TpchFunction));
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);

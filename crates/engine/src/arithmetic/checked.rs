@@ -1,0 +1,269 @@
+//! `+`, `-`, `*` and unary minus of whole numbers of one type, which fail where the result does not fit.
+//!
+//! The loop computes wrapped results and whether any overflowed, without a branch, so that it costs about as
+//! much as a loop that does not look. Only when something overflowed does a second look tell whether that
+//! was a row or the value behind a NULL.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
+};
+use datafusion::common::ScalarValue;
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::overflow;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    /// Of one operand; computed as `0 - x`.
+    Negate,
+}
+
+impl Operation {
+    fn symbol(self) -> char {
+        match self {
+            Self::Add => '+',
+            Self::Subtract | Self::Negate => '-',
+            Self::Multiply => '*',
+        }
+    }
+
+    /// How DataFusion writes the operator that this one replaces; columns keep their names by it.
+    fn write(self, operands: &[String]) -> String {
+        match operands {
+            [operand] => format!("(- {operand})"),
+            operands => operands.join(&format!(" {} ", self.symbol())),
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Checked {
+    operation: Operation,
+    signature: Signature,
+}
+
+impl Checked {
+    pub(super) fn new(operation: Operation) -> Self {
+        let operand_count = if operation == Operation::Negate { 1 } else { 2 };
+        Self { operation, signature: Signature::any(operand_count, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &'static str {
+        match self.operation {
+            Operation::Add => "checked_add",
+            Operation::Subtract => "checked_subtract",
+            Operation::Multiply => "checked_multiply",
+            Operation::Negate => "checked_negate",
+        }
+    }
+
+    fn display_name(&self, operands: &[Expr]) -> Result<String> {
+        Ok(self.operation.write(&operands.iter().map(ToString::to_string).collect::<Vec<_>>()))
+    }
+
+    fn schema_name(&self, operands: &[Expr]) -> Result<String> {
+        let names = operands.iter().map(|operand| operand.schema_name().to_string());
+        Ok(self.operation.write(&names.collect::<Vec<_>>()))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, operands: &[DataType]) -> Result<DataType> {
+        Ok(operands[0].clone())
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
+        let data_type = arguments.arg_fields[0].data_type().clone();
+        Ok(Arc::new(Field::new(self.name(), data_type, is_nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let data_type = arguments.return_field.data_type();
+        let (left, right) = match arguments.args.as_slice() {
+            [operand] => (&ColumnarValue::Scalar(ScalarValue::new_zero(data_type)?), operand),
+            [left, right] => (left, right),
+            other => return internal_err!("an operator with {} operands", other.len()),
+        };
+        match data_type {
+            DataType::Int8 => evaluate::<Int8Type>(self.operation, left, right),
+            DataType::Int16 => evaluate::<Int16Type>(self.operation, left, right),
+            DataType::Int32 => evaluate::<Int32Type>(self.operation, left, right),
+            DataType::Int64 => evaluate::<Int64Type>(self.operation, left, right),
+            DataType::UInt8 => evaluate::<UInt8Type>(self.operation, left, right),
+            DataType::UInt16 => evaluate::<UInt16Type>(self.operation, left, right),
+            DataType::UInt32 => evaluate::<UInt32Type>(self.operation, left, right),
+            DataType::UInt64 => evaluate::<UInt64Type>(self.operation, left, right),
+            other => internal_err!("{other} is not a type of whole numbers"),
+        }
+    }
+}
+
+/// A whole number that tells when it overflows.
+trait Whole: Copy + ToString {
+    fn add(self, other: Self) -> (Self, bool);
+    fn subtract(self, other: Self) -> (Self, bool);
+    fn multiply(self, other: Self) -> (Self, bool);
+}
+
+macro_rules! whole {
+    ($($native:ty)*) => { $(
+        impl Whole for $native {
+            #[inline]
+            fn add(self, other: Self) -> (Self, bool) {
+                self.overflowing_add(other)
+            }
+            #[inline]
+            fn subtract(self, other: Self) -> (Self, bool) {
+                self.overflowing_sub(other)
+            }
+            #[inline]
+            fn multiply(self, other: Self) -> (Self, bool) {
+                self.overflowing_mul(other)
+            }
+        }
+    )* };
+}
+whole!(i8 i16 i32 i64 u8 u16 u32 u64);
+
+fn evaluate<T: ArrowPrimitiveType>(
+    operation: Operation,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+) -> Result<ColumnarValue>
+where
+    T::Native: Whole,
+{
+    match operation {
+        Operation::Add => apply::<T>(operation, left, right, T::Native::add),
+        Operation::Subtract | Operation::Negate => apply::<T>(operation, left, right, T::Native::subtract),
+        Operation::Multiply => apply::<T>(operation, left, right, T::Native::multiply),
+    }
+}
+
+fn apply<T: ArrowPrimitiveType>(
+    operation: Operation,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+    compute: impl Fn(T::Native, T::Native) -> (T::Native, bool) + Copy,
+) -> Result<ColumnarValue>
+where
+    T::Native: Whole,
+{
+    let array = match (left, right) {
+        (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
+            let (left, right) = (left.to_array()?, right.to_array()?);
+            let result = columns(operation, left.as_primitive::<T>(), right.as_primitive(), compute)?;
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+        }
+        (ColumnarValue::Array(left), ColumnarValue::Array(right)) => {
+            columns(operation, left.as_primitive::<T>(), right.as_primitive(), compute)?
+        }
+        (ColumnarValue::Array(column), ColumnarValue::Scalar(value)) => {
+            let value = value.to_array()?;
+            let value = value.as_primitive::<T>();
+            let show = |row, value| write(operation, row, value);
+            constant(column.as_primitive(), value, compute, show)?
+        }
+        (ColumnarValue::Scalar(value), ColumnarValue::Array(column)) => {
+            let value = value.to_array()?;
+            let value = value.as_primitive::<T>();
+            let show = |row, value| write(operation, value, row);
+            constant(column.as_primitive(), value, |row, value| compute(value, row), show)?
+        }
+    };
+    Ok(ColumnarValue::Array(Arc::new(array)))
+}
+
+/// Two columns, row by row.
+fn columns<T: ArrowPrimitiveType>(
+    operation: Operation,
+    left: &PrimitiveArray<T>,
+    right: &PrimitiveArray<T>,
+    compute: impl Fn(T::Native, T::Native) -> (T::Native, bool),
+) -> Result<PrimitiveArray<T>>
+where
+    T::Native: Whole,
+{
+    if left.len() != right.len() {
+        return internal_err!("columns of {} and {} rows", left.len(), right.len());
+    }
+    let nulls = NullBuffer::union(left.nulls(), right.nulls());
+    let pairs = || left.values().iter().zip(right.values().iter());
+    let mut any_overflow = false;
+    let values: Vec<T::Native> = pairs()
+        .map(|(left, right)| {
+            let (value, is_overflow) = compute(*left, *right);
+            any_overflow |= is_overflow;
+            value
+        })
+        .collect();
+    let result = PrimitiveArray::new(values.into(), nulls);
+    if any_overflow
+        && let Some((_, (left, right))) = pairs()
+            .enumerate()
+            .find(|(row, (left, right))| result.is_valid(*row) && compute(**left, **right).1)
+    {
+        return Err(overflow(&T::DATA_TYPE, &write(operation, *left, *right)));
+    }
+    Ok(result)
+}
+
+/// A column with one value, which is the only row of `value`.
+fn constant<T: ArrowPrimitiveType>(
+    column: &PrimitiveArray<T>,
+    value: &PrimitiveArray<T>,
+    compute: impl Fn(T::Native, T::Native) -> (T::Native, bool),
+    show: impl Fn(T::Native, T::Native) -> String,
+) -> Result<PrimitiveArray<T>>
+where
+    T::Native: Whole,
+{
+    if value.is_null(0) {
+        return Ok(PrimitiveArray::new_null(column.len()));
+    }
+    let value = value.value(0);
+    let mut any_overflow = false;
+    let values: Vec<T::Native> = column
+        .values()
+        .iter()
+        .map(|row| {
+            let (value, is_overflow) = compute(*row, value);
+            any_overflow |= is_overflow;
+            value
+        })
+        .collect();
+    if any_overflow && let Some(row) = column.iter().flatten().find(|row| compute(*row, value).1) {
+        return Err(overflow(&T::DATA_TYPE, &show(row, value)));
+    }
+    Ok(PrimitiveArray::new(values.into(), column.nulls().cloned()))
+}
+
+fn write<N: Whole>(operation: Operation, left: N, right: N) -> String {
+    let (left, right) = (left.to_string(), right.to_string());
+    match operation {
+        Operation::Negate => format!("-({right})"),
+        _ => operation.write(&[left, right]),
+    }
+}

@@ -1,0 +1,192 @@
+//! Whole numbers that never wrap: arithmetic and sums that leave their type fail.
+//!
+//! DataFusion computes `+`, `-`, `*` and unary minus of whole numbers modulo 2^n. An analyzer rule puts
+//! [`Checked`] operators in their place, before the optimizer folds constants with them, except where the
+//! ranges of the operands show that nothing can overflow: `small_column + 1` keeps its plain operator, and
+//! all that the optimizer knows about it. [`CheckedSum`] is `sum` with a total of 128 bits.
+
+mod checked;
+mod sum;
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::optimizer::AnalyzerRule;
+
+use self::checked::{Checked, Operation};
+pub(crate) use self::sum::CheckedSum;
+use crate::error::{Error, ErrorKind};
+use crate::types::sql_type_name;
+
+/// How deep the range of an expression is looked into; what is below has the range of its type.
+const RANGE_DEPTH_MAX: usize = 16;
+
+/// See the [module](self). It stands behind type coercion, which gives both operands one type.
+#[derive(Debug)]
+pub(crate) struct CheckArithmetic {
+    functions: [Arc<ScalarUDF>; 4],
+}
+
+impl CheckArithmetic {
+    pub(crate) fn new() -> Self {
+        let function = |operation| Arc::new(ScalarUDF::new_from_impl(Checked::new(operation)));
+        Self {
+            functions: [Operation::Add, Operation::Subtract, Operation::Multiply, Operation::Negate]
+                .map(function),
+        }
+    }
+
+    fn check_plan(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let mut schema = merge_schema(&plan.inputs());
+        if let LogicalPlan::TableScan(scan) = &plan {
+            schema
+                .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+        }
+        let names = NamePreserver::new(&plan);
+        let checked = plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let checked = expr.transform_up(|expr| Ok(self.check_expr(expr, &schema)))?;
+            Ok(checked.update_data(|expr| name.restore(expr)))
+        })?;
+        checked.map_data(LogicalPlan::recompute_schema)
+    }
+
+    fn check_expr(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let (operation, is_safe) = match &expr {
+            Expr::Negative(operand) => (Operation::Negate, is_safe(Operator::Minus, None, operand, schema)),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                let operation = match op {
+                    Operator::Plus => Operation::Add,
+                    Operator::Minus => Operation::Subtract,
+                    Operator::Multiply => Operation::Multiply,
+                    _ => return Transformed::no(expr),
+                };
+                (operation, is_safe(*op, Some(left), right, schema))
+            }
+            _ => return Transformed::no(expr),
+        };
+        if is_safe {
+            return Transformed::no(expr);
+        }
+        let operands = match expr {
+            Expr::Negative(operand) => vec![*operand],
+            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![*left, *right],
+            other => return Transformed::no(other),
+        };
+        let function = self.functions[operation as usize].clone();
+        Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, operands)))
+    }
+}
+
+impl AnalyzerRule for CheckArithmetic {
+    fn name(&self) -> &'static str {
+        "check_arithmetic"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(|plan| self.check_plan(plan))?.data)
+    }
+}
+
+/// Whether `left op right` (`0 - right` without `left`) is no arithmetic of whole numbers, or cannot leave its type.
+fn is_safe(op: Operator, left: Option<&Expr>, right: &Expr, schema: &DFSchema) -> bool {
+    let Ok(data_type) = right.get_type(schema) else { return true };
+    let Some(limits) = limits(&data_type) else { return true };
+    if left.is_some_and(|left| left.get_type(schema).ok().as_ref() != Some(&data_type)) {
+        return true;
+    }
+    let left = left.map_or(Some((0, 0)), |left| range(left, schema, 0));
+    let result = left.zip(range(right, schema, 0)).and_then(|(left, right)| combine(op, left, right));
+    result.is_some_and(|(low, high)| low >= limits.0 && high <= limits.1)
+}
+
+/// The smallest and the largest value of a type of whole numbers.
+fn limits(data_type: &DataType) -> Option<(i128, i128)> {
+    Some(match data_type {
+        DataType::Int8 => (i8::MIN.into(), i8::MAX.into()),
+        DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        DataType::Int32 => (i32::MIN.into(), i32::MAX.into()),
+        DataType::Int64 => (i64::MIN.into(), i64::MAX.into()),
+        DataType::UInt8 => (0, u8::MAX.into()),
+        DataType::UInt16 => (0, u16::MAX.into()),
+        DataType::UInt32 => (0, u32::MAX.into()),
+        DataType::UInt64 => (0, u64::MAX.into()),
+        _ => return None,
+    })
+}
+
+/// Bounds on what a whole number can be.
+fn range(expr: &Expr, schema: &DFSchema, depth: usize) -> Option<(i128, i128)> {
+    let own = || limits(&expr.get_type(schema).ok()?);
+    if depth >= RANGE_DEPTH_MAX {
+        return own();
+    }
+    match expr {
+        Expr::Literal(value, _) => whole_number(value).map(|value| (value, value)).or_else(own),
+        Expr::Alias(alias) => range(&alias.expr, schema, depth + 1),
+        Expr::Cast(cast) => {
+            let target = limits(cast.field.data_type())?;
+            // A value that does not fit fails to convert.
+            let inner = range(&cast.expr, schema, depth + 1).unwrap_or(target);
+            Some((inner.0.clamp(target.0, target.1), inner.1.clamp(target.0, target.1)))
+        }
+        // What is left of these after the rule cannot overflow, so that this is what it can be.
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let bounds = range(left, schema, depth + 1).zip(range(right, schema, depth + 1));
+            bounds.and_then(|(left, right)| combine(*op, left, right)).or_else(own)
+        }
+        _ => own(),
+    }
+}
+
+fn whole_number(value: &ScalarValue) -> Option<i128> {
+    match value {
+        ScalarValue::Int8(value) => value.map(Into::into),
+        ScalarValue::Int16(value) => value.map(Into::into),
+        ScalarValue::Int32(value) => value.map(Into::into),
+        ScalarValue::Int64(value) => value.map(Into::into),
+        ScalarValue::UInt8(value) => value.map(Into::into),
+        ScalarValue::UInt16(value) => value.map(Into::into),
+        ScalarValue::UInt32(value) => value.map(Into::into),
+        ScalarValue::UInt64(value) => value.map(Into::into),
+        _ => None,
+    }
+}
+
+/// The bounds of `left op right`.
+fn combine(op: Operator, left: (i128, i128), right: (i128, i128)) -> Option<(i128, i128)> {
+    match op {
+        Operator::Plus => Some((left.0.checked_add(right.0)?, left.1.checked_add(right.1)?)),
+        Operator::Minus => Some((left.0.checked_sub(right.1)?, left.1.checked_sub(right.0)?)),
+        Operator::Multiply => {
+            let mut bounds: Option<(i128, i128)> = None;
+            for (a, b) in [(left.0, right.0), (left.0, right.1), (left.1, right.0), (left.1, right.1)] {
+                let product = a.checked_mul(b)?;
+                let (low, high) = bounds.unwrap_or((product, product));
+                bounds = Some((low.min(product), high.max(product)));
+            }
+            bounds
+        }
+        _ => None,
+    }
+}
+
+/// The error of a value that does not fit into `data_type`, computed by `what`.
+fn overflow(data_type: &DataType, what: &str) -> DataFusionError {
+    let type_name = sql_type_name(data_type);
+    let wider = match data_type {
+        DataType::Int64 | DataType::UInt64 => "DECIMAL(38, 0)",
+        _ => "BIGINT",
+    };
+    let error = Error::new(ErrorKind::Data, format!("{type_name} overflow in {what}"))
+        .with_hint(format!("CAST an operand to {wider} first, which has room for more digits"));
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,416 @@
+//! `sum` whose total of whole numbers has 128 bits on the way, and fails at the end if it does not fit.
+//!
+//! Partial totals travel as DECIMAL(38, 0), so that whether a sum fails does not depend on how the rows were
+//! dealt out to threads. Everything but BIGINT and BIGINT UNSIGNED is DataFusion's own `sum`, which also adds up
+//! the widened values for groups and for DISTINCT.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use datafusion::common::{ScalarValue, internal_err};
+use datafusion::error::Result;
+use datafusion::functions_aggregate::sum::Sum;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator, ReversedUDAF, SetMonotonicity,
+    Signature,
+};
+
+use super::overflow;
+
+/// The type of totals.
+const WIDE: DataType = DataType::Decimal128(38, 0);
+
+/// See the [module](self).
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct CheckedSum {
+    inner: Sum,
+}
+
+fn is_checked(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Int64 | DataType::UInt64)
+}
+
+fn wide_field(field: &FieldRef) -> FieldRef {
+    Arc::new(Field::new(field.name(), WIDE, field.is_nullable()))
+}
+
+fn wide_args(args: AccumulatorArgs<'_>) -> AccumulatorArgs<'_> {
+    AccumulatorArgs { return_field: wide_field(&args.return_field), ..args }
+}
+
+impl AggregateUDFImpl for CheckedSum {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arg_types)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if is_checked(args.return_type()) {
+            let return_field = wide_field(&args.return_field);
+            return self.inner.state_fields(StateFieldsArgs { return_field, ..args });
+        }
+        self.inner.state_fields(args)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let narrow = Narrow::new(&args);
+        match (is_checked(args.return_type()), args.is_distinct) {
+            (false, _) => self.inner.accumulator(args),
+            (true, false) => Ok(Box::new(Total { sum: 0, count: 0, narrow })),
+            (true, true) => {
+                let inner = self.inner.accumulator(wide_args(args))?;
+                Ok(Box::new(Widened { inner, narrow }))
+            }
+        }
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        if !is_checked(args.return_type()) {
+            return self.inner.create_groups_accumulator(args);
+        }
+        let narrow = Narrow::new(&args);
+        let inner = self.inner.create_groups_accumulator(wide_args(args))?;
+        Ok(Box::new(WidenedGroups { inner, narrow }))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let narrow = Narrow::new(&args);
+        match (is_checked(args.return_type()), args.is_distinct) {
+            (false, _) => self.inner.create_sliding_accumulator(args),
+            (true, false) => Ok(Box::new(Total { sum: 0, count: 0, narrow })),
+            (true, true) => Ok(Box::new(DistinctWindow { sum: 0, counts: HashMap::new(), narrow })),
+        }
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        self.inner.reverse_expr()
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+        self.inner.set_monotonicity(data_type)
+    }
+
+    fn simplify_expr_op_literal(
+        &self,
+        function: &AggregateFunction,
+        argument: &Expr,
+        op: Operator,
+        literal: &Expr,
+        is_argument_left: bool,
+    ) -> Result<Option<Expr>> {
+        self.inner.simplify_expr_op_literal(function, argument, op, literal, is_argument_left)
+    }
+}
+
+/// The type that a total has to fit into, and what to say when it does not.
+struct Narrow {
+    data_type: DataType,
+    name: String,
+}
+
+impl Narrow {
+    fn new(args: &AccumulatorArgs) -> Self {
+        Self { data_type: args.return_type().clone(), name: args.name.to_owned() }
+    }
+
+    /// 64-bit values as 128-bit ones; totals of others as they are.
+    fn widen(&self, values: &ArrayRef) -> Result<ArrayRef> {
+        fn wide<T: ArrowPrimitiveType>(values: &ArrayRef) -> Result<ArrayRef>
+        where
+            T::Native: Into<i128>,
+        {
+            let values = values.as_primitive::<T>().unary::<_, Decimal128Type>(Into::into);
+            Ok(Arc::new(values.with_precision_and_scale(38, 0)?))
+        }
+        match values.data_type() {
+            DataType::Int64 => wide::<Int64Type>(values),
+            DataType::UInt64 => wide::<UInt64Type>(values),
+            other => internal_err!("sum of {other} is not checked"),
+        }
+    }
+
+    fn scalar(&self, total: Option<i128>) -> Result<ScalarValue> {
+        let fails = || overflow(&self.data_type, &self.name);
+        match self.data_type {
+            DataType::UInt64 => {
+                let total = total.map(|total| u64::try_from(total).map_err(|_| fails())).transpose()?;
+                Ok(ScalarValue::UInt64(total))
+            }
+            _ => {
+                let total = total.map(|total| i64::try_from(total).map_err(|_| fails())).transpose()?;
+                Ok(ScalarValue::Int64(total))
+            }
+        }
+    }
+
+    fn array(&self, totals: &ArrayRef) -> Result<ArrayRef> {
+        let totals = totals.as_primitive::<Decimal128Type>();
+        let fails = || overflow(&self.data_type, &self.name);
+        Ok(match self.data_type {
+            DataType::UInt64 => {
+                let narrow: PrimitiveArray<UInt64Type> =
+                    totals.try_unary(|total| u64::try_from(total).map_err(|_| fails()))?;
+                Arc::new(narrow)
+            }
+            _ => {
+                let narrow: PrimitiveArray<Int64Type> =
+                    totals.try_unary(|total| i64::try_from(total).map_err(|_| fails()))?;
+                Arc::new(narrow)
+            }
+        })
+    }
+}
+
+/// The total of a column, as `(sum, count)`; NULLs do not count.
+///
+/// The lower and upper halves of the values are added apart, in 64-bit lanes that cannot overflow before 2^31
+/// values: loops that vectorise, unlike one over 128-bit numbers.
+fn total(values: &ArrayRef) -> Result<(i128, u64)> {
+    let count = (values.len() - values.null_count()) as u64;
+    let sum = match values.data_type() {
+        DataType::Int64 => {
+            let values = values.as_primitive::<Int64Type>();
+            sum_halves(values, |value| (value & 0xffff_ffff, value >> 32))
+        }
+        DataType::UInt64 => {
+            let values = values.as_primitive::<UInt64Type>();
+            // Both halves are below 2^32.
+            sum_halves(values, |value| ((value & 0xffff_ffff).cast_signed(), (value >> 32).cast_signed()))
+        }
+        DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().iter().flatten().sum(),
+        other => return internal_err!("sum of {other} is not checked"),
+    };
+    Ok((sum, count))
+}
+
+fn sum_halves<T: ArrowPrimitiveType>(
+    values: &PrimitiveArray<T>,
+    halves: impl Fn(T::Native) -> (i64, i64) + Copy,
+) -> i128 {
+    const CHUNK_ROWS: usize = 1 << 20;
+    let add = |(low, high): (i64, i64), value: T::Native| {
+        let (value_low, value_high) = halves(value);
+        (low + value_low, high + value_high)
+    };
+    let join = |(low, high): (i64, i64)| (i128::from(high) << 32) + i128::from(low);
+    if values.null_count() == 0 {
+        let chunks = values.values().chunks(CHUNK_ROWS);
+        return chunks.map(|chunk| join(chunk.iter().copied().fold((0, 0), add))).sum();
+    }
+    (0..values.len())
+        .step_by(CHUNK_ROWS)
+        .map(|start| {
+            let chunk = values.slice(start, CHUNK_ROWS.min(values.len() - start));
+            join(chunk.iter().flatten().fold((0, 0), add))
+        })
+        .sum()
+}
+
+/// The total of all rows, or of those in a window.
+struct Total {
+    sum: i128,
+    count: u64,
+    narrow: Narrow,
+}
+
+impl Accumulator for Total {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, count) = total(&values[0])?;
+        self.sum += sum;
+        self.count += count;
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::Decimal128((self.count > 0).then_some(self.sum), 38, 0)])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.narrow.scalar((self.count > 0).then_some(self.sum))
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, count) = total(&values[0])?;
+        self.sum -= sum;
+        self.count -= count;
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.narrow.name.len()
+    }
+}
+
+/// An accumulator of 128-bit values that is given 64-bit ones.
+struct Widened {
+    inner: Box<dyn Accumulator>,
+    narrow: Narrow,
+}
+
+impl Accumulator for Widened {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.update_batch(&[self.narrow.widen(&values[0])?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        match self.inner.evaluate()? {
+            ScalarValue::Decimal128(total, ..) => self.narrow.scalar(total),
+            other => internal_err!("a total of type {}", other.data_type()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+/// The totals of groups, likewise.
+struct WidenedGroups {
+    inner: Box<dyn GroupsAccumulator>,
+    narrow: Narrow,
+}
+
+impl GroupsAccumulator for WidenedGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        self.inner.update_batch(&[self.narrow.widen(&values[0])?], group_indices, filter, group_count)
+    }
+
+    fn merge_batch(
+        &mut self,
+        states: &[ArrayRef],
+        group_indices: &[usize],
+        group_count: usize,
+    ) -> Result<()> {
+        self.inner.merge_batch(states, group_indices, group_count)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.narrow.array(&self.inner.evaluate(emit_to)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit_to)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// The total of the different values in a window.
+struct DistinctWindow {
+    sum: i128,
+    /// How often each value is in the window.
+    counts: HashMap<i128, usize>,
+    narrow: Narrow,
+}
+
+impl DistinctWindow {
+    fn each(&self, values: &ArrayRef) -> Result<Vec<i128>> {
+        Ok(self.narrow.widen(values)?.as_primitive::<Decimal128Type>().iter().flatten().collect())
+    }
+}
+
+impl Accumulator for DistinctWindow {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in self.each(&values[0])? {
+            let count = self.counts.entry(value).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.sum += value;
+            }
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in self.each(&values[0])? {
+            if let Some(count) = self.counts.get_mut(&value) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&value);
+                    self.sum -= value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.narrow.scalar((!self.counts.is_empty()).then_some(self.sum))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a window has no partial totals")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a window has no partial totals")
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.counts.capacity() * size_of::<(i128, usize)>()
+    }
+}
+
+macro_rules! debug {
+    ($($name:ident)*) => { $(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.narrow.name)
+            }
+        }
+    )* };
+}
+debug!(Total Widened DistinctWindow);
