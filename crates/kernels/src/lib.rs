@@ -18,8 +18,11 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
 //! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
 //! | [`compare`] | columns with constants and with columns, into bitmaps |
+//! | [`compact`] | keep the rows whose bit is set |
+//! | [`gather`] | take values by number |
 //!
 //! Buffers need no padding: loops read whole vectors inside the slice and copy the tail aside.
 
@@ -28,8 +31,11 @@
 #[macro_use]
 mod dispatch;
 pub mod bitmaps;
+pub mod bitpack;
 mod bits;
+pub mod compact;
 pub mod compare;
+pub mod gather;
 mod selection;
 mod walk;
 

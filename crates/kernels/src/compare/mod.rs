@@ -22,6 +22,8 @@ mod values;
 mod x86;
 
 pub use values::{Comparable, Ieee};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Vector, repeat};
 
 /// The six comparisons of SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub(crate) trait Operator: Copy + 'static {
     /// # Safety
     /// To be inlined where AVX-512 is enabled.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn mask<T: Comparable>(left: x86::Vector, right: x86::Vector) -> u64;
+    unsafe fn mask<T: Comparable>(left: Vector, right: Vector) -> u64;
 }
 
 macro_rules! operator {
@@ -83,7 +85,7 @@ macro_rules! operator {
 
             #[cfg(target_arch = "x86_64")]
             #[inline(always)]
-            unsafe fn mask<T: Comparable>($left: x86::Vector, $right: x86::Vector) -> u64 {
+            unsafe fn mask<T: Comparable>($left: Vector, $right: Vector) -> u64 {
                 // SAFETY: as the caller promises.
                 unsafe { T::$mask($first, $second) }
             }
@@ -103,20 +105,21 @@ operator!(GreaterEqual | left, right | less_equal / less_equal_mask(right, left)
 macro_rules! with_operator {
     ($T:ty, $comparison:expr, $call:ident $args:tt) => {
         match $comparison {
-            Comparison::Equal => with_operator!(@ $call Equal, 0, $args),
-            Comparison::NotEqual => with_operator!(@ $call Equal, !0, $args),
-            Comparison::Less => with_operator!(@ $call Less, 0, $args),
-            Comparison::Greater => with_operator!(@ $call Greater, 0, $args),
-            Comparison::LessEqual if <$T>::IS_TOTAL => with_operator!(@ $call Greater, !0, $args),
-            Comparison::GreaterEqual if <$T>::IS_TOTAL => with_operator!(@ $call Less, !0, $args),
-            Comparison::LessEqual => with_operator!(@ $call LessEqual, 0, $args),
-            Comparison::GreaterEqual => with_operator!(@ $call GreaterEqual, 0, $args),
+            $crate::compare::Comparison::Equal => $crate::compare::with_operator!(@ $call Equal, 0, $args),
+            $crate::compare::Comparison::NotEqual => $crate::compare::with_operator!(@ $call Equal, !0, $args),
+            $crate::compare::Comparison::Less => $crate::compare::with_operator!(@ $call Less, 0, $args),
+            $crate::compare::Comparison::Greater => $crate::compare::with_operator!(@ $call Greater, 0, $args),
+            $crate::compare::Comparison::LessEqual if <$T>::IS_TOTAL => $crate::compare::with_operator!(@ $call Greater, !0, $args),
+            $crate::compare::Comparison::GreaterEqual if <$T>::IS_TOTAL => $crate::compare::with_operator!(@ $call Less, !0, $args),
+            $crate::compare::Comparison::LessEqual => $crate::compare::with_operator!(@ $call LessEqual, 0, $args),
+            $crate::compare::Comparison::GreaterEqual => $crate::compare::with_operator!(@ $call GreaterEqual, 0, $args),
         }
     };
     (@ $call:ident $operator:ident, $invert:expr, ($($arg:expr),*)) => {
-        $call::<_, $operator>($($arg),*, $invert)
+        $call::<_, $crate::compare::$operator>($($arg),*, $invert)
     };
 }
+pub(crate) use with_operator;
 
 /// Rows whose value compares so with `constant`.
 #[must_use]
@@ -127,7 +130,7 @@ pub fn compare_constant<T: Comparable>(
     constant: T,
 ) -> BitBuffer {
     fn run<T: Comparable, O: Operator>(level: Level, values: &[T], constant: T, invert: u64) -> BitBuffer {
-        filter(level, values, &Constant::<T, O>(constant, PhantomData), invert)
+        filter(level, values, &Constant::<T, O>::new(constant), invert)
     }
     with_operator!(T, comparison, run(level, values, constant))
 }
@@ -168,10 +171,16 @@ pub(crate) trait Test<T> {
     /// # Safety
     /// To be inlined where AVX-512 is enabled.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn mask(&self, values: x86::Vector) -> u64;
+    unsafe fn mask(&self, values: Vector) -> u64;
 }
 
 pub(crate) struct Constant<T, O>(T, PhantomData<O>);
+
+impl<T, O> Constant<T, O> {
+    pub(crate) fn new(constant: T) -> Self {
+        Self(constant, PhantomData)
+    }
+}
 
 impl<T: Comparable, O: Operator> Test<T> for Constant<T, O> {
     #[inline(always)]
@@ -181,9 +190,9 @@ impl<T: Comparable, O: Operator> Test<T> for Constant<T, O> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+    unsafe fn mask(&self, values: Vector) -> u64 {
         // SAFETY: as the caller promises.
-        unsafe { O::mask::<T>(values, x86::repeat(self.0)) }
+        unsafe { O::mask::<T>(values, repeat(self.0)) }
     }
 }
 
@@ -197,9 +206,9 @@ impl<T: Comparable> Test<T> for Between<T> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+    unsafe fn mask(&self, values: Vector) -> u64 {
         // SAFETY: as the caller promises.
-        let (low, high) = unsafe { (x86::repeat(self.0), x86::repeat(self.1)) };
+        let (low, high) = unsafe { (repeat(self.0), repeat(self.1)) };
         // SAFETY: as the caller promises.
         unsafe { T::less_equal_mask(low, values) & T::less_equal_mask(values, high) }
     }
@@ -215,9 +224,9 @@ impl<T: Comparable> Test<T> for Few<'_, T> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn mask(&self, values: x86::Vector) -> u64 {
+    unsafe fn mask(&self, values: Vector) -> u64 {
         // SAFETY: as the caller promises.
-        self.0.iter().fold(0, |found, one| found | unsafe { T::equal_mask(values, x86::repeat(*one)) })
+        self.0.iter().fold(0, |found, one| found | unsafe { T::equal_mask(values, repeat(*one)) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Naive answers: one row at a time, in the obvious way, for loops to be compared with.
 
 pub mod bitmaps;
+pub mod bitpack;
 
 /// The rows that count: those that a selection names and that are valid, in order.
 ///

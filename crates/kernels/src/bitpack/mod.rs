@@ -1,0 +1,293 @@
+//! Integers of a few bits each, minus a reference: pack, unpack, and answer without unpacking.
+//!
+//! Value `row` less the reference is bits `row * width .. (row + 1) * width` of the bytes, least significant
+//! bit first: the order of rows, no padding, no blocks. Eight rows are `width` bytes.
+//!
+//! Vectors of bytes unpack every width with one loop (`x86.rs`); elsewhere a value is a shift and a mask of
+//! the eight bytes it begins in. Comparison and sum work on the bits less the reference, 64 rows at a time,
+//! and never write the values to memory.
+
+use std::ops::Range;
+
+use crate::bitmaps::pack_flags;
+use crate::bits::WORD_BITS;
+use crate::compare::{Comparable, Comparison, Constant, Test};
+use crate::{BitBuffer, Level, Selection};
+
+mod integer;
+mod pack;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use integer::Integer;
+pub use pack::pack;
+
+/// Bytes that `count` values of `width` bits take; `usize::MAX` where that is more than there can be.
+#[must_use]
+pub fn packed_bytes(count: usize, width: u32) -> usize {
+    let bits = count as u128 * u128::from(width);
+    usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
+}
+
+/// The smallest width for values of `low ..= high`, packed with the reference `low`.
+#[must_use]
+pub fn width_of<T: Integer>(low: T, high: T) -> u32 {
+    u64::BITS - high.less_reference(low).leading_zeros()
+}
+
+/// Packed values, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a, T> {
+    bytes: &'a [u8],
+    width: u32,
+    count: usize,
+    reference: T,
+}
+
+impl<'a, T: Integer> Packed<'a, T> {
+    /// `count` values of `width` bits each, to which `reference` is added (around the end of the type).
+    ///
+    /// # Panics
+    /// When `width` is more than `T` has, or there are fewer than [`packed_bytes`] bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], width: u32, count: usize, reference: T) -> Self {
+        assert!(width <= T::BITS, "{width} bits of values of {}", T::BITS);
+        let needed = packed_bytes(count, width);
+        assert!(needed <= bytes.len(), "{count} values of {width} bits in {} bytes", bytes.len());
+        Self { bytes: &bytes[..needed], width, count, reference }
+    }
+
+    /// Count of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The value at `row`.
+    ///
+    /// # Panics
+    /// When `row` is not below the count of values.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, row: usize) -> T {
+        assert!(row < self.count, "row {row} of {}", self.count);
+        self.reference.plus(self.bits(row))
+    }
+
+    /// The value at `row` less the reference.
+    #[inline(always)]
+    fn bits(&self, row: usize) -> u64 {
+        let bit = row * self.width as usize;
+        let rest = &self.bytes[bit / 8..];
+        let bytes = rest.first_chunk::<16>().copied().unwrap_or_else(|| {
+            let mut last = [0; 16];
+            let count = rest.len().min(16);
+            last[..count].copy_from_slice(&rest[..count]);
+            last
+        });
+        #[expect(clippy::cast_possible_truncation, reason = "what is cut off is behind the value")]
+        let bits = (u128::from_le_bytes(bytes) >> (bit % 8)) as u64;
+        bits & self.mask()
+    }
+
+    /// Ones where a value has bits.
+    #[inline(always)]
+    fn mask(&self) -> u64 {
+        u64::MAX.checked_shr(u64::BITS - self.width).unwrap_or(0)
+    }
+
+    /// Whether value less reference has the order of values: adding never goes around the end of the type.
+    fn is_ordered(&self) -> bool {
+        self.reference.to_i128() + i128::from(self.mask()) <= T::MAX.to_i128()
+    }
+
+    fn check_rows(&self, rows: &Range<usize>) {
+        assert!(rows.start <= rows.end && rows.end <= self.count, "rows {rows:?} of {}", self.count);
+    }
+}
+
+/// Values `first .. first + out.len()`.
+///
+/// # Panics
+/// When there are fewer values.
+pub fn unpack_into<T: Integer>(level: Level, packed: Packed<'_, T>, first: usize, out: &mut [T]) {
+    packed.check_rows(&(first..first.saturating_add(out.len())));
+    unpack_rows(level, packed, first, out);
+}
+
+/// The values of selected rows.
+///
+/// # Panics
+/// When the selection names rows that there are not.
+#[must_use]
+pub fn unpack<T: Integer>(level: Level, packed: Packed<'_, T>, selection: Selection<'_>) -> Vec<T> {
+    /// One row in so many or fewer is read by itself.
+    const SPARSE: usize = 16;
+    /// Values that are unpacked, and stay in the nearest cache, before those selected are kept.
+    const BLOCK: usize = 1024;
+    match selection {
+        Selection::All => {
+            let mut values = vec![packed.reference; packed.count];
+            unpack_rows(level, packed, 0, &mut values);
+            values
+        }
+        Selection::Rows(rows) => rows.iter().map(|row| packed.get(*row as usize)).collect(),
+        Selection::Bits(bits) => {
+            assert_eq!(bits.len(), packed.count, "a selection of as many rows");
+            let count = selection.count(level, packed.count);
+            let mut values = Vec::with_capacity(count);
+            if count < packed.count / SPARSE {
+                values.extend(bits.ones().map(|row| packed.get(row)));
+                return values;
+            }
+            let mut block = [packed.reference; BLOCK];
+            for first in (0..packed.count).step_by(BLOCK) {
+                let block = &mut block[..BLOCK.min(packed.count - first)];
+                unpack_rows(level, packed, first, block);
+                crate::compact::compact_into(level, block, bits.slice(first, block.len()), &mut values);
+            }
+            values
+        }
+    }
+}
+
+/// Rows of a range whose value compares so with `constant`.
+///
+/// The constant less the reference is compared with the bits; where it has no place among them the answer
+/// is the same for all rows.
+///
+/// # Panics
+/// When there are fewer rows.
+#[must_use]
+pub fn compare_packed<T: Integer>(
+    level: Level,
+    comparison: Comparison,
+    packed: Packed<'_, T>,
+    rows: Range<usize>,
+    constant: T,
+) -> BitBuffer {
+    fn run<T: Integer, O: crate::compare::Operator>(
+        level: Level,
+        packed: Packed<'_, T>,
+        rows: Range<usize>,
+        constant: T::Bits,
+        invert: u64,
+    ) -> BitBuffer {
+        filter(level, packed, rows, &Constant::<T::Bits, O>::new(constant), invert)
+    }
+    packed.check_rows(&rows);
+    if !packed.is_ordered() {
+        let mut values = vec![packed.reference; rows.len()];
+        unpack_rows(level, packed, rows.start, &mut values);
+        return crate::compare::compare_constant(level, comparison, &values, constant);
+    }
+    let distance = constant.to_i128() - packed.reference.to_i128();
+    let all = |is_all: bool| {
+        BitBuffer::from_words(vec![if is_all { !0 } else { 0 }; rows.len().div_ceil(WORD_BITS)], rows.len())
+    };
+    if distance < 0 {
+        return all(matches!(
+            comparison,
+            Comparison::NotEqual | Comparison::Greater | Comparison::GreaterEqual
+        ));
+    }
+    if distance > i128::from(packed.mask()) {
+        return all(matches!(comparison, Comparison::NotEqual | Comparison::Less | Comparison::LessEqual));
+    }
+    let constant = T::bits(constant.less_reference(packed.reference));
+    crate::compare::with_operator!(T::Bits, comparison, run(level, packed, rows, constant))
+}
+
+/// The sum of a range of rows; with 64-bit values at most 2^63 of them, so it always fits.
+///
+/// # Panics
+/// When there are fewer rows.
+#[must_use]
+pub fn sum_packed<T: Integer>(level: Level, packed: Packed<'_, T>, rows: Range<usize>) -> i128 {
+    packed.check_rows(&rows);
+    if !packed.is_ordered() {
+        return (rows).map(|row| packed.get(row).to_i128()).sum();
+    }
+    let count = rows.len() as i128;
+    sum_bits(level, packed, rows).cast_signed() + count * packed.reference.to_i128()
+}
+
+kernel! {
+    fn unpack_rows[T: Integer][T](packed: Packed<'_, T>, first: usize, out: &mut [T])
+        = unpack_plain, vbmi = x86::unpack_vbmi;
+}
+
+kernel! {
+    fn filter[T: Integer, Q: Test<T::Bits>][T, Q]
+        (packed: Packed<'_, T>, rows: Range<usize>, test: &Q, invert: u64) -> BitBuffer
+        = filter_plain, vbmi = x86::filter_vbmi;
+}
+
+kernel! {
+    fn sum_bits[T: Integer][T](packed: Packed<'_, T>, rows: Range<usize>) -> u128
+        = sum_plain, vbmi = x86::sum_vbmi;
+}
+
+#[inline(always)]
+fn unpack_plain<T: Integer>(packed: Packed<'_, T>, first: usize, out: &mut [T]) {
+    for_bits(packed, first, out.len(), |row, bits| out[row] = packed.reference.plus(bits));
+}
+
+/// Calls `visit` with the number, counted from `first`, and the bits of each of `count` rows.
+#[inline(always)]
+fn for_bits<T: Integer>(
+    packed: Packed<'_, T>,
+    first: usize,
+    count: usize,
+    mut visit: impl FnMut(usize, u64),
+) {
+    let (width, mask) = (packed.width as usize, packed.mask());
+    // A value that begins inside a byte has its last bit in the eight bytes, or with more bits in the ninth.
+    let rows_inside = if width == 0 || width > 57 || packed.bytes.len() < 8 {
+        0
+    } else {
+        let last = (packed.bytes.len() - 8) * 8 / width;
+        (last + 1).min(first + count).saturating_sub(first)
+    };
+    for row in 0..rows_inside {
+        let bit = (first + row) * width;
+        // SAFETY: `bit / 8 + 8` is at most the count of bytes: that of the last row inside was chosen so.
+        let at = unsafe { packed.bytes.as_ptr().add(bit / 8) };
+        // SAFETY: as above.
+        let word = u64::from_le(unsafe { at.cast::<u64>().read_unaligned() });
+        visit(row, word >> (bit % 8) & mask);
+    }
+    for row in rows_inside..count {
+        visit(row, packed.bits(first + row));
+    }
+}
+
+#[inline(always)]
+fn filter_plain<T: Integer, Q: Test<T::Bits>>(
+    packed: Packed<'_, T>,
+    rows: Range<usize>,
+    test: &Q,
+    invert: u64,
+) -> BitBuffer {
+    let mut words = Vec::with_capacity(rows.len().div_ceil(WORD_BITS));
+    for first in rows.clone().step_by(WORD_BITS) {
+        let mut flags = [false; WORD_BITS];
+        let count = WORD_BITS.min(rows.end - first);
+        for_bits(packed, first, count, |row, bits| flags[row] = test.holds(T::bits(bits)));
+        words.push(pack_flags(&flags) ^ invert);
+    }
+    BitBuffer::from_words(words, rows.len())
+}
+
+#[inline(always)]
+fn sum_plain<T: Integer>(packed: Packed<'_, T>, rows: Range<usize>) -> u128 {
+    let mut sum = 0;
+    for_bits(packed, rows.start, rows.len(), |_, bits| sum += u128::from(bits));
+    sum
+}

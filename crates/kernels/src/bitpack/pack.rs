@@ -1,0 +1,57 @@
+//! Values to bits.
+//!
+//! Eight bytes of values are squeezed together inside a word: neighbours first, then pairs, then fours, each
+//! by one shift; what a word holds is then appended to the bits before it. No width is special.
+
+use super::{Integer, packed_bytes};
+use crate::Level;
+
+/// `values` less `reference`, `width` bits each; higher bits are cut off.
+///
+/// # Panics
+/// When `width` is more than `T` has.
+#[must_use]
+pub fn pack<T: Integer>(level: Level, values: &[T], width: u32, reference: T) -> Vec<u8> {
+    assert!(width <= T::BITS, "{width} bits of values of {}", T::BITS);
+    pack_values(level, values, width, reference)
+}
+
+kernel! {
+    fn pack_values[T: Integer][T](values: &[T], width: u32, reference: T) -> Vec<u8> = pack_plain;
+}
+
+#[inline(always)]
+fn pack_plain<T: Integer>(values: &[T], width: u32, reference: T) -> Vec<u8> {
+    let per_word = (u64::BITS / T::BITS) as usize;
+    let mask = u64::MAX.checked_shr(u64::BITS - width).unwrap_or(0);
+    // A word is written whole, wherever it begins, and the next one over its end.
+    let mut bytes = vec![0_u8; packed_bytes(values.len(), width) + 16];
+    let (mut pending, mut bit) = (0_u128, 0_usize);
+    for chunk in values.chunks(per_word) {
+        let mut word = 0;
+        for (index, value) in chunk.iter().enumerate() {
+            word |= (value.less_reference(reference) & mask) << (index * T::BITS as usize);
+        }
+        let mut lane = T::BITS;
+        let mut filled = width;
+        while lane < u64::BITS {
+            word = squeeze(word, lane, filled);
+            lane *= 2;
+            filled *= 2;
+        }
+        pending |= u128::from(word) << (bit % 8);
+        bytes[bit / 8..bit / 8 + 16].copy_from_slice(&pending.to_le_bytes());
+        let next = bit + chunk.len() * width as usize;
+        pending >>= (next / 8 - bit / 8) * 8;
+        bit = next;
+    }
+    bytes.truncate(packed_bytes(values.len(), width));
+    bytes
+}
+
+/// Moves the odd ones of the lanes, of which `filled` bits are used, down to the even ones.
+#[inline(always)]
+fn squeeze(word: u64, lane: u32, filled: u32) -> u64 {
+    let even = u64::MAX / ((1 << lane) + 1);
+    word & even | (word & !even) >> (lane - filled)
+}

@@ -1,0 +1,224 @@
+//! Every width with one loop: VBMI picks the bytes of each value, then its bits.
+//!
+//! A vector of output is eight words of 64 bits. `vpermb` brings to each word the eight bytes in which its
+//! values begin, `vpmultishiftqb` takes for each byte of each value the eight bits it wants from those, and
+//! an `and` cuts what lies behind the value. The numbers that steer both depend on the width alone: as many
+//! values as a vector holds are a whole number of bytes, so the next vector begins as many bits into its
+//! byte as this one. Where the values of a word reach beyond its eight bytes (a width just below that of
+//! the type), a second pair of instructions fetches their ends from the bytes one further on.
+//! Measured in L2: 120-150 GB/s of values written, 190-220 compared or summed without writing.
+
+#[allow(clippy::wildcard_imports, reason = "the instructions of four widths")]
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::{Integer, Packed};
+use crate::BitBuffer;
+use crate::bits::WORD_BITS;
+use crate::compare::{Test, Vector, repeat};
+
+const VECTOR_BYTES: usize = size_of::<Vector>();
+
+/// What steers the instructions.
+struct Plan {
+    /// For each byte of a word, the byte it is fetched from.
+    bytes: Vector,
+    /// For each byte of a value, the bit of its word at which it begins.
+    bits: Vector,
+    /// The same for the word one byte further on, for bytes that reach beyond the first.
+    bits_behind: Vector,
+    behind: __mmask64,
+    mask: Vector,
+}
+
+/// For a size of values of 2 to the power of the index bytes: the number of the value in its word, and the
+/// first bit of the byte in its value, for each byte of a word.
+const VALUE_AND_BIT: [(u64, u64); 4] = [
+    (0x0706_0504_0302_0100, 0),
+    (0x0303_0202_0101_0000, 0x0800_0800_0800_0800),
+    (0x0101_0101_0000_0000, 0x1810_0800_1810_0800),
+    (0, 0x3830_2820_1810_0800),
+];
+
+/// The plan for values of `width` bits that begin `offset` bits into a byte.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn plan<T: Integer>(width: u64, mask: u64, offset: u64) -> Plan {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let word_bits = width * (8 / size_of::<T>() as u64);
+    let (value, bit) = VALUE_AND_BIT[size_of::<T>().trailing_zeros() as usize];
+    let (mut bytes, mut bits) = ([0_u64; 8], [0_u64; 8]);
+    for index in 0..8 {
+        let start = offset + index as u64 * word_bits;
+        bytes[index] = 0x0706_0504_0302_0100 + start / 8 * EACH;
+        bits[index] = value * width + bit + start % 8 * EACH;
+    }
+    // SAFETY: 64 bytes are read.
+    let bytes = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+    // SAFETY: 64 bytes are read.
+    let bits = unsafe { _mm512_loadu_si512(bits.as_ptr().cast()) };
+    Plan {
+        bytes,
+        bits,
+        bits_behind: _mm512_sub_epi8(bits, _mm512_set1_epi8(8)),
+        behind: _mm512_cmpgt_epu8_mask(bits, _mm512_set1_epi8(56)),
+        // SAFETY: the features are those of this function.
+        mask: unsafe { repeat(T::bits(mask)) },
+    }
+}
+
+/// The bits of one vector of values, whose bytes begin at `at`.
+///
+/// # Safety
+/// 64 bytes must be readable.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn vector<const REACHES_BEHIND: bool>(plan: &Plan, at: *const u8) -> Vector {
+    // SAFETY: as the caller promises.
+    let packed = unsafe { _mm512_loadu_si512(at.cast()) };
+    let words = _mm512_permutexvar_epi8(plan.bytes, packed);
+    let mut values = _mm512_multishift_epi64_epi8(plan.bits, words);
+    if REACHES_BEHIND {
+        let next = _mm512_add_epi8(plan.bytes, _mm512_set1_epi8(1));
+        let words = _mm512_permutexvar_epi8(next, packed);
+        values = _mm512_mask_multishift_epi64_epi8(values, plan.behind, plan.bits_behind, words);
+    }
+    _mm512_and_si512(values, plan.mask)
+}
+
+/// Calls `visit` with the number and the values of each vector of rows; the last one may have too many.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn for_vectors<T: Integer>(packed: Packed<'_, T>, rows: Range<usize>, mut visit: impl FnMut(usize, Vector)) {
+    let width = packed.width as usize;
+    let first_bit = rows.start * width;
+    let plan = plan::<T>(width as u64, packed.mask(), (first_bit % 8) as u64);
+    let lanes = VECTOR_BYTES / size_of::<T>();
+    let bytes = &packed.bytes[first_bit / 8..];
+    let (stride, count) = (lanes * width / 8, rows.len().div_ceil(lanes));
+    let word_bits = width * lanes / 8;
+    if (0..8).all(|index| (first_bit + index * word_bits) % 8 + word_bits <= WORD_BITS) {
+        run::<T, false>(&plan, bytes, stride, count, &mut visit);
+    } else {
+        run::<T, true>(&plan, bytes, stride, count, &mut visit);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn run<T, const REACHES_BEHIND: bool>(
+    plan: &Plan,
+    bytes: &[u8],
+    stride: usize,
+    count: usize,
+    visit: &mut impl FnMut(usize, Vector),
+) {
+    // As many vectors as have 64 bytes to read; those of a word of rows at a time.
+    let inside = match bytes.len().checked_sub(VECTOR_BYTES) {
+        Some(last) if stride > 0 => (last / stride + 1).min(count) / size_of::<T>() * size_of::<T>(),
+        _ => 0,
+    };
+    for first in (0..inside).step_by(size_of::<T>()) {
+        for part in 0..size_of::<T>() {
+            let index = first + part;
+            // SAFETY: `index` is below `inside`, whose last has 64 bytes to read.
+            let values = unsafe { vector::<REACHES_BEHIND>(plan, bytes.as_ptr().add(index * stride)) };
+            visit(index, values);
+        }
+    }
+    // Fewer bytes are left than a word of rows has, but for 64; and a vector begins before their end.
+    let mut last = [0; 10 * VECTOR_BYTES];
+    let rest = &bytes[inside * stride..];
+    let rest = &rest[..rest.len().min(9 * VECTOR_BYTES)];
+    last[..rest.len()].copy_from_slice(rest);
+    for index in inside..count {
+        let start = (index - inside) * stride;
+        assert!(start <= 9 * VECTOR_BYTES);
+        // SAFETY: 64 bytes lie behind `start`, as was just seen.
+        visit(index, unsafe { vector::<REACHES_BEHIND>(plan, last.as_ptr().add(start)) });
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn unpack_vbmi<T: Integer>(packed: Packed<'_, T>, first: usize, out: &mut [T]) {
+    // SAFETY: the features are those of this function.
+    let reference = unsafe { repeat(packed.reference) };
+    let lanes = VECTOR_BYTES / size_of::<T>();
+    let rows = first..first + out.len();
+    let whole = out.len() / lanes;
+    for_vectors(packed, rows, |index, bits| {
+        let values = match size_of::<T>() {
+            1 => _mm512_add_epi8(bits, reference),
+            2 => _mm512_add_epi16(bits, reference),
+            4 => _mm512_add_epi32(bits, reference),
+            _ => _mm512_add_epi64(bits, reference),
+        };
+        if index < whole {
+            // SAFETY: `index` vectors and one more fit in `out`.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(index * lanes).cast(), values) };
+        } else {
+            let rest = &mut out[index * lanes..];
+            let mut last = [0_u8; VECTOR_BYTES];
+            // SAFETY: 64 bytes are written.
+            unsafe { _mm512_storeu_si512(last.as_mut_ptr().cast(), values) };
+            // SAFETY: integers are copied as bytes; fewer are left than a vector has.
+            unsafe {
+                std::ptr::copy_nonoverlapping(last.as_ptr(), rest.as_mut_ptr().cast(), size_of_val(rest));
+            }
+        }
+    });
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2,avx512vbmi")]
+pub(super) fn filter_vbmi<T: Integer, Q: Test<T::Bits>>(
+    packed: Packed<'_, T>,
+    rows: Range<usize>,
+    test: &Q,
+    invert: u64,
+) -> BitBuffer {
+    let lanes = VECTOR_BYTES / size_of::<T>();
+    let count = rows.len();
+    let mut words = vec![0; count.div_ceil(WORD_BITS)];
+    let mut word = 0;
+    for_vectors(packed, rows, |index, bits| {
+        let part = index % size_of::<T>();
+        // SAFETY: the features are those of this function.
+        let mask = unsafe { test.mask(bits) };
+        word = if part == 0 { mask } else { word | mask << (part * lanes) };
+        if part + 1 == size_of::<T>() || (index + 1) * lanes >= count {
+            words[index / size_of::<T>()] = word ^ invert;
+        }
+    });
+    BitBuffer::from_words(words, count)
+}
+
+/// Values are added up two by two until they are 32 bits in words of 64, then the halves of the words each
+/// for itself: 2^32 vectors, more than memory holds, before one overflows.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn sum_vbmi<T: Integer>(packed: Packed<'_, T>, rows: Range<usize>) -> u128 {
+    let lanes = VECTOR_BYTES / size_of::<T>();
+    let whole = rows.start..rows.end - rows.len() % lanes;
+    let tail = whole.end..rows.end;
+    let low_half = _mm512_set1_epi64(0xFFFF_FFFF);
+    let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    for_vectors(packed, whole, |_, bits| match size_of::<T>() {
+        1 => low = _mm512_add_epi64(low, _mm512_sad_epu8(bits, _mm512_setzero_si512())),
+        2 => {
+            let even = _mm512_and_si512(bits, _mm512_set1_epi32(0xFFFF));
+            let pairs = _mm512_add_epi32(even, _mm512_srli_epi32::<16>(bits));
+            low = _mm512_add_epi64(low, _mm512_and_si512(pairs, low_half));
+            high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(pairs));
+        }
+        _ => {
+            low = _mm512_add_epi64(low, _mm512_and_si512(bits, low_half));
+            high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(bits));
+        }
+    });
+    let total = |sums: Vector| {
+        let mut words = [0_u64; 8];
+        // SAFETY: 64 bytes are written.
+        unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), sums) };
+        words.into_iter().map(u128::from).sum::<u128>()
+    };
+    let high = if size_of::<T>() == 8 { total(high) << 32 } else { total(high) };
+    total(low) + high + super::sum_plain(packed, tail)
+}

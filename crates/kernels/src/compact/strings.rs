@@ -1,0 +1,151 @@
+//! Strings kept and taken: offsets into bytes, as Arrow has them.
+//!
+//! Most strings are short, and calling `memcpy` for each costs more than the copy. Where 32 bytes can be
+//! read, 32 are copied, and the next string overwrites what was too much.
+
+use std::ops::Range;
+
+use crate::Bits;
+
+/// The end of a string: `i32` or `i64`.
+pub trait Offset: Copy + Default + 'static {
+    /// The number, or `None` if it is negative.
+    fn to_usize(self) -> Option<usize>;
+
+    /// The number as an offset, or `None` if it is too large.
+    fn from_usize(value: usize) -> Option<Self>;
+}
+
+macro_rules! offsets {
+    ($($T:ident)*) => {$(
+        impl Offset for $T {
+            #[inline(always)]
+            fn to_usize(self) -> Option<usize> {
+                usize::try_from(self).ok()
+            }
+
+            #[inline(always)]
+            fn from_usize(value: usize) -> Option<Self> {
+                Self::try_from(value).ok()
+            }
+        }
+    )*};
+}
+
+offsets!(i32 i64);
+
+/// Strings, borrowed: `offsets` has the beginning of the first in `bytes` and the end of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings<'a, O> {
+    offsets: &'a [O],
+    bytes: &'a [u8],
+}
+
+impl<'a, O: Offset> Strings<'a, O> {
+    /// As many strings as there are offsets, less one. Offsets are checked when they are used.
+    ///
+    /// # Panics
+    /// When there is no offset.
+    #[must_use]
+    pub fn new(offsets: &'a [O], bytes: &'a [u8]) -> Self {
+        assert!(!offsets.is_empty(), "strings have an offset more than there are");
+        Self { offsets, bytes }
+    }
+
+    /// Count of strings.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether there are no strings.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the string of a row lies.
+    #[inline(always)]
+    fn range(&self, row: usize) -> Range<usize> {
+        let range = self.offsets[row].to_usize().zip(self.offsets[row + 1].to_usize());
+        match range {
+            Some((start, end)) if start <= end && end <= self.bytes.len() => start..end,
+            _ => bad_offsets(row),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn bad_offsets(row: usize) -> ! {
+    panic!("the offsets of string {row} do not ascend or leave the bytes");
+}
+
+kernel! {
+    /// The strings whose bit is set: their offsets, beginning at zero, and their bytes.
+    ///
+    /// # Panics
+    /// When there are not as many bits as strings, when the offsets of a kept string do not ascend or leave the
+    /// bytes, or when the kept strings are too long for the offsets.
+    pub fn compact_strings[O: Offset][O](strings: Strings<'_, O>, kept: Bits<'_>) -> (Vec<O>, Vec<u8>)
+        = compact_strings_plain;
+}
+
+#[inline(always)]
+fn compact_strings_plain<O: Offset>(strings: Strings<'_, O>, kept: Bits<'_>) -> (Vec<O>, Vec<u8>) {
+    assert_eq!(strings.len(), kept.len(), "a selection of as many rows");
+    collect(strings, || kept.ones())
+}
+
+kernel! {
+    /// The strings of rows: their offsets, beginning at zero, and their bytes.
+    ///
+    /// # Panics
+    /// When a row is not below the count of strings, when the offsets of a string do not ascend or leave the
+    /// bytes, or when the strings are too long for the offsets.
+    pub fn gather_strings[O: Offset][O](strings: Strings<'_, O>, rows: &[u32]) -> (Vec<O>, Vec<u8>)
+        = gather_strings_plain;
+}
+
+#[inline(always)]
+fn gather_strings_plain<O: Offset>(strings: Strings<'_, O>, rows: &[u32]) -> (Vec<O>, Vec<u8>) {
+    collect(strings, || rows.iter().map(|row| *row as usize))
+}
+
+/// Two passes over the rows: lengths, which are checked, and bytes.
+#[inline(always)]
+fn collect<O: Offset, I: Iterator<Item = usize>>(
+    strings: Strings<'_, O>,
+    rows: impl Fn() -> I,
+) -> (Vec<O>, Vec<u8>) {
+    /// What is copied of a short string; long enough for most words and few URLs.
+    const SHORT: usize = 32;
+    let mut offsets = vec![O::default()];
+    let mut total = 0;
+    offsets.extend(rows().map(|row| {
+        total += strings.range(row).len();
+        O::from_usize(total).expect("strings that fit their offsets")
+    }));
+    let mut bytes: Vec<u8> = Vec::with_capacity(total + SHORT);
+    let mut len = 0;
+    for row in rows() {
+        let range = strings.range(row);
+        let short = strings.bytes.get(range.start..).and_then(<[u8]>::first_chunk::<SHORT>);
+        // SAFETY: `len` is at most the sum of the lengths, `total`, and `SHORT` more bytes were reserved.
+        let at = unsafe { bytes.as_mut_ptr().add(len) };
+        match short {
+            Some(short) if range.len() <= SHORT => {
+                // SAFETY: there is room for `SHORT` bytes at `at`.
+                unsafe { at.copy_from_nonoverlapping(short.as_ptr(), SHORT) };
+            }
+            _ => {
+                // SAFETY: this string is part of `total`.
+                unsafe { at.copy_from_nonoverlapping(strings.bytes[range.clone()].as_ptr(), range.len()) };
+            }
+        }
+        len += range.len();
+    }
+    // SAFETY: the strings wrote these bytes one after the other.
+    unsafe { bytes.set_len(len) };
+    (offsets, bytes)
+}

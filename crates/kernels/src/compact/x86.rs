@@ -1,0 +1,77 @@
+//! Compression of vectors on x86.
+
+#![expect(clippy::cast_possible_truncation, reason = "masks have as many bits as a vector has values")]
+
+use std::arch::x86_64::{
+    __m512i, _mm512_loadu_si512, _mm512_maskz_compress_epi8, _mm512_maskz_compress_epi16,
+    _mm512_maskz_compress_epi32, _mm512_maskz_compress_epi64, _mm512_storeu_si512, _pdep_u64, _pext_u64,
+};
+
+use super::{compact_bits_by, compact_by, compact_plain};
+use crate::bits::WORD_BITS;
+use crate::compare::Comparable;
+use crate::{BitBuffer, Bits};
+
+/// So many rows of a word or fewer are copied one by one. Compressing a word takes as many steps as a value
+/// has bytes, so that the fewer they are the sooner it pays.
+const fn sparse<T>() -> usize {
+    match size_of::<T>() {
+        1 | 2 => 1,
+        4 => 2,
+        _ => 4,
+    }
+}
+
+#[target_feature(enable = "avx512f,bmi2")]
+pub(super) fn compact_avx512<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mut Vec<T>) {
+    if size_of::<T>() < 4 {
+        return compact_plain(values, kept, out);
+    }
+    compact_by(values, kept, out, sparse::<T>(), |values, word, at| {
+        compress_word(values, word, at, |mask, values| match size_of::<T>() {
+            4 => _mm512_maskz_compress_epi32(mask as u16, values),
+            8 => _mm512_maskz_compress_epi64(mask as u8, values),
+            // Both halves of a value of 16 bytes.
+            _ => _mm512_maskz_compress_epi64(_pdep_u64(mask, 0b0101_0101) as u8 * 3, values),
+        });
+    });
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2")]
+pub(super) fn compact_vbmi<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mut Vec<T>) {
+    if size_of::<T>() >= 4 {
+        return compact_avx512(values, kept, out);
+    }
+    compact_by(values, kept, out, sparse::<T>(), |values, word, at| {
+        compress_word(values, word, at, |mask, values| match size_of::<T>() {
+            1 => _mm512_maskz_compress_epi8(mask, values),
+            _ => _mm512_maskz_compress_epi16(mask as u32, values),
+        });
+    });
+}
+
+/// The kept ones of 64 values, a vector at a time, to a place with room for 64.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn compress_word<T>(
+    values: &[T; WORD_BITS],
+    word: u64,
+    at: *mut T,
+    compress: impl Fn(u64, __m512i) -> __m512i,
+) {
+    let lanes = size_of::<__m512i>() / size_of::<T>();
+    let mut written = 0;
+    for part in 0..size_of::<T>() {
+        let mask = word >> (part * lanes) & (u64::MAX >> (WORD_BITS - lanes));
+        // SAFETY: 64 values are as many vectors as a value has bytes.
+        let vector = unsafe { _mm512_loadu_si512(values.as_ptr().add(part * lanes).cast()) };
+        // SAFETY: at most `part` vectors were written, so that one more fits.
+        unsafe { _mm512_storeu_si512(at.add(written).cast(), compress(mask, vector)) };
+        written += mask.count_ones() as usize;
+    }
+}
+
+#[target_feature(enable = "bmi2,popcnt")]
+pub(super) fn compact_bits_avx2(bits: Bits<'_>, kept: Bits<'_>) -> BitBuffer {
+    compact_bits_by(bits, kept, |word, mask| _pext_u64(word, mask))
+}
