@@ -263,12 +263,45 @@ pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// How a syntax error counts its place from the start of a chunk.
-pub(super) fn syntax_error(name: &str, first_line: u64, error: &serde_json::Error) -> Error {
-    let line = first_line + (error.line() as u64).saturating_sub(1);
+/// What is wrong with the record that begins at `at`, in `line` of the file, where the parser said `error`.
+pub(super) fn syntax_error(
+    name: &str,
+    chunk: &Chunk,
+    at: usize,
+    line: u64,
+    error: serde_json::Error,
+) -> Error {
+    // Where lines are records, the fault is in this line, however far the parser looked for its end; and
+    // blank lines at the end of a file are not where something is missing.
+    let mut record = &chunk.bytes[at..];
+    if chunk.by_line {
+        record = record.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    }
+    let error = serde_json::from_slice::<IgnoredAny>(record.trim_ascii_end()).err().unwrap_or(error);
+    let (line_in_record, mut column) = (error.line().max(1), error.column());
+    if line_in_record == 1 {
+        column += chunk.bytes[..at].iter().rev().take_while(|byte| **byte != b'\n').count();
+    }
+    let line = line + line_in_record as u64 - 1;
     let text = error.to_string();
     let reason = text.split(" at line ").next().unwrap_or(&text);
-    damaged(name, "JSON", format!("line {line}, column {}: {reason}", error.column()))
+    damaged(name, "JSON", format!("line {line}, column {column}: {reason}"))
+}
+
+/// The first syntax error of a chunk.
+pub(super) fn first_syntax_error(name: &str, chunk: &Chunk) -> Option<Error> {
+    let mut records = serde_json::Deserializer::from_slice(&chunk.bytes).into_iter::<IgnoredAny>();
+    let mut end = 0;
+    loop {
+        match records.next()? {
+            Ok(_) => end = records.byte_offset(),
+            Err(error) => {
+                let blanks = chunk.bytes[end..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                let line = chunk.first_line + count_lines(&chunk.bytes[..end + blanks]);
+                return Some(syntax_error(name, chunk, end + blanks, line, error));
+            }
+        }
+    }
 }
 
 /// An error about a record.

@@ -1,17 +1,19 @@
 //! Types from a sample of JSON records.
 //!
 //! A kind is the narrowest description of all values seen at a place. Whole numbers and numbers meet in
-//! numbers; anything else that disagrees is text: a text as it is, every other value as the JSON it is. Nothing
+//! numbers, dates and timestamps in timestamps; anything else that disagrees is text: a text as it is, every other value as the JSON it is. Nothing
 //! is lost, and SQL can still take it apart.
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::cut::{Chunk, syntax_error};
+use super::cut::{Chunk, first_syntax_error};
+use super::moments::Moment;
 use crate::error::Result;
+use crate::files::failure::damaged;
 
 /// An object with more keys than this uses them as data, not as names: it is kept as text.
 const KEYS_MAX: usize = 1000;
@@ -28,6 +30,11 @@ pub(super) enum Kind {
     /// Whole, but beyond that.
     Big,
     Number,
+    Date,
+    /// A time of a day, without an offset from UTC.
+    Timestamp,
+    /// With one.
+    ZonedTimestamp,
     Text,
     List(Box<Kind>),
     Object(Vec<(String, Kind)>),
@@ -36,13 +43,14 @@ pub(super) enum Kind {
 impl Kind {
     /// Widens itself to hold `other`'s values too.
     fn meet(&mut self, other: Kind) {
-        use Kind::{Big, Number, Unknown, Whole};
+        use Kind::{Big, Date, Number, Timestamp, Unknown, Whole};
         match (&mut *self, other) {
             (_, Unknown) => {}
             (this @ Unknown, other) => *this = other,
             (this, other) if *this == other => {}
             (this @ (Whole | Big), Whole | Big) => *this = Big,
             (this @ (Whole | Big | Number), Whole | Big | Number) => *this = Number,
+            (this @ (Date | Timestamp), Date | Timestamp) => *this = Timestamp,
             (this, _) => *this = Kind::Text,
         }
     }
@@ -55,6 +63,9 @@ impl Kind {
             // 20 digits hold all unsigned numbers of 64 bits.
             Self::Big => DataType::Decimal128(20, 0),
             Self::Number => DataType::Float64,
+            Self::Date => DataType::Date32,
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Self::ZonedTimestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
             Self::List(item) => DataType::List(Arc::new(Field::new("item", item.data_type(), true))),
             Self::Object(fields) if fields.is_empty() || fields.len() > KEYS_MAX => DataType::Utf8,
             Self::Object(fields) => DataType::Struct(to_fields(fields)),
@@ -74,9 +85,9 @@ impl Kind {
         let mut records = serde_json::Deserializer::from_slice(&chunk.bytes);
         let mut count = 0;
         while count < limit && records.end().is_err() {
-            Seed(self)
-                .deserialize(&mut records)
-                .map_err(|error| syntax_error(name, chunk.first_line, &error))?;
+            Seed(self).deserialize(&mut records).map_err(|error| {
+                first_syntax_error(name, chunk).unwrap_or_else(|| damaged(name, "JSON", error))
+            })?;
             count += 1;
         }
         Ok(count)
@@ -129,8 +140,15 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        self.0.meet(Kind::Text);
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if *self.0 != Kind::Text {
+            self.0.meet(match Moment::parse(text) {
+                None => Kind::Text,
+                Some(moment) if moment.has_zone => Kind::ZonedTimestamp,
+                Some(moment) if moment.has_time => Kind::Timestamp,
+                Some(_) => Kind::Date,
+            });
+        }
         Ok(())
     }
 
@@ -203,6 +221,7 @@ mod tests {
 
     #[test]
     fn values_widen_to_what_holds_them_all() {
+        let moment = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
         let check = |values: &str, expected: DataType| {
             let records: String = values.split(' ').map(|value| format!("{{\"a\": {value}}}\n")).collect();
             assert_eq!(kind(&records).schema().unwrap().field(0).data_type(), &expected, "{values}");
@@ -213,6 +232,12 @@ mod tests {
         check("true null", DataType::Boolean);
         check("true 1", DataType::Utf8);
         check("1 \"x\"", DataType::Utf8);
+        check("\"2024-02-29\" null", DataType::Date32);
+        check("\"2024-02-29\" \"2024-02-29T12:00:00\"", moment(None));
+        check("\"2024-02-29T12:00:00Z\"", moment(Some("+00:00")));
+        check("\"2024-02-29T12:00:00Z\" \"2024-02-29\"", DataType::Utf8);
+        check("\"2024-02-29\" \"2024-02-30\"", DataType::Utf8);
+        check("\"2024-02-29\" 5", DataType::Utf8);
         check("{\"b\":1} 1", DataType::Utf8);
         check("[1] {\"b\":1}", DataType::Utf8);
         check("null", DataType::Utf8);

@@ -2,6 +2,7 @@
 
 mod cut;
 mod infer;
+mod moments;
 mod quote;
 
 use std::fmt::Debug;
@@ -16,6 +17,7 @@ use serde::de::IgnoredAny;
 
 use self::cut::{Chunk, Cutter, count_lines, record_error, syntax_error};
 use self::infer::Kind;
+use self::moments::{as_texts, from_texts};
 use self::quote::{holds_text, quote_text};
 use super::failure::damaged;
 use super::format::Compression;
@@ -139,6 +141,8 @@ pub(crate) struct Parser {
     /// What is decoded: the wanted columns; all, where bad records are left out, since which rows a file has
     /// must not depend on the columns that a query reads.
     schema: SchemaRef,
+    /// The same with texts for dates and timestamps, as Arrow decodes it.
+    decoded: SchemaRef,
     /// Where the wanted columns are among them.
     wanted: Vec<usize>,
     /// There are text columns, which may turn out to hold objects and lists.
@@ -158,14 +162,14 @@ impl Parser {
                 decided => return decided,
             }
         }
-        let quoted = quote_text(bytes, self.schema.fields()).map_err(|_| reason)?;
+        let quoted = quote_text(bytes, self.decoded.fields()).map_err(|_| reason)?;
         let batches = self.decode_raw(&quoted)?;
         self.quotes.store(true, Ordering::Relaxed);
         Ok(batches)
     }
 
     fn decode_raw(&self, mut rest: &[u8]) -> Result<Vec<RecordBatch>, String> {
-        let mut decoder = ReaderBuilder::new(self.schema.clone())
+        let mut decoder = ReaderBuilder::new(self.decoded.clone())
             .with_batch_size(BATCH_ROWS)
             .with_coerce_primitive(true)
             .build_decoder()
@@ -175,12 +179,20 @@ impl Parser {
             let taken = decoder.decode(rest).map_err(|error| error.to_string())?;
             rest = &rest[taken..];
             if let Some(batch) = decoder.flush().map_err(|error| error.to_string())? {
-                batches.push(batch);
+                batches.push(self.with_moments(batch)?);
             }
             if rest.is_empty() {
                 return Ok(batches);
             }
         }
+    }
+
+    fn with_moments(&self, batch: RecordBatch) -> Result<RecordBatch, String> {
+        if self.decoded == self.schema {
+            return Ok(batch);
+        }
+        let columns = from_texts(&batch, self.schema.fields())?;
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| error.to_string())
     }
 
     /// Decodes record by record, to find those that are bad. Gives each to `bad`, with its offset in the chunk
@@ -194,7 +206,7 @@ impl Parser {
         // Where the walk stands, and the line of that place.
         let (mut at, mut line) = (0, chunk.first_line);
         while at < chunk.bytes.len() {
-            let (start, start_line) = (at, line);
+            let start = at;
             let mut records =
                 serde_json::Deserializer::from_slice(&chunk.bytes[start..]).into_iter::<IgnoredAny>();
             while let Some(record) = records.next() {
@@ -212,7 +224,7 @@ impl Parser {
                 let text = &chunk.bytes[at..end];
                 let is_broken = record.is_err();
                 let verdict = match record {
-                    Err(error) => Err(syntax_error(&self.name, start_line, &error)),
+                    Err(error) => Err(syntax_error(&self.name, chunk, at, line, error)),
                     Ok(_) => self.decode(text).map_err(|reason| self.value_error(line, &reason)),
                 };
                 match verdict {
@@ -263,9 +275,11 @@ impl Chunked for Json {
             let fields = projection.iter().map(|column| self.schema.fields()[*column].clone()).collect();
             (fields, (0..projection.len()).collect())
         };
+        let decoded = as_texts(&fields);
         let parser = Parser {
             name: file.name.clone(),
-            has_text: fields.iter().any(|field| holds_text(field.data_type())),
+            has_text: decoded.iter().any(|field| holds_text(field.data_type())),
+            decoded: Arc::new(Schema::new(decoded)),
             schema: Arc::new(Schema::new(fields)),
             wanted,
             quotes: AtomicBool::new(false),
