@@ -56,6 +56,18 @@ fn an_answer_is_a_table() {
     check(&run_with_input(&["-f", "-"], sql), 0, table, "");
 }
 
+#[cfg(unix)]
+#[test]
+fn standard_input_is_a_file_too() {
+    let count = |rows: &str| {
+        let sql = "SELECT count(*) AS n, max(a) AS a FROM '/dev/stdin'";
+        check(&run_with_input(&["--format", "csv", "-c", sql], rows), 0, "n,a\n2,7\n", "");
+    };
+    count("a,b\n7,x\n5,y\n");
+    count("{\"a\": 7}\n{\"a\": 5}\n");
+    count("[{\"a\": 7}, {\"a\": 5}]");
+}
+
 #[test]
 fn every_format_has_its_shape() {
     let sql = "SELECT * FROM (VALUES (1, 'a,b'), (2, NULL)) AS t(n, s) ORDER BY n";

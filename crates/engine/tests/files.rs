@@ -501,6 +501,29 @@ fn the_rows_that_ignore_errors_leaves_do_not_depend_on_the_query() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn pipes_are_read_whatever_they_give() {
+    let fixture = Fixture::new();
+    let names = ["p.csv", "p.csv.gz", "p.tsv.zst", "p.json", "p.jsonl", "p.parquet", "p.arrow"];
+    for name in names {
+        let (path, pipe) = (fixture.path(name), fixture.path(&format!("pipe of {name}").replace('.', " ")));
+        fixture.check(&format!("COPY ({EVERYTHING}) TO '{path}'"), &["3000"]);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let feed = || {
+            let (path, pipe) = (path.clone(), pipe.clone());
+            std::thread::spawn(move || fs::copy(path, pipe).unwrap())
+        };
+        let feeding = feed();
+        fixture.check(&format!("SELECT count(*), max(big) FROM '{pipe}'"), &["3000|29990000000000"]);
+        feeding.join().unwrap();
+        let feeding = feed();
+        fixture.check(&format!("SELECT max(big) FROM '{pipe}' WHERE big < 25"), &["0"]);
+        feeding.join().unwrap();
+    }
+    fixture.check_error("FROM '/dev/null'", ErrorKind::Unsupported, &["/dev/null", "device"]);
+}
+
 #[test]
 fn flipped_bytes_never_panic_or_hang() {
     let fixture = Fixture::new();

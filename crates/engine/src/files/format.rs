@@ -4,7 +4,12 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
+use super::decompress::PlainReader;
+use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes of a text that its format is told from.
+const TEXT_BYTES: u64 = 4096;
 
 /// What is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +70,20 @@ impl FileFormat {
             b"ARROW1" => Some(Self::Arrow),
             _ => None,
         }
+    }
+
+    /// The format of a text without a telling name: it is JSON if it begins as an object or a list of objects.
+    pub(crate) fn of_text(file: &DataFile) -> Self {
+        let mut begin = Vec::new();
+        // What cannot be read is reported when it is read as CSV.
+        if let Ok(text) = PlainReader::open(file, None) {
+            let _ = text.take(TEXT_BYTES).read_to_end(&mut begin);
+        }
+        let mut bytes = begin.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&begin).trim_ascii_start();
+        if let Some(rest) = bytes.strip_prefix(b"[") {
+            bytes = rest.trim_ascii_start();
+        }
+        if bytes.starts_with(b"{") { Self::Json } else { Self::Csv }
     }
 
     pub(crate) fn is_text(self) -> bool {

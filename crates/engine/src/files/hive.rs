@@ -210,7 +210,13 @@ mod tests {
     use super::*;
 
     fn file(path: &str) -> DataFile {
-        DataFile { path: path.into(), name: path.into(), size_bytes: 1, modified: SystemTime::UNIX_EPOCH }
+        DataFile {
+            path: path.into(),
+            name: path.into(),
+            size_bytes: 1,
+            modified: SystemTime::UNIX_EPOCH,
+            temporary: None,
+        }
     }
 
     fn check(paths: &[&str], expected: &[(&str, DataType)]) {

@@ -14,6 +14,7 @@ mod named;
 mod options;
 mod parquet;
 mod paths;
+mod pipes;
 mod rejects;
 mod scan;
 mod schema;
@@ -61,9 +62,16 @@ pub(crate) async fn open(
     rejects: &Arc<StatementRejects>,
 ) -> Result<Arc<dyn TableProvider>> {
     let (paths, format) = (table.paths.clone(), table.format);
-    let (format, files) = tokio::task::spawn_blocking(move || paths::resolve(&paths, format))
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+    let disk = &state.runtime_env().disk_manager;
+    let directory = disk.temp_dir_paths().into_iter().next().unwrap_or_else(std::env::temp_dir);
+    let waiting = pipes::StopOnDrop::default();
+    let stop = waiting.flag();
+    let resolved = tokio::task::spawn_blocking(move || {
+        paths::resolve(&paths, format, &paths::Spool { directory: &directory, stop: &stop })
+    });
+    let (format, files) =
+        resolved.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+    drop(waiting);
     let options = Options::new(format.function(), &table.options)?;
     match format {
         FileFormat::Parquet => Ok(Arc::new(parquet::ParquetTable::open(state, &files, options).await?)),

@@ -26,10 +26,11 @@ use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
 use super::failure::{into_datafusion, name_file, survive, unexpected};
+use super::paths::DataFile;
 
-/// The name of a file as the user wrote it; travels as an extension of `PartitionedFile`.
+/// The file as the user named it; travels as an extension of `PartitionedFile`.
 #[derive(Clone, Debug)]
-pub(crate) struct FileName(pub(crate) Arc<str>);
+pub(crate) struct NamedFile(pub(crate) DataFile);
 
 /// `inner`, with file names in its errors.
 #[derive(Clone)]
@@ -176,8 +177,8 @@ struct NamedMorselizer {
 
 impl Morselizer for NamedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        let name = match file.extension::<FileName>() {
-            Some(FileName(name)) => name.clone(),
+        let name = match file.extension::<NamedFile>() {
+            Some(NamedFile(named)) => named.name.clone(),
             None => file.object_meta.location.as_ref().into(),
         };
         let label = Label { name, format: self.format };

@@ -36,7 +36,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::failure::{damaged, from_datafusion, io_failed, survive, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
-use super::named::{FileName, NamedSource};
+use super::named::{NamedFile, NamedSource};
 use super::options::Options;
 use super::paths::DataFile;
 use super::{LIMIT_IN_ORDER, schema, sql_type};
@@ -93,7 +93,7 @@ impl ParquetTable {
                     .map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
                 let mut partitioned = PartitionedFile::new_from_meta(meta)
                     .with_partition_values(values.clone())
-                    .with_extension(FileName(file.name.clone()));
+                    .with_extension(NamedFile(file.clone()));
                 partitioned.statistics = Some(Arc::new(with_file_columns(statistics, values)));
                 Ok(partitioned)
             })

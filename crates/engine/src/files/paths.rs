@@ -1,16 +1,20 @@
 //! From what the user wrote to the list of files: one file, a glob, a directory, several of those.
 //!
-//! The list is sorted, so that answers do not depend on the order in which the system lists directories.
+//! Marks, checksums and notes (`_SUCCESS`, `x.crc`, `README.md`) do not match a glob. The list is sorted, so that answers do not depend on the order in which the system lists directories.
 //! Below a directory, names that begin with `.` or `_` are skipped (`_delta_log`, `_SUCCESS`).
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
+
+use tempfile::TempPath;
 
 use super::failure::io_failed;
 use super::format::{EXTENSIONS, FileFormat};
+use super::pipes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::nearest;
 
@@ -22,6 +26,14 @@ pub(crate) struct DataFile {
     pub(crate) name: Arc<str>,
     pub(crate) size_bytes: u64,
     pub(crate) modified: SystemTime,
+    /// What a pipe gave; the file is removed with the last reader.
+    pub(crate) temporary: Option<Arc<TempPath>>,
+}
+
+/// Where pipes are kept, and whether that is still wanted.
+pub(crate) struct Spool<'s> {
+    pub(crate) directory: &'s Path,
+    pub(crate) stop: &'s AtomicBool,
 }
 
 /// The files that `paths` mean and their common format; `format` is what the user said it is.
@@ -29,10 +41,14 @@ pub(crate) struct DataFile {
 /// # Errors
 /// [`ErrorKind::NotFound`] when a path, glob or directory has no file, with what is there instead;
 /// [`ErrorKind::Invalid`] when the format cannot be told or is mixed.
-pub(crate) fn resolve(paths: &[String], format: Option<FileFormat>) -> Result<(FileFormat, Vec<DataFile>)> {
+pub(crate) fn resolve(
+    paths: &[String],
+    format: Option<FileFormat>,
+    spool: &Spool<'_>,
+) -> Result<(FileFormat, Vec<DataFile>)> {
     let mut files = Vec::new();
     for path in paths {
-        find(path, format, &mut files)?;
+        find(path, format, spool, &mut files)?;
     }
     if files.is_empty() {
         return Err(Error::new(ErrorKind::Invalid, "no file is given"));
@@ -52,17 +68,24 @@ pub(crate) fn looks_like_file(name: &str) -> bool {
 }
 
 /// Adds the files that one path means.
-fn find(written: &str, format: Option<FileFormat>, files: &mut Vec<DataFile>) -> Result<()> {
+fn find(
+    written: &str,
+    format: Option<FileFormat>,
+    spool: &Spool<'_>,
+    files: &mut Vec<DataFile>,
+) -> Result<()> {
     let local = local_path(written)?;
     let path = Path::new(&local);
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => find_below(path, written, format, files),
-        // A file is read for its schema and again for its rows; of a pipe the first reading would be lost.
-        Ok(metadata) if !metadata.is_file() => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("cannot read '{written}': it is a pipe or a device"),
-        )
-        .with_hint("write it to a file first")),
+        Ok(metadata) if pipes::is_pipe(path, metadata.file_type()) => {
+            files.push(pipes::spool(path, spool.directory, spool.stop)?);
+            Ok(())
+        }
+        Ok(metadata) if !metadata.is_file() => {
+            Err(Error::new(ErrorKind::Unsupported, format!("cannot read '{written}': it is a device"))
+                .with_hint("write it to a file first"))
+        }
         Ok(metadata) => {
             files.push(data_file(path.to_owned(), &metadata));
             Ok(())
@@ -83,6 +106,7 @@ fn data_file(path: PathBuf, metadata: &fs::Metadata) -> DataFile {
         name: path.to_string_lossy().into(),
         size_bytes: metadata.len(),
         modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        temporary: None,
         path,
     }
 }
@@ -191,6 +215,14 @@ fn walk(
     Ok(())
 }
 
+/// Whether a name says that the file holds no rows: marks and checksums of other programs, notes for people.
+fn is_no_data(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    name.starts_with('_')
+        || ["readme", "license"].iter().any(|stem| lower.split('.').next() == Some(stem))
+        || [".crc", ".md"].iter().any(|extension| lower.ends_with(extension))
+}
+
 /// Adds the files that match a glob; the directories that match, if it matches nothing else.
 fn find_matches(
     pattern: &str,
@@ -210,10 +242,10 @@ fn find_matches(
     for path in matches {
         let path = path.map_err(|error| io_failed("list", &error.path().to_string_lossy(), error.error()))?;
         let Ok(metadata) = fs::metadata(&path) else { continue };
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('_'));
+        let is_data = path.file_name().is_none_or(|name| !is_no_data(&name.to_string_lossy()));
         if metadata.is_dir() {
             directories.push(path);
-        } else if !hidden {
+        } else if is_data {
             files.push(data_file(path, &metadata));
         }
     }
@@ -295,26 +327,39 @@ fn listed(names: &[String]) -> String {
 }
 
 fn common_format(files: &[DataFile]) -> Result<FileFormat> {
-    let mut formats: BTreeMap<FileFormat, (usize, &str)> = BTreeMap::new();
+    // Of each format how many files there are, and the first.
+    let mut formats: BTreeMap<Option<FileFormat>, (usize, &DataFile)> = BTreeMap::new();
     for file in files {
-        let Some(format) = FileFormat::of_name(&file.name).or_else(|| FileFormat::of_content(&file.path))
-        else {
-            return Err(unknown_format(file));
-        };
-        formats.entry(format).or_insert((0, &file.name)).0 += 1;
+        let format = FileFormat::of_name(&file.name)
+            .or_else(|| FileFormat::of_content(&file.path))
+            .or_else(|| file.temporary.as_ref().map(|_| FileFormat::of_text(file)));
+        formats.entry(format).or_insert((0, file)).0 += 1;
     }
     let mut found = formats.iter();
-    let (Some((format, _)), None) = (found.next(), found.next()) else {
-        let counts: Vec<_> = formats
-            .iter()
-            .map(|(format, (count, name))| format!("{count} {} ('{name}')", format.name()))
-            .collect();
-        let functions: Vec<_> = formats.keys().map(|format| format!("{}(...)", format.function())).collect();
-        return Err(Error::new(ErrorKind::Invalid, "the files have different formats")
-            .with_detail(counts.join(", "))
-            .with_hint(format!("pick one format with a glob or with {}", functions.join(" or "))));
-    };
-    Ok(*format)
+    match (found.next(), found.next()) {
+        (Some((Some(format), _)), None) => Ok(*format),
+        (Some((None, (_, file))), None) => Err(unknown_format(file)),
+        _ => {
+            let counts: Vec<_> = formats
+                .iter()
+                .map(|(format, (count, file))| {
+                    format!(
+                        "{count} {} ('{}')",
+                        format.map_or("of unknown format", FileFormat::name),
+                        file.name
+                    )
+                })
+                .collect();
+            let globs: Vec<_> = formats
+                .values()
+                .filter_map(|(_, file)| Some(format!("'*.{}'", file.name.rsplit_once('.')?.1)))
+                .filter(|glob| !glob.contains('/'))
+                .collect();
+            Err(Error::new(ErrorKind::Invalid, "the files have different formats")
+                .with_detail(counts.join(", "))
+                .with_hint(format!("pick those of one format with a glob, such as {}", globs.join(" or "))))
+        }
+    }
 }
 
 fn unknown_format(file: &DataFile) -> Error {
@@ -345,8 +390,13 @@ mod tests {
         directory
     }
 
+    fn resolve_here(path: &str) -> Result<(FileFormat, Vec<DataFile>)> {
+        let spool = Spool { directory: &std::env::temp_dir(), stop: &AtomicBool::new(false) };
+        resolve(&[path.to_owned()], None, &spool)
+    }
+
     fn found(directory: &Path, path: &str) -> Result<Vec<String>> {
-        let (_, files) = resolve(&[directory.join(path).to_string_lossy().into_owned()], None)?;
+        let (_, files) = resolve_here(&directory.join(path).to_string_lossy())?;
         Ok(files
             .iter()
             .map(|file| file.path.strip_prefix(directory).unwrap().to_string_lossy().into_owned())
@@ -355,8 +405,22 @@ mod tests {
 
     #[test]
     fn paths_globs_and_directories_are_found_in_order() {
-        let names =
-            ["b.csv", "a.csv", "d/2.csv", "d/1.csv", "d/_x/3.csv", "d/.y.csv", "d/notes.txt", "d/e/4.csv"];
+        let names = [
+            "b.csv",
+            "a.csv",
+            "d/2.csv",
+            "d/1.csv",
+            "d/_x/3.csv",
+            "d/.y.csv",
+            "d/notes.txt",
+            "d/e/4.csv",
+            "f/a.csv",
+            "f/a.csv.crc",
+            "f/README",
+            "f/_SUCCESS",
+            "f/notes.md",
+            "f/.x",
+        ];
         let directory = directory(&names);
         let check = |path: &str, expected: &[&str]| {
             assert_eq!(found(directory.path(), path).unwrap(), expected, "{path}");
@@ -367,12 +431,14 @@ mod tests {
         check("?.csv", &["a.csv", "b.csv"]);
         check("d", &["d/1.csv", "d/2.csv", "d/e/4.csv"]);
         check("d*", &["d/1.csv", "d/2.csv", "d/e/4.csv"]);
-        check("**/*.csv", &["a.csv", "b.csv", "d/1.csv", "d/2.csv", "d/_x/3.csv", "d/e/4.csv"]);
+        check("f/*", &["f/a.csv"]);
+        check("**/*.csv", &["a.csv", "b.csv", "d/1.csv", "d/2.csv", "d/_x/3.csv", "d/e/4.csv", "f/a.csv"]);
     }
 
     #[test]
     fn what_is_not_there_is_explained() {
-        let directory = directory(&["trips.csv", "e/readme.md", "m/a.csv", "m/b.json", "data"]);
+        let directory =
+            directory(&["trips.csv", "e/readme.md", "m/a.csv", "m/b.json", "data", "n/a.csv", "n/x.txt"]);
         fs::create_dir(directory.path().join("empty")).unwrap();
         let check = |path: &str, message: &str, more: &str| {
             let error = found(directory.path(), path).unwrap_err();
@@ -382,12 +448,14 @@ mod tests {
         };
         check("trip.csv", "no such file", "trips.csv'?");
         check("mm/a.csv", "no such file", "does not exist");
-        check("x*.csv", "no file matches", "'trips.csv'");
+        check("x*.csv", "no file matches", "has 'data', 'e'");
         check("empty", "has no data files", "it is empty");
         check("e", "has no data files", "'readme.md'");
         check("m", "different formats", "1 CSV");
+        check("m/*", "different formats", "'*.csv' or '*.json'");
+        check("n/*", "different formats", "1 of unknown format ('");
         check("data", "cannot tell the format", "read_csv('");
-        let error = resolve(&["s3://bucket/x.csv".to_owned()], None).unwrap_err();
+        let error = resolve_here("s3://bucket/x.csv").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
