@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod duel;
+mod glibc;
 mod suites;
 
 pub use duel::{Lane, Report, Unit};

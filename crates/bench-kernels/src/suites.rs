@@ -1,6 +1,8 @@
 //! The suites by name.
 
+mod memory;
 mod race;
+mod strings;
 
 use crate::duel::Report;
 
@@ -16,5 +18,8 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] =
-    &[Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run }];
+pub const SUITES: &[Suite] = &[
+    Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
+    Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
+    Suite { name: "strings", about: "operators on columns of text", run: strings::run },
+];

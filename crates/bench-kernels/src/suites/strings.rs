@@ -1,0 +1,290 @@
+//! Operators on columns of text against arrow's kernels: short texts (4 to 20 bytes) and URLs (30 to 90).
+//!
+//! A batch has 256K rows and no nulls. `keirin` works on offsets, `keirin:views` on 16-byte views.
+
+use arrow::array::{Array, BooleanArray, Scalar, StringArray, StringViewArray};
+use arrow::compute::kernels::comparison::{like as arrow_like, starts_with as arrow_starts_with};
+use arrow::compute::kernels::{aggregate, cmp};
+use keirin_kernels::text::{
+    Case, Extreme, Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Views, change_case,
+    char_lengths, compare_constant, equal_columns, equal_constant, equal_constant_padded,
+    equal_constant_view, extreme_row, facts, is_utf8, like, like_view, starts_with,
+};
+use keirin_kernels::{BitBuffer, Level, Selection, count_ones};
+use keirin_testkit::columns::Random;
+
+use super::memory::below;
+use crate::duel::{Lane, Report, Unit};
+
+const ROW_COUNT: usize = 256 << 10;
+const ROW_COUNT_QUICK: usize = 16 << 10;
+
+pub(super) fn run(report: &mut Report) {
+    let row_count = if report.is_quick() { ROW_COUNT_QUICK } else { ROW_COUNT };
+    for kind in [Kind::Short, Kind::Url] {
+        let column = Column::new(kind, row_count, |_, _| {});
+        equality(report, kind, &column);
+        order(report, kind, &column);
+        block(report, kind, &column);
+        likes(report, kind, row_count);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Short,
+    Url,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        if self == Self::Short { "short" } else { "url" }
+    }
+
+    fn text(self, random: &mut Random) -> Vec<u8> {
+        const LETTERS: &[u8] = b"etaonisrhdlucmfywgpbvkxq0123456789-/";
+        let (head, len) = match self {
+            Self::Short => ("", 4 + random.below(17)),
+            Self::Url => ("http://", 23 + random.below(61)),
+        };
+        let letters = (0..len).map(|_| LETTERS[below(random, LETTERS.len())]);
+        head.bytes().chain(letters).collect()
+    }
+}
+
+struct Column {
+    array: StringArray,
+    view_array: StringViewArray,
+    views: Vec<u128>,
+}
+
+impl Column {
+    fn new(kind: Kind, row_count: usize, change: impl Fn(&mut Vec<u8>, &mut Random)) -> Self {
+        let mut random = Random::new(11);
+        let rows = (0..row_count).map(|_| {
+            let mut row = kind.text(&mut random);
+            change(&mut row, &mut random);
+            String::from_utf8(row).expect("ASCII")
+        });
+        let array = StringArray::from_iter_values(rows);
+        let view_array: StringViewArray = array.iter().collect();
+        let views = view_array.views().to_vec();
+        Self { array, view_array, views }
+    }
+
+    fn strings(&self) -> Strings<'_, i32> {
+        Strings::new(Level::best(), self.array.value_offsets(), self.array.value_data())
+            .expect("arrow checked it")
+    }
+
+    fn buffers(&self) -> Vec<&[u8]> {
+        self.view_array.data_buffers().iter().map(|buffer| buffer.as_slice()).collect()
+    }
+
+    fn lane<'a>(&'a self, name: &str, rows: impl Fn(Strings<'a, i32>) -> BitBuffer + 'a) -> Lane<'a> {
+        let strings = self.strings();
+        Lane::new(name, move || ones(&rows(strings)))
+    }
+}
+
+fn ones(rows: &BitBuffer) -> u64 {
+    count_ones(Level::best(), rows.as_bits()) as u64
+}
+
+fn true_count(rows: &BooleanArray) -> u64 {
+    rows.values().count_set_bits() as u64
+}
+
+fn equality(report: &mut Report, kind: Kind, column: &Column) {
+    let level = Level::best();
+    let count = column.array.len();
+    let buffers = column.buffers();
+    let views = Views::new(&column.views, &buffers).expect("arrow checked it");
+    let lens: &[usize] = if kind == Kind::Short { &[4, 8, 12, 16, 30] } else { &[4, 30, 45, 60, 90] };
+    for len in lens {
+        let of_that_len = (0..count).map(|row| column.array.value(row)).find(|text| text.len() == *len);
+        let constant = of_that_len.map_or_else(|| "x".repeat(*len), str::to_owned);
+        let bytes = constant.as_bytes();
+        let scalar = Scalar::new(StringArray::from(vec![constant.as_str()]));
+        let scalar_view = Scalar::new(StringViewArray::from(vec![constant.as_str()]));
+        let name = format!("equal-constant/{}/{len}", kind.name());
+        let equal = |left: &dyn arrow::array::Datum, right: &dyn arrow::array::Datum| {
+            true_count(&cmp::eq(left, right).expect("the types agree"))
+        };
+        let lanes = vec![
+            column.lane("keirin", |strings| equal_constant(level, strings, bytes)),
+            Lane::new("keirin:views", || ones(&equal_constant_view(level, views, bytes))),
+            Lane::new("arrow", || equal(&column.array, &scalar)),
+            Lane::new("arrow:views", || equal(&column.view_array, &scalar_view)),
+        ];
+        report.case(&name, Unit::Rows, count, lanes);
+
+        // The block is known to have no trailing spaces, as blocks of a table are.
+        let pad = if facts(level, column.strings()).has_trailing_spaces { Pad::Trim } else { Pad::None };
+        let lanes = vec![
+            column.lane("keirin", move |strings| match pad {
+                Pad::None => equal_constant(level, strings, bytes),
+                Pad::Trim | Pad::Fill => equal_constant_padded(level, strings, bytes),
+            }),
+            column.lane("keirin:no-pad", |strings| equal_constant(level, strings, bytes)),
+            column.lane("keirin:unknown", |strings| equal_constant_padded(level, strings, bytes)),
+        ];
+        report.case(&format!("equal-constant-padded/{}/{len}", kind.name()), Unit::Rows, count, lanes);
+    }
+    let other = Column::new(kind, count, |row, random| {
+        if random.chance(0.5) {
+            row.pop();
+        }
+    });
+    let lanes = vec![
+        column.lane("keirin", |strings| equal_columns(level, strings, other.strings(), Pad::None)),
+        Lane::new("arrow", || true_count(&cmp::eq(&column.array, &other.array).expect("the types agree"))),
+    ];
+    report.case(&format!("equal-columns/{}", kind.name()), Unit::Rows, count, lanes);
+}
+
+fn order(report: &mut Report, kind: Kind, column: &Column) {
+    let (level, count) = (Level::best(), column.array.len());
+    let buffers = column.buffers();
+    let views = Views::new(&column.views, &buffers).expect("arrow checked it");
+    let constant = if kind == Kind::Short { "middle" } else { "http://middle" };
+    let scalar = Scalar::new(StringArray::from(vec![constant]));
+    let less = Inequality::Less;
+    let lanes = vec![
+        column
+            .lane("keirin", |strings| compare_constant(level, strings, less, constant.as_bytes(), Pad::None)),
+        Lane::new("keirin:views", || {
+            ones(&compare_constant(level, views, less, constant.as_bytes(), Pad::None))
+        }),
+        column.lane("keirin:pad-fill", |strings| {
+            compare_constant(level, strings, less, constant.as_bytes(), Pad::Fill)
+        }),
+        Lane::new("arrow", || true_count(&cmp::lt(&column.array, &scalar).expect("the types agree"))),
+        Lane::new("arrow:views", || {
+            let scalar = Scalar::new(StringViewArray::from(vec![constant]));
+            true_count(&cmp::lt(&column.view_array, &scalar).expect("the types agree"))
+        }),
+    ];
+    report.case(&format!("less-constant/{}", kind.name()), Unit::Rows, count, lanes);
+
+    let prefix = if kind == Kind::Short { "the" } else { "http://the" };
+    let prefix_scalar = Scalar::new(StringArray::from(vec![prefix]));
+    let lanes = vec![
+        column.lane("keirin", |strings| starts_with(level, strings, prefix.as_bytes())),
+        Lane::new("arrow", || {
+            true_count(&arrow_starts_with(&column.array, &prefix_scalar).expect("both are text"))
+        }),
+    ];
+    report.case(&format!("prefix/{}", kind.name()), Unit::Rows, count, lanes);
+
+    let strings = column.strings();
+    let rank = |text: Option<&str>| {
+        text.map_or(0, |text| text.bytes().fold(0, |sum, byte| sum * 31 % 1_000_003 + u64::from(byte)))
+    };
+    let lanes = vec![
+        Lane::new("keirin", move || {
+            let row = extreme_row(level, strings, Selection::All, Extreme::Least, Pad::None);
+            rank(row.map(|row| column.array.value(row)))
+        }),
+        Lane::new("arrow", move || rank(aggregate::min_string(&column.array))),
+    ];
+    report.case(&format!("min/{}", kind.name()), Unit::Rows, count, lanes);
+}
+
+/// What is done once a block: facts, validation, lengths, case.
+fn block(report: &mut Report, kind: Kind, column: &Column) {
+    let (level, count, strings) = (Level::best(), column.array.len(), column.strings());
+    let lanes = vec![Lane::new("keirin", move || u64::from(facts(level, strings).is_ascii))];
+    report.case(&format!("facts/{}", kind.name()), Unit::Rows, count, lanes);
+
+    let accented = Column::new(kind, count, |row, random| {
+        let at = below(random, row.len());
+        row.splice(at..at, "é".bytes());
+    });
+    for (name, column) in [("ascii", column), ("accented", &accented)] {
+        let bytes = column.array.value_data();
+        let strings = column.strings();
+        let lanes = vec![
+            Lane::new("keirin", move || u64::from(is_utf8(level, strings))),
+            Lane::new("std", move || u64::from(std::str::from_utf8(bytes).is_ok())),
+        ];
+        report.case(&format!("utf8/{}/{name}", kind.name()), Unit::Bytes, bytes.len(), lanes);
+        let known = Facts { is_ascii: name == "ascii", has_trailing_spaces: true };
+        let total = |lengths: Vec<i32>| lengths.into_iter().map(|length| length as u64).sum();
+        let lanes = vec![
+            Lane::new("keirin", move || total(char_lengths(level, strings, known))),
+            Lane::new("std", move || {
+                column.array.iter().flatten().map(|text| text.chars().count() as u64).sum()
+            }),
+        ];
+        report.case(&format!("char-length/{}/{name}", kind.name()), Unit::Rows, count, lanes);
+        let upper = |column: &StringArray| -> u64 {
+            let rows = column.iter().flatten().map(str::to_uppercase);
+            StringArray::from_iter_values(rows).value_data().len() as u64
+        };
+        let lanes = vec![
+            Lane::new("keirin", move || {
+                change_case(level, strings, Case::Upper, known).expect("it fits").bytes.len() as u64
+            }),
+            Lane::new("std", move || upper(&column.array)),
+        ];
+        report.case(&format!("upper/{}/{name}", kind.name()), Unit::Rows, count, lanes);
+    }
+}
+
+fn likes(report: &mut Report, kind: Kind, row_count: usize) {
+    let level = Level::best();
+    let plant = |row: &mut Vec<u8>, random: &mut Random, text: &[u8]| {
+        let at = if kind == Kind::Url { 7 + below(random, row.len() - 6) } else { below(random, row.len()) };
+        row.splice(at..at, text.iter().copied());
+    };
+    let patterns = [
+        ("%google%", [0.0, 0.01, 0.5].as_slice()),
+        ("%google%zyx%", &[0.05]),
+        ("%goo_le%", &[0.01]),
+        ("http%google%", &[0.01]),
+    ];
+    for (pattern, shares) in patterns {
+        for share in shares {
+            let name = format!("like/{}/{pattern}/{}%", kind.name(), share * 100.0);
+            if !report.wants(&name) {
+                continue;
+            }
+            let column = Column::new(kind, row_count, |row, random| {
+                if random.chance(*share) {
+                    if pattern.contains("zyx") && random.chance(0.5) {
+                        plant(row, random, b"zyx");
+                    }
+                    plant(row, random, b"google");
+                }
+            });
+            let prepared = LikePattern::new(pattern, Some('\\'));
+            let scalar = Scalar::new(StringArray::from(vec![pattern]));
+            let scalar_view = Scalar::new(StringViewArray::from(vec![pattern]));
+            let buffers = column.buffers();
+            let views = Views::new(&column.views, &buffers).expect("arrow checked it");
+            let all = Selection::All;
+            let prepared = &prepared;
+            let lanes = vec![
+                column
+                    .lane("keirin", |strings| like(level, strings, prepared, all, SearchMethod::WholeBuffer)),
+                column.lane("keirin:each-row", |strings| {
+                    like(level, strings, prepared, all, SearchMethod::EachRow)
+                }),
+                Lane::new("keirin:views", || {
+                    ones(&like_view(level, views, prepared, all, SearchMethod::WholeBuffer))
+                }),
+                Lane::new("keirin:views-each", || {
+                    ones(&like_view(level, views, prepared, all, SearchMethod::EachRow))
+                }),
+                Lane::new("arrow", || {
+                    true_count(&arrow_like(&column.array, &scalar).expect("both are text"))
+                }),
+                Lane::new("arrow:views", || {
+                    true_count(&arrow_like(&column.view_array, &scalar_view).expect("both are text"))
+                }),
+            ];
+            report.case(&name, Unit::Rows, row_count, lanes);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Columns of text as Arrow lays them out: offsets into one buffer, or 16-byte views.
+//!
+//! Both are checked once when they are made and borrow what they checked, so loops may read a row without
+//! bounds checks. Bytes need not be UTF-8. Nulls are a matter for the caller, who combines bitmaps; what
+//! the bytes of a null row are does not matter, but they must be there.
+
+use std::fmt;
+
+use crate::Level;
+
+/// Why offsets or views are no column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// There is not one offset.
+    NoOffsets,
+    /// An offset is below zero, below the one before it or behind the end of the bytes.
+    Offsets,
+    /// A view has a length below zero, names a buffer or bytes that are not there, has another prefix than
+    /// its bytes, or has anything but zeros behind a short text.
+    View {
+        /// The row.
+        row: usize,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOffsets => f.write_str("a column of text has at least one offset"),
+            Self::Offsets => f.write_str("offsets of text do not ascend within its bytes"),
+            Self::View { row } => write!(f, "the view of row {row} does not fit its bytes"),
+        }
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+mod sealed {
+    /// Loops trust the order and the value of offsets: no other crate may bring its own.
+    pub trait Sealed {}
+    impl Sealed for i32 {}
+    impl Sealed for i64 {}
+}
+
+/// The types of offsets: `i32` and `i64`.
+pub trait Offset: Copy + Ord + Default + fmt::Debug + sealed::Sealed + 'static {
+    /// The offset as an index; only for offsets that were checked.
+    fn index(self) -> usize;
+
+    /// The offset for an index, if the type has it.
+    fn from_index(index: usize) -> Option<Self>;
+}
+
+impl Offset for i32 {
+    #[inline(always)]
+    fn index(self) -> usize {
+        self as u32 as usize
+    }
+
+    #[inline(always)]
+    fn from_index(index: usize) -> Option<Self> {
+        index.try_into().ok()
+    }
+}
+
+impl Offset for i64 {
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a checked offset lies within a slice")]
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    #[inline(always)]
+    fn from_index(index: usize) -> Option<Self> {
+        index.try_into().ok()
+    }
+}
+
+/// What loops over rows need of a column of text.
+pub trait Text: Copy + sealed::Sealed {
+    /// The type for the length of a row.
+    type Length: Offset;
+
+    /// Count of rows.
+    fn row_count(&self) -> usize;
+
+    /// The bytes of a row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn row(&self, row: usize) -> &[u8];
+
+    /// The length of a row in bytes.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn row_len(&self, row: usize) -> usize;
+
+    /// The first eight bytes of a row as a number that orders as they do, `fill` behind a shorter text.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn prefix(&self, row: usize, fill: u8) -> u64;
+
+    /// The rows as offsets into one buffer, if they are laid out so.
+    fn as_strings(&self) -> Option<Strings<'_, Self::Length>>;
+}
+
+/// Text in one buffer: row `i` has the bytes from offset `i` to offset `i + 1`.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings<'a, O> {
+    offsets: &'a [O],
+    bytes: &'a [u8],
+}
+
+impl<'a, O: Offset> Strings<'a, O> {
+    /// A column of one row less than offsets; the first offset need not be zero.
+    ///
+    /// # Errors
+    /// When there is no offset, or they do not ascend within the bytes.
+    pub fn new(level: Level, offsets: &'a [O], bytes: &'a [u8]) -> Result<Self, LayoutError> {
+        let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else {
+            return Err(LayoutError::NoOffsets);
+        };
+        // An end that the type of offsets has no number for is behind every offset.
+        let is_inside = *first >= O::default() && O::from_index(bytes.len()).is_none_or(|end| *last <= end);
+        if is_inside && ascends(level, offsets) {
+            Ok(Self { offsets, bytes })
+        } else {
+            Err(LayoutError::Offsets)
+        }
+    }
+
+    /// The offsets, one more than rows.
+    #[must_use]
+    #[inline(always)]
+    pub fn offsets(&self) -> &'a [O] {
+        self.offsets
+    }
+
+    /// The buffer; rows need not fill it.
+    #[must_use]
+    #[inline(always)]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Where the first row begins, and the bytes of all rows.
+    #[must_use]
+    #[inline(always)]
+    pub(super) fn filled(&self) -> (usize, &'a [u8]) {
+        let (start, end) = (self.offsets[0].index(), self.offsets[self.offsets.len() - 1].index());
+        (start, &self.bytes[start..end])
+    }
+}
+
+kernel! {
+    fn ascends[O: Offset][O](offsets: &[O]) -> bool = ascends_plain;
+}
+
+#[inline(always)]
+fn ascends_plain<O: Offset>(offsets: &[O]) -> bool {
+    let followers = offsets.get(1..).unwrap_or_default();
+    // Without an early exit the compiler makes vectors of it.
+    offsets.iter().zip(followers).fold(0_u32, |falls, (this, next)| falls | u32::from(next < this)) == 0
+}
+
+impl<O: Offset> sealed::Sealed for Strings<'_, O> {}
+
+impl<O: Offset> Text for Strings<'_, O> {
+    type Length = O;
+
+    #[inline(always)]
+    fn row_count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    #[inline(always)]
+    fn row(&self, row: usize) -> &[u8] {
+        let (start, end) = (self.offsets[row].index(), self.offsets[row + 1].index());
+        // SAFETY: `new` saw that offsets ascend within the bytes.
+        unsafe { self.bytes.get_unchecked(start..end) }
+    }
+
+    #[inline(always)]
+    fn row_len(&self, row: usize) -> usize {
+        self.offsets[row + 1].index() - self.offsets[row].index()
+    }
+
+    #[inline(always)]
+    fn prefix(&self, row: usize, fill: u8) -> u64 {
+        let (start, end) = (self.offsets[row].index(), self.offsets[row + 1].index());
+        // Bytes of the next row are read, too, and cut off; only the end of the buffer has none.
+        match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(chunk) => cut(u64::from_be_bytes(*chunk), end - start, fill),
+            None => prefix_of(&self.bytes[start..end], fill),
+        }
+    }
+
+    #[inline(always)]
+    fn as_strings(&self) -> Option<Strings<'_, O>> {
+        Some(*self)
+    }
+}
+
+/// The longest text inside a view.
+pub(super) const INLINE_MAX: usize = 12;
+/// The size of a view.
+pub(super) const VIEW_BYTES: usize = 16;
+/// Where in a view its text begins.
+pub(super) const VIEW_TEXT: usize = 4;
+
+/// Text in 16-byte views: length, then up to twelve bytes of text, or four bytes of it, a buffer and an offset.
+#[derive(Clone, Copy, Debug)]
+pub struct Views<'a> {
+    views: &'a [u128],
+    buffers: &'a [&'a [u8]],
+}
+
+impl<'a> Views<'a> {
+    /// A column of a row a view.
+    ///
+    /// # Errors
+    /// When a view does not fit its bytes.
+    pub fn new(views: &'a [u128], buffers: &'a [&'a [u8]]) -> Result<Self, LayoutError> {
+        let column = Self { views, buffers };
+        match (0..views.len()).find(|row| column.checked_row(*row).is_none()) {
+            None => Ok(column),
+            Some(row) => Err(LayoutError::View { row }),
+        }
+    }
+
+    /// The views.
+    #[must_use]
+    #[inline(always)]
+    pub fn views(&self) -> &'a [u128] {
+        self.views
+    }
+
+    /// The buffers of the long texts.
+    #[must_use]
+    #[inline(always)]
+    pub fn buffers(&self) -> &'a [&'a [u8]] {
+        self.buffers
+    }
+
+    /// All views as bytes.
+    #[inline(always)]
+    pub(super) fn view_bytes(&self) -> &'a [u8] {
+        // SAFETY: the bytes are those of an initialised slice; u8 has no alignment and no invalid values.
+        unsafe { std::slice::from_raw_parts(self.views.as_ptr().cast(), size_of_val(self.views)) }
+    }
+
+    /// Something, if the row fits its bytes.
+    #[inline(always)]
+    fn checked_row(&self, row: usize) -> Option<()> {
+        let view = self.views[row];
+        let len = view_len(view);
+        if len <= INLINE_MAX {
+            return (len == INLINE_MAX || view >> (32 + 8 * len) == 0).then_some(());
+        }
+        let (buffer, start) = view_place(view);
+        let end = start.checked_add(len).filter(|_| i32::try_from(len).is_ok())?;
+        let text = self.buffers.get(buffer)?.get(start..end)?;
+        (text[..4] == view_bytes(&view)[4..8]).then_some(())
+    }
+}
+
+/// The length in a view.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the low four bytes are the length")]
+pub(super) fn view_len(view: u128) -> usize {
+    view as u32 as usize
+}
+
+/// The buffer and the offset in the view of a long text.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the high four bytes are the offset, the four before the buffer"
+)]
+pub(super) fn view_place(view: u128) -> (usize, usize) {
+    ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize)
+}
+
+/// The bytes of a view in the order of memory.
+#[inline(always)]
+fn view_bytes(view: &u128) -> &[u8; 16] {
+    const { assert!(cfg!(target_endian = "little"), "views are little endian, as Arrow has them") };
+    // SAFETY: any 16 initialised bytes are such an array, which has no alignment.
+    unsafe { &*std::ptr::from_ref(view).cast() }
+}
+
+impl sealed::Sealed for Views<'_> {}
+
+impl Text for Views<'_> {
+    type Length = i32;
+
+    #[inline(always)]
+    fn row_count(&self) -> usize {
+        self.views.len()
+    }
+
+    #[inline(always)]
+    fn row(&self, row: usize) -> &[u8] {
+        let view = &self.views[row];
+        let len = view_len(*view);
+        if len <= INLINE_MAX {
+            return &view_bytes(view)[4..4 + len];
+        }
+        let (buffer, start) = view_place(*view);
+        // SAFETY: `new` saw that the buffer is there.
+        let buffer = unsafe { self.buffers.get_unchecked(buffer) };
+        // SAFETY: `new` saw that the text is inside the buffer.
+        unsafe { buffer.get_unchecked(start..start + len) }
+    }
+
+    #[inline(always)]
+    fn row_len(&self, row: usize) -> usize {
+        view_len(self.views[row])
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "eight of the sixteen bytes")]
+    fn prefix(&self, row: usize, fill: u8) -> u64 {
+        let view = self.views[row];
+        let len = view_len(view);
+        if len <= INLINE_MAX {
+            return cut(((view >> 32) as u64).swap_bytes(), len, fill);
+        }
+        prefix_of(self.row(row), fill)
+    }
+
+    #[inline(always)]
+    fn as_strings(&self) -> Option<Strings<'_, i32>> {
+        None
+    }
+}
+
+/// A big-endian word of which only the first `len` bytes count.
+#[inline(always)]
+fn cut(word: u64, len: usize, fill: u8) -> u64 {
+    let behind = if len >= 8 { 0 } else { u64::MAX >> (8 * len) };
+    word & !behind | u64::from_be_bytes([fill; 8]) & behind
+}
+
+/// The prefix of a text, see [`Text::prefix`].
+#[inline(always)]
+pub(super) fn prefix_of(text: &[u8], fill: u8) -> u64 {
+    if let Some(chunk) = text.first_chunk() {
+        return u64::from_be_bytes(*chunk);
+    }
+    let mut word = [fill; 8];
+    word[..text.len()].copy_from_slice(text);
+    u64::from_be_bytes(word)
+}

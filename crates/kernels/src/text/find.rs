@@ -1,0 +1,124 @@
+//! Searching bytes for one byte or for a needle that is prepared once.
+//!
+//! A position can only hold the needle when three of its bytes, far apart and rarely seen, are in their
+//! places. So 64 positions are tested at a time: three loads, one exclusive-or, two `vpternlog` that each
+//! do `x | (y ^ z)`, and one test for zero bytes; what is left is compared in full (`find_x86.rs`). The idea
+//! is the generic SIMD search of Muła ("SIMD-friendly algorithms for substring searching"), which probes two
+//! bytes; the third makes false candidates rare enough for one test of four vectors to pay.
+//!
+//! Periodic bytes can make every position a candidate. Each false one costs budget that progress earns back,
+//! and when it is spent the rest is left to the `memchr` crate, whose two-way search is linear. That crate is
+//! also the search below AVX-512: at AVX2 its loop is what we would write.
+//!
+//! Equality, order and copies of bytes are not here: the C library's are as fast as any that we tried
+//! (masked 64-byte compares gained nothing from 2 bytes to 1 MB), and `==`, `cmp` and `copy_from_slice` call it.
+
+use memchr::memmem;
+
+#[cfg(target_arch = "x86_64")]
+use super::find_x86 as x86;
+
+kernel! {
+    /// The first position of `byte`.
+    #[inline]
+    pub fn find_byte(haystack: &[u8], byte: u8) -> Option<usize> = find_byte_plain, avx512 = x86::find_byte;
+}
+
+#[inline(always)]
+fn find_byte_plain(haystack: &[u8], byte: u8) -> Option<usize> {
+    memchr::memchr(byte, haystack)
+}
+
+/// A needle, prepared to be found in many haystacks.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    /// The linear search; also the owner of the needle.
+    pub(super) linear: memmem::Finder<'static>,
+    /// The length of the needle, at hand without a look at its owner.
+    pub(super) needle_len: usize,
+    /// Positions of bytes to look for first, all inside the needle, and those bytes.
+    pub(super) probes: [(usize, u8); 3],
+    /// The first 64 bytes of the needle, zeros behind it.
+    pub(super) head: [u8; 64],
+}
+
+impl Finder {
+    /// Prepares a search.
+    #[must_use]
+    pub fn new(needle: &[u8]) -> Self {
+        let mut head = [0; 64];
+        let head_len = needle.len().min(head.len());
+        head[..head_len].copy_from_slice(&needle[..head_len]);
+        let linear = memmem::Finder::new(needle).into_owned();
+        Self { linear, needle_len: needle.len(), probes: probes(needle), head }
+    }
+
+    /// What is looked for.
+    #[must_use]
+    #[inline(always)]
+    pub fn needle(&self) -> &[u8] {
+        self.linear.needle()
+    }
+}
+
+kernel! {
+    /// The first position of the needle; an empty needle is found at zero.
+    #[inline]
+    pub fn find(haystack: &[u8], finder: &Finder) -> Option<usize> = find_plain, avx512 = x86::find;
+}
+
+#[inline(always)]
+pub(super) fn find_plain(haystack: &[u8], finder: &Finder) -> Option<usize> {
+    finder.linear.find(haystack)
+}
+
+kernel! {
+    /// Hands each position of the needle to `on_hit`, which returns where to go on: behind that position.
+    pub(super) fn find_each[F: FnMut(usize) -> usize][F](haystack: &[u8], finder: &Finder, on_hit: F) =
+        find_each_plain, avx512 = x86::find_each;
+}
+
+#[inline(always)]
+pub(super) fn find_each_plain<F: FnMut(usize) -> usize>(haystack: &[u8], finder: &Finder, on_hit: F) {
+    find_each_linear(haystack, finder, 0, on_hit);
+}
+
+/// The search that needs no budget, from `start` on.
+pub(super) fn find_each_linear(
+    haystack: &[u8],
+    finder: &Finder,
+    mut start: usize,
+    mut on_hit: impl FnMut(usize) -> usize,
+) {
+    while let Some(hit) = haystack.get(start..).and_then(|rest| finder.linear.find(rest)) {
+        start = on_hit(start + hit).max(start + hit + 1);
+    }
+}
+
+/// The last byte, then twice the rarest of the others, preferring values not yet probed: three equal bytes
+/// would be met together in every run of that byte.
+fn probes(needle: &[u8]) -> [(usize, u8); 3] {
+    let Some((last, rest)) = needle.split_last() else { return [(0, 0); 3] };
+    let last = (rest.len(), *last);
+    let rarest = |taken: &[(usize, u8)]| {
+        let is_new = |(_, byte): &(usize, u8)| taken.iter().all(|(_, other)| other != byte);
+        let rank = |(_, byte): &(usize, u8)| frequency(*byte);
+        let bytes =
+            || rest.iter().copied().enumerate().filter(|(at, _)| taken.iter().all(|(other, _)| other != at));
+        bytes().filter(is_new).min_by_key(rank).or_else(|| bytes().next()).unwrap_or(last)
+    };
+    let second = rarest(&[last]);
+    [last, second, rarest(&[last, second])]
+}
+
+/// How common a byte is in text: only the order counts.
+fn frequency(byte: u8) -> u8 {
+    match byte {
+        b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | 0 => 5,
+        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'/' | b'.' => 4,
+        b'a'..=b'z' | b'0' | b'1' => 3,
+        b'0'..=b'9' | b'-' | b'_' | b',' | b'=' => 2,
+        b'A'..=b'Z' | 0x80..=0xBF => 1,
+        _ => 0,
+    }
+}
