@@ -8,12 +8,40 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use datafusion::config::ConfigOptions;
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// Share of the machine's memory that queries may use unless told otherwise.
 const DEFAULT_SHARE_PERCENT: u64 = 80;
+/// Batches are not cut smaller than this: rows that are wider than memory allows fail.
+const BATCH_ROWS_MIN: usize = 128;
 const DIRECTORY_PREFIX: &str = "keirin-spill-";
 const LOCK_NAME: &str = "lock";
+
+/// What one part of a query needs to sort, group and join by spilling, in bytes.
+const PART_BYTES_MIN: usize = 32 << 20;
+/// Memory of a part for each row of a batch: sorted runs are merged a batch of each at a time, so that rows
+/// of a few kilobytes need batches of fewer rows where memory is short.
+const PART_BYTES_PER_BATCH_ROW: usize = 64 << 10;
+/// What a sort keeps back of a part's memory to merge what it holds before it spills: one in so many.
+const SORT_RESERVE_DIVISOR: usize = 16;
+
+/// Fits a query to the memory that there is: fewer parts, smaller batches and reserves than `options` say
+/// where the limit leaves no room for more.
+pub(crate) fn fit(options: &mut ConfigOptions, limit_bytes: usize) {
+    let parts = options.execution.target_partitions.min(limit_bytes / PART_BYTES_MIN).max(1);
+    let part_bytes = limit_bytes / parts;
+    options.execution.target_partitions = parts;
+    let rows = (part_bytes / PART_BYTES_PER_BATCH_ROW).max(BATCH_ROWS_MIN);
+    if options.execution.batch_size.get() > rows {
+        // Not zero: at least BATCH_ROWS_MIN.
+        let _ = options.set("datafusion.execution.batch_size", &rows.to_string());
+    }
+    let reserve = part_bytes / SORT_RESERVE_DIVISOR;
+    let reserved = &mut options.execution.sort_spill_reservation_bytes;
+    *reserved = reserve.min(*reserved);
+}
 
 /// 80 % of what this process may use, in bytes.
 pub(crate) fn default_limit_bytes() -> usize {
@@ -174,6 +202,23 @@ mod tests {
         check(1 << 30, "1 GB");
         check(3 << 29, "1.5 GB");
         check(512 << 20, "512 MB");
+    }
+
+    #[test]
+    fn a_query_is_fitted_to_small_limits_only() {
+        let check = |threads: usize, limit_bytes: usize, expected: (usize, usize, usize)| {
+            let mut options = ConfigOptions::new();
+            options.execution.target_partitions = threads;
+            fit(&mut options, limit_bytes);
+            let execution = &options.execution;
+            let reserved = execution.sort_spill_reservation_bytes;
+            let fitted = (execution.target_partitions, execution.batch_size.get(), reserved);
+            assert_eq!(fitted, expected, "{threads} threads, {limit_bytes} bytes");
+        };
+        check(8, 8 << 30, (8, 8192, 10 << 20));
+        check(2, 128 << 20, (2, 1024, 4 << 20));
+        check(16, 128 << 20, (4, 512, 2 << 20));
+        check(2, 1 << 20, (1, 128, 64 << 10));
     }
 
     #[test]

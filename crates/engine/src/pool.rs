@@ -1,9 +1,11 @@
 //! The memory pool: one limit for all queries of a database, changeable while they run.
 //!
-//! Operators that can spill get equal shares of what the others leave; operators that cannot take what
-//! is free. A share that is too small makes its operator spill, or fail with its name. The rule
-//! is that of DataFusion's `FairSpillPool`, which cannot change its limit.
+//! Who can spill gets an equal share of what the others leave, and never the last quarter: sorts and
+//! exchanges that read spilled rows back need some memory that cannot spill, or nothing would ever end.
+//! A share that is too small makes its operator spill, or fail; the message names who uses most.
+//! Equal shares are the rule of DataFusion's `FairSpillPool`, which cannot change its limit.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +15,11 @@ use parking_lot::Mutex;
 
 use crate::memory::format_bytes;
 
+/// The part of the limit that is kept for those who cannot spill: one in so many.
+const HEADROOM_DIVISOR: usize = 4;
+/// Users that are named when memory runs out.
+const USERS_NAMED_MAX: usize = 3;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct FairPool {
@@ -20,20 +27,103 @@ pub(crate) struct FairPool {
     state: Mutex<State>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Needs what it asks for.
+    Fixed,
+    /// Spills when it does not get what it asks for.
+    Spiller,
+    /// Merges sorted runs from disk: takes what it can get and makes do with fewer runs at once. It says
+    /// that it cannot spill; unbounded, it would leave nothing to the others.
+    Merge,
+    /// Hands rows from part to part, mostly through few bytes; counted as a spiller it would take shares that
+    /// it does not use.
+    Exchange,
+}
+
+impl Kind {
+    fn of(consumer: &MemoryConsumer) -> Self {
+        if consumer.name().starts_with("RepartitionExec") {
+            Self::Exchange
+        } else if consumer.can_spill() {
+            Self::Spiller
+        } else if consumer.name().starts_with("ExternalSorterMerge") {
+            Self::Merge
+        } else {
+            Self::Fixed
+        }
+    }
+}
+
+#[derive(Debug)]
+struct User {
+    name: String,
+    kind: Kind,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    spiller_count: usize,
-    spillable_bytes: usize,
-    unspillable_bytes: usize,
+    users: HashMap<usize, User>,
+    /// How many users and how many bytes there are of each kind.
+    totals: HashMap<Kind, (usize, usize)>,
 }
 
 impl State {
-    fn booked(&mut self, reservation: &MemoryReservation) -> &mut usize {
-        if reservation.consumer().can_spill() {
-            &mut self.spillable_bytes
-        } else {
-            &mut self.unspillable_bytes
+    fn total(&self, kind: Kind) -> (usize, usize) {
+        self.totals.get(&kind).copied().unwrap_or_default()
+    }
+
+    fn bytes(&self) -> usize {
+        self.totals.values().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What `consumer` may still have of `limit`.
+    fn available(&self, consumer: &MemoryConsumer, limit: usize) -> usize {
+        let free = limit.saturating_sub(self.bytes());
+        let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
+        let kind = Kind::of(consumer);
+        let (_, fixed_bytes) = self.total(Kind::Fixed);
+        let others_bytes = match kind {
+            Kind::Fixed => return free,
+            Kind::Spiller => fixed_bytes + self.total(Kind::Merge).1 + self.total(Kind::Exchange).1,
+            // A sort gives up what its merge takes over.
+            Kind::Merge | Kind::Exchange => fixed_bytes,
+        };
+        let kept = others_bytes.max(limit / HEADROOM_DIVISOR);
+        let share = limit.saturating_sub(kept) / self.total(kind).0.max(1);
+        // A sort that spills merges what it holds, which takes more memory than holding it.
+        let is_sort = consumer.name().starts_with("ExternalSorter[");
+        let share = if is_sort { share / 3 * 2 } else { share };
+        let available = share.saturating_sub(used).min(free);
+        if kind == Kind::Merge {
+            // The last merge before a spill needs a little more than the rows that it merges.
+            let spare = free.saturating_sub(limit / HEADROOM_DIVISOR);
+            return available.max((2 * share).saturating_sub(used).min(spare));
         }
+        available
+    }
+
+    fn add(&mut self, reservation: &MemoryReservation, bytes: usize) {
+        self.update(reservation.consumer(), |booked| booked + bytes);
+    }
+
+    fn update(&mut self, consumer: &MemoryConsumer, change: impl Fn(usize) -> usize) {
+        if let Some(user) = self.users.get_mut(&consumer.id()) {
+            user.bytes = change(user.bytes);
+        }
+        let total = self.totals.entry(Kind::of(consumer)).or_default();
+        total.1 = change(total.1);
+    }
+
+    /// `a has 20 MB, b has 4 MB`: those who use most.
+    fn largest(&self) -> String {
+        let mut users: Vec<&User> = self.users.values().filter(|user| user.bytes > 0).collect();
+        users.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        let named = users.iter().take(USERS_NAMED_MAX);
+        let named: Vec<String> =
+            named.map(|user| format!("{} has {}", user.name, format_bytes(user.bytes))).collect();
+        named.join(", ")
     }
 }
 
@@ -58,51 +148,52 @@ impl MemoryPool for FairPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() {
-            self.state.lock().spiller_count += 1;
-        }
+        let mut state = self.state.lock();
+        let kind = Kind::of(consumer);
+        state.users.insert(consumer.id(), User { name: consumer.name().to_owned(), kind, bytes: 0 });
+        state.totals.entry(kind).or_default().0 += 1;
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() {
-            self.state.lock().spiller_count -= 1;
+        let mut state = self.state.lock();
+        if let Some(user) = state.users.remove(&consumer.id()) {
+            state.totals.entry(user.kind).or_default().0 -= 1;
         }
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        *self.state.lock().booked(reservation) += additional;
+        self.state.lock().add(reservation, additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        *self.state.lock().booked(reservation) -= shrink;
+        self.state.lock().update(reservation.consumer(), |booked| booked - shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let limit = self.limit_bytes();
+        let consumer = reservation.consumer();
         let mut state = self.state.lock();
-        let available = if reservation.consumer().can_spill() {
-            let share = limit.saturating_sub(state.unspillable_bytes) / state.spiller_count.max(1);
-            let free = limit.saturating_sub(state.unspillable_bytes + state.spillable_bytes);
-            share.saturating_sub(reservation.size()).min(free)
-        } else {
-            limit.saturating_sub(state.unspillable_bytes + state.spillable_bytes)
-        };
+        let available = state.available(consumer, limit);
         if additional > available {
-            return Err(DataFusionError::ResourcesExhausted(format!(
+            let mut text = format!(
                 "{} needs {} more, {} of {} are left to it",
-                reservation.consumer().name(),
+                consumer.name(),
                 format_bytes(additional),
                 format_bytes(available),
                 format_bytes(limit),
-            )));
+            );
+            let largest = state.largest();
+            if !largest.is_empty() {
+                text = format!("{text}; {largest}");
+            }
+            return Err(DataFusionError::ResourcesExhausted(text));
         }
-        *state.booked(reservation) += additional;
+        state.add(reservation, additional);
         Ok(())
     }
 
     fn reserved(&self) -> usize {
-        let state = self.state.lock();
-        state.spillable_bytes + state.unspillable_bytes
+        self.state.lock().bytes()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -122,24 +213,76 @@ mod tests {
 
     use super::*;
 
+    fn pool(limit_bytes: usize) -> (Arc<FairPool>, Arc<dyn MemoryPool>) {
+        let pool = Arc::new(FairPool::new(limit_bytes));
+        (pool.clone(), pool)
+    }
+
     #[test]
     fn spillers_share_what_the_others_leave() {
-        let pool: Arc<FairPool> = Arc::new(FairPool::new(100));
-        let shared: Arc<dyn MemoryPool> = pool.clone();
+        let (pool, shared) = pool(100);
         let fixed = MemoryConsumer::new("fixed").register(&shared);
         let first = MemoryConsumer::new("first").with_can_spill(true).register(&shared);
         let second = MemoryConsumer::new("second").with_can_spill(true).register(&shared);
 
-        fixed.try_grow(20).unwrap();
-        first.try_grow(40).unwrap();
-        assert!(first.try_grow(1).is_err(), "half of 80 is its share");
-        second.try_grow(40).unwrap();
+        fixed.try_grow(40).unwrap();
+        first.try_grow(30).unwrap();
+        assert!(first.try_grow(1).is_err(), "half of 60 is its share");
+        second.try_grow(30).unwrap();
         assert!(fixed.try_grow(1).is_err(), "all is taken");
 
         drop(second);
-        first.try_grow(40).unwrap();
+        first.try_grow(30).unwrap();
         pool.set_limit_bytes(200);
         fixed.try_grow(100).unwrap();
         assert_eq!(pool.reserved(), 200);
+    }
+
+    #[test]
+    fn spillers_leave_a_quarter_to_those_who_cannot() {
+        let (pool, shared) = pool(100);
+        let spiller = MemoryConsumer::new("spiller").with_can_spill(true).register(&shared);
+        spiller.try_grow(75).unwrap();
+        assert!(spiller.try_grow(1).is_err());
+        MemoryConsumer::new("fixed").register(&shared).try_grow(25).unwrap();
+        drop(spiller);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn parts_of_a_reservation_count_together() {
+        let (_, shared) = pool(100);
+        let spiller = MemoryConsumer::new("spiller").with_can_spill(true).register(&shared);
+        spiller.try_grow(70).unwrap();
+        let part = spiller.split(60);
+        assert!(part.try_grow(6).is_err() && spiller.try_grow(6).is_err());
+    }
+
+    #[test]
+    fn merges_share_what_sorts_may_have() {
+        let (_, shared) = pool(100);
+        let [first, second] =
+            [0, 1].map(|part| MemoryConsumer::new(format!("ExternalSorterMerge[{part}]")).register(&shared));
+        first.try_grow(74).unwrap();
+        assert!(first.try_grow(2).is_err(), "a quarter stays free");
+        first.shrink(37);
+        second.try_grow(37).unwrap();
+        assert!(first.try_grow(2).is_err() && second.try_grow(2).is_err(), "a quarter stays free");
+    }
+
+    #[test]
+    fn the_largest_users_are_named() {
+        let (_, shared) = pool(100);
+        let users: Vec<_> = [("small", 1), ("large", 50), ("middle", 40), ("tiny", 1)]
+            .into_iter()
+            .map(|(name, bytes)| {
+                let user = MemoryConsumer::new(name).register(&shared);
+                user.try_grow(bytes).unwrap();
+                user
+            })
+            .collect();
+        let error = users[0].try_grow(9).unwrap_err().to_string();
+        assert!(error.contains("small needs 9 B more, 8 B of 100 B are left to it"), "{error}");
+        assert!(error.contains("large has 50 B, middle has 40 B, small has 1 B"), "{error}");
     }
 }

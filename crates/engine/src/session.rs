@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -17,6 +17,7 @@ use crate::column_names::name_columns;
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileTable, Rejects};
+use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::relations::take_files;
@@ -202,6 +203,13 @@ impl Session {
         let table = files::open(&self.context.state(), &file, &self.rejects.statement()).await?;
         let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
         Ok((open.sql_name(), open))
+    }
+
+    /// The session's state, fitted to the memory that there is now.
+    pub(crate) fn state_to_run(&self) -> SessionState {
+        let mut state = self.context.state();
+        memory::fit(state.config_mut().options_mut(), self.shared.pool.limit_bytes());
+        state
     }
 
     pub(crate) fn settings(&self) -> Settings {

@@ -139,6 +139,21 @@ fn rows_come_in_the_order_of_the_table_at_any_number_of_threads() {
 }
 
 #[test]
+fn wide_rows_are_sorted_and_grouped_in_a_quarter_of_their_size() {
+    let database = Database::builder().threads(2).memory_limit_bytes(32 << 20).in_memory().unwrap();
+    let session = database.session();
+    // 128 MB of text, each row 2 KB, in no order.
+    let rows = "(SELECT value AS a, repeat(md5(CAST(value AS VARCHAR)), 64) AS s FROM range(0, 64000))";
+    let check = |sql: &str, expected: i64| {
+        let batches =
+            run(&database, &session, sql).unwrap_or_else(|error| panic!("{sql}: {}", error.report(sql)));
+        assert_eq!(number(&batches), expected, "{sql}");
+    };
+    check(&format!("SELECT count(s) FROM (SELECT * FROM {rows} ORDER BY s)"), 64_000);
+    check(&format!("SELECT count(*) FROM (SELECT s, count(*) FROM {rows} GROUP BY s)"), 64_000);
+}
+
+#[test]
 fn sessions_share_tables_and_keep_their_own_settings() {
     let database = Database::in_memory().unwrap();
     let (first, second) = (database.session(), database.session());

@@ -69,7 +69,7 @@ impl Run {
     /// Starts the query; if it runs out of memory in a hash join, which cannot spill, before anything was
     /// handed out, it starts again with joins that sort and spill.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let state = self.session.context.state();
+        let state = self.session.state_to_run();
         let physical = physical(&state, &self.plan).await?;
         let mut batches = execute(&state, &physical, &self.progress)?;
         if !has_hash_join(&physical) {
@@ -91,7 +91,7 @@ impl Run {
 
     /// Starts the query as parts that may be read at the same time; one after the other they are the answer.
     pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let state = self.session.context.state();
+        let state = self.session.state_to_run();
         let mut physical = physical(&state, &self.plan).await?;
         if let Some(merge) =
             physical.downcast_ref::<CoalescePartitionsExec>().filter(|merge| merge.fetch().is_none())
@@ -108,8 +108,11 @@ impl Run {
     }
 
     async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let mut state = self.session.context.state();
-        state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        let mut state = self.session.state_to_run();
+        let options = state.config_mut().options_mut();
+        options.optimizer.prefer_hash_join = false;
+        // The planner sorts for a join only where there is more than one part.
+        options.execution.target_partitions = options.execution.target_partitions.max(2);
         let physical = physical(&state, &self.plan).await?;
         execute(&state, &physical, &self.progress)
     }
