@@ -154,6 +154,28 @@ fn wide_rows_are_sorted_and_grouped_in_a_quarter_of_their_size() {
 }
 
 #[test]
+fn changes_of_a_table_fail_within_the_limit_and_change_nothing() {
+    let database = Database::builder().threads(1).memory_limit_bytes(64 << 20).in_memory().unwrap();
+    let session = database.session();
+    // 38 MB, as measured by what is booked.
+    run(&database, &session, "CREATE TABLE t AS SELECT value AS a, value AS b FROM range(0, 2400000)")
+        .unwrap();
+    let check = |sql: &str| {
+        let error = run(&database, &session, sql).expect_err(sql);
+        assert_eq!(error.kind(), ErrorKind::Resources, "{sql}");
+        assert!(error.detail().unwrap().contains("table t has"), "{error:?}");
+        assert_eq!(number(&run(&database, &session, "SELECT sum(a - b) FROM t").unwrap()), 0, "{sql}");
+    };
+    check("UPDATE t SET a = a + 1");
+    check("DELETE FROM t WHERE a % 2 = 0");
+    // What is small enough works, and leaves nothing booked that is not there.
+    for _ in 0..3 {
+        run(&database, &session, "DELETE FROM t WHERE a >= 2000 AND a % 800 <> 0 AND a < 300000").unwrap();
+    }
+    assert_eq!(number(&run(&database, &session, "SELECT sum(a - b) FROM t").unwrap()), 0);
+}
+
+#[test]
 fn sessions_share_tables_and_keep_their_own_settings() {
     let database = Database::in_memory().unwrap();
     let (first, second) = (database.session(), database.session());

@@ -4,12 +4,14 @@
 //! at the end, all or none. Writers of one table queue, so that nothing that an UPDATE did not see is
 //! lost when it puts the new rows in place of the old.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, new_empty_array};
+use arrow::buffer::Buffer;
+use arrow::compute::concat;
+use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
@@ -26,10 +28,12 @@ use parking_lot::RwLock;
 
 use super::memory_scan::MemoryScan;
 
-/// Rows of a table and the memory they are booked to.
+/// Rows of a table and the memory they are booked to. Batches that share a buffer pay for it once.
 #[derive(Debug)]
 pub(crate) struct Rows {
     batches: Vec<RecordBatch>,
+    /// Where the buffers are that are paid for.
+    paid: HashSet<usize>,
     reservation: MemoryReservation,
 }
 
@@ -37,7 +41,16 @@ impl Rows {
     /// No rows yet, to be booked to `pool` under the table's name.
     pub(crate) fn new(table: &str, pool: &Arc<dyn MemoryPool>) -> Self {
         let reservation = MemoryConsumer::new(format!("table {table}")).register(pool);
-        Self { batches: Vec::new(), reservation }
+        Self { batches: Vec::new(), paid: HashSet::new(), reservation }
+    }
+
+    /// Rows that will take the place of `old` and may share buffers with it, which those pay for until then.
+    pub(crate) fn in_place_of(old: &[RecordBatch], table: &str, pool: &Arc<dyn MemoryPool>) -> Self {
+        let mut rows = Self::new(table, pool);
+        for batch in old {
+            pay(batch, &mut rows.paid);
+        }
+        rows
     }
 
     /// Reads `stream` to its end.
@@ -46,28 +59,28 @@ impl Rows {
     /// Those of the stream, and the pool's when the rows do not fit into memory.
     pub(crate) async fn fill(mut self, mut stream: SendableRecordBatchStream) -> Result<Self> {
         while let Some(batch) = stream.next().await {
-            let batch = batch?;
-            if batch.num_rows() > 0 {
-                self.reservation.try_grow(batch.get_array_memory_size())?;
-                self.batches.push(batch);
-            }
+            self.push(&batch?)?;
         }
         Ok(self)
     }
 
-    /// Books and keeps `batches` that are there already.
+    /// Books and keeps `batch`.
     ///
     /// # Errors
-    /// The pool's when they do not fit into memory.
-    pub(crate) fn with_batches(mut self, batches: Vec<RecordBatch>) -> Result<Self> {
-        self.reservation.try_grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
-        self.batches = batches;
-        Ok(self)
+    /// The pool's when it does not fit into memory.
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() > 0 {
+            let batch = compact(batch)?;
+            self.reservation.try_grow(pay(&batch, &mut self.paid))?;
+            self.batches.push(batch);
+        }
+        Ok(())
     }
 
     /// Puts the rows of `other`, with what they are booked to, behind these.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.batches.append(&mut other.batches);
+        self.paid.extend(other.paid.drain());
         let booked = other.reservation.free();
         self.reservation.grow(booked);
     }
@@ -75,6 +88,52 @@ impl Rows {
     pub(crate) fn row_count(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
+
+    /// Pays for all buffers, those too that others paid for until now.
+    fn settle(&mut self) {
+        self.paid.clear();
+        let bytes = self.batches.iter().map(|batch| pay(batch, &mut self.paid)).sum();
+        self.reservation.resize(bytes);
+    }
+}
+
+/// The size of those buffers of `batch` that are not in `paid`, and puts them there.
+fn pay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
+    fn pay_array(data: &ArrayData, paid: &mut HashSet<usize>) -> usize {
+        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        let unpaid = data.buffers().iter().chain(nulls);
+        let unpaid = unpaid.filter(|buffer| paid.insert(buffer.data_ptr().addr().get()));
+        let own: usize = unpaid.map(Buffer::capacity).sum();
+        own + data.child_data().iter().map(|child| pay_array(child, paid)).sum::<usize>()
+    }
+    batch.columns().iter().map(|column| pay_array(&column.to_data(), paid)).sum()
+}
+
+/// The same rows, but without buffers of which they use less than half: a few rows of a file must not keep
+/// all of the file in memory.
+fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    fn compact_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef> {
+        let held: usize = views.data_buffers().iter().map(Buffer::capacity).sum();
+        (held > 2 * views.total_buffer_bytes_used()).then(|| Arc::new(views.gc()) as ArrayRef)
+    }
+    let columns = batch.columns().iter().map(|column| {
+        let compacted = match column.data_type() {
+            DataType::Utf8View => compact_views(column.as_string_view()),
+            DataType::BinaryView => compact_views(column.as_binary_view()),
+            _ => None,
+        };
+        let column = compacted.unwrap_or_else(|| column.clone());
+        let used = column.to_data().get_slice_memory_size()?;
+        // Views are compact now, but count as using nothing but themselves.
+        let is_view = matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
+        if is_view || column.get_buffer_memory_size() <= 2 * used {
+            return Ok(column);
+        }
+        // One array alone would be handed back as it is.
+        Ok(concat(&[column.as_ref(), new_empty_array(column.data_type()).as_ref()])?)
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    Ok(RecordBatch::try_new(batch.schema(), columns)?)
 }
 
 /// See the [module](self). Clones are the same table.
@@ -106,7 +165,9 @@ impl MemoryTable {
 
     /// Puts `rows` in place of what is there; the caller holds [`Self::lock`].
     pub(crate) fn replace(&self, rows: Rows) {
-        *self.shared.rows.write() = rows;
+        let mut current = self.shared.rows.write();
+        *current = rows;
+        current.settle();
     }
 
     /// The rows as they are now.
@@ -209,7 +270,8 @@ impl DataSink for MemorySink {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::array::{Int64Array, StringViewArray};
+    use datafusion::execution::memory_pool::UnboundedMemoryPool;
 
     use super::*;
 
@@ -231,5 +293,27 @@ mod tests {
         check(&[10, 10, 10, 10], 2, &[2, 2]);
         check(&[10, 10, 10], 2, &[2, 1]);
         check(&[100, 1, 1], 3, &[1, 1, 1]);
+    }
+
+    #[test]
+    fn rows_pay_for_what_they_keep_and_once() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100_000));
+        let text = (0..100_000).map(|row| format!("a text that is too long for a view: {row}"));
+        let text: ArrayRef = Arc::new(StringViewArray::from_iter_values(text));
+        let all = RecordBatch::try_from_iter([("a", numbers), ("b", text)]).unwrap();
+        let check = |batches: &[RecordBatch], expected_min: usize, expected_max: usize| {
+            let mut rows = Rows::new("t", &pool);
+            batches.iter().for_each(|batch| rows.push(batch).unwrap());
+            let booked = pool.reserved();
+            assert!((expected_min..=expected_max).contains(&booked), "{booked}");
+            rows.settle();
+            assert_eq!(pool.reserved(), booked);
+        };
+        let bytes = all.get_array_memory_size();
+        check(std::slice::from_ref(&all), bytes - 10_000, bytes);
+        check(&[all.slice(0, 90_000), all.slice(90_000, 10_000)], bytes - 10_000, bytes * 5 / 4);
+        check(&[all.slice(500, 100)], 5_000, 20_000);
+        assert_eq!(pool.reserved(), 0);
     }
 }

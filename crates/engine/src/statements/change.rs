@@ -10,6 +10,7 @@ use arrow::compute::{concat_batches, filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::TableReference;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
 };
@@ -24,7 +25,6 @@ use crate::parser::{parse_standard, select_mut};
 use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
-use crate::stream::StatementKind;
 use crate::text::nearest;
 
 /// The column that numbers the rows; no user's column is called so.
@@ -44,25 +44,24 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
     };
     let _writer = target.table.lock().await;
     let old = target.table.batches();
-    let (rows, progress) = target.changing(session, &old, &[], delete.selection.as_ref()).await?;
+    let changing = target.changing(session, &old, &[], delete.selection.as_ref()).await?;
+    let row_count = target.table.row_count();
+    changing.booked.try_grow(row_count * size_of::<bool>())?;
     let is_kept = {
-        let mut is_kept = vec![true; target.table.row_count()];
-        for row in row_numbers(&rows).values() {
+        let mut is_kept = vec![true; row_count];
+        for row in row_numbers(&changing.rows).values() {
             is_kept[index(*row)] = false;
         }
         BooleanArray::from(is_kept)
     };
-    let mut kept = Vec::with_capacity(old.len());
+    let mut kept = target.rows_in_place_of(session, &old);
     let mut start = 0;
     for batch in &old {
-        let batch_kept = filter_record_batch(batch, &is_kept.slice(start, batch.num_rows()))?;
+        kept.push(&filter_record_batch(batch, &is_kept.slice(start, batch.num_rows()))?)?;
         start += batch.num_rows();
-        if batch_kept.num_rows() > 0 {
-            kept.push(batch_kept);
-        }
     }
-    target.replace(session, kept)?;
-    Ok(changed(&rows, progress))
+    target.table.replace(kept);
+    Ok(changing.answer())
 }
 
 /// `UPDATE t SET column = value, ... [WHERE predicate]`.
@@ -83,11 +82,14 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     let _writer = target.table.lock().await;
     let old = target.table.batches();
     let values: Vec<&Expr> = assigned.iter().map(|(_, value)| *value).collect();
-    let (rows, progress) = target.changing(session, &old, &values, update.selection.as_ref()).await?;
+    let changing = target.changing(session, &old, &values, update.selection.as_ref()).await?;
+    let rows = &changing.rows;
 
     // Where each row's new values stand among the rows that change.
-    let mut new_row = vec![None; target.table.row_count()];
-    for (position, row) in row_numbers(&rows).values().iter().enumerate() {
+    let row_count = target.table.row_count();
+    changing.booked.try_grow(row_count * size_of::<Option<usize>>())?;
+    let mut new_row = vec![None; row_count];
+    for (position, row) in row_numbers(rows).values().iter().enumerate() {
         new_row[index(*row)] = Some(position);
     }
     let fields: Vec<Field> = assigned.iter().map(|(column, _)| schema.field(*column).clone()).collect();
@@ -95,7 +97,7 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
         &rows.project(&(1..rows.num_columns()).collect::<Vec<_>>())?,
         &Arc::new(Schema::new(fields)),
     )?;
-    let mut new = Vec::with_capacity(old.len());
+    let mut new = target.rows_in_place_of(session, &old);
     let mut start = 0;
     for batch in &old {
         let sources = &new_row[start..start + batch.num_rows()];
@@ -104,10 +106,10 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
         for (number, (column, _)) in assigned.iter().enumerate() {
             columns[*column] = merge(&columns[*column], values.column(number), sources)?;
         }
-        new.push(RecordBatch::try_new(schema.clone(), columns)?);
+        new.push(&RecordBatch::try_new(schema.clone(), columns)?)?;
     }
-    target.replace(session, new)?;
-    Ok(changed(&rows, progress))
+    target.table.replace(new);
+    Ok(changing.answer())
 }
 
 /// `TRUNCATE [TABLE] t`.
@@ -169,7 +171,10 @@ impl Target {
         old: &[RecordBatch],
         values: &[&Expr],
         condition: Option<&Expr>,
-    ) -> Result<(RecordBatch, Progress)> {
+    ) -> Result<Changing> {
+        let pool = &session.shared.environment.memory_pool;
+        let booked = MemoryConsumer::new(format!("changes of table {}", self.name)).register(pool);
+        booked.try_grow(self.table.row_count() * size_of::<u64>())?;
         let numbered = Arc::new(numbered(&self.table.schema(), old)?);
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
         let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
@@ -195,15 +200,40 @@ impl Target {
         let schema = Arc::new(plan.schema().as_arrow().clone());
         let progress = Progress::default();
         let run = Run { session: session.clone(), plan, progress: progress.clone() };
-        let batches: Vec<RecordBatch> = run.start().await?.try_collect().await?;
+        let mut stream = run.start().await?;
+        let mut batches = Vec::new();
+        let mut batch_bytes = 0;
+        while let Some(batch) = stream.try_next().await? {
+            let bytes = batch.get_array_memory_size();
+            booked.try_grow(bytes)?;
+            batch_bytes += bytes;
+            batches.push(batch);
+        }
         let schema = batches.first().map_or(schema, RecordBatch::schema);
-        Ok((concat_batches(&schema, &batches)?, progress))
+        // The batches and all of them in one stand side by side for a moment.
+        booked.try_grow(batch_bytes)?;
+        let rows = concat_batches(&schema, &batches)?;
+        drop(batches);
+        booked.shrink(batch_bytes);
+        Ok(Changing { rows, progress, booked })
     }
 
-    fn replace(&self, session: &Session, batches: Vec<RecordBatch>) -> Result<()> {
-        let rows = Rows::new(&self.name, &session.shared.environment.memory_pool).with_batches(batches)?;
-        self.table.replace(rows);
-        Ok(())
+    fn rows_in_place_of(&self, session: &Session, old: &[RecordBatch]) -> Rows {
+        Rows::in_place_of(old, &self.name, &session.shared.environment.memory_pool)
+    }
+}
+
+/// The numbers of the rows that change, their new values, and the memory that finding them took.
+struct Changing {
+    rows: RecordBatch,
+    progress: Progress,
+    booked: MemoryReservation,
+}
+
+impl Changing {
+    fn answer(self) -> Answer {
+        let count = self.rows.num_rows() as u64;
+        Answer::count(async move { Ok(count) }, self.progress)
     }
 }
 
@@ -237,13 +267,6 @@ fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<Ar
     let sources: Vec<(usize, usize)> =
         new_row.iter().enumerate().map(|(row, new)| new.map_or((0, row), |position| (1, position))).collect();
     Ok(interleave(&[old.as_ref() as &dyn Array, new.as_ref()], &sources)?)
-}
-
-fn changed(rows: &RecordBatch, progress: Progress) -> Answer {
-    let count = rows.num_rows() as u64;
-    let answer = Answer::count(async move { Ok(count) }, progress);
-    debug_assert_eq!(answer.kind, StatementKind::Count);
-    answer
 }
 
 async fn table_of(session: &Session, name: &ObjectName) -> Result<MemoryTable> {
