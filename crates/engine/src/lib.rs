@@ -41,6 +41,7 @@ mod tokens;
 
 mod catalog;
 mod files;
+mod in_order;
 mod output;
 mod statements;
 mod types;

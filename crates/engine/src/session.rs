@@ -17,6 +17,7 @@ use crate::column_names::name_columns;
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileTable, Rejects};
+use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
@@ -72,6 +73,7 @@ impl Session {
             .with_config(config)
             .with_runtime_env(shared.environment.clone())
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
+            .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .build();
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))

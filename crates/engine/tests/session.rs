@@ -135,6 +135,23 @@ fn rows_come_in_the_order_of_the_table_at_any_number_of_threads() {
             number(&run(&database, &session, "SELECT a FROM t WHERE a > 250000 LIMIT 1").unwrap()),
             250_001
         );
+        // Which rows a LIMIT takes, wherever it stands.
+        let check = |sql: &str, expected: i64| {
+            assert_eq!(number(&run(&database, &session, sql).unwrap()), expected, "{threads} threads: {sql}");
+        };
+        check("SELECT sum(a) FROM (SELECT a FROM t WHERE a > 100 LIMIT 10)", 1055);
+        check("SELECT sum(a) FROM (SELECT a FROM t WHERE a % 2 = 0 LIMIT 3 OFFSET 2)", 18);
+        check("SELECT count(*) FROM t WHERE a IN (SELECT a FROM t WHERE a >= 7 LIMIT 5) AND a < 12", 5);
+        check("SELECT max(u.a) FROM (SELECT a FROM t LIMIT 4) u JOIN t ON t.a = u.a", 3);
+        // What INSERT writes.
+        run(&database, &session, "CREATE TABLE copy (a BIGINT)").unwrap();
+        run(&database, &session, "INSERT INTO copy SELECT a FROM t WHERE a % 3 = 1").unwrap();
+        let batches = run(&database, &session, "SELECT a FROM copy").unwrap();
+        let copied: Vec<i64> = batches
+            .iter()
+            .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec())
+            .collect();
+        assert_eq!(copied, values, "{threads} threads");
     }
 }
 

@@ -3,7 +3,6 @@
 mod change;
 mod copy;
 mod describe;
-mod in_order;
 mod query;
 mod tables;
 

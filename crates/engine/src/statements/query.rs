@@ -6,17 +6,16 @@ use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::in_order::{self, Order};
 use super::{Answer, for_planner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
+use crate::in_order::InOrderExec;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
@@ -70,7 +69,7 @@ impl Run {
     /// handed out, it starts again with joins that sort and spill.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state_to_run();
-        let physical = physical(&state, &self.plan).await?;
+        let physical = state.create_physical_plan(&self.plan).await?;
         let mut batches = execute(&state, &physical, &self.progress)?;
         if !has_hash_join(&physical) {
             return Ok(batches);
@@ -92,18 +91,13 @@ impl Run {
     /// Starts the query as parts that may be read at the same time; one after the other they are the answer.
     pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let state = self.session.state_to_run();
-        let mut physical = physical(&state, &self.plan).await?;
-        if let Some(merge) =
-            physical.downcast_ref::<CoalescePartitionsExec>().filter(|merge| merge.fetch().is_none())
-        {
-            physical = merge.input().clone();
-        }
-        let is_one_part = physical.properties().partitioning.partition_count() == 1;
-        if is_one_part || in_order::order(&physical) != Order::Kept {
+        let physical = state.create_physical_plan(&self.plan).await?;
+        let Some(merge) = physical.downcast_ref::<InOrderExec>().filter(|merge| merge.fetch().is_none())
+        else {
             return Ok(vec![self.start().await?]);
-        }
-        self.progress.watch(&physical);
-        let parts = in_order::parts(&physical, &state.task_ctx())?;
+        };
+        self.progress.watch(merge.input());
+        let parts = merge.parts(&state.task_ctx())?;
         Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
     }
 
@@ -113,23 +107,9 @@ impl Run {
         options.optimizer.prefer_hash_join = false;
         // The planner sorts for a join only where there is more than one part.
         options.execution.target_partitions = options.execution.target_partitions.max(2);
-        let physical = physical(&state, &self.plan).await?;
+        let physical = state.create_physical_plan(&self.plan).await?;
         execute(&state, &physical, &self.progress)
     }
-}
-
-async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let mut physical = state.create_physical_plan(plan).await?;
-    if in_order::order(&physical) == Order::Dealt {
-        // Nothing but filters and projections: dealing batches out would cost the order and gain little.
-        let mut state = state.clone();
-        state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        physical = state.create_physical_plan(plan).await?;
-    }
-    if in_order::order(&physical) == Order::Kept {
-        physical = in_order::over_ordered_leaves(physical)?;
-    }
-    Ok(physical)
 }
 
 fn execute(
@@ -138,11 +118,7 @@ fn execute(
     progress: &Progress,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     progress.watch(physical);
-    let context = state.task_ctx();
-    let batches = match in_order::order(physical) {
-        Order::Kept => in_order::execute(physical, &context)?,
-        Order::Dealt | Order::None => execute_stream(physical.clone(), context)?,
-    };
+    let batches = execute_stream(physical.clone(), state.task_ctx())?;
     Ok(batches.map_err(Error::from).boxed())
 }
 

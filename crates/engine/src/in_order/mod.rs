@@ -1,0 +1,109 @@
+//! Rows in the order of their files, although several threads read them.
+//!
+//! A plan that only filters and projects reads the parts of its input in order, part after part. Merging the
+//! parts as they come would shuffle the rows, differently each time. Where the order of rows is seen, which is
+//! in an answer, in what INSERT writes and in which rows a LIMIT takes, a rule puts [`InOrderExec`] in the
+//! place of such merges: one part after the other, while the next are read ahead. Elsewhere, under a join, a
+//! sort or a grouping, merging as the rows come is faster and nobody can tell.
+
+mod merge;
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::error::Result;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, replace_children_if_necessary};
+
+pub(crate) use self::merge::InOrderExec;
+
+/// See the [module](self). It runs last: the rules before it do not know the operator.
+#[derive(Debug)]
+pub(crate) struct KeepOrder;
+
+impl PhysicalOptimizerRule for KeepOrder {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        if part_count(&plan) > 1 && keeps_order(&plan) {
+            return Ok(Arc::new(InOrderExec::new(in_order(plan)?, None)));
+        }
+        rewrite(plan, true)
+    }
+
+    fn name(&self) -> &'static str {
+        "keep_order"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The same plan, keeping the order where it is seen; `is_seen` tells whether that of the plan's own rows is.
+fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let is_merge = plan.is::<CoalescePartitionsExec>();
+    let is_limit = plan.is::<GlobalLimitExec>()
+        || plan.is::<LocalLimitExec>()
+        || ((is_merge || plan.is::<FilterExec>()) && plan.fetch().is_some());
+    let is_seen_below = is_limit || plan.is::<DataSinkExec>() || (is_seen && passes_on(&plan));
+    if is_merge && is_seen_below && keeps_order(&plan) {
+        return in_order(plan);
+    }
+    let children = plan.children().into_iter().cloned();
+    let children: Vec<_> = children.map(|child| rewrite(child, is_seen_below)).collect::<Result<_>>()?;
+    replace_children_if_necessary(plan, children)
+}
+
+/// Whether a node gives the rows of its input, or some of them, in their order.
+fn passes_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<GlobalLimitExec>()
+        || plan.is::<LocalLimitExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<UnionExec>()
+        || deals(plan)
+}
+
+/// Whether a node hands out batches to its parts in turn: a loss of order that [`in_order`] makes up for.
+fn deals(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<RepartitionExec>()
+        .is_some_and(|exchange| matches!(exchange.partitioning(), Partitioning::RoundRobinBatch(_)))
+}
+
+/// Whether all of a plan, down to its leaves, keeps the order of its input.
+fn keeps_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let children = plan.children();
+    children.is_empty() || (passes_on(plan) && children.into_iter().all(keeps_order))
+}
+
+/// A plan that [`keeps_order`], with merges in order, and over leaves that give their rows in order: scans of
+/// files else deal out the work to whichever part is idle.
+fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        if let Some(merge) = node.downcast_ref::<CoalescePartitionsExec>() {
+            let merge = InOrderExec::new(merge.input().clone(), merge.fetch());
+            return Ok(Transformed::yes(Arc::new(merge)));
+        }
+        if deals(&node) {
+            // Nothing but filters and projections above: dealing batches out would gain little.
+            return Ok(Transformed::yes(node.children()[0].clone()));
+        }
+        let ordered = node.children().is_empty().then(|| node.with_preserve_order(true)).flatten();
+        Ok(ordered.map_or_else(|| Transformed::no(node), Transformed::yes))
+    })?;
+    Ok(plan.data)
+}
+
+fn part_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    plan.properties().partitioning.partition_count()
+}
