@@ -16,6 +16,7 @@ use super::{Answer, for_planner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::in_order::InOrderExec;
+use crate::memory;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
@@ -105,6 +106,8 @@ impl Run {
         let mut state = self.session.state_to_run();
         let options = state.config_mut().options_mut();
         options.optimizer.prefer_hash_join = false;
+        // Both sides sort at the same time.
+        memory::fit(options, self.session.shared.pool.limit_bytes() / 2);
         // The planner sorts for a join only where there is more than one part.
         options.execution.target_partitions = options.execution.target_partitions.max(2);
         let physical = state.create_physical_plan(&self.plan).await?;
