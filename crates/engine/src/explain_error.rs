@@ -195,6 +195,11 @@ fn explain_plan(text: &str) -> Error {
             _ => error,
         };
     }
+    if text.contains("Column count doesn't match insert query") {
+        let message = "INSERT gives more or fewer columns than the table takes";
+        return Error::new(ErrorKind::Invalid, message)
+            .with_hint("name those that it gives: INSERT INTO t (a, b) SELECT ...; DESCRIBE t lists all");
+    }
     let kind = if text.ends_with("already exists") {
         ErrorKind::AlreadyExists
     } else if text.contains("not found") || text.contains("doesn't exist") || text.contains("does not exist")

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use datafusion::config::ConfigOptions;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_reason;
+use crate::temporary::Listed;
 
 /// Share of the machine's memory that queries may use unless told otherwise.
 const DEFAULT_SHARE_PERCENT: u64 = 80;
@@ -108,6 +110,7 @@ pub(crate) struct SpillDirectory {
     path: PathBuf,
     // Held, not read: the lock tells other processes that the directory is in use.
     _lock: File,
+    _listed: Listed,
 }
 
 impl SpillDirectory {
@@ -116,20 +119,18 @@ impl SpillDirectory {
         let failed = |what: &str, path: &Path, error: std::io::Error| {
             Error::new(
                 ErrorKind::Io,
-                format!("cannot {what} temporary directory '{}': {error}", path.display()),
+                format!("cannot {what} temporary directory '{}': {}", path.display(), system_reason(&error)),
             )
             .with_hint("choose another with --temp-directory, or DatabaseBuilder::temp_directory")
         };
         fs::create_dir_all(parent).map_err(|error| failed("create", parent, error))?;
         remove_abandoned(parent);
-        let directory = tempfile::Builder::new()
-            .prefix(DIRECTORY_PREFIX)
-            .tempdir_in(parent)
-            .map_err(|error| failed("write to", parent, error))?;
+        let made = Listed::make(|| tempfile::Builder::new().prefix(DIRECTORY_PREFIX).tempdir_in(parent));
+        let (directory, listed) = made.map_err(|error| failed("write to", parent, error))?;
         let lock = File::create(directory.path().join(LOCK_NAME))
             .and_then(|lock| lock.lock().map(|()| lock))
             .map_err(|error| failed("lock", directory.path(), error))?;
-        Ok(Self { path: directory.keep(), _lock: lock })
+        Ok(Self { path: directory.keep(), _lock: lock, _listed: listed })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -12,17 +12,27 @@ use crate::error::{Error, ErrorKind, Result};
 /// The system refused something: `cannot read file 'x': permission denied`.
 pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("no such file: '{name}'")),
+        io::ErrorKind::NotFound if what != "write" => {
+            Error::new(ErrorKind::NotFound, format!("no such file: '{name}'"))
+        }
         // Decompressors and readers report damage in this way.
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
             Error::new(ErrorKind::Data, format!("cannot {what} file '{name}': {error}"))
         }
-        kind => {
-            // The kind's text is the system's without "(os error 13)".
-            let reason = if kind.to_string() == "other error" { error.to_string() } else { kind.to_string() };
-            Error::new(ErrorKind::Io, format!("cannot {what} file '{name}': {reason}"))
-        }
+        _ => Error::new(ErrorKind::Io, format!("cannot {what} file '{name}': {}", system_reason(error))),
     }
+}
+
+/// The system's words as the end of a sentence: without "(os error 13)", in lower case.
+pub(crate) fn system_reason(error: &io::Error) -> String {
+    let text = match error.raw_os_error() {
+        // Whoever wrapped the error may have added a path, which we name ourselves.
+        None if error.kind() != io::ErrorKind::Other => error.kind().to_string(),
+        _ => error.to_string(),
+    };
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 
 /// The bytes are not what they should be: `cannot read 'x' as Parquet: the footer is damaged`.

@@ -29,7 +29,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::ExprSchemable;
 use datafusion::physical_plan::ExecutionPlan;
 
-pub(crate) use failure::io_failed;
+pub(crate) use failure::{io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use options::{OptionValue, Options};
 pub(crate) use paths::{local_path, looks_like_file};

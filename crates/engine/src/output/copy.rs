@@ -1,23 +1,19 @@
 //! `COPY ... TO 'file'`: all of the answer in the file, or no file at all.
 //!
-//! The answer goes to a temporary file beside the target, is synced, and takes the target's name by an atomic
-//! rename. Errors and cancellation remove the temporary file; what stood under the name before stays until the
-//! rename.
+//! A thread of its own encodes and writes while the query goes on; the file's name stays with the query, so that
+//! cancelling it removes the file at once.
 
-use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 
-use super::{BatchWriter, OutputFormat, WriteOptions};
+use super::{BatchWriter, NewFile, OutputFormat, WriteOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{OptionValue, Options, io_failed, local_path};
+use crate::files::{OptionValue, Options, local_path};
 
 /// Batches that wait while the file is written.
 const BATCHES_AHEAD: usize = 2;
@@ -52,26 +48,17 @@ pub(crate) async fn copy_to_file(
 
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let (schema, name) = (stream.schema(), path.to_owned());
-    let target = {
-        let name = name.clone();
-        tokio::task::spawn_blocking(move || Target::new(&name, overwrite)).await
-    };
-    let target = target.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
-    // The name of the temporary file stays here: cancelling drops this future, and the file with it, at once.
-    let (file, place) = match target {
-        Target::File { path, temporary } => {
-            let (file, temporary) = temporary.into_parts();
-            (file, Some((path, temporary)))
-        }
-        Target::Stream { file } => (file, None),
-    };
+    let target = local_path(path)?;
+    let made = tokio::task::spawn_blocking(move || NewFile::create(target, overwrite)).await;
+    let made = made.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+    // The place stays here: cancelling drops this future, and the file with it, at once.
+    let (file, place) = made.into_parts();
     let is_synced = place.is_some();
-    let writer_name = name.clone();
     let writer = tokio::task::spawn_blocking(move || {
         let written = write_all(format, schema, &write_options, receiver, file).and_then(|file| {
             if is_synced { file.sync_all().map_err(|error| super::write_failed(&error)) } else { Ok(()) }
         });
-        written.map_err(|error| named(error, &writer_name))
+        written.map_err(|error| named(error, &name))
     });
     let mut rows = 0;
     let mut failure = None;
@@ -98,71 +85,11 @@ pub(crate) async fn copy_to_file(
     match (failure, written) {
         (Some(error), _) | (None, Err(error)) => Err(error),
         (None, Ok(())) => {
-            if let Some((path, temporary)) = place {
-                temporary.persist(&path).map_err(|error| io_failed("write", &name, &error.error))?;
-                sync_directory(directory_of(&path));
+            if let Some(place) = place {
+                place.take()?;
             }
             Ok(rows)
         }
-    }
-}
-
-/// Where the bytes go.
-enum Target {
-    /// A regular file, or nothing yet: replaced as a whole.
-    File { path: PathBuf, temporary: NamedTempFile },
-    /// A pipe or device: written as it comes.
-    Stream { file: File },
-}
-
-impl Target {
-    fn new(name: &str, overwrite: bool) -> Result<Self> {
-        let mut path = PathBuf::from(local_path(name)?);
-        let existing = fs::metadata(&path).ok();
-        if let Some(existing) = &existing {
-            if existing.is_dir() {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("cannot write to '{name}': it is a directory"),
-                ));
-            }
-            // Names such as /dev/stdout lead to whatever is open there, which is written to, never replaced.
-            let is_descriptor = path.starts_with("/dev") || path.starts_with("/proc");
-            if !existing.is_file() || is_descriptor {
-                let file = File::options().append(true).open(&path);
-                let file = file.map_err(|error| io_failed("write", name, &error))?;
-                return Ok(Self::Stream { file });
-            }
-            if !overwrite {
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("file '{name}' exists"))
-                    .with_hint("overwrite = true replaces it"));
-            }
-            // Behind a symbolic link the file itself is replaced, not the link.
-            path = fs::canonicalize(&path).map_err(|error| io_failed("write", name, &error))?;
-        }
-        let Some(file_name) = path.file_name() else {
-            return Err(Error::new(ErrorKind::Invalid, format!("'{name}' names no file")));
-        };
-        if !directory_of(&path).is_dir() {
-            let directory = directory_of(&path).display().to_string();
-            return Err(Error::new(ErrorKind::NotFound, format!("cannot write file '{name}'"))
-                .with_detail(format!("directory '{directory}' does not exist")));
-        }
-        let prefix = format!(".{}.keirin-tmp-", file_name.to_string_lossy());
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix);
-        let permissions = existing.map(|existing| existing.permissions());
-        #[cfg(unix)]
-        let permissions = permissions.or_else(|| {
-            // What any new file gets; the umask takes its share.
-            Some(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        });
-        if let Some(permissions) = permissions {
-            builder.permissions(permissions);
-        }
-        let temporary =
-            builder.tempfile_in(directory_of(&path)).map_err(|error| io_failed("write", name, &error))?;
-        Ok(Self::File { path, temporary })
     }
 }
 
@@ -190,15 +117,4 @@ fn named(error: Error, name: &str) -> Error {
     }
     let reason = error.message().strip_prefix("cannot write: ").unwrap_or(error.message());
     Error::new(error.kind(), format!("cannot write file '{name}': {reason}"))
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes the rename last. Some file systems cannot sync a directory; the file itself is safe by then.
-fn sync_directory(directory: &Path) {
-    if let Ok(directory) = File::open(directory) {
-        let _ = directory.sync_all();
-    }
 }

@@ -1,15 +1,17 @@
 //! Arrow batches to files and pipes: CSV, TSV, JSON, JSON lines, Parquet, Arrow.
 //!
-//! [`BatchWriter`] writes to anything that takes bytes; `COPY ... TO` ([`copy`]) puts it on a temporary
-//! file that takes its name only when all is written.
+//! [`BatchWriter`] writes to anything that takes bytes; `COPY ... TO` ([`copy`]) puts it on a [`NewFile`],
+//! which takes its name only when all is written.
 
 mod copy;
 mod csv;
 mod json;
+mod new_file;
 mod parquet;
 mod sink;
 
 pub(crate) use copy::copy_to_file;
+pub use new_file::NewFile;
 
 use std::fmt;
 use std::io::Write;
@@ -22,7 +24,7 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::Options;
+use crate::files::{Options, system_reason};
 
 /// A format that [`BatchWriter`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,7 +359,7 @@ impl<W: Write + Send> BatchWriter<W> {
 
 /// What a sink said.
 fn write_failed(error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot write: {error}"))
+    Error::new(ErrorKind::Io, format!("cannot write: {}", system_reason(error)))
 }
 
 /// What an Arrow writer said.

@@ -1,0 +1,59 @@
+//! Files and directories that must not outlive the process, however it ends.
+//!
+//! Each removes itself when it is dropped. A program that ends at once drops nothing, so their paths are
+//! listed here too: [`remove_temporary_files`] removes what is listed, and from then on none is made. A path
+//! is made and listed under one lock, so that none can slip through between the two.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+static LIST: Mutex<List> = Mutex::new(List { paths: BTreeSet::new(), is_closed: false });
+
+struct List {
+    paths: BTreeSet<PathBuf>,
+    /// The process is about to end.
+    is_closed: bool,
+}
+
+/// The entry of one path; dropping it takes the path from the list and leaves the file alone.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    path: PathBuf,
+}
+
+impl Listed {
+    /// Makes a file or directory with `make` and lists its path.
+    pub(crate) fn make<T: AsRef<Path>>(make: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Self)> {
+        let mut list = LIST.lock();
+        if list.is_closed {
+            return Err(io::Error::other("the program is ending"));
+        }
+        let made = make()?;
+        let path = made.as_ref().to_owned();
+        list.paths.insert(path.clone());
+        Ok((made, Self { path }))
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        LIST.lock().paths.remove(&self.path);
+    }
+}
+
+/// Removes the temporary files of all databases of this process, for a program that ends now: files that
+/// `COPY` has not finished, and what queries spilled to disk. From then on none is made, and statements that
+/// need one fail.
+///
+/// Ending a program by leaving `main` needs this only where statements may still be running.
+pub fn remove_temporary_files() {
+    let mut list = LIST.lock();
+    list.is_closed = true;
+    for path in std::mem::take(&mut list.paths) {
+        // Nothing to be done about a failure here.
+        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    }
+}
