@@ -22,7 +22,7 @@ A piped answer is complete; a table on a terminal is cut to fit (.maxrows, .maxw
 Lines that begin with a dot are commands of the shell, in scripts too: keirin -c .help
 
 Exit codes: 0 all went well; 1 a statement or its data was wrong; 2 the command line was
-wrong; 130 Ctrl-C.
+wrong; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
 Environment: KEIRIN_HISTORY (the shell's history file, empty for none), NO_COLOR.";
 
 /// Keirin answers SQL over files and its own tables.

@@ -1,8 +1,8 @@
 //! What ends a statement or the program early, how it is told and with which exit code.
 //!
 //! Codes: 0 all went well (a reader of our output that left early, as `head` does, is no failure), 1 a
-//! statement or its data was wrong, 2 the command line was wrong, 130 Ctrl-C. All of it goes to standard
-//! error; nothing that comes from data can control the terminal.
+//! statement or its data was wrong, 2 the command line was wrong, 128 and its number for a signal. All of it
+//! goes to standard error; nothing that comes from data can control the terminal.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use nu_ansi_term::{Color, Style};
 
 use crate::render::escape_controls;
-use crate::terminal::Palette;
+use crate::signals::Signal;
+use crate::terminal::{self, Palette};
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -26,8 +27,8 @@ pub(crate) enum Failure {
     File { doing: String, error: io::Error },
     /// It was told already; only the exit code is left.
     Reported,
-    /// Ctrl-C.
-    Interrupted,
+    /// Ctrl-C or one of its kind.
+    Stopped(Signal),
     /// Whoever read our output has left.
     OutputClosed,
 }
@@ -58,12 +59,25 @@ impl Failure {
         Self::File { doing: doing.into(), error }
     }
 
+    /// Whether even a script that goes on after errors ends.
+    pub(crate) fn ends_script(&self) -> bool {
+        matches!(self, Self::Stopped(_) | Self::OutputClosed)
+    }
+
+    /// Whether even the shell ends.
+    pub(crate) fn ends_shell(&self) -> bool {
+        match self {
+            Self::Stopped(signal) => signal.ends_shell(),
+            failure => matches!(failure, Self::OutputClosed),
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
             Self::Sql { .. } | Self::Command { .. } | Self::File { .. } | Self::Reported => 1,
             Self::Usage { .. } => 2,
-            Self::Interrupted => 130,
+            Self::Stopped(signal) => signal.exit_code(),
         })
     }
 
@@ -91,7 +105,7 @@ impl Failure {
                 format!("error: {message}\n{hint}")
             }
             Self::File { doing, error } => format!("error: cannot {doing}: {}\n", os_message(error)),
-            Self::Interrupted => "cancelled\n".to_owned(),
+            Self::Stopped(signal) => format!("{}\n", signal.describe()),
             Self::Reported | Self::OutputClosed => String::new(),
         }
     }
@@ -99,7 +113,7 @@ impl Failure {
     /// Tells the user on standard error.
     pub(crate) fn print(&self, palette: Palette) {
         for line in self.report().lines() {
-            eprintln!("{}", decorate(&escape_controls(line), palette));
+            terminal::tell(&decorate(&escape_controls(line), palette));
         }
     }
 }

@@ -7,12 +7,12 @@ mod commands;
 mod console;
 mod error;
 mod format;
-mod interrupts;
 mod output;
 mod progress;
 mod render;
 mod script;
 mod shell;
+mod signals;
 mod terminal;
 
 use std::process::ExitCode;
@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         None => commands::sql::run(arguments.sql),
         Some(Command::Demo(demo)) => commands::demo::run(&demo),
     };
+    // What was cancelled and has not ended yet leaves nothing behind either.
+    keirin::remove_temporary_files();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,7 +1,8 @@
 //! What we are talking to: which streams are terminals, how wide they are, whether they show colours.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
+use crossterm::event::DisableBracketedPaste;
 use nu_ansi_term::Style;
 
 /// Width where there is no terminal to ask.
@@ -42,6 +43,20 @@ impl Terminal {
     /// Columns of the terminal now: it may have been resized since the last answer.
     pub(crate) fn width() -> usize {
         crossterm::terminal::size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns)).max(1)
+    }
+}
+
+/// Tells a person something on standard error. When nobody is there any more, nothing is lost.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Gives the terminal back as it was, for a program that ends in the middle of a line.
+pub(crate) fn restore() {
+    if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
+        let _ = crossterm::terminal::disable_raw_mode();
+        let _ = crossterm::execute!(std::io::stderr(), DisableBracketedPaste);
+        tell("");
     }
 }
 

@@ -217,9 +217,51 @@ fn an_output_file_appears_whole_or_not_at_all() {
     check(&run(&["-c", "SELECT 1 AS a", "-o", &parquet]), 0, "", "");
     let read = format!("SELECT * FROM '{parquet}'");
     check(&run(&["--format", "csv", "-c", &read]), 0, "a\n1\n", "");
-    let twice = run(&["-c", "SELECT 1", "-c", "SELECT 2", "-o", &path_in(&directory, "two.parquet")]);
-    assert!(String::from_utf8(twice.stderr).unwrap().contains("holds one answer"));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_file_whose_format_is_one_answer_gets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |name: &str, commands: &[&str], expected: Result<&str, &str>| {
+        let path = path_in(&directory, name);
+        let mut command = keirin(&["-o", &path]);
+        for sql in commands {
+            command.args(["-c", sql]);
+        }
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        match expected {
+            Ok(content) => {
+                assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{name}");
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), content, "{name}");
+                std::fs::remove_file(&path).unwrap();
+            }
+            Err(message) => {
+                assert_eq!(output.status.code(), Some(1), "{name}");
+                assert!(stderr.contains(message), "{name}: {stderr}");
+                assert!(!Path::new(&path).exists(), "{name}");
+            }
+        }
+    };
+    let two = ["SELECT 1 AS a", "SELECT 2 AS a"];
+    check("two.jsonl", &two, Ok("{\"a\":1}\n{\"a\":2}\n"));
+    check("two.csv", &two, Ok("a\n1\na\n2\n"));
+    check("two.json", &two, Err("a json file holds one answer, and this would be the second\nhint: jsonl"));
+    check("two.parquet", &two, Err("a parquet file holds one answer"));
+    check("two.arrow", &two, Err("an arrow file holds one answer"));
+    let none = ["CREATE TABLE t (a int)"];
+    check("none.csv", &none, Ok(""));
+    check("none.json", &none, Err("json files cannot be empty"));
+    check("none.parquet", &none, Err("parquet files cannot be empty"));
+    check("text.parquet", &[".print x", "SELECT 1"], Err("no text fits into a parquet file"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    // A pipe takes one array after the other.
+    let piped = run(&["--format", "json", "-c", two[0], "-c", two[1]]);
+    assert_eq!(
+        (piped.status.code(), piped.stdout.iter().filter(|byte| **byte == b'[').count()),
+        (Some(0), 2)
+    );
 }
 
 #[test]
@@ -250,6 +292,24 @@ fn dot_commands_work_in_scripts() {
     assert_eq!(schema_is_nullable, expected, "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(&csv).unwrap(), "a\n1\n1\n");
+}
+
+#[test]
+fn dot_commands_show_what_they_set_and_say_what_is_wrong() {
+    let shown = |script: &str, expected: &str| check(&run_with_input(&[], script), 0, expected, "");
+    shown(".timer\n.bail\n.timer on\n.timer\n.timer off", "off\non\non\n");
+    shown(".nullvalue\n.nullvalue NA\n.nullvalue", "NULL, and in files what they use\nNA\n");
+    shown(".types\n.types off\n.types\n.maxrows 7\n.maxrows", "on a terminal\noff\n7\n");
+    shown(".help nullv", ".nullvalue [TEXT]\n    What NULL looks like, but in json, parquet and arrow\n");
+    let wrong = |line: &str, expected: &str| check(&run_with_input(&[], line), 1, "", expected);
+    wrong(".help nope", "error: there is no command .nope\nhint: .help lists them\n");
+    wrong(".import x.csv", "error: .import: an argument is missing\nhint: usage: .import FILE TABLE\n");
+    wrong(".quit now", "error: .quit: too many arguments\nhint: usage: .quit\n");
+    wrong(".timer maybe", "error: expected on or off, found 'maybe'\n");
+    wrong(
+        ".mode xml",
+        "error: there is no format 'xml'; there are table, csv, tsv, json, jsonl, markdown, vertical, parquet, arrow\n",
+    );
 }
 
 #[test]

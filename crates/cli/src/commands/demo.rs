@@ -72,7 +72,7 @@ fn run_all(console: &mut Console, scale: f64) -> Result<()> {
         let title = tpch::TITLES[number - 1];
         let run = match run_query(console, number, scale) {
             Ok(run) => run,
-            Err(failure @ (Failure::Interrupted | Failure::OutputClosed)) => return Err(failure),
+            Err(failure) if failure.ends_script() => return Err(failure),
             Err(failure) => {
                 wrong += 1;
                 console.print(&format!(

@@ -308,6 +308,27 @@ mod tests {
     }
 
     #[test]
+    fn columns_come_from_the_tables_on_both_sides_of_the_cursor() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trips.csv");
+        std::fs::write(&path, "passengers,fare\n1,2.5\n").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let session = keirin::Database::in_memory().unwrap().session();
+        let names = Names::new(Arc::new(runtime), session);
+        let mut completer = SqlCompleter { names: Arc::new(Mutex::new(names)) };
+        let mut check = |line: &str, expected: &str| {
+            let line = line.replace("FILE", &path.display().to_string());
+            let (position, line) = (line.find('|').unwrap(), line.replace('|', ""));
+            let found = completer.complete(&line, position);
+            let values: Vec<&str> = found.suggestions().iter().map(|found| found.value.as_str()).collect();
+            assert!(values.contains(&expected), "{line}: {values:?}");
+        };
+        check("SELECT pas| FROM 'FILE'", "passengers");
+        check("SELECT fare, | FROM 'FILE' LIMIT 1;", "passengers");
+        check("FROM 'FILE' WHERE fa|", "fare");
+    }
+
+    #[test]
     fn names_are_quoted_where_sql_would_read_another() {
         let check = |name, expected: &str| assert_eq!(name_in_sql(name), expected);
         check("trips", "trips");

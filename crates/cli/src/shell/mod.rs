@@ -5,6 +5,7 @@ pub(crate) mod dot_commands;
 mod highlighter;
 mod keywords;
 mod lexer;
+mod menu;
 mod names;
 mod prompt;
 
@@ -14,17 +15,20 @@ use std::sync::Arc;
 use nu_ansi_term::{Color, Style};
 use parking_lot::Mutex;
 use reedline::{
-    ColumnarMenu, DefaultHinter, EditCommand, Emacs, FileBackedHistory, KeyCode, KeyModifiers, MenuBuilder,
-    Reedline, ReedlineEvent, ReedlineMenu, Signal, ValidationResult, Validator, default_emacs_keybindings,
+    ColumnarMenu, DefaultHinter, EditCommand, Emacs, FileBackedHistory, InputMode, KeyCode, KeyModifiers,
+    MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal, ValidationResult, Validator,
+    default_emacs_keybindings,
 };
 
 use self::completer::SqlCompleter;
 use self::highlighter::SqlHighlighter;
+use self::menu::CompletionMenu;
 use self::names::Names;
 use self::prompt::SqlPrompt;
 use crate::console::{Console, Flow};
 use crate::error::{Failure, Result};
 use crate::script;
+use crate::terminal::tell;
 
 const HISTORY_LINES: usize = 10_000;
 const MENU: &str = "completion";
@@ -49,11 +53,13 @@ pub(crate) fn run(console: &mut Console, init: Option<&Path>) -> Result<()> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(Failure::file("read from the terminal", error)),
         };
-        console.interrupts.forget();
+        console.signals.forget();
+        // Kept now: who closes the terminal does not wait for us.
+        let _ = editor.sync_history();
         match console.run_text(&line) {
             Ok(Flow::Continue) => {}
             Ok(Flow::Quit) => return Ok(()),
-            Err(failure @ Failure::OutputClosed) => return Err(failure),
+            Err(failure) if failure.ends_shell() => return Err(failure),
             Err(failure) => failure.print(palette),
         }
     }
@@ -69,10 +75,13 @@ fn read_init_file(console: &mut Console, init: Option<&Path>) -> Result<Flow> {
         return Ok(Flow::Continue);
     };
     // A mistake in there must not lock its owner out.
-    console.run_file(&path).or_else(|failure| {
-        failure.print(console.terminal.stderr_palette());
-        Ok(Flow::Continue)
-    })
+    match console.run_file(&path) {
+        Err(failure) if !failure.ends_shell() => {
+            failure.print(console.terminal.stderr_palette());
+            Ok(Flow::Continue)
+        }
+        outcome => outcome,
+    }
 }
 
 fn greet(console: &Console) {
@@ -80,11 +89,11 @@ fn greet(console: &Console) {
         Some(path) => format!("database {}", path.display()),
         None => "in memory, gone when you leave".to_owned(),
     };
-    eprintln!("Keirin {} ({place})", env!("CARGO_PKG_VERSION"));
+    tell(&format!("Keirin {} ({place})", env!("CARGO_PKG_VERSION")));
     let palette = console.terminal.stderr_palette();
     let hint =
         "SQL ends with a semicolon: FROM 'file.parquet'; SHOW TABLES; .help lists commands, Ctrl-D leaves.";
-    eprintln!("{}", palette.paint(Style::new().dimmed(), hint));
+    tell(&palette.paint(Style::new().dimmed(), hint));
 }
 
 fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
@@ -106,11 +115,13 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         .with_match_text_style(Style::new().fg(Color::Cyan))
         .with_selected_match_text_style(Style::new().fg(Color::Cyan).reverse())
         .with_marker("> ")
+        // The tables of a statement may stand after the cursor.
+        .with_input_mode(InputMode::FullBuffer)
         // What names and paths are made of; anything else ends the word, and the menu with it.
         .with_word_chars("_./-");
     let mut editor = Reedline::create()
         .with_completer(Box::new(SqlCompleter { names }))
-        .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(CompletionMenu(menu))))
         .with_quick_completions(true)
         .with_partial_completions(true)
         .with_edit_mode(Box::new(Emacs::new(keys)))
@@ -132,7 +143,7 @@ fn history() -> Option<FileBackedHistory> {
     let opened = made.map_err(|error| error.to_string()).and_then(|()| {
         FileBackedHistory::with_file(HISTORY_LINES, path.clone()).map_err(|error| error.to_string())
     });
-    opened.inspect_err(|error| eprintln!("warning: no history: '{}': {error}", path.display())).ok()
+    opened.inspect_err(|error| tell(&format!("warning: no history: '{}': {error}", path.display()))).ok()
 }
 
 /// `KEIRIN_HISTORY`, or where the XDG base directory specification puts what a program remembers.

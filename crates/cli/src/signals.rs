@@ -1,0 +1,218 @@
+//! Ctrl-C, SIGTERM and SIGHUP.
+//!
+//! While a statement runs, each of them cancels it; then a script ends, and the shell goes on after Ctrl-C
+//! only. A second one, for a statement that does not notice, ends the program at once, and so does one that
+//! comes while no statement runs, but for Ctrl-C at the prompt: the shell's editor reads that key itself.
+//! Whichever way the program ends, its temporary files are removed and the exit code is 128 and the signal's
+//! number, as shells have it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::terminal;
+
+/// How long a program that is told to end may take for it.
+const END_WAIT_MAX: Duration = Duration::from_secs(4);
+
+/// What a program is sent that should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM: `kill`, or the machine shuts down.
+    Terminate,
+    /// SIGHUP: the terminal is gone.
+    HangUp,
+}
+
+impl Signal {
+    /// Whether even the shell ends.
+    pub(crate) fn ends_shell(self) -> bool {
+        self != Self::Interrupt
+    }
+
+    pub(crate) fn exit_code(self) -> u8 {
+        128 + match self {
+            Self::HangUp => 1,
+            Self::Interrupt => 2,
+            Self::Terminate => 15,
+        }
+    }
+
+    /// What happened to a statement.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Interrupt => "cancelled",
+            Self::Terminate => "cancelled: the program was told to end (SIGTERM)",
+            Self::HangUp => "cancelled: the terminal is gone (SIGHUP)",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Signals {
+    shared: Arc<Shared>,
+    /// Remembers which signals are dealt with: one between two statements of a script is for the next.
+    since: watch::Receiver<Option<Signal>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The last signal that a statement may want to know of.
+    sent: watch::Sender<Option<Signal>>,
+    running: AtomicBool,
+    /// Signals since the running statement began.
+    unheeded: AtomicU32,
+}
+
+impl Signals {
+    /// Starts to listen, on a thread of its own: the threads of a database come and go with `.open`.
+    pub(crate) fn install(interactive: bool) -> Self {
+        let shared = Arc::new(Shared {
+            sent: watch::channel(None).0,
+            running: AtomicBool::new(false),
+            unheeded: AtomicU32::new(0),
+        });
+        let listener = shared.clone();
+        // Without the listener, a signal ends the program: that is the best that is left.
+        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            // From here on the listener is there, or a signal that comes early would find nobody.
+            let signals = runtime.block_on(async { Received::install() });
+            std::thread::spawn(move || runtime.block_on(listener.listen(signals, interactive)));
+        }
+        let since = shared.sent.subscribe();
+        Self { shared, since }
+    }
+
+    /// What was sent until now is dealt with: a new line begins.
+    pub(crate) fn forget(&mut self) {
+        self.since = self.shared.sent.subscribe();
+    }
+
+    /// From now on signals are for the caller, until the answer is dropped.
+    pub(crate) fn watch(&self) -> SignalWatch {
+        let sent = self.since.clone();
+        self.shared.unheeded.store(0, Ordering::Release);
+        self.shared.running.store(true, Ordering::Release);
+        SignalWatch { sent, shared: self.shared.clone() }
+    }
+}
+
+impl Shared {
+    async fn listen(self: Arc<Self>, mut signals: Received, interactive: bool) {
+        loop {
+            let signal = signals.next().await;
+            let running = self.running.load(Ordering::Acquire);
+            let is_first = self.unheeded.fetch_add(1, Ordering::AcqRel) == 0;
+            if !running && interactive && signal == Signal::Interrupt {
+                continue;
+            }
+            if !running || !is_first {
+                end_at_once(signal);
+            }
+            self.sent.send_replace(Some(signal));
+            if signal.ends_shell() {
+                std::thread::spawn(move || {
+                    std::thread::sleep(END_WAIT_MAX);
+                    end_at_once(signal);
+                });
+            }
+        }
+    }
+}
+
+fn end_at_once(signal: Signal) -> ! {
+    keirin::remove_temporary_files();
+    terminal::restore();
+    std::process::exit(i32::from(signal.exit_code()));
+}
+
+/// The signals that we are sent; `None` where the system does not let us listen.
+struct Received {
+    interrupt: Option<tokio::signal::unix::Signal>,
+    terminate: Option<tokio::signal::unix::Signal>,
+    hang_up: Option<tokio::signal::unix::Signal>,
+}
+
+impl Received {
+    fn install() -> Self {
+        Self {
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
+            // Under nohup the end of the terminal is not to be noticed.
+            hang_up: if is_hang_up_ignored() { None } else { signal(SignalKind::hangup()).ok() },
+        }
+    }
+
+    async fn next(&mut self) -> Signal {
+        async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
+            let received = match signal {
+                Some(signal) => signal.recv().await,
+                None => None,
+            };
+            if received.is_none() {
+                std::future::pending::<()>().await;
+            }
+        }
+        tokio::select! {
+            () = one(&mut self.interrupt) => Signal::Interrupt,
+            () = one(&mut self.terminate) => Signal::Terminate,
+            () = one(&mut self.hang_up) => Signal::HangUp,
+        }
+    }
+}
+
+/// Whether whoever started us has SIGHUP ignored, as Linux tells it.
+fn is_hang_up_ignored() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hang_up(&status))
+}
+
+/// In the mask of ignored signals the lowest bit is that of signal 1.
+fn ignores_hang_up(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// Waits for a signal on behalf of one statement.
+#[derive(Debug)]
+pub(crate) struct SignalWatch {
+    sent: watch::Receiver<Option<Signal>>,
+    shared: Arc<Shared>,
+}
+
+impl SignalWatch {
+    /// Returns when a signal arrives.
+    pub(crate) async fn received(&mut self) -> Signal {
+        loop {
+            if self.sent.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            if let Some(signal) = *self.sent.borrow_and_update() {
+                return signal;
+            }
+        }
+    }
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        self.shared.running.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nohup_is_seen_in_the_mask_of_ignored_signals() {
+        let check = |status: &str, expected| assert_eq!(ignores_hang_up(status), expected, "{status}");
+        check("Name:\tkeirin\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n", true);
+        check("Name:\tkeirin\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n", false);
+        check("", false);
+    }
+}
