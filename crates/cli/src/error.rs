@@ -50,6 +50,16 @@ impl Failure {
         self
     }
 
+    /// The failure of a dot command with the place where it stands.
+    pub(crate) fn at(self, source: &str, line: usize) -> Self {
+        let (message, hint) = match self {
+            Self::Command { message, hint } => (message, hint),
+            Self::File { doing, error } => (format!("cannot {doing}: {}", os_message(&error)), None),
+            other => return other,
+        };
+        Self::Command { message: format!("{source}, line {line}: {message}"), hint }
+    }
+
     /// An error that belongs to no place in a text.
     pub(crate) fn engine(error: keirin::Error) -> Self {
         Self::Sql { error, sql: String::new(), source: None, first_line: 1 }

@@ -125,6 +125,46 @@ hint: did you mean SELECT?
 }
 
 #[test]
+fn errors_speak_of_sql_and_say_what_to_do() {
+    let check = |sql: &str, expected: &str| {
+        let output = run(&["-c", "CREATE TABLE t AS SELECT 1 AS a, 'x' AS s", "-c", sql]);
+        assert_eq!(output.status.code(), Some(1), "{sql}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with("  ")).collect();
+        assert_eq!(lines.join("\n"), expected, "{sql}");
+    };
+    check(
+        "INSERT INTO t SELECT 1",
+        "error: INSERT gives more or fewer columns than the table takes\n\
+         hint: name those that it gives: INSERT INTO t (a, b) SELECT ...; DESCRIBE t lists all",
+    );
+    check(
+        "SELECT a FROM t WHERE a > 'abc'",
+        "error: 'abc' is not a BIGINT\nhint: TRY_CAST gives NULL where a value does not convert",
+    );
+    check(
+        "SELECT CAST('it''s' AS INT)",
+        "error: 'it's' is not an INTEGER\nhint: TRY_CAST gives NULL where a value does not convert",
+    );
+    check(
+        "SELECT sum(s) FROM t",
+        "error: function 'sum' does not take (VARCHAR)\n\
+         detail: there is sum(DECIMAL), sum(UBIGINT), sum(BIGINT), sum(DOUBLE), sum(DURATION), sum(INTERVAL)",
+    );
+    check(
+        "SELECT substr(1, 2, 3, 4)",
+        "error: function 'substr' does not take (BIGINT, BIGINT, BIGINT, BIGINT)\n\
+         detail: there is substr(str: VARCHAR, start_pos: BIGINT), \
+         substr(str: VARCHAR, start_pos: BIGINT, length: BIGINT)",
+    );
+    check(
+        "SELECT s, count(*) FROM t",
+        "error: column in SELECT must be in GROUP BY or an aggregate function\n\
+         hint: add it to GROUP BY, or take any of its values with any_value(...)",
+    );
+}
+
+#[test]
 fn a_script_ends_at_its_first_error_unless_told_to_go_on() {
     let script = "SELECT 1 AS a;\nSELEC;\nSELECT 2 AS a;\n";
     let stops = run_with_input(&["--format", "csv"], script);
@@ -320,6 +360,11 @@ fn a_script_that_reads_itself_is_told_so() {
     let output = run(&["-f", &script]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("reads itself"));
+
+    std::fs::write(&script, "SELECT 1;\n.read nowhere.sql\n").unwrap();
+    let stderr = String::from_utf8(run(&["-f", &script]).stderr).unwrap();
+    let expected = "line 2: cannot read 'nowhere.sql': no such file or directory\n";
+    assert_eq!(stderr, format!("error: {script}, {expected}"));
 }
 
 #[test]

@@ -98,9 +98,7 @@ fn explain_arrow(error: &ArrowError) -> Error {
         ArrowError::NotYetImplemented(text) => sentence(ErrorKind::Unsupported, text),
         ArrowError::SchemaError(text) => sentence(ErrorKind::Invalid, text),
         ArrowError::IoError(text, _) => sentence(ErrorKind::Io, text),
-        ArrowError::CastError(text) => {
-            sentence(ErrorKind::Data, text).with_hint("TRY_CAST gives NULL where a value does not convert")
-        }
+        ArrowError::CastError(text) => explain_cast(text),
         ArrowError::ArithmeticOverflow(text)
         | ArrowError::ComputeError(text)
         | ArrowError::ParseError(text)
@@ -195,6 +193,13 @@ fn explain_plan(text: &str) -> Error {
             _ => error,
         };
     }
+    if let Some(error) = explain_call(text) {
+        return error;
+    }
+    if let Some((message, _)) = text.split_once(": While expanding wildcard") {
+        return sentence(ErrorKind::Invalid, message)
+            .with_hint("add it to GROUP BY, or take any of its values with any_value(...)");
+    }
     if text.contains("Column count doesn't match insert query") {
         let message = "INSERT gives more or fewer columns than the table takes";
         return Error::new(ErrorKind::Invalid, message)
@@ -209,6 +214,67 @@ fn explain_plan(text: &str) -> Error {
         ErrorKind::Invalid
     };
     sentence(kind, text)
+}
+
+/// A function that does not take what it was given; the planner calls it a bug of its own.
+fn explain_call(text: &str) -> Option<Error> {
+    let (_, rest) = text.split_once("No function matches the given name and argument types '")?;
+    let (call, rest) = rest.split_once('\'')?;
+    let (name, arguments) = call.split_once('(')?;
+    let error =
+        Error::new(ErrorKind::Invalid, format!("function '{name}' does not take ({}", sql_types(arguments)));
+    let (_, candidates) = rest.split_once("Candidate functions:")?;
+    // Some versions of the text have their tabs and line ends spelled out.
+    let candidates = candidates.replace("\\t", " ").replace("\\n", " ");
+    let candidates: Vec<_> = candidates.split_whitespace().collect();
+    let candidates = sql_types(&candidates.join(" ")).replace(&format!(") {name}("), &format!("), {name}("));
+    Some(error.with_detail(format!("there is {candidates}")))
+}
+
+/// `text` with the names that SQL has for types.
+fn sql_types(text: &str) -> String {
+    const NAMES: &[(&str, &str)] = &[
+        ("Boolean", "BOOLEAN"),
+        ("Date32", "DATE"),
+        ("Decimal", "DECIMAL"),
+        ("Duration", "DURATION"),
+        ("Float32", "REAL"),
+        ("Float64", "DOUBLE"),
+        ("Int16", "SMALLINT"),
+        ("Int32", "INTEGER"),
+        ("Int64", "BIGINT"),
+        ("Int8", "TINYINT"),
+        ("Interval", "INTERVAL"),
+        ("LargeUtf8", "VARCHAR"),
+        ("String", "VARCHAR"),
+        ("UInt64", "UBIGINT"),
+        ("Utf8", "VARCHAR"),
+        ("Utf8View", "VARCHAR"),
+    ];
+    let mut found = String::with_capacity(text.len());
+    for word in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
+        let name = word.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let ours = NAMES.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours);
+        found.push_str(ours);
+        found.push_str(&word[name.len()..]);
+    }
+    found
+}
+
+/// "Cannot cast string 'x' to value of Int64 type".
+fn explain_cast(text: &str) -> Error {
+    let parts = text.strip_prefix("Cannot cast string '").and_then(|rest| {
+        let (value, name) = rest.strip_suffix(" type")?.rsplit_once("' to value of ")?;
+        Some((value, sql_types(name)))
+    });
+    let error = match parts {
+        Some((value, name)) => {
+            let article = if name.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" };
+            Error::new(ErrorKind::Data, format!("'{value}' is not {article} {name}"))
+        }
+        None => sentence(ErrorKind::Data, text),
+    };
+    error.with_hint("TRY_CAST gives NULL where a value does not convert")
 }
 
 fn explain_resources(text: &str) -> Error {

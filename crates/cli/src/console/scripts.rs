@@ -45,12 +45,9 @@ impl Console {
                     self.run_sql(&text, script.source(), first_line).map(|()| Flow::Continue)
                 }
                 Piece::Command { line, line_number } => {
-                    self.run_command(&line).map_err(|failure| match (failure, script.source()) {
-                        (Failure::Command { message, hint }, Some(source)) => Failure::Command {
-                            message: format!("{source}, line {line_number}: {message}"),
-                            hint,
-                        },
-                        (failure, _) => failure,
+                    self.run_command(&line).map_err(|failure| match script.source() {
+                        Some(source) => failure.at(source, line_number),
+                        None => failure,
                     })
                 }
             };

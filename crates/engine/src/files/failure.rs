@@ -27,6 +27,7 @@ pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
 pub(crate) fn system_reason(error: &io::Error) -> String {
     let text = match error.raw_os_error() {
         // Whoever wrapped the error may have added a path, which we name ourselves.
+        None if error.kind() == io::ErrorKind::NotFound => "no such file or directory".to_owned(),
         None if error.kind() != io::ErrorKind::Other => error.kind().to_string(),
         _ => error.to_string(),
     };
