@@ -2,6 +2,7 @@
 
 mod memory;
 mod race;
+mod sort;
 mod strings;
 
 use crate::duel::Report;
@@ -21,5 +22,6 @@ pub struct Suite {
 pub const SUITES: &[Suite] = &[
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
+    Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },
     Suite { name: "strings", about: "operators on columns of text", run: strings::run },
 ];

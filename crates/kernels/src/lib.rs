@@ -23,6 +23,7 @@
 //! | [`compare`] | columns with constants and with columns, into bitmaps |
 //! | [`compact`] | keep the rows whose bit is set |
 //! | [`gather`] | take values by number |
+//! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
 //!
 //! Buffers need no padding: loops read whole vectors inside the slice and copy the tail aside.
@@ -38,6 +39,7 @@ pub mod compact;
 pub mod compare;
 pub mod gather;
 mod selection;
+pub mod sort;
 pub mod text;
 mod walk;
 

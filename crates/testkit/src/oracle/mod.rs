@@ -2,6 +2,7 @@
 
 pub mod bitmaps;
 pub mod bitpack;
+pub mod sort;
 pub mod text;
 
 /// The rows that count: those that a selection names and that are valid, in order.

@@ -1,0 +1,156 @@
+//! Sorting rows by one and several keys, and the first few of many, against arrow and the standard library.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray};
+use arrow::compute::{SortColumn, lexsort_to_indices, sort_to_indices};
+use arrow::row::{RowConverter, SortField};
+use keirin_kernels::Level;
+use keirin_kernels::sort::{Key, Method, Values, first_rows, sort_rows};
+use keirin_kernels::text::Strings;
+use keirin_testkit::columns::Random;
+
+use crate::duel::{Lane, Report, Unit};
+
+pub(super) fn run(report: &mut Report) {
+    let row_count = if report.is_quick() { 10_000 } else { 1_000_000 };
+    let mut random = Random::new(1);
+    let orders: [(&str, Vec<i64>); 4] = [
+        ("random", (0..row_count).map(|_| random.bits().cast_signed()).collect()),
+        ("20 bits", (0..row_count).map(|_| random.below(1 << 20).cast_signed()).collect()),
+        ("ascending", (0..row_count).collect()),
+        ("descending", (0..row_count).rev().collect()),
+    ];
+    for (order, values) in &orders {
+        one_key(report, &format!("one key, {order}"), values);
+    }
+    if report.wants("three keys") {
+        three_keys(report, row_count);
+    }
+    let row_count = if report.is_quick() { 100_000 } else { 16_000_000 };
+    if report.wants("top 100") {
+        let values: Vec<i64> = (0..row_count).map(|_| random.bits().cast_signed()).collect();
+        top(report, "top 100, random", &values);
+        let values: Vec<i64> = (0..row_count).rev().collect();
+        top(report, "top 100, descending", &values);
+    }
+}
+
+/// A checksum that depends on the order.
+fn checksum(rows: &[u32]) -> u64 {
+    rows.iter().fold(0, |sum: u64, row| sum.rotate_left(5) ^ u64::from(*row))
+}
+
+fn key<'a>(values: Values<'a>) -> Key<'a> {
+    Key { values, validity: None, is_descending: false, nulls_first: false }
+}
+
+fn one_key(report: &mut Report, case: &str, values: &[i64]) {
+    let level = Level::best();
+    let array = Int64Array::from(values.to_vec());
+    let keys = [key(Values::I64(values))];
+    let ours = |method| {
+        let keys = &keys;
+        move || {
+            let rows = sort_rows(level, method, keys, values.len());
+            rows.windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
+        }
+    };
+    let arrow = || {
+        let rows = sort_to_indices(&array, None, None).expect("numbers can be sorted");
+        rows.values().windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
+    };
+    let standard = || {
+        let mut pairs: Vec<(i64, u32)> = values.iter().copied().zip(0..).collect();
+        pairs.sort_unstable();
+        pairs.windows(2).all(|pair| pair[0].0 <= pair[1].0).into()
+    };
+    report.case(
+        case,
+        Unit::Rows,
+        values.len(),
+        vec![
+            Lane::new("keirin:radix", ours(Method::Radix)),
+            Lane::new("keirin:comparison", ours(Method::Comparison)),
+            Lane::new("arrow", arrow),
+            Lane::new("std", standard),
+        ],
+    );
+}
+
+/// `ORDER BY i32, text, i64` with a thousand, many and all different values.
+fn three_keys(report: &mut Report, row_count: i64) {
+    let level = Level::best();
+    let mut random = Random::new(2);
+    let count = usize::try_from(row_count).expect("few rows");
+    let groups: Vec<i32> = (0..count).map(|_| i32::try_from(random.below(1000)).expect("small")).collect();
+    let texts: Vec<String> = (0..count).map(|_| format!("{:07x}", random.below(1 << 28))).collect();
+    let numbers: Vec<i64> = (0..count).map(|_| random.bits().cast_signed()).collect();
+    let text_array = StringArray::from(texts);
+    let text = Strings::new(level, text_array.value_offsets(), text_array.value_data())
+        .expect("arrow's offsets ascend");
+    let keys = [key(Values::I32(&groups)), key(Values::Text(text)), key(Values::I64(&numbers))];
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(Int32Array::from(groups.clone())),
+        Arc::new(text_array.clone()),
+        Arc::new(Int64Array::from(numbers.clone())),
+    ];
+    let ours = |method| {
+        let keys = &keys;
+        move || checksum(&sort_rows(level, method, keys, count))
+    };
+    let lexsort = || {
+        let columns: Vec<SortColumn> =
+            arrays.iter().map(|values| SortColumn { values: values.clone(), options: None }).collect();
+        checksum(lexsort_to_indices(&columns, None).expect("rows can be sorted").values())
+    };
+    let rows = || {
+        let fields = arrays.iter().map(|array| SortField::new(array.data_type().clone())).collect();
+        let converter = RowConverter::new(fields).expect("types can be rows");
+        let rows = converter.convert_columns(&arrays).expect("columns can be rows");
+        let mut order: Vec<u32> = (0..).take(count).collect();
+        order.sort_unstable_by(|left, right| rows.row(*left as usize).cmp(&rows.row(*right as usize)));
+        checksum(&order)
+    };
+    report.case(
+        "three keys",
+        Unit::Rows,
+        count,
+        vec![
+            Lane::new("keirin:radix", ours(Method::Radix)),
+            Lane::new("keirin:comparison", ours(Method::Comparison)),
+            Lane::new("arrow:lexsort", lexsort),
+            Lane::new("arrow:rows", rows),
+        ],
+    );
+}
+
+fn top(report: &mut Report, case: &str, values: &[i64]) {
+    const COUNT: usize = 100;
+    let level = Level::best();
+    let array = Int64Array::from(values.to_vec());
+    let keys = [key(Values::I64(values))];
+    let ours = || checksum(&first_rows(level, &keys, values.len(), COUNT));
+    let arrow = || {
+        let rows = sort_to_indices(&array, None, Some(COUNT)).expect("numbers can be sorted");
+        checksum(rows.values())
+    };
+    let heap = || {
+        let mut heap = std::collections::BinaryHeap::with_capacity(COUNT + 1);
+        for (value, row) in values.iter().zip(0_u32..) {
+            if heap.len() < COUNT {
+                heap.push((*value, row));
+            } else if heap.peek().is_some_and(|worst| *value < worst.0) {
+                heap.pop();
+                heap.push((*value, row));
+            }
+        }
+        checksum(&heap.into_sorted_vec().into_iter().map(|(_, row)| row).collect::<Vec<_>>())
+    };
+    report.case(
+        case,
+        Unit::Rows,
+        values.len(),
+        vec![Lane::new("keirin", ours), Lane::new("arrow", arrow), Lane::new("std:heap", heap)],
+    );
+}

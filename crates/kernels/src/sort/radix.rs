@@ -1,0 +1,42 @@
+//! Least-significant-digit radix sort of 64-bit numbers whose differing bits are known.
+//!
+//! All histograms are counted in one pass; a digit that is the same in all numbers costs nothing more.
+//! (Knuth, The Art of Computer Programming, volume 3, section 5.2.5.)
+
+/// 2048 places to write to: their histograms and open cache lines still fit the first-level cache. Digits of
+/// 8 bits take half as many passes again and were 1.1 to 1.3 times slower where most bits differ.
+const DIGIT_BITS: u32 = 11;
+const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
+
+fn digit(number: u64, shift: u32) -> usize {
+    (number >> shift & DIGIT_MASK) as usize
+}
+
+/// Sorts by bits `low_bit ..` alone; numbers that are equal there keep their order.
+pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32) {
+    let differing = numbers.iter().fold((u64::MAX, 0), |(all, any), number| (all & number, any | number));
+    let differing = differing.0 ^ differing.1;
+    let shifts: Vec<u32> = (low_bit..u64::BITS)
+        .step_by(DIGIT_BITS as usize)
+        .filter(|shift| digit(differing, *shift) != 0)
+        .collect();
+    let mut histograms = vec![vec![0_usize; 1 << DIGIT_BITS]; shifts.len()];
+    for number in numbers.iter() {
+        for (histogram, shift) in histograms.iter_mut().zip(&shifts) {
+            histogram[digit(*number, *shift)] += 1;
+        }
+    }
+    let mut sorted = vec![0; numbers.len()];
+    for (histogram, shift) in histograms.iter_mut().zip(&shifts) {
+        let mut start = 0;
+        for place in histogram.iter_mut() {
+            start += std::mem::replace(place, start);
+        }
+        for number in numbers.iter() {
+            let place = &mut histogram[digit(*number, *shift)];
+            sorted[*place] = *number;
+            *place += 1;
+        }
+        std::mem::swap(numbers, &mut sorted);
+    }
+}
