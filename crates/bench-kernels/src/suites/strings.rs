@@ -24,6 +24,9 @@ pub(super) fn run(report: &mut Report) {
     for kind in [Kind::Short, Kind::Url] {
         let column = Column::new(kind, row_count, |_, _| {});
         equality(report, kind, &column);
+        if !report.is_quick() {
+            equality(report, kind, &Column::new(kind, ROW_COUNT_QUICK, |_, _| {}));
+        }
         order(report, kind, &column);
         block(report, kind, &column);
         likes(report, kind, row_count);
@@ -107,7 +110,8 @@ fn equality(report: &mut Report, kind: Kind, column: &Column) {
         let bytes = constant.as_bytes();
         let scalar = Scalar::new(StringArray::from(vec![constant.as_str()]));
         let scalar_view = Scalar::new(StringViewArray::from(vec![constant.as_str()]));
-        let name = format!("equal-constant/{}/{len}", kind.name());
+        let size = if count > ROW_COUNT_QUICK { "l3" } else { "l2" };
+        let name = format!("equal-constant/{}/{size}/{len}", kind.name());
         let equal = |left: &dyn arrow::array::Datum, right: &dyn arrow::array::Datum| {
             true_count(&cmp::eq(left, right).expect("the types agree"))
         };
@@ -129,7 +133,7 @@ fn equality(report: &mut Report, kind: Kind, column: &Column) {
             column.lane("keirin:no-pad", |strings| equal_constant(level, strings, bytes)),
             column.lane("keirin:unknown", |strings| equal_constant_padded(level, strings, bytes)),
         ];
-        report.case(&format!("equal-constant-padded/{}/{len}", kind.name()), Unit::Rows, count, lanes);
+        report.case(&format!("equal-constant-padded/{}/{size}/{len}", kind.name()), Unit::Rows, count, lanes);
     }
     let other = Column::new(kind, count, |row, random| {
         if random.chance(0.5) {
@@ -140,7 +144,7 @@ fn equality(report: &mut Report, kind: Kind, column: &Column) {
         column.lane("keirin", |strings| equal_columns(level, strings, other.strings(), Pad::None)),
         Lane::new("arrow", || true_count(&cmp::eq(&column.array, &other.array).expect("the types agree"))),
     ];
-    report.case(&format!("equal-columns/{}", kind.name()), Unit::Rows, count, lanes);
+    report.case(&format!("equal-columns/{}/{count}", kind.name()), Unit::Rows, count, lanes);
 }
 
 fn order(report: &mut Report, kind: Kind, column: &Column) {

@@ -154,77 +154,116 @@ kernel! {
 
 #[inline(always)]
 fn place_plain<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
-    place_with::<O, PLACE>(column, constant, |offsets, len| {
-        gather_word(0, WORD_BITS, |row| fits::<PLACE>(offsets[row + 1].index() - offsets[row].index(), len))
-    })
+    place_with::<O, PLACE>(column, constant, length_masks::<O, PLACE>)
 }
 
+/// Which rows have that length, or at least that one: 64 rows a word.
 #[inline(always)]
-fn fits<const PLACE: Place>(row_len: usize, len: usize) -> bool {
-    if PLACE == WHOLE { row_len == len } else { row_len >= len }
+pub(super) fn length_masks<O: Offset, const PLACE: Place>(offsets: &[O], len: usize, words: &mut [u64]) {
+    for (index, word) in words.iter_mut().enumerate() {
+        let first = index * WORD_BITS;
+        let count = (offsets.len() - 1 - first).min(WORD_BITS);
+        *word = gather_word(first, count, |row| {
+            let row_len = offsets[row + 1].index() - offsets[row].index();
+            if PLACE == WHOLE { row_len == len } else { row_len >= len }
+        });
+    }
 }
 
-/// The rows where the constant is in its place; `mask` tells from 65 offsets which of 64 rows fit by length.
+/// Compares as many bytes of a row as the constant has. A trait and no closure: loops must have it inlined.
+trait SameBytes: Copy {
+    /// # Safety
+    /// The row has as many bytes as the constant.
+    unsafe fn is_at(self, row: *const u8) -> bool;
+}
+
+/// Two loads of a word that together cover a text of at least a word and at most two.
+#[derive(Clone, Copy)]
+struct TwoWords<W> {
+    low: W,
+    high: W,
+    high_at: usize,
+}
+
+macro_rules! two_words {
+    ($($word:ty)*) => { $(
+        impl TwoWords<$word> {
+            fn new(constant: &[u8]) -> Self {
+                let load = |chunk: Option<&_>| chunk.map_or(0, |chunk| <$word>::from_le_bytes(*chunk));
+                let high_at = constant.len() - size_of::<$word>();
+                Self { low: load(constant.first_chunk()), high: load(constant.last_chunk()), high_at }
+            }
+        }
+
+        impl SameBytes for TwoWords<$word> {
+            #[inline(always)]
+            unsafe fn is_at(self, row: *const u8) -> bool {
+                // SAFETY: the row has at least a word.
+                let low = <$word>::from_le(unsafe { row.cast::<$word>().read_unaligned() });
+                // SAFETY: the word ends where the constant's length ends.
+                let high = <$word>::from_le(unsafe { row.add(self.high_at).cast::<$word>().read_unaligned() });
+                (low ^ self.low) | (high ^ self.high) == 0
+            }
+        }
+    )* };
+}
+
+two_words!(u16 u32 u64 u128);
+
+impl SameBytes for &[u8] {
+    #[inline(always)]
+    unsafe fn is_at(self, row: *const u8) -> bool {
+        // SAFETY: the caller's.
+        let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
+        row.first_chunk::<8>() == self.first_chunk::<8>() && row == self
+    }
+}
+
+/// The rows where the constant is in its place; `masks` is [`length_masks`].
 #[inline(always)]
 pub(super) fn place_with<O: Offset, const PLACE: Place>(
     column: Strings<'_, O>,
     constant: &[u8],
-    mask: impl Fn(&[O; 65], usize) -> u64,
+    masks: impl Fn(&[O], usize, &mut [u64]),
 ) -> BitBuffer {
-    /// Two loads of a word that together cover a text of at least a word and at most two.
-    macro_rules! two_words {
-        ($word:ty) => {{
-            let size = size_of::<$word>();
-            let load = |at: usize| constant[at..].first_chunk().map(|chunk| <$word>::from_le_bytes(*chunk));
-            let behind = constant.len() - size;
-            let (low, high) = (load(0).unwrap_or_default(), load(behind).unwrap_or_default());
-            place_rows::<O, PLACE>(column, constant.len(), mask, |text: *const u8| {
-                // SAFETY: the row has as many bytes as the constant, at least a word.
-                let this_low = unsafe { text.cast::<$word>().read_unaligned() };
-                // SAFETY: the word ends where the constant's length ends.
-                let this_high = unsafe { text.add(behind).cast::<$word>().read_unaligned() };
-                (<$word>::from_le(this_low) ^ low) | (<$word>::from_le(this_high) ^ high) == 0
-            })
-        }};
-    }
-    match *constant {
-        [] => place_rows::<O, PLACE>(column, 0, mask, |_| true),
-        // SAFETY: the row has a byte.
-        [byte] => place_rows::<O, PLACE>(column, 1, mask, |text| unsafe { *text } == byte),
-        [_, _] | [_, _, _] => two_words!(u16),
-        [..] if constant.len() < 8 => two_words!(u32),
-        [..] if constant.len() <= 16 => two_words!(u64),
-        [..] if constant.len() <= 32 => two_words!(u128),
-        [..] => place_rows::<O, PLACE>(column, constant.len(), mask, |text| {
-            // SAFETY: the row has as many bytes as the constant.
-            let text = unsafe { std::slice::from_raw_parts(text, constant.len()) };
-            text.first_chunk::<8>() == constant.first_chunk::<8>() && text == constant
-        }),
+    let len = constant.len();
+    match len {
+        0 | 1 | 33.. => place_rows::<O, PLACE>(column, len, masks, constant),
+        2..4 => place_rows::<O, PLACE>(column, len, masks, TwoWords::<u16>::new(constant)),
+        4..8 => place_rows::<O, PLACE>(column, len, masks, TwoWords::<u32>::new(constant)),
+        8..=16 => place_rows::<O, PLACE>(column, len, masks, TwoWords::<u64>::new(constant)),
+        17..=32 => place_rows::<O, PLACE>(column, len, masks, TwoWords::<u128>::new(constant)),
     }
 }
 
-/// `is_equal` gets a pointer to `len` bytes of a row.
+/// Rows whose lengths are compared at once, so that their offsets are still in the first-level cache when the
+/// bytes of those that are left are compared.
+const BLOCK_WORDS: usize = 32;
+
 #[inline(always)]
 fn place_rows<O: Offset, const PLACE: Place>(
     column: Strings<'_, O>,
     len: usize,
-    mask: impl Fn(&[O; 65], usize) -> u64,
-    is_equal: impl Fn(*const u8) -> bool,
+    masks: impl Fn(&[O], usize, &mut [u64]),
+    constant: impl SameBytes,
 ) -> BitBuffer {
-    let (offsets, bytes) = (column.offsets(), column.bytes().as_ptr());
-    collect_words(column.row_count(), |first, count| {
-        let candidates = match offsets[first..].first_chunk() {
-            Some(chunk) => mask(chunk, len),
-            None => gather_word(first, count, |row| {
-                fits::<PLACE>(offsets[row + 1].index() - offsets[row].index(), len)
-            }),
-        };
-        retain(first, candidates, |row| {
-            let start = if PLACE == END { offsets[row + 1].index() - len } else { offsets[row].index() };
-            // SAFETY: the row lies within the bytes and is at least `len` long, so `start + len` does, too.
-            is_equal(unsafe { bytes.add(start) })
-        })
-    })
+    let (offsets, bytes, row_count) = (column.offsets(), column.bytes().as_ptr(), column.row_count());
+    let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
+    for (block, words) in words.chunks_mut(BLOCK_WORDS).enumerate() {
+        let first = block * BLOCK_WORDS * WORD_BITS;
+        let block_rows = (row_count - first).min(BLOCK_WORDS * WORD_BITS);
+        let offsets = &offsets[first..=first + block_rows];
+        masks(offsets, len, words);
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = retain(index * WORD_BITS, *word, |row| {
+                let start = if PLACE == END { offsets[row + 1].index() - len } else { offsets[row].index() };
+                // SAFETY: the row lies within the bytes and is at least `len` long, so `start + len` does, too,
+                // and as many bytes are there.
+                unsafe { constant.is_at(bytes.add(start)) }
+            });
+        }
+    }
+    BitBuffer::from_words(words, row_count)
 }
 
 kernel! {

@@ -5,19 +5,35 @@
 use std::arch::x86_64::*;
 
 use super::columns::{Offset, Strings, Views};
-use super::compare::{Place, START, WHOLE, equal_view_with, only_spaces_behind, place_with, trimmed};
+use super::compare::{
+    Place, START, WHOLE, equal_view_with, length_masks, only_spaces_behind, place_with, trimmed,
+};
 use crate::BitBuffer;
 
 /// Rows where the constant is in its place.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn place<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
-    place_with::<O, PLACE>(column, constant, |offsets, len| length_mask::<O, PLACE>(offsets, len))
+    place_with::<O, PLACE>(column, constant, |offsets, len, words| {
+        let full = (offsets.len() - 1) / 64;
+        full_length_masks::<O, PLACE>(offsets, len, &mut words[..full]);
+        length_masks::<O, PLACE>(&offsets[full * 64..], len, &mut words[full..]);
+    })
 }
 
 /// Rows that are the constant but for trailing spaces.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn equal_padded<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
     only_spaces_behind(column, place::<O, START>(column, trimmed(constant)), trimmed(constant).len())
+}
+
+/// The words of the rows of which 64 are left.
+#[inline(never)]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn full_length_masks<O: Offset, const PLACE: Place>(offsets: &[O], len: usize, words: &mut [u64]) {
+    for (index, word) in words.iter_mut().enumerate() {
+        let offsets = offsets[index * 64..].first_chunk().expect("64 rows are left");
+        *word = length_mask::<O, PLACE>(offsets, len);
+    }
 }
 
 /// Which of 64 rows have that length, or at least that one.
