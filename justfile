@@ -12,6 +12,14 @@ lint:
 test:
     cargo test --workspace
 
+# The hot loops at every level of CPU, and for aarch64 where qemu is installed.
+levels *arguments:
+    tests/levels {{arguments}}
+
+# The portable hot loops under Miri; `just miri --test bitpack` runs one file of tests.
+miri *arguments="--lib --tests":
+    MIRIFLAGS=-Zmiri-disable-isolation KEIRIN_CPU_LEVEL=portable cargo +nightly miri test -p keirin-kernels {{arguments}}
+
 # Only the SQL text tests; `just slt joins` runs the files whose name contains it.
 slt filter="":
     KEIRIN_SLT_FILTER={{filter}} cargo test -p keirin --test sql

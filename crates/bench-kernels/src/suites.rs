@@ -1,9 +1,13 @@
 //! The suites by name.
 
+mod bits;
+mod filter;
 mod memory;
 mod race;
 mod sort;
 mod strings;
+
+use keirin_kernels::Level;
 
 use crate::duel::Report;
 
@@ -20,8 +24,18 @@ pub struct Suite {
 
 /// All suites.
 pub const SUITES: &[Suite] = &[
+    Suite { name: "bits", about: "packed integers", run: bits::run },
+    Suite { name: "filter", about: "comparisons, rows kept and rows taken", run: filter::run },
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
     Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },
     Suite { name: "strings", about: "operators on columns of text", run: strings::run },
 ];
+
+/// The best level, which is what a user gets, and those below it.
+fn engines() -> impl Iterator<Item = (String, Level)> {
+    Level::available().iter().rev().map(|level| {
+        let engine = if *level == Level::best() { "keirin".to_owned() } else { format!("keirin:{level}") };
+        (engine, *level)
+    })
+}

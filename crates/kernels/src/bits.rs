@@ -249,8 +249,9 @@ mod tests {
 
     #[test]
     fn words_are_the_bits_at_every_offset_and_length() {
-        let bytes: Vec<u8> = (0_u16..40).map(|index| (index.wrapping_mul(167) % 251) as u8).collect();
-        for offset in 0..20 {
+        let byte_count = if cfg!(miri) { 11 } else { 40 };
+        let bytes: Vec<u8> = (0_u16..byte_count).map(|index| (index.wrapping_mul(167) % 251) as u8).collect();
+        for offset in (0..20).step_by(if cfg!(miri) { 5 } else { 1 }) {
             for len in 0..=bytes.len() * 8 - offset {
                 check(&bytes, offset, len);
             }

@@ -174,17 +174,24 @@ kernel! {
 
 #[inline(always)]
 fn positions_plain(bits: Bits<'_>) -> Vec<u32> {
-    positions_by(bits, |word, first, out| {
-        let mut rest = word;
-        let mut at = out;
-        while rest != 0 {
-            // SAFETY: `out` has room for a number of each bit of a word.
-            unsafe { at.write(first + rest.trailing_zeros()) };
-            // SAFETY: as above; at most one behind the last.
-            at = unsafe { at.add(1) };
-            rest &= rest - 1;
-        }
-    })
+    // SAFETY: `positions_by` hands out room for a word's numbers.
+    positions_by(bits, |word, first, out| unsafe { write_positions(word, first, out) })
+}
+
+/// The positions of a word one by one.
+///
+/// # Safety
+/// `out` must have room for [`WORD_BITS`] numbers.
+#[inline(always)]
+unsafe fn write_positions(word: u64, first: u32, out: *mut u32) {
+    let (mut rest, mut at) = (word, out);
+    while rest != 0 {
+        // SAFETY: `out` has room for a number of each bit of a word.
+        unsafe { at.write(first + rest.trailing_zeros()) };
+        // SAFETY: as above; at most one behind the last.
+        at = unsafe { at.add(1) };
+        rest &= rest - 1;
+    }
 }
 
 /// Collects the positions of each word. `write` gets a word, the number of its first bit, and a place with

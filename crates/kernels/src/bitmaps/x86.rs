@@ -6,18 +6,18 @@ use std::arch::x86_64::{
     _mm512_storeu_si512, _mm512_test_epi8_mask,
 };
 
-use super::{from_bools_by, positions_by};
+use super::{from_bools_by, positions_by, write_positions};
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Bits};
 
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn from_bools_avx2(flags: &[bool]) -> BitBuffer {
     from_bools_by(flags, |flags| pack_flags_avx2(flags))
 }
 
 /// The flags as bits.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(crate) fn pack_flags_avx2(flags: &[bool; WORD_BITS]) -> u64 {
     let half = |index: usize| {
         // SAFETY: both halves of 32 bytes lie inside the 64.
@@ -27,7 +27,7 @@ pub(crate) fn pack_flags_avx2(flags: &[bool; WORD_BITS]) -> u64 {
     half(0) | half(1) << 32
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn from_bools_avx512(flags: &[bool]) -> BitBuffer {
     from_bools_by(flags, |flags| {
         // SAFETY: 64 bytes are read.
@@ -38,12 +38,14 @@ pub(super) fn from_bools_avx512(flags: &[bool]) -> BitBuffer {
 
 /// Four compressions a word. They go to a register and all of it is stored: compressing into memory takes
 /// a hundred cycles on Zen 4.
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn positions_avx512(bits: Bits<'_>) -> Vec<u32> {
     let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     positions_by(bits, |word, first, out| {
-        if word == 0 {
-            return;
+        // So few are faster one by one.
+        if word.count_ones() <= 3 {
+            // SAFETY: there is room for a word's numbers.
+            return unsafe { write_positions(word, first, out) };
         }
         let mut written = 0;
         for part in 0..4 {

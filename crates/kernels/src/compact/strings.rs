@@ -1,19 +1,24 @@
 //! Strings kept and taken: offsets into bytes, as Arrow has them.
 //!
 //! Most strings are short, and calling `memcpy` for each costs more than the copy. Where 32 bytes can be
-//! read, 32 are copied, and the next string overwrites what was too much.
+//! read, 32 are copied, and the next string overwrites what was too much. Where most rows are kept, runs of
+//! strings are copied whole.
 
 use std::ops::Range;
 
 use crate::Bits;
 
 /// The end of a string: `i32` or `i64`.
-pub trait Offset: Copy + Default + 'static {
+pub trait Offset: Copy + Default + Ord + 'static {
     /// The number, or `None` if it is negative.
     fn to_usize(self) -> Option<usize>;
 
     /// The number as an offset, or `None` if it is too large.
     fn from_usize(value: usize) -> Option<Self>;
+
+    /// The same distance from `to` as from `from`.
+    #[must_use]
+    fn moved(self, from: Self, to: Self) -> Self;
 }
 
 macro_rules! offsets {
@@ -27,6 +32,11 @@ macro_rules! offsets {
             #[inline(always)]
             fn from_usize(value: usize) -> Option<Self> {
                 Self::try_from(value).ok()
+            }
+
+            #[inline(always)]
+            fn moved(self, from: Self, to: Self) -> Self {
+                self.wrapping_sub(from).wrapping_add(to)
             }
         }
     )*};
@@ -94,7 +104,15 @@ kernel! {
 #[inline(always)]
 fn compact_strings_plain<O: Offset>(strings: Strings<'_, O>, kept: Bits<'_>) -> (Vec<O>, Vec<u8>) {
     assert_eq!(strings.len(), kept.len(), "a selection of as many rows");
-    collect(strings, || kept.ones())
+    let mut count = 0;
+    kept.for_each_word(|_, word| count += word.count_ones() as usize);
+    // Where three rows in four are kept, a run has four of them.
+    if count >= strings.len() / 4 * 3 {
+        return copy_runs(strings, kept, count);
+    }
+    let mut rows = Vec::with_capacity(count);
+    rows.extend(kept.ones());
+    copy_rows(strings, rows.iter().copied())
 }
 
 kernel! {
@@ -109,26 +127,27 @@ kernel! {
 
 #[inline(always)]
 fn gather_strings_plain<O: Offset>(strings: Strings<'_, O>, rows: &[u32]) -> (Vec<O>, Vec<u8>) {
-    collect(strings, || rows.iter().map(|row| *row as usize))
+    copy_rows(strings, rows.iter().map(|row| *row as usize))
 }
 
 /// Two passes over the rows: lengths, which are checked, and bytes.
 #[inline(always)]
-fn collect<O: Offset, I: Iterator<Item = usize>>(
+fn copy_rows<O: Offset>(
     strings: Strings<'_, O>,
-    rows: impl Fn() -> I,
+    rows: impl ExactSizeIterator<Item = usize> + Clone,
 ) -> (Vec<O>, Vec<u8>) {
     /// What is copied of a short string; long enough for most words and few URLs.
     const SHORT: usize = 32;
-    let mut offsets = vec![O::default()];
+    let mut offsets = Vec::with_capacity(rows.len() + 1);
+    offsets.push(O::default());
     let mut total = 0;
-    offsets.extend(rows().map(|row| {
+    offsets.extend(rows.clone().map(|row| {
         total += strings.range(row).len();
         O::from_usize(total).expect("strings that fit their offsets")
     }));
     let mut bytes: Vec<u8> = Vec::with_capacity(total + SHORT);
     let mut len = 0;
-    for row in rows() {
+    for row in rows {
         let range = strings.range(row);
         let short = strings.bytes.get(range.start..).and_then(<[u8]>::first_chunk::<SHORT>);
         // SAFETY: `len` is at most the sum of the lengths, `total`, and `SHORT` more bytes were reserved.
@@ -147,5 +166,25 @@ fn collect<O: Offset, I: Iterator<Item = usize>>(
     }
     // SAFETY: the strings wrote these bytes one after the other.
     unsafe { bytes.set_len(len) };
+    (offsets, bytes)
+}
+
+/// The bytes of a run of strings lie together, and its offsets move by one number.
+#[inline(always)]
+fn copy_runs<O: Offset>(strings: Strings<'_, O>, kept: Bits<'_>, count: usize) -> (Vec<O>, Vec<u8>) {
+    let mut offsets = Vec::with_capacity(count + 1);
+    offsets.push(O::default());
+    let mut bytes = Vec::new();
+    for run in kept.runs() {
+        let ends = &strings.offsets[run.start..=run.end];
+        if !ends.is_sorted() {
+            bad_offsets(run.start);
+        }
+        let range = strings.range(run.start).start..strings.range(run.end - 1).end;
+        let moved = O::from_usize(bytes.len()).expect("strings that fit their offsets");
+        bytes.extend_from_slice(&strings.bytes[range]);
+        O::from_usize(bytes.len()).expect("strings that fit their offsets");
+        offsets.extend(ends[1..].iter().map(|end| end.moved(ends[0], moved)));
+    }
     (offsets, bytes)
 }

@@ -17,12 +17,13 @@ use crate::{BitBuffer, Bits};
 const fn sparse<T>() -> usize {
     match size_of::<T>() {
         1 | 2 => 1,
-        4 => 2,
-        _ => 4,
+        4 => 4,
+        8 => 9,
+        _ => 18,
     }
 }
 
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn compact_avx512<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mut Vec<T>) {
     if size_of::<T>() < 4 {
         return compact_plain(values, kept, out);
@@ -37,7 +38,9 @@ pub(super) fn compact_avx512<T: Comparable>(values: &[T], kept: Bits<'_>, out: &
     });
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt,avx512vbmi,avx512vbmi2"
+)]
 pub(super) fn compact_vbmi<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mut Vec<T>) {
     if size_of::<T>() >= 4 {
         return compact_avx512(values, kept, out);
@@ -52,7 +55,7 @@ pub(super) fn compact_vbmi<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mu
 
 /// The kept ones of 64 values, a vector at a time, to a place with room for 64.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn compress_word<T>(
     values: &[T; WORD_BITS],
     word: u64,
@@ -71,7 +74,7 @@ fn compress_word<T>(
     }
 }
 
-#[target_feature(enable = "bmi2,popcnt")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn compact_bits_avx2(bits: Bits<'_>, kept: Bits<'_>) -> BitBuffer {
     compact_bits_by(bits, kept, |word, mask| _pext_u64(word, mask))
 }

@@ -243,7 +243,8 @@ kernel! {
 
 #[inline(always)]
 fn filter_plain<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
-    filter_by(values, test, |values| pack_flags(&values.map(|value| test.holds(value))), invert)
+    // Not `values.map`, which the compiler leaves without vectors: 0.1x.
+    filter_by(values, test, |values| pack_flags(&array::from_fn(|row| test.holds(values[row]))), invert)
 }
 
 /// A word for each 64 values by `whole`; the last values one by one.

@@ -73,14 +73,14 @@ fn same(vector: Vector) -> Vector {
 
 /// The order of floats as that of integers: where the sign is set the other bits are inverted.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn order_key_f32(vector: Vector) -> Vector {
     let negative = _mm512_srai_epi32::<31>(vector);
     _mm512_xor_si512(vector, _mm512_and_si512(negative, _mm512_set1_epi32(i32::MAX)))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn order_key_f64(vector: Vector) -> Vector {
     let negative = _mm512_srai_epi64::<63>(vector);
     _mm512_xor_si512(vector, _mm512_and_si512(negative, _mm512_set1_epi64(i64::MAX)))
@@ -91,7 +91,7 @@ const HIGH: u64 = 0b1010_1010;
 
 /// Both halves are equal.
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_equal(left: Vector, right: Vector) -> u64 {
     let equal = u64::from(_mm512_cmpeq_epi64_mask(left, right));
     _pext_u64(equal & equal << 1, HIGH)
@@ -99,32 +99,32 @@ fn pairs_equal(left: Vector, right: Vector) -> u64 {
 
 /// The high halves are less, or equal and the low ones less.
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epi64_mask(left, right), _mm512_cmplt_epu64_mask(left, right))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less_equal(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epi64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less_unsigned(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmplt_epu64_mask(left, right))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less_equal_unsigned(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
 }
 
 /// `high_less` counts at the high halves, `low` at the low ones where the high ones are equal.
 #[inline]
-#[target_feature(enable = "avx512f,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs(left: Vector, right: Vector, high_less: __mmask8, low: __mmask8) -> u64 {
     let equal = _mm512_cmpeq_epi64_mask(left, right);
     _pext_u64(u64::from(high_less | equal & low << 1), HIGH)
@@ -173,7 +173,7 @@ unsafe fn load<T>(values: &[T; WORD_BITS], part: usize) -> Vector {
     unsafe { _mm512_loadu_si512(at) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_avx512<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
     let whole = |values: &[T; WORD_BITS]| {
         // SAFETY: `word` asks for the parts there are; the features are those of this function.
@@ -182,7 +182,7 @@ pub(super) fn filter_avx512<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, i
     filter_by(values, test, whole, invert)
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
     left: &[T],
     right: &[T],
@@ -196,13 +196,13 @@ pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
 }
 
 /// The plain loop, but flags become bits by a movemask.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_avx2<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
-    let whole = |values: &[T; WORD_BITS]| pack_flags_avx2(&values.map(|value| test.holds(value)));
+    let whole = |values: &[T; WORD_BITS]| pack_flags_avx2(&array::from_fn(|row| test.holds(values[row])));
     filter_by(values, test, whole, invert)
 }
 
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_pairs_avx2<T: Comparable, O: Operator>(
     left: &[T],
     right: &[T],

@@ -11,7 +11,7 @@ use crate::compare::Comparable;
 
 const VECTOR_BYTES: usize = size_of::<__m512i>();
 
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn gather_avx512<T: Comparable, I: Index>(values: &[T], indices: &[I]) -> Vec<T> {
     if size_of::<I>() != 1 || size_of_val(values) > 2 * VECTOR_BYTES || !matches!(size_of::<T>(), 2 | 4 | 8) {
         return gather_plain(values, indices);
@@ -35,7 +35,9 @@ pub(super) fn gather_avx512<T: Comparable, I: Index>(values: &[T], indices: &[I]
     })
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt,avx512vbmi,avx512vbmi2"
+)]
 pub(super) fn gather_vbmi<T: Comparable, I: Index>(values: &[T], indices: &[I]) -> Vec<T> {
     if size_of::<I>() != 1 || size_of_val(values) > 2 * VECTOR_BYTES || size_of::<T>() != 1 {
         return gather_avx512(values, indices);
@@ -49,7 +51,7 @@ pub(super) fn gather_vbmi<T: Comparable, I: Index>(values: &[T], indices: &[I]) 
 
 /// Looks up codes of one byte, as many at a time as a vector has values.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn look_up<T: Comparable, I: Index>(
     values: &[T],
     indices: &[I],
