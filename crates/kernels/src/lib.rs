@@ -18,11 +18,16 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
 //! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
-//! | [`compare`] | columns with constants and with columns, into bitmaps |
+//! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
+//! | [`bloom`] | reject keys before they are looked for |
 //! | [`compact`] | keep the rows whose bit is set |
+//! | [`compare`] | columns with constants and with columns, into bitmaps |
+//! | [`distinct`] | count different keys, exactly or nearly |
 //! | [`gather`] | take values by number |
+//! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
+//! | [`hash`] | hashes of rows |
+//! | [`join`] | rows that match, a chunk at a time |
 //! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
 //!
@@ -35,9 +40,15 @@ mod dispatch;
 pub mod bitmaps;
 pub mod bitpack;
 mod bits;
+pub mod bloom;
 pub mod compact;
 pub mod compare;
+pub mod distinct;
 pub mod gather;
+pub mod group_table;
+pub mod hash;
+pub mod join;
+mod region;
 mod selection;
 pub mod sort;
 pub mod text;

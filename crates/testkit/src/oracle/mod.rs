@@ -2,6 +2,7 @@
 
 pub mod bitmaps;
 pub mod bitpack;
+pub mod group;
 pub mod sort;
 pub mod text;
 

@@ -1,0 +1,123 @@
+//! A blocked Bloom filter: most keys that a join does not know are rejected at the price of one cache line.
+//!
+//! The plain version sets `k` bits of the whole array for each key, and asks for all of them: `k` misses.
+//! Here the bits of a key are in one block of 32 bytes, one bit in each of eight words, as in Parquet's
+//! filters: the multiplications and shifts of a block are one vector instruction each. Putze, Sanders,
+//! Singler, "Cache-, hash- and space-efficient Bloom filters", 2009; Polychroniou, Ross, DaMoN 2014.
+//! At 16 bits a key about one stranger in 1,000 passes, at 8 about one in 40.
+
+#![allow(clippy::cast_possible_truncation, reason = "hashes are cut to indices")]
+
+use crate::region::{Region, Zero, prefetch};
+use crate::{BitBuffer, Level};
+
+const WORDS: usize = 8;
+/// Odd factors that spread one half of the hash over the words: those of the Parquet format.
+const FACTORS: [u32; WORDS] =
+    [0x47B6_137B, 0x4497_4D91, 0x8824_AD5B, 0xA2B7_289D, 0x7054_95C7, 0x2DF1_424B, 0x9EFC_4947, 0x5C6B_FB31];
+const BLOCK_ROWS: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Block([u32; WORDS]);
+
+// SAFETY: an array of integers.
+unsafe impl Zero for Block {}
+
+/// A set of hashes that may claim to have one that it has not, never the reverse.
+pub struct BloomFilter {
+    blocks: Region<Block>,
+}
+
+impl BloomFilter {
+    /// An empty filter for about `key_count` keys with `bits_per_key` bits each.
+    #[must_use]
+    pub fn new(key_count: usize, bits_per_key: usize) -> Self {
+        let bits = key_count.saturating_mul(bits_per_key).max(1);
+        Self { blocks: Region::zeroed(bits.div_ceil(WORDS * 32)) }
+    }
+
+    /// Memory in use.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.blocks.bytes()
+    }
+
+    /// Adds hashes.
+    pub fn insert(&mut self, level: Level, hashes: &[u64]) {
+        insert(level, self, hashes);
+    }
+
+    /// A bit a hash: whether it may be in the set.
+    #[must_use]
+    pub fn may_contain(&self, level: Level, hashes: &[u64]) -> BitBuffer {
+        may_contain(level, self, hashes)
+    }
+
+    /// Adds what another filter of the same size has.
+    ///
+    /// # Panics
+    /// When sizes differ.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.blocks.len(), other.blocks.len(), "filters that are merged have one size");
+        for (block, other) in self.blocks.iter_mut().zip(&*other.blocks) {
+            for (word, other) in block.0.iter_mut().zip(other.0) {
+                *word |= other;
+            }
+        }
+    }
+
+    /// High bits to the block, low bits to the place in it.
+    #[inline(always)]
+    fn index(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize
+    }
+}
+
+#[inline(always)]
+fn mask(hash: u64) -> [u32; WORDS] {
+    FACTORS.map(|factor| 1 << ((hash as u32).wrapping_mul(factor) >> 27))
+}
+
+kernel! {
+    fn insert(filter: &mut BloomFilter, hashes: &[u64]) = insert_plain;
+}
+
+#[inline(always)]
+fn insert_plain(filter: &mut BloomFilter, hashes: &[u64]) {
+    for hashes in hashes.chunks(BLOCK_ROWS) {
+        hashes.iter().for_each(|hash| prefetch(&filter.blocks[filter.index(*hash)]));
+        for hash in hashes {
+            let index = filter.index(*hash);
+            for (word, bit) in filter.blocks[index].0.iter_mut().zip(mask(*hash)) {
+                *word |= bit;
+            }
+        }
+    }
+}
+
+kernel! {
+    fn may_contain(filter: &BloomFilter, hashes: &[u64]) -> BitBuffer = may_contain_plain;
+}
+
+#[inline(always)]
+fn may_contain_plain(filter: &BloomFilter, hashes: &[u64]) -> BitBuffer {
+    let word = |hashes: &[u64]| {
+        hashes.iter().for_each(|hash| prefetch(&filter.blocks[filter.index(*hash)]));
+        let mut word = 0;
+        for (row, hash) in hashes.iter().enumerate() {
+            let block = &filter.blocks[filter.index(*hash)].0;
+            let missing =
+                mask(*hash).iter().zip(block).fold(0, |missing, (bit, word)| missing | (bit & !word));
+            word |= u64::from(missing == 0) << row;
+        }
+        word
+    };
+    BitBuffer::from_words(hashes.chunks(BLOCK_ROWS).map(word).collect(), hashes.len())
+}
+
+impl std::fmt::Debug for BloomFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BloomFilter").field("bytes", &self.bytes()).finish()
+    }
+}

@@ -1,0 +1,165 @@
+//! HyperLogLog: the count of different hashes from 2^14 bytes, with a standard error of 0.81 %.
+//!
+//! The 14 highest bits of a hash choose a register, which keeps the longest run of zeros that the other bits
+//! began with, plus one. The estimate is Ertl's ("New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017, algorithm 6): from one count to 2^64 by one formula, without tables of measured bias.
+//! Sketches can be merged only when their hashes were made with one seed.
+
+use std::fmt;
+
+const PRECISION: u32 = 14;
+const REGISTERS: usize = 1 << PRECISION;
+/// Bits behind those that choose the register.
+const REST_BITS: u32 = u64::BITS - PRECISION;
+/// What bytes begin with: a name, the version of the layout, the precision.
+const HEADER: [u8; 4] = [b'H', b'L', 1, PRECISION as u8];
+
+/// A sketch of a set of hashes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HyperLogLog {
+    registers: Box<[u8]>,
+}
+
+/// Bytes that are no sketch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SketchError {
+    /// The count of bytes is not that of a sketch.
+    Length(usize),
+    /// The first four bytes are of another kind, version or precision.
+    Header([u8; 4]),
+    /// A register has a value that no hash gives.
+    Register {
+        /// Which.
+        index: usize,
+        /// What it has.
+        value: u8,
+    },
+}
+
+impl fmt::Display for SketchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => {
+                write!(f, "a sketch has {} bytes, not {length}", HEADER.len() + REGISTERS)
+            }
+            Self::Header(header) => write!(f, "a sketch begins with {HEADER:02x?}, not {header:02x?}"),
+            Self::Register { index, value } => {
+                write!(f, "register {index} of a sketch has {value}, above {}", REST_BITS + 1)
+            }
+        }
+    }
+}
+
+impl std::error::Error for SketchError {}
+
+impl HyperLogLog {
+    /// The sketch of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { registers: vec![0; REGISTERS].into() }
+    }
+
+    /// Adds hashes.
+    pub fn insert(&mut self, hashes: &[u64]) {
+        for hash in hashes {
+            // The bit behind the hash ends a run of zeros that has all of it.
+            let rank = ((hash << PRECISION) | 1 << (PRECISION - 1)).leading_zeros() + 1;
+            let register = &mut self.registers[(hash >> REST_BITS) as usize];
+            *register = (*register).max(rank as u8);
+        }
+    }
+
+    /// Adds what another sketch has seen.
+    pub fn merge(&mut self, other: &Self) {
+        for (register, other) in self.registers.iter_mut().zip(&other.registers) {
+            *register = (*register).max(*other);
+        }
+    }
+
+    /// About how many different hashes were added.
+    #[must_use]
+    pub fn estimate(&self) -> f64 {
+        let mut counts = [0_u32; REST_BITS as usize + 2];
+        for register in &self.registers {
+            counts[*register as usize] += 1;
+        }
+        let m = REGISTERS as f64;
+        let saturated = f64::from(counts[REST_BITS as usize + 1]);
+        let mut z = m * tau(1.0 - saturated / m);
+        for count in counts[1..=REST_BITS as usize].iter().rev() {
+            z = 0.5 * (z + f64::from(*count));
+        }
+        z += m * sigma(f64::from(counts[0]) / m);
+        m * m / (2.0 * std::f64::consts::LN_2 * z)
+    }
+
+    /// The sketch as bytes: the same on every machine.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&HEADER, &*self.registers].concat()
+    }
+
+    /// The sketch that gave these bytes.
+    ///
+    /// # Errors
+    /// When no sketch gives them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SketchError> {
+        let (header, registers) = bytes.split_first_chunk::<4>().ok_or(SketchError::Length(bytes.len()))?;
+        if *header != HEADER {
+            return Err(SketchError::Header(*header));
+        }
+        if registers.len() != REGISTERS {
+            return Err(SketchError::Length(bytes.len()));
+        }
+        match registers.iter().position(|value| u32::from(*value) > REST_BITS + 1) {
+            Some(index) => Err(SketchError::Register { index, value: registers[index] }),
+            None => Ok(Self { registers: registers.into() }),
+        }
+    }
+}
+
+/// What registers at zero add: infinite when all are.
+fn sigma(mut x: f64) -> f64 {
+    if x >= 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        x *= x;
+        let before = z;
+        z += x * y;
+        y += y;
+        if z <= before {
+            return z;
+        }
+    }
+}
+
+/// What registers at their end add.
+fn tau(mut x: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = z;
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z >= before {
+            return z / 3.0;
+        }
+    }
+}
+
+impl Default for HyperLogLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for HyperLogLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HyperLogLog(about {:.0})", self.estimate())
+    }
+}

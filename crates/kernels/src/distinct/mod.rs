@@ -1,0 +1,9 @@
+//! How many different keys there are: exactly, in a set, or nearly, in 16 KiB.
+
+#![allow(clippy::cast_possible_truncation, reason = "ranks of bits fit in a byte, keys in their own width")]
+
+mod hyperloglog;
+mod set;
+
+pub use hyperloglog::{HyperLogLog, SketchError};
+pub use set::DistinctSet;

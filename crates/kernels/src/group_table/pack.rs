@@ -1,0 +1,105 @@
+//! Several columns of fixed width as one key.
+//!
+//! Columns lie side by side, the first lowest, each nullable one with a byte behind it that is 1 for null (and
+//! a value of zero, so that all nulls are equal). Up to 8 bytes become a `u64`, up to 16 a `u128`; wider rows
+//! are encoded as bytes and grouped as strings.
+
+use std::ops::{BitOr, Shl};
+
+use crate::hash::Key;
+use crate::{Bits, Level};
+
+/// A column of a key, as its bits.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyColumn<'a> {
+    /// The values.
+    pub values: KeyValues<'a>,
+    /// Which rows have one; without, all have.
+    pub validity: Option<Bits<'a>>,
+}
+
+/// Values by their width.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyValues<'a> {
+    /// One byte.
+    Bytes1(&'a [u8]),
+    /// Two bytes.
+    Bytes2(&'a [u16]),
+    /// Four bytes.
+    Bytes4(&'a [u32]),
+    /// Eight bytes.
+    Bytes8(&'a [u64]),
+}
+
+impl KeyColumn<'_> {
+    fn bytes(&self) -> u32 {
+        let width = match self.values {
+            KeyValues::Bytes1(_) => 1,
+            KeyValues::Bytes2(_) => 2,
+            KeyValues::Bytes4(_) => 4,
+            KeyValues::Bytes8(_) => 8,
+        };
+        width + u32::from(self.validity.is_some())
+    }
+}
+
+/// The bytes of a row of these columns: up to 8 for `u64`, up to 16 for `u128`.
+#[must_use]
+pub fn packed_bytes(columns: &[KeyColumn<'_>]) -> usize {
+    columns.iter().map(|column| column.bytes() as usize).sum()
+}
+
+/// Packs rows into keys.
+///
+/// # Panics
+/// When a column has another length than `keys`, or rows are wider than keys.
+pub fn pack_keys<K>(level: Level, columns: &[KeyColumn<'_>], keys: &mut [K])
+where
+    K: Key + From<u64> + Shl<u32, Output = K> + BitOr<Output = K>,
+{
+    assert!(packed_bytes(columns) <= size_of::<K>(), "rows are wider than {} bytes", size_of::<K>());
+    keys.fill(K::from(0));
+    let mut shift = 0;
+    for column in columns {
+        match column.values {
+            KeyValues::Bytes1(values) => pack(level, values, column.validity, shift, keys),
+            KeyValues::Bytes2(values) => pack(level, values, column.validity, shift, keys),
+            KeyValues::Bytes4(values) => pack(level, values, column.validity, shift, keys),
+            KeyValues::Bytes8(values) => pack(level, values, column.validity, shift, keys),
+        }
+        shift += 8 * column.bytes();
+    }
+}
+
+kernel! {
+    fn pack[V: Copy + Into<u64>, K: Key + From<u64> + Shl<u32, Output = K> + BitOr<Output = K>][V, K](
+        values: &[V], validity: Option<Bits<'_>>, shift: u32, keys: &mut [K],
+    ) = pack_plain;
+}
+
+#[inline(always)]
+fn pack_plain<V: Copy + Into<u64>, K>(values: &[V], validity: Option<Bits<'_>>, shift: u32, keys: &mut [K])
+where
+    K: Key + From<u64> + Shl<u32, Output = K> + BitOr<Output = K>,
+{
+    assert_eq!(values.len(), keys.len(), "a value a key");
+    match validity {
+        None => {
+            for (key, value) in keys.iter_mut().zip(values) {
+                *key = *key | K::from((*value).into()) << shift;
+            }
+        }
+        Some(validity) => {
+            assert_eq!(validity.len(), keys.len(), "a bit a key");
+            let null_shift = shift + 8 * size_of::<V>() as u32;
+            let rows = keys.chunks_mut(64).zip(values.chunks(64)).zip(validity.words());
+            for ((keys, values), valid) in rows {
+                for (row, (key, value)) in keys.iter_mut().zip(values).enumerate() {
+                    let is_valid = valid >> row & 1;
+                    let value = (*value).into() & is_valid.wrapping_neg();
+                    *key = *key | K::from(value) << shift | K::from(is_valid ^ 1) << null_shift;
+                }
+            }
+        }
+    }
+}

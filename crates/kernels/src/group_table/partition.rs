@@ -1,0 +1,162 @@
+//! Rows by the highest bits of their hash.
+//!
+//! [`partition_rows`] gives row numbers, for a caller that then gathers columns. [`Scatter`] moves the rows
+//! themselves: each partition collects a few rows in a line of its own, and full lines go to the partition's
+//! chunk with stores that pass by the caches (write combining: Balkesen et al., "Main-memory hash joins on
+//! multi-core CPUs", ICDE 2013). All chunks come from few large regions in huge pages; without, a thousand
+//! open chunks are a thousand pages, more than the first TLB has.
+
+use crate::group_table::partition::line::{LINE_ROWS, Line, fence};
+use crate::region::{Region, Zero};
+
+mod line;
+
+const CHUNK_ROWS: usize = 256;
+/// Chunks that are allocated together: 4 MiB of 16-byte rows.
+const SEGMENT_CHUNKS: usize = 1024;
+
+/// Row numbers in the order of partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionedRows {
+    /// The rows of partition 0, of partition 1 ..., each in their order.
+    pub rows: Vec<u32>,
+    /// Partition `p` is `rows[starts[p]..starts[p + 1]]`.
+    pub starts: Vec<u32>,
+}
+
+/// Sorts rows by the `bits` highest bits of their hashes.
+///
+/// # Panics
+/// When `bits` is not in `1..=16`, or there are more than 2^32 - 1 hashes.
+#[must_use]
+pub fn partition_rows(hashes: &[u64], bits: u32) -> PartitionedRows {
+    assert!((1..=16).contains(&bits), "2^{bits} partitions");
+    assert!(u32::try_from(hashes.len()).is_ok(), "row numbers have 32 bits");
+    let shift = u64::BITS - bits;
+    let mut starts = vec![0_u32; (1 << bits) + 1];
+    for hash in hashes {
+        starts[(hash >> shift) as usize + 1] += 1;
+    }
+    for partition in 1..starts.len() {
+        starts[partition] += starts[partition - 1];
+    }
+    let mut next = starts.clone();
+    let mut rows = vec![0; hashes.len()];
+    for (row, hash) in hashes.iter().enumerate() {
+        let place = &mut next[(hash >> shift) as usize];
+        rows[*place as usize] = row as u32;
+        *place += 1;
+    }
+    PartitionedRows { rows, starts }
+}
+
+/// Rows of 16 bytes, in partitions, as they come.
+pub(crate) struct Scatter<R> {
+    bits: u32,
+    /// The last rows of each partition, less than a line of them.
+    lines: Region<Line<R>>,
+    /// Rows of each partition.
+    lens: Vec<u32>,
+    /// The numbers of each partition's chunks.
+    chunks: Vec<Vec<u32>>,
+    free_chunks: Vec<u32>,
+    /// Chunk `c` is line `c * CHUNK_ROWS / LINE_ROWS` of all segments together.
+    segments: Vec<Region<Line<R>>>,
+}
+
+const CHUNK_LINES: usize = CHUNK_ROWS / LINE_ROWS;
+
+impl<R: Zero> Scatter<R> {
+    pub(crate) fn new(bits: u32) -> Self {
+        const { assert!(size_of::<R>() == 16) };
+        let partitions = 1 << bits;
+        Self {
+            bits,
+            lines: Region::zeroed(partitions),
+            lens: vec![0; partitions],
+            chunks: vec![Vec::new(); partitions],
+            free_chunks: Vec::new(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// Rows in a partition.
+    pub(crate) fn len(&self, partition: usize) -> usize {
+        self.lens[partition] as usize
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.bytes() + self.segments.iter().map(Region::bytes).sum::<usize>()
+    }
+
+    /// Appends rows, each with its hash.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>) {
+        rows.for_each(|(hash, row)| self.push(hash, row));
+        fence();
+    }
+
+    #[inline(always)]
+    fn push(&mut self, hash: u64, row: R) {
+        let partition = (hash >> (u64::BITS - self.bits)) as usize;
+        let len = &mut self.lens[partition];
+        let line = &mut self.lines[partition];
+        line.0[*len as usize % LINE_ROWS] = row;
+        *len += 1;
+        if (*len as usize).is_multiple_of(LINE_ROWS) {
+            self.flush(partition);
+        }
+    }
+
+    fn flush(&mut self, partition: usize) {
+        let line_index = (self.lens[partition] as usize / LINE_ROWS - 1) % CHUNK_LINES;
+        if line_index == 0 {
+            let chunk = self.free_chunks.pop().unwrap_or_else(|| self.new_segment());
+            self.chunks[partition].push(chunk);
+        }
+        let chunk = *self.chunks[partition].last().expect("a partition begins with a chunk") as usize;
+        let segment = &mut self.segments[chunk / SEGMENT_CHUNKS];
+        let target = &mut segment[chunk % SEGMENT_CHUNKS * CHUNK_LINES + line_index];
+        self.lines[partition].stream_to(target);
+    }
+
+    #[cold]
+    fn new_segment(&mut self) -> u32 {
+        let first = (self.segments.len() * SEGMENT_CHUNKS) as u32;
+        self.segments.push(Region::zeroed(SEGMENT_CHUNKS * CHUNK_LINES));
+        self.free_chunks.extend((first + 1..first + SEGMENT_CHUNKS as u32).rev());
+        first
+    }
+
+    /// Calls `each` with all rows of a partition, a run at a time.
+    pub(crate) fn each_run(&self, partition: usize, mut each: impl FnMut(&[R])) {
+        let len = self.len(partition);
+        let mut lines = len / LINE_ROWS;
+        for chunk in &self.chunks[partition] {
+            let chunk = *chunk as usize;
+            let first = chunk % SEGMENT_CHUNKS * CHUNK_LINES;
+            let line_count = lines.min(CHUNK_LINES);
+            each(self.segments[chunk / SEGMENT_CHUNKS][first..first + line_count].as_flattened_rows());
+            lines -= line_count;
+        }
+        each(&self.lines[partition].0[..len % LINE_ROWS]);
+    }
+
+    /// Forgets the rows of a partition.
+    pub(crate) fn clear(&mut self, partition: usize) {
+        self.lens[partition] = 0;
+        self.free_chunks.append(&mut self.chunks[partition]);
+    }
+}
+
+/// Lines as the rows that they are.
+trait AsRows<R> {
+    fn as_flattened_rows(&self) -> &[R];
+}
+
+impl<R> AsRows<R> for [Line<R>] {
+    fn as_flattened_rows(&self) -> &[R] {
+        // SAFETY: a line is an array of `LINE_ROWS` rows; its alignment divides its size, so there is no padding.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * LINE_ROWS) }
+    }
+}

@@ -1,0 +1,313 @@
+//! Group numbers of strings.
+//!
+//! A slot has the 16-byte form of the string, its hash and its group. Up to 12 bytes the form is the string:
+//! comparing is two words, and no pointer is followed. A longer string is its length, its first 4 bytes and
+//! its place in an arena that the table owns; bytes there are compared only after all 64 bits of the hash.
+//! German-style strings: Neumann, Freitag, "Umbra", CIDR 2020, section 3.1.
+
+use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots};
+use crate::hash::{INLINE_BYTES, Seed, Strings, hash_bytes, hash_inline};
+use crate::region::Zero;
+use crate::{Bits, Level};
+
+/// From strings (or rows encoded as bytes) to group numbers in the order in which they were met first.
+pub struct StringGroupTable {
+    seed: Seed,
+    slots: Slots<StringTicket>,
+    /// The form of each group's string.
+    forms: Vec<u128>,
+    /// The bytes of long strings, one behind the other.
+    arena: Vec<u8>,
+    null_group: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct StringTicket {
+    form: [u64; 2],
+    hash: u64,
+    number: u32,
+    padding: u32,
+}
+
+// SAFETY: integers without padding.
+unsafe impl Zero for StringTicket {}
+
+impl Slot for StringTicket {
+    type Context = ();
+
+    #[inline(always)]
+    fn taken(&self) -> u64 {
+        u64::from(self.number)
+    }
+
+    #[inline(always)]
+    fn hash(&self, (): &()) -> u64 {
+        self.hash
+    }
+}
+
+/// A string as it is looked for.
+#[derive(Clone, Copy, Default)]
+struct Wanted<'a> {
+    /// The form; the place of a long string in the arena is left open.
+    form: u128,
+    hash: u64,
+    /// The bytes of a long string.
+    long: &'a [u8],
+}
+
+impl StringGroupTable {
+    /// No groups.
+    #[must_use]
+    pub fn new(seed: Seed) -> Self {
+        Self { seed, slots: Slots::new(0), forms: Vec::new(), arena: Vec::new(), null_group: None }
+    }
+
+    /// Count of groups.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.forms.len()
+    }
+
+    /// Whether there are no groups.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.forms.is_empty()
+    }
+
+    /// The string of a group; none for the group of nulls.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    #[must_use]
+    pub fn get(&self, group: u32) -> Option<&[u8]> {
+        let form = &self.forms[group as usize];
+        (self.null_group != Some(group)).then(|| bytes_of(form, &self.arena))
+    }
+
+    /// The group of rows without value, if there was one.
+    #[must_use]
+    pub fn null_group(&self) -> Option<u32> {
+        self.null_group
+    }
+
+    /// Memory in use.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.bytes() + self.forms.capacity() * size_of::<u128>() + self.arena.capacity()
+    }
+
+    /// Writes the group of each row; strings that are new begin groups. Nulls are one group.
+    ///
+    /// # Panics
+    /// When lengths differ, a string is not within its buffer or has 4 GiB or more, or there are more than
+    /// 2^32 - 2 groups.
+    pub fn find_or_insert(
+        &mut self,
+        level: Level,
+        strings: Strings<'_>,
+        validity: Option<Bits<'_>>,
+        groups: &mut [u32],
+    ) {
+        check_lengths(strings, validity, groups);
+        insert(level, self, strings, validity, groups);
+    }
+
+    /// Writes the group of each row, [`NO_GROUP`] for strings that are not in the table. Nulls are found when
+    /// the table has a group of nulls.
+    ///
+    /// # Panics
+    /// When lengths differ, or a string is not within its buffer.
+    pub fn find(&self, level: Level, strings: Strings<'_>, validity: Option<Bits<'_>>, groups: &mut [u32]) {
+        check_lengths(strings, validity, groups);
+        find(level, self, strings, validity, groups);
+    }
+
+    /// Adds the strings of `other` and gives the group here of each group there.
+    #[must_use]
+    pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
+        let mut groups = vec![0; other.len()];
+        for (index, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
+            let first = index * BLOCK_ROWS;
+            let mut bytes = Vec::new();
+            let mut offsets = vec![0_i64];
+            for group in first..first + groups.len() {
+                bytes.extend_from_slice(bytes_of(&other.forms[group], &other.arena));
+                offsets.push(bytes.len() as i64);
+            }
+            let valid = (first..first + groups.len()).map(|group| other.null_group != Some(group as u32));
+            let valid: crate::BitBuffer = valid.collect();
+            self.find_or_insert(level, Strings::Offsets64(&offsets, &bytes), Some(valid.as_bits()), groups);
+        }
+        groups
+    }
+
+    /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
+    ///
+    /// # Panics
+    /// When `bits` is not in `1..=16` or there is no such partition.
+    pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
+        assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
+        let null_group = self.null_group.filter(|_| partition == 0);
+        self.slots.partition(partition, bits, &()).map(|ticket| ticket.number - 1).chain(null_group)
+    }
+
+    fn new_null_group(&mut self) -> u32 {
+        *self.null_group.get_or_insert_with(|| {
+            self.forms.push(0);
+            (self.forms.len() - 1) as u32
+        })
+    }
+
+    #[inline(always)]
+    fn find_slot(&self, wanted: &Wanted<'_>) -> usize {
+        let [low, high] = halves(wanted.form);
+        self.slots.probe().find(wanted.hash, |ticket| {
+            let difference = (ticket.form[0] ^ low)
+                | if wanted.long.is_empty() { ticket.form[1] ^ high } else { ticket.hash ^ wanted.hash };
+            if difference == 0 && !wanted.long.is_empty() && ticket.number != 0 {
+                return u64::from(bytes_at(&self.arena, ticket.form) != wanted.long);
+            }
+            difference
+        })
+    }
+}
+
+fn check_lengths(strings: Strings<'_>, validity: Option<Bits<'_>>, groups: &[u32]) {
+    assert_eq!(strings.len(), groups.len(), "a group a string");
+    assert!(validity.is_none_or(|validity| validity.len() == groups.len()), "a bit a string");
+}
+
+#[inline(always)]
+fn halves(form: u128) -> [u64; 2] {
+    [form as u64, (form >> 64) as u64]
+}
+
+/// The bytes of a long string.
+#[inline(always)]
+fn bytes_at(arena: &[u8], form: [u64; 2]) -> &[u8] {
+    let start = form[1] as usize;
+    &arena[start..start + form[0] as u32 as usize]
+}
+
+fn bytes_of<'a>(form: &'a u128, arena: &'a [u8]) -> &'a [u8] {
+    let len = *form as u32 as usize;
+    if len > INLINE_BYTES {
+        return bytes_at(arena, halves(*form));
+    }
+    const { assert!(cfg!(target_endian = "little"), "forms lie in memory as Arrow's views do") };
+    // SAFETY: the 16 bytes of an integer, behind a shared borrow of it.
+    let bytes: &[u8; 16] = unsafe { &*std::ptr::from_ref(form).cast() };
+    &bytes[4..4 + len]
+}
+
+/// Forms and hashes of a block; nulls are left as they were.
+#[inline(always)]
+fn prepare<'a>(
+    seed: &Seed,
+    strings: Strings<'a>,
+    validity: Option<Bits<'_>>,
+    first: usize,
+    wanted: &mut [Wanted<'a>],
+    hashes: &mut [u64],
+) {
+    for (index, (wanted, hash)) in wanted.iter_mut().zip(hashes).enumerate() {
+        if validity.is_some_and(|validity| !validity.get(first + index)) {
+            continue;
+        }
+        *wanted = match strings.word_or_bytes(first + index) {
+            Ok(form) => Wanted { form, hash: hash_inline(seed, form, 0), long: &[] },
+            Err(long) => {
+                let len = u32::try_from(long.len()).expect("strings are shorter than 4 GiB");
+                let prefix = u32::from_le_bytes([long[0], long[1], long[2], long[3]]);
+                let form = u128::from(len) | u128::from(prefix) << 32;
+                Wanted { form, hash: hash_bytes(seed, long, 0), long }
+            }
+        };
+        *hash = wanted.hash;
+    }
+}
+
+kernel! {
+    fn insert(
+        table: &mut StringGroupTable, strings: Strings<'_>, validity: Option<Bits<'_>>, groups: &mut [u32],
+    ) = insert_plain;
+}
+
+#[inline(always)]
+fn insert_plain(
+    table: &mut StringGroupTable,
+    strings: Strings<'_>,
+    validity: Option<Bits<'_>>,
+    groups: &mut [u32],
+) {
+    let mut wanted = [Wanted::default(); BLOCK_ROWS];
+    let mut hashes = [0; BLOCK_ROWS];
+    for (block, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
+        while table.slots.is_full() {
+            table.slots.grow(&());
+        }
+        assert!(table.forms.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
+        let first = block * BLOCK_ROWS;
+        let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
+        prepare(&table.seed, strings, validity, first, wanted, hashes);
+        table.slots.probe().prefetch(hashes);
+        for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
+            if validity.is_some_and(|validity| !validity.get(first + index)) {
+                *group = table.new_null_group();
+                continue;
+            }
+            let at = table.find_slot(wanted);
+            if table.slots.probe().at(at).is_free() {
+                let mut form = wanted.form;
+                if !wanted.long.is_empty() {
+                    form |= (table.arena.len() as u128) << 64;
+                    table.arena.extend_from_slice(wanted.long);
+                }
+                table.forms.push(form);
+                let number = table.forms.len() as u32;
+                *table.slots.probe_mut().at_mut(at) =
+                    StringTicket { form: halves(form), hash: wanted.hash, number, padding: 0 };
+                table.slots.set_len(table.slots.len() + 1);
+            }
+            *group = table.slots.probe().at(at).number - 1;
+        }
+    }
+}
+
+kernel! {
+    fn find(
+        table: &StringGroupTable, strings: Strings<'_>, validity: Option<Bits<'_>>, groups: &mut [u32],
+    ) = find_plain;
+}
+
+#[inline(always)]
+fn find_plain(
+    table: &StringGroupTable,
+    strings: Strings<'_>,
+    validity: Option<Bits<'_>>,
+    groups: &mut [u32],
+) {
+    let mut wanted = [Wanted::default(); BLOCK_ROWS];
+    let mut hashes = [0; BLOCK_ROWS];
+    for (block, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
+        let first = block * BLOCK_ROWS;
+        let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
+        prepare(&table.seed, strings, validity, first, wanted, hashes);
+        table.slots.probe().prefetch(hashes);
+        for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
+            *group = if validity.is_some_and(|validity| !validity.get(first + index)) {
+                table.null_group.unwrap_or(NO_GROUP)
+            } else {
+                table.slots.probe().at(table.find_slot(wanted)).number.wrapping_sub(1)
+            };
+        }
+    }
+}
+
+impl std::fmt::Debug for StringGroupTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StringGroupTable").field("groups", &self.len()).field("bytes", &self.bytes()).finish()
+    }
+}

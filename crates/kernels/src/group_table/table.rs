@@ -1,0 +1,241 @@
+//! Group numbers of fixed-width keys.
+
+use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots};
+use crate::hash::{Key, Seed};
+use crate::region::Zero;
+use crate::{Bits, Level};
+
+/// From keys to group numbers `0, 1, 2 ...` in the order in which the keys were met first.
+///
+/// ```
+/// use keirin_kernels::{Level, group_table::GroupTable, hash::Seed};
+///
+/// let mut table = GroupTable::new(Seed::random());
+/// let mut groups = [0; 5];
+/// table.find_or_insert(Level::best(), &[7_u64, 9, 7, 8, 9], None, &mut groups);
+/// assert_eq!(groups, [0, 1, 0, 2, 1]);
+/// assert_eq!(table.keys(), [7, 9, 8]);
+/// ```
+pub struct GroupTable<K: Key> {
+    seed: Seed,
+    slots: Slots<Ticket<K>>,
+    keys: Vec<K>,
+    /// The group of rows without value; its key is zero in `keys` and not in the slots.
+    null_group: Option<u32>,
+}
+
+/// A key and its group number plus one.
+#[derive(Clone, Copy)]
+struct Ticket<K> {
+    key: K,
+    number: u32,
+}
+
+// SAFETY: keys are integers (the trait is sealed), so zero bytes are a value of both fields.
+unsafe impl<K: Key> Zero for Ticket<K> {}
+
+impl<K: Key> Slot for Ticket<K> {
+    type Context = Seed;
+
+    #[inline(always)]
+    fn taken(&self) -> u64 {
+        u64::from(self.number)
+    }
+
+    #[inline(always)]
+    fn hash(&self, seed: &Seed) -> u64 {
+        self.key.hash(seed, 0)
+    }
+}
+
+impl<K: Key> GroupTable<K> {
+    /// No groups.
+    #[must_use]
+    pub fn new(seed: Seed) -> Self {
+        Self { seed, slots: Slots::new(0), keys: Vec::new(), null_group: None }
+    }
+
+    /// Count of groups.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are no groups.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The key of each group, in the order of group numbers; zero for the group of nulls.
+    #[must_use]
+    pub fn keys(&self) -> &[K] {
+        &self.keys
+    }
+
+    /// The group of rows without value, if there was one.
+    #[must_use]
+    pub fn null_group(&self) -> Option<u32> {
+        self.null_group
+    }
+
+    /// Memory in use.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.bytes() + self.keys.capacity() * size_of::<K>()
+    }
+
+    /// Writes the group of each row; keys that are new begin groups. Nulls are one group.
+    ///
+    /// # Panics
+    /// When lengths differ, or there are more than 2^32 - 2 groups.
+    pub fn find_or_insert(
+        &mut self,
+        level: Level,
+        keys: &[K],
+        validity: Option<Bits<'_>>,
+        groups: &mut [u32],
+    ) {
+        assert_eq!(keys.len(), groups.len(), "a group a key");
+        match validity {
+            None => insert(level, self, keys, groups),
+            Some(validity) => {
+                let (valid_keys, rows) = valid_rows(level, keys, validity);
+                let mut valid_groups = vec![0; rows.len()];
+                // Nulls are numbered in their turn, too: between the keys in front of the first and the others.
+                let is_here = |(place, row): (usize, &u32)| place == *row as usize;
+                let in_front = rows.iter().enumerate().take_while(|pair| is_here(*pair)).count();
+                insert(level, self, &valid_keys[..in_front], &mut valid_groups[..in_front]);
+                if rows.len() < keys.len() {
+                    let null_group = *self.null_group.get_or_insert_with(|| {
+                        self.keys.push(K::default());
+                        (self.keys.len() - 1) as u32
+                    });
+                    groups.fill(null_group);
+                }
+                insert(level, self, &valid_keys[in_front..], &mut valid_groups[in_front..]);
+                for (row, group) in rows.iter().zip(valid_groups) {
+                    groups[*row as usize] = group;
+                }
+            }
+        }
+    }
+
+    /// Writes the group of each row, [`NO_GROUP`] for keys that are not in the table. Nulls are found when
+    /// the table has a group of nulls: whoever joins and wants none does not insert them.
+    ///
+    /// # Panics
+    /// When lengths differ.
+    pub fn find(&self, level: Level, keys: &[K], validity: Option<Bits<'_>>, groups: &mut [u32]) {
+        assert_eq!(keys.len(), groups.len(), "a group a key");
+        find(level, self, keys, groups);
+        if let Some(validity) = validity {
+            assert_eq!(validity.len(), keys.len(), "a bit a key");
+            for (row, group) in groups.iter_mut().enumerate() {
+                if !validity.get(row) {
+                    *group = self.null_group.unwrap_or(NO_GROUP);
+                }
+            }
+        }
+    }
+
+    /// Adds the keys of `other` and gives the group here of each group there: where to add its states.
+    #[must_use]
+    pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
+        let mut groups = vec![0; other.len()];
+        // In the order of group numbers: that of hashes would crowd one place of the table after the other.
+        match other.null_group {
+            None => self.find_or_insert(level, &other.keys, None, &mut groups),
+            Some(null_group) => {
+                let validity = (0..other.len()).map(|group| group != null_group as usize).collect();
+                let validity: crate::BitBuffer = validity;
+                self.find_or_insert(level, &other.keys, Some(validity.as_bits()), &mut groups);
+            }
+        }
+        groups
+    }
+
+    /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
+    ///
+    /// # Panics
+    /// When `bits` is not in `1..=16` or there is no such partition.
+    pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
+        assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
+        let null_group = self.null_group.filter(|_| partition == 0);
+        self.slots.partition(partition, bits, &self.seed).map(|ticket| ticket.number - 1).chain(null_group)
+    }
+}
+
+impl<K: Key> std::fmt::Debug for GroupTable<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupTable").field("groups", &self.len()).field("bytes", &self.bytes()).finish()
+    }
+}
+
+/// The valid keys, together, and their rows.
+fn valid_rows<K: Key>(level: Level, keys: &[K], validity: Bits<'_>) -> (Vec<K>, Vec<u32>) {
+    assert_eq!(validity.len(), keys.len(), "a bit a key");
+    let rows = crate::bitmaps::positions(level, validity);
+    (rows.iter().map(|row| keys[*row as usize]).collect(), rows)
+}
+
+kernel! {
+    fn insert[K: Key][K](table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32]) = insert_plain;
+}
+
+#[inline(always)]
+fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32]) {
+    let mut hashes = [0; BLOCK_ROWS];
+    for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
+        while table.slots.is_full() {
+            table.slots.grow(&table.seed);
+        }
+        assert!(table.keys.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
+        let hashes = &mut hashes[..keys.len()];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = key.hash(&table.seed, 0);
+        }
+        let known = table.keys.len();
+        let mut taken = table.slots.len();
+        let mut probe = table.slots.probe_mut();
+        probe.prefetch(hashes);
+        // Each row writes its key behind the groups so far; a key that is new stays there.
+        table.keys.resize(known + keys.len() + 1, K::default());
+        let new_keys = &mut table.keys[known..];
+        let mut next = 0;
+        for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
+            let ticket = probe.at_mut(probe.find(*hash, |ticket| ticket.key.difference(*key)));
+            let is_new = ticket.is_free();
+            let number = if is_new { (known + next) as u32 + 1 } else { ticket.number };
+            *ticket = Ticket { key: *key, number };
+            new_keys[next] = *key;
+            next += usize::from(is_new);
+            taken += usize::from(is_new);
+            *group = number - 1;
+        }
+        table.keys.truncate(known + next);
+        table.slots.set_len(taken);
+    }
+}
+
+kernel! {
+    fn find[K: Key][K](table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) = find_plain;
+}
+
+#[inline(always)]
+fn find_plain<K: Key>(table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) {
+    let mut hashes = [0; BLOCK_ROWS];
+    let probe = table.slots.probe();
+    for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
+        let hashes = &mut hashes[..keys.len()];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = key.hash(&table.seed, 0);
+        }
+        probe.prefetch(hashes);
+        for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
+            // A free slot has number zero, and zero minus one is `NO_GROUP`.
+            let ticket = probe.at(probe.find(*hash, |ticket| ticket.key.difference(*key)));
+            *group = ticket.number.wrapping_sub(1);
+        }
+    }
+}
