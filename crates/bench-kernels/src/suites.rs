@@ -2,6 +2,7 @@
 
 mod bits;
 mod filter;
+mod group;
 mod memory;
 mod race;
 mod sort;
@@ -26,6 +27,7 @@ pub struct Suite {
 pub const SUITES: &[Suite] = &[
     Suite { name: "bits", about: "packed integers", run: bits::run },
     Suite { name: "filter", about: "comparisons, rows kept and rows taken", run: filter::run },
+    Suite { name: "group", about: "grouping, distinct counting, joining, hashing", run: group::run },
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
     Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },

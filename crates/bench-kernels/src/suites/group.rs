@@ -1,0 +1,405 @@
+//! Grouping, distinct counting and joining, from an empty table to the scan of the result.
+//!
+//! The rival is hashbrown with foldhash, as a Rust program would use it. Both sides grow their tables from
+//! nothing; a case's answer is a checksum over all groups. Rows lie in memory and are read in batches of
+//! 8,192, as an engine would hand them over.
+
+#![allow(clippy::cast_possible_truncation, reason = "rows and groups are few, checksums are cut")]
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::hash_map::{Entry, HashMap};
+use hashbrown::{HashSet, HashTable};
+use keirin_kernels::bloom::BloomFilter;
+use keirin_kernels::distinct::{DistinctSet, HyperLogLog};
+use keirin_kernels::group_table::{CountSum, DenseTable, GroupTable, StringGroupTable};
+use keirin_kernels::hash::{Key, Seed, Strings, hash_keys, hash_strings};
+use keirin_kernels::join::{Cursor, JoinRows};
+use keirin_kernels::{Level, bitmaps};
+use keirin_testkit::columns::{Keys, Random};
+
+use crate::duel::{Lane, Report, Unit};
+
+const BATCH_ROWS: usize = 8192;
+
+pub(super) fn run(report: &mut Report) {
+    let row_count = if report.is_quick() { 1 << 22 } else { 1 << 24 };
+    let level = Level::best();
+    for (name, keys) in [
+        ("uniform 1e3", Keys::Uniform(1_000)),
+        ("uniform 1e5", Keys::Uniform(100_000)),
+        ("uniform 1e6", Keys::Uniform(1_000_000)),
+        ("uniform 1e7", Keys::Uniform(10_000_000)),
+        ("zipf 1e3", Keys::Zipf(1_000)),
+        ("zipf 1e6", Keys::Zipf(1_000_000)),
+        ("zipf 1e7", Keys::Zipf(10_000_000)),
+    ] {
+        count_sum(report, level, name, keys, row_count);
+        group_numbers(report, level, name, keys, row_count);
+        distinct(report, level, name, keys, row_count);
+    }
+    for key_count in [1_000, 100_000, 1 << 20] {
+        dense(report, level, key_count, row_count / 4);
+    }
+    for (name, key_count, lengths) in [
+        ("1K", 1_000, 2..15),
+        ("100K", 100_000, 2..15),
+        ("2M", 2_000_000, 6..17),
+        ("100K long", 100_000, 20..80),
+    ] {
+        strings(report, level, name, key_count, lengths, row_count / 4);
+    }
+    for (name, build_count) in [("1e4", 10_000), ("1e6", 1_000_000)] {
+        join(report, level, name, build_count, row_count / 4);
+    }
+    hashes(report, level);
+}
+
+/// The same checksum from every table: groups in any order.
+fn checksum(key: u64, count: u64, sum: i128) -> u64 {
+    (key ^ count.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ sum as u64
+}
+
+/// Keys without the order that a generator of small numbers gives them.
+fn spread(keys: Keys, row_count: usize) -> Vec<u64> {
+    let mut rows = keys.rows(row_count, 1);
+    rows.iter_mut().for_each(|key| *key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
+    rows
+}
+
+fn count_sum(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+    let case = format!("count sum u64, {name}");
+    if !report.wants(&case) {
+        return;
+    }
+    let keys = spread(keys, row_count);
+    let mut random = Random::new(2);
+    let values: Vec<i64> = keys.iter().map(|_| random.bits() as i64 >> 20).collect();
+    let keirin = || {
+        let mut table = CountSum::new(Seed::new(3));
+        for (keys, values) in keys.chunks(BATCH_ROWS).zip(values.chunks(BATCH_ROWS)) {
+            table.add(level, keys, values);
+        }
+        let mut answer = 0_u64;
+        table.for_each(level, |group| {
+            answer = answer.wrapping_add(checksum(group.key, group.count, group.sum));
+        });
+        answer
+    };
+    let by_numbers = || {
+        let mut table = GroupTable::new(Seed::new(3));
+        let mut groups = [0; BATCH_ROWS];
+        let mut states: Vec<(u64, i64)> = Vec::new();
+        for (keys, values) in keys.chunks(BATCH_ROWS).zip(values.chunks(BATCH_ROWS)) {
+            let groups = &mut groups[..keys.len()];
+            table.find_or_insert(level, keys, None, groups);
+            states.resize(table.len(), (0, 0));
+            for (group, value) in groups.iter().zip(values) {
+                let (count, sum) = &mut states[*group as usize];
+                *count += 1;
+                *sum += value;
+            }
+        }
+        let groups = table.keys().iter().zip(&states);
+        groups.fold(0, |answer: u64, (key, (count, sum))| {
+            answer.wrapping_add(checksum(*key, *count, i128::from(*sum)))
+        })
+    };
+    let hashbrown = || {
+        let mut map: HashMap<u64, (u64, i64), RandomState> = HashMap::default();
+        for (key, value) in keys.iter().zip(&values) {
+            let (count, sum) = map.entry(*key).or_default();
+            *count += 1;
+            *sum += value;
+        }
+        let groups = map.iter();
+        groups.fold(0, |answer: u64, (key, (count, sum))| {
+            answer.wrapping_add(checksum(*key, *count, i128::from(*sum)))
+        })
+    };
+    let lanes = vec![
+        Lane::new("keirin", keirin),
+        Lane::new("keirin:group numbers", by_numbers),
+        Lane::new("hashbrown+foldhash", hashbrown),
+    ];
+    report.case(&case, Unit::Rows, row_count, lanes);
+}
+
+fn group_numbers(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+    let case = format!("group numbers u128, {name}");
+    if !report.wants(&case) {
+        return;
+    }
+    let keys: Vec<u128> = spread(keys, row_count / 4).iter().map(|key| u128::from(*key) << 40).collect();
+    let keirin = || {
+        let mut table = GroupTable::new(Seed::new(3));
+        let mut groups = [0; BATCH_ROWS];
+        let mut answer = 0_u64;
+        for keys in keys.chunks(BATCH_ROWS) {
+            let groups = &mut groups[..keys.len()];
+            table.find_or_insert(level, keys, None, groups);
+            answer = groups.iter().fold(answer, |answer, group| answer.wrapping_add(u64::from(*group)));
+        }
+        answer
+    };
+    let hashbrown = || {
+        let mut map: HashMap<u128, u32, RandomState> = HashMap::default();
+        let mut answer = 0_u64;
+        for key in &keys {
+            let next = map.len() as u32;
+            answer = answer.wrapping_add(u64::from(*map.entry(*key).or_insert(next)));
+        }
+        answer
+    };
+    let lanes = vec![Lane::new("keirin", keirin), Lane::new("hashbrown+foldhash", hashbrown)];
+    report.case(&case, Unit::Rows, keys.len(), lanes);
+}
+
+fn distinct(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+    let case = format!("count distinct u64, {name}");
+    if !report.wants(&case) {
+        return;
+    }
+    let keys = spread(keys, row_count);
+    let keirin = || {
+        let mut set = DistinctSet::new(Seed::new(3));
+        keys.chunks(BATCH_ROWS).for_each(|keys| set.insert(level, keys));
+        set.len() as u64
+    };
+    let hashbrown = || {
+        let mut set: HashSet<u64, RandomState> = HashSet::default();
+        set.extend(&keys);
+        set.len() as u64
+    };
+    let exact = hashbrown();
+    let sketch = || {
+        let mut sketch = HyperLogLog::new();
+        let mut hashes = [0; BATCH_ROWS];
+        for keys in keys.chunks(BATCH_ROWS) {
+            let hashes = &mut hashes[..keys.len()];
+            hash_keys(level, &Seed::new(3), keys, None, hashes);
+            sketch.insert(hashes);
+        }
+        // Within five standard errors it is as good as the answer.
+        if (sketch.estimate() / exact as f64 - 1.0).abs() < 0.05 { exact } else { 0 }
+    };
+    let lanes = vec![
+        Lane::new("keirin", keirin),
+        Lane::new("keirin:HyperLogLog", sketch),
+        Lane::new("hashbrown+foldhash", hashbrown),
+    ];
+    report.case(&case, Unit::Rows, row_count, lanes);
+}
+
+fn dense(report: &mut Report, level: Level, key_count: u64, row_count: usize) {
+    let case = format!("group numbers u32, dense {key_count}");
+    if !report.wants(&case) {
+        return;
+    }
+    let keys: Vec<u32> = Keys::Uniform(key_count).rows(row_count, 1).iter().map(|key| *key as u32).collect();
+    let keirin = || {
+        let mut table = DenseTable::new(0, key_count - 1, keys.len()).expect("a small range");
+        let mut groups = [0; BATCH_ROWS];
+        let mut answer = 0_u64;
+        for keys in keys.chunks(BATCH_ROWS) {
+            let groups = &mut groups[..keys.len()];
+            assert!(table.find_or_insert(level, keys, groups), "keys are in the range");
+            answer = groups.iter().fold(answer, |answer, group| answer.wrapping_add(u64::from(*group)));
+        }
+        answer
+    };
+    let hashed = || {
+        let mut table = GroupTable::new(Seed::new(3));
+        let mut groups = [0; BATCH_ROWS];
+        let mut answer = 0_u64;
+        for keys in keys.chunks(BATCH_ROWS) {
+            let groups = &mut groups[..keys.len()];
+            table.find_or_insert(level, keys, None, groups);
+            answer = groups.iter().fold(answer, |answer, group| answer.wrapping_add(u64::from(*group)));
+        }
+        answer
+    };
+    let hashbrown = || {
+        let mut map: HashMap<u32, u32, RandomState> = HashMap::default();
+        let mut answer = 0_u64;
+        for key in &keys {
+            let next = map.len() as u32;
+            answer = answer.wrapping_add(u64::from(*map.entry(*key).or_insert(next)));
+        }
+        answer
+    };
+    let lanes = vec![
+        Lane::new("keirin", keirin),
+        Lane::new("keirin:hashed", hashed),
+        Lane::new("hashbrown+foldhash", hashbrown),
+    ];
+    report.case(&case, Unit::Rows, row_count, lanes);
+}
+
+/// Strings of lengths in a range, `key_count` different ones at most.
+fn words(key_count: u64, lengths: std::ops::Range<u64>, row_count: usize) -> (Vec<i32>, Vec<u8>) {
+    let mut bytes = Vec::new();
+    let mut offsets = vec![0];
+    for key in Keys::Uniform(key_count).rows(row_count, 5) {
+        let mut random = Random::new(key);
+        let length = lengths.start + random.below(lengths.end - lengths.start);
+        bytes.extend((0..length).map(|_| b'a' + random.below(26) as u8));
+        offsets.push(i32::try_from(bytes.len()).expect("less than 2 GiB"));
+    }
+    (offsets, bytes)
+}
+
+fn strings(
+    report: &mut Report,
+    level: Level,
+    name: &str,
+    key_count: u64,
+    lengths: std::ops::Range<u64>,
+    row_count: usize,
+) {
+    let case = format!("group numbers string, {name}");
+    if !report.wants(&case) {
+        return;
+    }
+    let (offsets, bytes) = words(key_count, lengths, row_count);
+    let keirin = || {
+        let mut table = StringGroupTable::new(Seed::new(3));
+        let mut groups = [0; BATCH_ROWS];
+        let mut answer = 0_u64;
+        for start in (0..row_count).step_by(BATCH_ROWS) {
+            let end = row_count.min(start + BATCH_ROWS);
+            let groups = &mut groups[..end - start];
+            table.find_or_insert(level, Strings::Offsets32(&offsets[start..=end], &bytes), None, groups);
+            answer = groups.iter().fold(answer, |answer, group| answer.wrapping_add(u64::from(*group)));
+        }
+        answer
+    };
+    let hashbrown = || {
+        let state = RandomState::default();
+        let mut table: HashTable<(&[u8], u32)> = HashTable::new();
+        let mut answer = 0_u64;
+        for ends in offsets.windows(2) {
+            let key = &bytes[ends[0] as usize..ends[1] as usize];
+            let next = table.len() as u32;
+            let hash = state.hash_one(key);
+            let entry = table.entry(hash, |(other, _)| *other == key, |(other, _)| state.hash_one(other));
+            answer = answer.wrapping_add(u64::from(entry.or_insert((key, next)).get().1));
+        }
+        answer
+    };
+    let lanes = vec![Lane::new("keirin", keirin), Lane::new("hashbrown+foldhash", hashbrown)];
+    report.case(&case, Unit::Rows, row_count, lanes);
+}
+
+/// A build side of different keys; half of the probe rows find one.
+fn join(report: &mut Report, level: Level, name: &str, build_count: u64, row_count: usize) {
+    let case = format!("join u64, build {name}");
+    if !report.wants(&case) {
+        return;
+    }
+    let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    let build: Vec<u64> = (0..build_count).map(key).collect();
+    let probe = spread(Keys::Uniform(2 * build_count), row_count);
+    let seed = Seed::new(3);
+    let joined = |filter_first: bool| {
+        let mut table = GroupTable::new(seed);
+        let mut groups = vec![0; build.len()];
+        table.find_or_insert(level, &build, None, &mut groups);
+        let rows = JoinRows::new(&groups, table.len());
+        let mut filter = BloomFilter::new(build.len(), 16);
+        let mut hashes = vec![0; build.len()];
+        if filter_first {
+            hash_keys(level, &seed, &build, None, &mut hashes);
+            filter.insert(level, &hashes);
+        }
+        let (mut probe_rows, mut build_rows) = (Vec::new(), Vec::new());
+        let mut answer = 0_u64;
+        for keys in probe.chunks(BATCH_ROWS) {
+            let kept: Vec<u64>;
+            let keys = if filter_first {
+                let hashes = &mut hashes[..keys.len()];
+                hash_keys(level, &seed, keys, None, hashes);
+                let may = filter.may_contain(level, hashes);
+                kept =
+                    bitmaps::positions(level, may.as_bits()).iter().map(|row| keys[*row as usize]).collect();
+                &kept
+            } else {
+                keys
+            };
+            let groups = &mut groups[..keys.len()];
+            table.find(level, keys, None, groups);
+            let mut cursor = Cursor::default();
+            loop {
+                let is_more = rows.pairs(groups, &mut cursor, BATCH_ROWS, &mut probe_rows, &mut build_rows);
+                answer = build_rows.iter().fold(answer, |answer, row| answer.wrapping_add(u64::from(*row)));
+                probe_rows.clear();
+                build_rows.clear();
+                if !is_more {
+                    break;
+                }
+            }
+        }
+        answer
+    };
+    let hashbrown = || {
+        let mut map: HashMap<u64, u32, RandomState> = HashMap::default();
+        for (row, key) in build.iter().enumerate() {
+            if let Entry::Vacant(entry) = map.entry(*key) {
+                entry.insert(row as u32);
+            }
+        }
+        let found = probe.iter().filter_map(|key| map.get(key));
+        found.fold(0, |answer: u64, row| answer.wrapping_add(u64::from(*row)))
+    };
+    let lanes = vec![
+        Lane::new("keirin", || joined(false)),
+        Lane::new("keirin:filter first", || joined(true)),
+        Lane::new("hashbrown+foldhash", hashbrown),
+    ];
+    report.case(&case, Unit::Rows, row_count, lanes);
+}
+
+fn hashes(report: &mut Report, level: Level) {
+    let row_count = 1 << 14;
+    let keys = Keys::Uniform(u64::MAX).rows(row_count, 1);
+    hashes_of(report, level, "u64", &keys);
+    hashes_of(report, level, "u32", &keys.iter().map(|key| *key as u32).collect::<Vec<_>>());
+    hashes_of(report, level, "u128", &keys.iter().map(|key| u128::from(*key) << 40).collect::<Vec<_>>());
+    for (name, lengths) in [("2-14", 2..15), ("30-90", 30..91)] {
+        let (offsets, bytes) = words(1 << 20, lengths, row_count);
+        let mut hashes = vec![0; row_count];
+        let (seed, state) = (Seed::new(3), RandomState::default());
+        let keirin = || {
+            hash_strings(level, &seed, Strings::Offsets32(&offsets, &bytes), None, &mut hashes);
+            0
+        };
+        let mut rival = vec![0; row_count];
+        let foldhash = || {
+            for (ends, hash) in offsets.windows(2).zip(&mut rival) {
+                *hash = state.hash_one(&bytes[ends[0] as usize..ends[1] as usize]);
+            }
+            0
+        };
+        let lanes = vec![Lane::new("keirin", keirin), Lane::new("foldhash", foldhash)];
+        report.case(&format!("hash strings of {name} bytes"), Unit::Rows, row_count, lanes);
+    }
+}
+
+fn hashes_of<K: Key + std::hash::Hash>(report: &mut Report, level: Level, name: &str, keys: &[K]) {
+    let (seed, state) = (Seed::new(3), RandomState::default());
+    let mut hashes = vec![0; keys.len()];
+    let keirin = || {
+        hash_keys(level, &seed, keys, None, &mut hashes);
+        0
+    };
+    let mut rival = vec![0; keys.len()];
+    let foldhash = || {
+        for (key, hash) in keys.iter().zip(&mut rival) {
+            *hash = state.hash_one(key);
+        }
+        0
+    };
+    let lanes = vec![Lane::new("keirin", keirin), Lane::new("foldhash", foldhash)];
+    report.case(&format!("hash {name}"), Unit::Rows, keys.len(), lanes);
+}
