@@ -103,6 +103,18 @@ pub trait Text: Copy + sealed::Sealed {
     /// When there is no such row.
     fn prefix(&self, row: usize, fill: u8) -> u64;
 
+    /// The prefixes of as many rows from `first` on as there is room for.
+    ///
+    /// # Panics
+    /// When there are not so many rows.
+    #[inline(always)]
+    fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]) {
+        prefixes
+            .iter_mut()
+            .enumerate()
+            .for_each(|(index, prefix)| *prefix = self.prefix(first + index, fill));
+    }
+
     /// The rows as offsets into one buffer, if they are laid out so.
     fn as_strings(&self) -> Option<Strings<'_, Self::Length>>;
 }
@@ -195,6 +207,25 @@ impl<O: Offset> Text for Strings<'_, O> {
         match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
             Some(chunk) => cut(u64::from_be_bytes(*chunk), end - start, fill),
             None => prefix_of(&self.bytes[start..end], fill),
+        }
+    }
+
+    #[inline(always)]
+    fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]) {
+        let offsets = &self.offsets[first..=first + prefixes.len()];
+        let last_start = offsets[offsets.len().saturating_sub(2)].index();
+        if last_start + 8 > self.bytes.len() {
+            prefixes
+                .iter_mut()
+                .enumerate()
+                .for_each(|(index, prefix)| *prefix = self.prefix(first + index, fill));
+            return;
+        }
+        for (prefix, ends) in prefixes.iter_mut().zip(offsets.windows(2)) {
+            let (start, end) = (ends[0].index(), ends[1].index());
+            // SAFETY: offsets ascend, and behind the last of these starts are eight bytes.
+            let word = unsafe { self.bytes.as_ptr().add(start).cast::<u64>().read_unaligned() };
+            *prefix = cut(u64::from_be(word), end - start, fill);
         }
     }
 
