@@ -11,6 +11,7 @@ use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan};
 
 use crate::error::{Error, ErrorKind};
+use crate::functions;
 use crate::text::{byte_range, nearest};
 
 /// Column names listed when one is not found.
@@ -186,11 +187,9 @@ fn explain_plan(text: &str) -> Error {
     // "Invalid function 'summ'.\nDid you mean 'sum'?"
     if let Some(name) = text.strip_prefix("Invalid function '").and_then(|rest| rest.split('\'').next()) {
         let error = Error::new(ErrorKind::NotFound, format!("function '{name}' not found"));
-        return match text.split("Did you mean '").nth(1).and_then(|rest| rest.split('\'').next()) {
-            Some(meant) if nearest(name, [meant]).is_some() => {
-                error.with_hint(format!("did you mean `{meant}`?"))
-            }
-            _ => error,
+        return match nearest(name, functions::names().iter().map(String::as_str)) {
+            Some(meant) => error.with_hint(format!("did you mean `{meant}`?")),
+            None => error,
         };
     }
     if let Some(error) = explain_call(text) {

@@ -34,9 +34,11 @@ mod settings;
 
 mod arithmetic;
 mod column_names;
+mod functions;
 mod parameters;
 mod parser;
 mod relations;
+mod rules;
 mod text;
 mod tokens;
 

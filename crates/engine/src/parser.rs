@@ -308,6 +308,14 @@ pub(crate) fn parse_standard(sql: &str) -> Result<ast::Statement> {
         .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
 }
 
+/// Parses an expression that we wrote ourselves.
+pub(crate) fn parse_expression(sql: &str) -> Result<Expr> {
+    Parser::new(&DIALECT)
+        .try_with_sql(sql)
+        .and_then(|mut parser| parser.parse_expr())
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
+}
+
 fn parse_query(sql: &str) -> Result<Box<Query>, ParserError> {
     Parser::new(&DIALECT).try_with_sql(sql)?.parse_query()
 }

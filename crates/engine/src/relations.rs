@@ -18,9 +18,10 @@ use datafusion::sql::sqlparser::ast::{
 use futures::FutureExt;
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FILES_SCHEMA, SYSTEM_SCHEMA, SessionCatalog};
-use crate::column_names::name_in_query;
+use crate::column_names::name_as_table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileFormat, FileTable, OptionValue};
+use crate::functions;
 use crate::parser::parse_view;
 use crate::text::{byte_range, nearest};
 
@@ -223,7 +224,8 @@ impl Finder<'_> {
                 .with_detail(self.views.join(" reads ")));
         }
         let mut view = parse_view(definition)?;
-        name_in_query(&mut view.query);
+        name_as_table(&mut view.query);
+        functions::expand(view.query.as_mut())?;
         let mut finder = Finder {
             sql: "",
             catalog: self.catalog,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::AggregateUDF;
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use tokio::sync::mpsc;
@@ -17,11 +18,13 @@ use crate::column_names::name_columns;
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileTable, Rejects};
+use crate::functions;
 use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::relations::take_files;
+use crate::rules::Subqueries;
 use crate::settings::Settings;
 use crate::statements::{self, Answer};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
@@ -69,8 +72,10 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA);
         config.options_mut().sql_parser.collect_spans = true;
+        let rules = [Arc::new(Subqueries) as Arc<dyn AnalyzerRule + Send + Sync>];
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
+            .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
@@ -79,6 +84,7 @@ impl Session {
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
             .expect("DataFusion replaces functions of the same name");
         state.register_udtf("tpch", Arc::new(TpchFunction));
+        functions::register(&mut state).expect("a new session takes functions");
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
         let rejects = Arc::<Rejects>::default();
@@ -183,6 +189,7 @@ impl Session {
         let script = &statement.script;
         parameters.bind(&mut ast, script)?;
         name_columns(&mut ast);
+        functions::expand(&mut ast)?;
         let references = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         // Held until the statement is planned; from then on the plan holds the tables.
         let mut open = Vec::with_capacity(references.len());

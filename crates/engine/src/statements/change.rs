@@ -3,6 +3,7 @@
 //! A query over the table with its rows numbered finds the rows that change, so that any predicate that a
 //! query can have works, subqueries too. The new rows then take the place of the old at once, in order.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
@@ -11,8 +12,10 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::TableReference;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr;
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
+    VisitMut, VisitorMut,
 };
 use futures::TryStreamExt;
 
@@ -77,11 +80,16 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     let schema = target.table.schema();
     let mut assigned = Vec::with_capacity(update.assignments.len());
     for assignment in &update.assignments {
-        assigned.push((target.column_index(&assignment.target)?, &assignment.value));
+        let column = target.column_index(&assignment.target)?;
+        if assigned.iter().any(|(earlier, _)| *earlier == column) {
+            let message = format!("column '{}' is set twice", schema.field(column).name());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        assigned.push((column, target.value(column, &assignment.value)?));
     }
     let _writer = target.table.lock().await;
     let old = target.table.batches();
-    let values: Vec<&Expr> = assigned.iter().map(|(_, value)| *value).collect();
+    let values: Vec<&Expr> = assigned.iter().map(|(_, value)| value).collect();
     let changing = target.changing(session, &old, &values, update.selection.as_ref()).await?;
     let rows = &changing.rows;
 
@@ -162,6 +170,30 @@ impl Target {
         })
     }
 
+    /// What a column is set to: DEFAULT written out, and one value for each row.
+    fn value(&self, column: usize, value: &Expr) -> Result<Expr> {
+        let is_default =
+            |name: &Ident| name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default");
+        let schema = self.table.schema();
+        if matches!(value, Expr::Identifier(name) if is_default(name)) {
+            let name = schema.field(column).name();
+            let Some(default) = self.table.get_column_default(name) else {
+                return Ok(Expr::value(ast::Value::Null));
+            };
+            let text = literal_text(default).ok_or_else(|| {
+                let message = format!("SET {name} = DEFAULT needs a constant, the default is {default}");
+                Error::new(ErrorKind::Unsupported, message)
+            })?;
+            // As text: it takes the column's type when the rows are made.
+            return Ok(Expr::value(text.map_or(ast::Value::Null, ast::Value::SingleQuotedString)));
+        }
+        let mut value = value.clone();
+        match VisitMut::visit(&mut value, &mut OneValue) {
+            ControlFlow::Continue(()) => Ok(value),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+
     /// The numbers of the rows that meet `condition`, then the columns of `values`.
     ///
     /// Expressions move as they are: turned into text and back, a quote in a literal might end it.
@@ -234,6 +266,32 @@ impl Changing {
     fn answer(self) -> Answer {
         let count = self.rows.num_rows() as u64;
         Answer::count(async move { Ok(count) }, self.progress)
+    }
+}
+
+/// The text of a constant, `None` inside for NULL.
+fn literal_text(expr: &logical_expr::Expr) -> Option<Option<String>> {
+    match expr {
+        logical_expr::Expr::Literal(value, _) => Some((!value.is_null()).then(|| value.to_string())),
+        logical_expr::Expr::Cast(cast) => literal_text(&cast.expr),
+        _ => None,
+    }
+}
+
+/// Refuses what makes several rows of one, or none.
+struct OneValue;
+
+impl VisitorMut for OneValue {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("unnest") => {
+                let message = format!("{call} is not one value for each row");
+                ControlFlow::Break(Error::new(ErrorKind::Invalid, message))
+            }
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

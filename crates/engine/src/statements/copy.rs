@@ -7,6 +7,7 @@ use futures::TryStreamExt;
 
 use super::query::{self, Run};
 use super::{Answer, standard};
+use crate::column_names::table_schema;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{FileTable, OptionValue};
 use crate::output;
@@ -35,8 +36,9 @@ pub(super) async fn copy_to(
     let plan = query::plan(session, ast::Statement::Query(query), sql).await?;
     let progress = Progress::default();
     let run = Run { session: session.clone(), plan, progress: progress.clone() };
-    let schema = std::sync::Arc::new(run.plan.schema().as_arrow().clone());
-    let batches = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
+    let schema = table_schema(run.plan.schema().as_arrow());
+    let batches = query::under(schema.clone(), run.start().await?)
+        .map_err(|error| DataFusionError::External(Box::new(error)));
     let stream = Box::pin(RecordBatchStreamAdapter::new(schema, batches));
     let count = async move { output::copy_to_file(stream, &path, format, &options).await };
     Ok(Answer::count(count, progress))

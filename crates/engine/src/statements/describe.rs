@@ -15,6 +15,8 @@ use futures::TryStreamExt;
 
 use super::query::{self, Run};
 use super::{Answer, run_text};
+use crate::catalog::SYSTEM_SCHEMA;
+use crate::column_names::shown;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::select_from;
 use crate::progress::Progress;
@@ -29,7 +31,7 @@ pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) ->
         Arc::new(StringArray::from_iter_values(schema.fields().iter().map(|field| cell(field)))) as ArrayRef
     };
     rows([
-        ("column_name", column(|field| field.name().clone())),
+        ("column_name", column(|field| shown(field.name()).to_owned())),
         ("column_type", column(|field| sql_type_name(field.data_type()))),
         ("null", column(|field| if field.is_nullable() { "YES" } else { "NO" }.to_owned())),
     ])
@@ -163,14 +165,7 @@ fn number<A: Array + Clone + 'static>(cell: &ArrayRef, data_type: &DataType) -> 
 pub(super) async fn show(session: &Session, words: &[&str]) -> Result<Answer> {
     match words.join(" ").to_uppercase().as_str() {
         "SETTINGS" | "ALL" | "VARIABLES" => Ok(Answer::rows(session.settings().batch())),
-        "FUNCTIONS" => {
-            run_text(
-                session,
-                "SELECT DISTINCT routine_name AS name, function_type AS type, description \
-                 FROM information_schema.routines ORDER BY name, type",
-            )
-            .await
-        }
+        "FUNCTIONS" => functions(session).await,
         _ => {
             let name = words.join(".");
             let value = session.settings().get(&name)?;
@@ -180,12 +175,31 @@ pub(super) async fn show(session: &Session, words: &[&str]) -> Result<Answer> {
     }
 }
 
+/// `SHOW FUNCTIONS`: the planner's and those that are written out before it sees them.
+async fn functions(session: &Session) -> Result<Answer> {
+    let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let written_out: Vec<String> = crate::functions::signatures()
+        .map(|(signature, meaning)| {
+            let name = signature.split('(').next().unwrap_or(signature);
+            format!("({}, {})", quote(name), quote(&format!("{signature} is {meaning}")))
+        })
+        .collect();
+    let text = format!(
+        "SELECT DISTINCT routine_name AS name, function_type AS type, description \
+         FROM information_schema.routines WHERE routine_name NOT LIKE 'keirin%' UNION ALL \
+         SELECT column1, 'MACRO', column2 FROM (VALUES {}) ORDER BY name, type",
+        written_out.join(", ")
+    );
+    run_text(session, &text).await
+}
+
 /// `SHOW TABLES [FROM schema] [LIKE pattern]`.
 pub(super) async fn show_tables(session: &Session, options: &ShowStatementOptions) -> Result<Answer> {
     let wanted = shown_in(options);
     let mut found: Vec<(String, String, &'static str, Option<i64>)> = Vec::new();
-    for schema_name in session.catalog.database.schema_names() {
-        if wanted.as_ref().map_or(schema_name == "information_schema", |wanted| *wanted != schema_name) {
+    for schema_name in session.catalog.schema_names() {
+        let is_hidden = ["information_schema", SYSTEM_SCHEMA].contains(&schema_name.as_str());
+        if wanted.as_ref().map_or(is_hidden, |wanted| *wanted != schema_name) {
             continue;
         }
         let Some(schema) = session.catalog.schema(&schema_name) else { continue };

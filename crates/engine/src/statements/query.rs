@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::SchemaError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -13,6 +16,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
+use crate::column_names::{shown_schema, tell_apart_from_wildcards};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::in_order::InOrderExec;
@@ -26,11 +30,29 @@ use crate::stream::StatementKind;
 pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str) -> Result<LogicalPlan> {
     let state = session.context.state();
     let explained = |error| explain(&error, Some(sql));
-    let plan = state.statement_to_plan(for_planner(statement)).await.map_err(explained)?;
+    let mut retry = statement.clone();
+    let plan = match state.statement_to_plan(for_planner(statement)).await {
+        Err(error) if names_a_column_twice(&error) => {
+            tell_apart_from_wildcards(&mut retry);
+            state.statement_to_plan(for_planner(retry)).await
+        }
+        planned => planned,
+    };
+    let plan = plan.map_err(explained)?;
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
         return Ok(plan);
     }
     state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}).map_err(explained)
+}
+
+/// Whether the planner found two columns of one name in a SELECT, or ORDER BY may mean either of them.
+fn names_a_column_twice(error: &DataFusionError) -> bool {
+    match error.find_root() {
+        // It has no other word for it than this.
+        DataFusionError::Plan(text) => text.contains("require unique expression names"),
+        DataFusionError::SchemaError(error, _) => matches!(**error, SchemaError::AmbiguousReference { .. }),
+        _ => false,
+    }
 }
 
 /// Runs a plan whose rows are the answer.
@@ -39,7 +61,24 @@ pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer>
     let schema = Arc::new(plan.schema().as_arrow().clone());
     let run = Run { session: session.clone(), plan, progress: progress.clone() };
     let batches = run.start().await?;
+    let (schema, batches) = match shown_schema(&schema) {
+        Some(shown) => (shown.clone(), under(shown, batches)),
+        None => (schema, batches),
+    };
     Ok(Answer { kind: StatementKind::Rows, schema, batches, progress })
+}
+
+/// The batches with the names of `schema`, which has the same types.
+pub(super) fn under(
+    schema: SchemaRef,
+    batches: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let renamed = batches.map(move |batch| {
+        let batch = batch?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+    });
+    renamed.boxed()
 }
 
 /// Runs a plan that writes rows and says how many.

@@ -19,6 +19,7 @@ use super::Answer;
 use super::query::Run;
 use crate::catalog::memory_table::{MemoryTable, Rows};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
+use crate::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -96,17 +97,18 @@ pub(super) fn check_replaces_view(session: &Session, name: &TableReference) -> R
     }
 }
 
-/// The schema of a table made from a query: names as they are, what NULL's type was becomes text.
+/// The schema of a table made from a query: each name once, what NULL's type was becomes text.
 fn table_schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<Field> = schema
         .fields()
         .iter()
-        .map(|field| {
+        .zip(table_names(schema))
+        .map(|(field, name)| {
             let data_type = match field.data_type() {
                 DataType::Null => DataType::Utf8View,
                 other => other.clone(),
             };
-            Field::new(field.name(), data_type, field.is_nullable()).with_metadata(field.metadata().clone())
+            Field::new(name, data_type, field.is_nullable()).with_metadata(field.metadata().clone())
         })
         .collect();
     Arc::new(Schema::new(fields))

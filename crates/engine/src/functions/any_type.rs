@@ -1,0 +1,88 @@
+//! Functions of values of any type: `len`, `typeof`; and `bit_count`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
+use arrow::datatypes::{DataType, Int64Type, UInt64Type};
+use datafusion::common::{ScalarValue, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Signature, Volatility};
+
+use super::Function;
+use crate::types::sql_type_name;
+
+pub(super) fn functions() -> Vec<ScalarUDF> {
+    let function = |name, returns, run| {
+        ScalarUDF::new_from_impl(Function {
+            name,
+            signature: Signature::any(1, Volatility::Immutable),
+            returns,
+            run,
+        })
+    };
+    vec![
+        function("len", DataType::Int64, len),
+        function("typeof", DataType::Utf8, type_of),
+        function("bit_count", DataType::Int64, bit_count),
+    ]
+}
+
+/// Characters of a text, bytes of a binary, elements of a list.
+fn len(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    each_row(arguments, |values| match values.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let texts = cast(values, &DataType::Utf8View)?;
+            let count = |text: &str| i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+            Ok(Arc::new(Int64Array::from_iter(texts.as_string_view().iter().map(|text| text.map(count)))))
+        }
+        DataType::Null => Ok(Arc::new(Int64Array::new_null(values.len()))),
+        DataType::List(_)
+        | DataType::LargeList(_)
+        | DataType::FixedSizeList(..)
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView => Ok(cast(&length(values.as_ref())?, &DataType::Int64)?),
+        other => exec_err!("len takes a text or a list, not {}", sql_type_name(other)),
+    })
+}
+
+/// The SQL name of the type.
+fn type_of(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    let name = sql_type_name(arguments.arg_fields[0].data_type());
+    Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))))
+}
+
+/// The ones in an integer's two's complement.
+fn bit_count(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    each_row(arguments, |values| {
+        let (data_type, width) = match values.data_type() {
+            integer if integer.is_integer() => (integer.clone(), integer.primitive_width().unwrap_or(8)),
+            DataType::Null => (DataType::Int64, 8),
+            other => return exec_err!("bit_count takes an integer, not {}", sql_type_name(other)),
+        };
+        // Above the width of a negative number stand only copies of its sign.
+        let numbers = match data_type {
+            DataType::UInt64 => values.as_primitive::<UInt64Type>().unary::<_, Int64Type>(u64::cast_signed),
+            _ => cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
+        };
+        let mask = u64::MAX >> (64 - 8 * width);
+        let ones = |number: i64| i64::from((number.cast_unsigned() & mask).count_ones());
+        Ok(Arc::new(numbers.unary::<_, Int64Type>(ones)))
+    })
+}
+
+/// Applies `run` to the one argument, which stays a scalar if it is one.
+fn each_row(
+    arguments: ScalarFunctionArgs,
+    run: impl Fn(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ColumnarValue> {
+    match &arguments.args[0] {
+        ColumnarValue::Array(values) => run(values).map(ColumnarValue::Array),
+        ColumnarValue::Scalar(value) => {
+            let result = run(&value.to_array()?)?;
+            ScalarValue::try_from_array(&result, 0).map(ColumnarValue::Scalar)
+        }
+    }
+}

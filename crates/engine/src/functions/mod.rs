@@ -1,0 +1,115 @@
+//! Functions that users of DuckDB, ClickHouse, MySQL and PostgreSQL try first and DataFusion lacks.
+//!
+//! Most are other functions under another name, or a short expression: [`macros`] writes them out before
+//! planning, from a table of definitions. The rest compute: one file for each group.
+
+mod any_type;
+mod date_diff;
+mod macros;
+
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use arrow::datatypes::DataType;
+use datafusion::error::Result;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::SessionStateDefaults;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
+
+pub(crate) use macros::{expand, signatures};
+
+/// Makes our functions known to the planner.
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+    for function in ours() {
+        state.register_udf(Arc::new(function))?;
+    }
+    Ok(())
+}
+
+/// A function whose result has the same type whatever it is given.
+#[derive(Debug)]
+struct Function {
+    name: &'static str,
+    signature: Signature,
+    returns: DataType,
+    run: fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        (self.run)(arguments)
+    }
+}
+
+fn ours() -> Vec<ScalarUDF> {
+    let mut functions = any_type::functions();
+    functions.extend(date_diff::functions());
+    functions
+}
+
+/// The names of all functions, for proposing one.
+pub(crate) fn names() -> &'static HashSet<String> {
+    static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+        let mut names = planners().clone();
+        names.extend(macros::names().map(str::to_owned));
+        names.extend(ours().iter().map(|function| function.name().to_owned()));
+        names.retain(|name| !name.starts_with("keirin_"));
+        names
+    });
+    &NAMES
+}
+
+/// The names of the planner's own functions.
+fn planners() -> &'static HashSet<String> {
+    static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+        let mut names = HashSet::new();
+        let mut add = |name: &str, aliases: &[String]| {
+            names.insert(name.to_owned());
+            names.extend(aliases.iter().cloned());
+        };
+        for function in SessionStateDefaults::default_scalar_functions() {
+            add(function.name(), function.aliases());
+        }
+        for function in SessionStateDefaults::default_aggregate_functions() {
+            add(function.name(), function.aliases());
+        }
+        for function in SessionStateDefaults::default_window_functions() {
+            add(function.name(), function.aliases());
+        }
+        names
+    });
+    &NAMES
+}
+
+/// Whether the planner has a function of this name.
+fn is_planners(name: &str) -> bool {
+    planners().contains(name)
+}

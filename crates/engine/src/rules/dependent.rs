@@ -1,0 +1,314 @@
+//! A subquery for many outer rows at once.
+//!
+//! `Outer` holds the distinct combinations of the outer values that a subquery mentions. They are joined to
+//! the subquery's tables, and the operators above carry them along: filters see them as columns, aggregates
+//! group by them, a LIMIT counts for each of them. T. Neumann, A. Kemper, "Unnesting Arbitrary Queries" (BTW
+//! 2015), section 3, without its deferral: equations are found again by the optimizer.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, NullEquality, ScalarValue};
+use datafusion::error::Result;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType, Limit,
+    LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Union, binary_expr, lit, when,
+};
+
+/// Makes names that nobody else uses.
+#[derive(Default)]
+pub(super) struct Names(usize);
+
+impl Names {
+    pub(super) fn fresh(&mut self) -> String {
+        self.0 += 1;
+        format!("keirin subquery {}", self.0)
+    }
+}
+
+/// The values of the outer query that a subquery mentions.
+pub(super) struct Outer {
+    /// Where they are in the outer query.
+    pub(super) columns: Vec<Column>,
+    /// Their distinct combinations, in columns of `names`.
+    plan: LogicalPlan,
+    names: Vec<String>,
+}
+
+/// A plan and the columns in it that hold the outer values.
+type Dependent = Option<(LogicalPlan, Vec<Column>)>;
+
+impl Outer {
+    /// `None` if the subquery mentions something that is not of `input`, but of a query around it.
+    pub(super) fn new(
+        input: &LogicalPlan,
+        subquery: &LogicalPlan,
+        names: &mut Names,
+    ) -> Result<Option<Self>> {
+        let mut columns: Vec<Column> = Vec::new();
+        for mentioned in subquery.all_out_ref_exprs() {
+            let Expr::OuterReferenceColumn(_, column) = mentioned else { continue };
+            if !input.schema().has_column(&column) {
+                return Ok(None);
+            }
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        let fresh: Vec<String> = columns.iter().map(|_| names.fresh()).collect();
+        let values =
+            columns.iter().zip(&fresh).map(|(column, name)| Expr::Column(column.clone()).alias(name));
+        let plan = if columns.is_empty() {
+            LogicalPlanBuilder::empty(true).build()?
+        } else {
+            LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
+        };
+        Ok(Some(Self { columns, plan, names: fresh }))
+    }
+
+    /// `plan` for every combination of outer values; `None` where an operator is in the way.
+    pub(super) fn dependent(&self, plan: &LogicalPlan, names: &mut Names) -> Result<Dependent> {
+        if plan.all_out_ref_exprs().is_empty() {
+            let (outer, keys) = self.copy(names)?;
+            let plan = LogicalPlanBuilder::from(outer).cross_join(plan.clone())?.build()?;
+            return Ok(Some((plan, keys)));
+        }
+        match plan {
+            LogicalPlan::Projection(projection) => {
+                let Some((input, keys)) = self.dependent(&projection.input, names)? else { return Ok(None) };
+                let expressions = self.replaced(&projection.expr, &keys, true)?;
+                let expressions = expressions.into_iter().chain(keys.iter().cloned().map(Expr::Column));
+                Ok(Some((LogicalPlanBuilder::from(input).project(expressions)?.build()?, keys)))
+            }
+            LogicalPlan::Filter(filter) => {
+                let Some((input, keys)) = self.dependent(&filter.input, names)? else { return Ok(None) };
+                let predicate = self.replace(filter.predicate.clone(), &keys)?;
+                Ok(Some((LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?), keys)))
+            }
+            LogicalPlan::SubqueryAlias(alias) => {
+                let Some((input, keys)) = self.dependent(&alias.input, names)? else { return Ok(None) };
+                let plan = LogicalPlanBuilder::from(input).alias(alias.alias.clone())?.build()?;
+                let keys = keys.into_iter().map(|key| Column::new(Some(alias.alias.clone()), key.name));
+                Ok(Some((plan, keys.collect())))
+            }
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate, names),
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
+                Ok(Some((LogicalPlanBuilder::from(input).distinct()?.build()?, keys)))
+            }
+            // An order without a LIMIT is lost in a join.
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.dependent(&sort.input, names),
+            LogicalPlan::Limit(limit) => self.limit(limit, names),
+            LogicalPlan::Join(join) => self.join(join, names),
+            // The first relation of a FROM: what it mentions is of the outer query.
+            LogicalPlan::Subquery(lateral) => self.dependent(&lateral.subquery, names),
+            LogicalPlan::Unnest(unnest) => {
+                let Some((input, keys)) = self.dependent(&unnest.input, names)? else { return Ok(None) };
+                let plan = LogicalPlanBuilder::from(input)
+                    .unnest_columns_with_options(unnest.exec_columns.clone(), unnest.options.clone())?
+                    .build()?;
+                Ok(Some((plan, keys)))
+            }
+            LogicalPlan::Union(union) => self.union(union, names),
+            _ => Ok(None),
+        }
+    }
+
+    /// The combinations under names of their own: they may be needed twice in one plan.
+    fn copy(&self, names: &mut Names) -> Result<(LogicalPlan, Vec<Column>)> {
+        let fresh: Vec<String> = self.names.iter().map(|_| names.fresh()).collect();
+        let renamed = self.names.iter().zip(&fresh).map(|(old, new)| named(old).alias(new));
+        let plan = LogicalPlanBuilder::from(self.plan.clone()).project(renamed)?.build()?;
+        Ok((plan, fresh.into_iter().map(Column::new_unqualified).collect()))
+    }
+
+    fn replace(&self, expression: Expr, keys: &[Column]) -> Result<Expr> {
+        let replaced = expression.transform(|part| {
+            let Expr::OuterReferenceColumn(_, column) = &part else { return Ok(Transformed::no(part)) };
+            let position = self.columns.iter().position(|known| known == column);
+            Ok(match position {
+                Some(position) => Transformed::yes(Expr::Column(keys[position].clone())),
+                None => Transformed::no(part),
+            })
+        });
+        replaced.data()
+    }
+
+    /// The expressions over `keys`; with their old names if they are columns of the output.
+    fn replaced(&self, expressions: &[Expr], keys: &[Column], named: bool) -> Result<Vec<Expr>> {
+        let preserver = NamePreserver::new_for_projection();
+        let replaced = expressions.iter().map(|expression| {
+            let saved = preserver.save(expression);
+            let replaced = self.replace(expression.clone(), keys)?;
+            Ok(if named { saved.restore(replaced) } else { replaced })
+        });
+        replaced.collect()
+    }
+
+    fn aggregate(&self, aggregate: &Aggregate, names: &mut Names) -> Result<Dependent> {
+        if aggregate.group_expr.iter().any(|expression| matches!(expression, Expr::GroupingSet(_))) {
+            return Ok(None);
+        }
+        let Some((input, keys)) = self.dependent(&aggregate.input, names)? else { return Ok(None) };
+        let groups = self.replaced(&aggregate.group_expr, &keys, true)?;
+        let groups = groups.into_iter().chain(keys.iter().cloned().map(Expr::Column));
+        let plan = LogicalPlanBuilder::from(input)
+            .aggregate(groups, self.replaced(&aggregate.aggr_expr, &keys, true)?)?
+            .build()?;
+        if !aggregate.group_expr.is_empty() {
+            return Ok(Some((plan, keys)));
+        }
+        // Without GROUP BY there is a row even where there are none to aggregate: count(*) is 0 then.
+        let mark = names.fresh();
+        let mut expressions: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+        expressions.push(lit(true).alias(&mark));
+        let plan = LogicalPlanBuilder::from(plan).project(expressions)?.build()?;
+        let (all, all_keys) = self.copy(names)?;
+        let joined = LogicalPlanBuilder::from(all).join_on(plan, JoinType::Left, same(&all_keys, &keys))?;
+        let mut outputs: Vec<Expr> = all_keys.iter().cloned().map(Expr::Column).collect();
+        for (expression, column) in aggregate.aggr_expr.iter().zip(aggregate.schema.columns()) {
+            let value = Expr::Column(column.clone());
+            let of_nothing = value_of_nothing(expression, aggregate)?;
+            outputs.push(match of_nothing {
+                Some(of_nothing) => {
+                    when(named(&mark).is_null(), lit(of_nothing)).otherwise(value)?.alias(column.name)
+                }
+                None => value,
+            });
+        }
+        Ok(Some((joined.project(outputs)?.build()?, all_keys)))
+    }
+
+    fn limit(&self, limit: &Limit, names: &mut Names) -> Result<Dependent> {
+        let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
+            (limit.get_skip_type()?, limit.get_fetch_type()?)
+        else {
+            return Ok(None);
+        };
+        // Columns that only ORDER BY needs are dropped by a projection between LIMIT and ORDER BY.
+        let (output, below) = match limit.input.as_ref() {
+            LogicalPlan::Projection(projection)
+                if matches!(projection.input.as_ref(), LogicalPlan::Sort(_)) =>
+            {
+                (Some(&projection.expr), projection.input.as_ref())
+            }
+            other => (None, other),
+        };
+        let (order, input) = match below {
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => (sort.expr.clone(), sort.input.as_ref()),
+            other => (Vec::new(), other),
+        };
+        let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
+        let mut order_replaced = Vec::with_capacity(order.len());
+        for mut key in order {
+            key.expr = self.replace(key.expr, &keys)?;
+            order_replaced.push(key);
+        }
+        let mut outputs: Vec<Expr> = match output {
+            Some(expressions) => self.replaced(expressions, &keys, true)?,
+            None => {
+                let columns = input.schema().columns().into_iter().filter(|column| !keys.contains(column));
+                columns.map(Expr::Column).collect()
+            }
+        };
+        outputs.extend(keys.iter().cloned().map(Expr::Column));
+        let position = row_number()
+            .partition_by(keys.iter().cloned().map(Expr::Column).collect())
+            .order_by(order_replaced)
+            .build()?;
+        let number = named(&position.schema_name().to_string());
+        let skip = u64::try_from(skip).unwrap_or(u64::MAX);
+        let mut wanted = number.clone().gt(lit(skip));
+        if let Some(fetch) = fetch {
+            let last = skip.saturating_add(u64::try_from(fetch).unwrap_or(u64::MAX));
+            wanted = wanted.and(number.lt_eq(lit(last)));
+        }
+        let plan = LogicalPlanBuilder::from(input)
+            .window(vec![position])?
+            .filter(wanted)?
+            .project(outputs)?
+            .build()?;
+        Ok(Some((plan, keys)))
+    }
+
+    fn join(&self, join: &Join, names: &mut Names) -> Result<Dependent> {
+        let is_supported = matches!(join.join_type, JoinType::Inner | JoinType::Left)
+            && join.null_equality == NullEquality::NullEqualsNothing
+            && !is_lateral(&join.right);
+        if !is_supported {
+            return Ok(None);
+        }
+        let Some((left, keys)) = self.dependent(&join.left, names)? else { return Ok(None) };
+        let mut conditions = Vec::new();
+        let right = if join.right.all_out_ref_exprs().is_empty() {
+            join.right.as_ref().clone()
+        } else {
+            let Some((right, right_keys)) = self.dependent(&join.right, names)? else { return Ok(None) };
+            conditions.extend(same(&keys, &right_keys));
+            right
+        };
+        for (left, right) in &join.on {
+            conditions.push(self.replace(left.clone(), &keys)?.eq(self.replace(right.clone(), &keys)?));
+        }
+        if let Some(filter) = &join.filter {
+            conditions.push(self.replace(filter.clone(), &keys)?);
+        }
+        let builder = LogicalPlanBuilder::from(left);
+        let plan = if conditions.is_empty() {
+            builder.cross_join(right)?
+        } else {
+            builder.join_on(right, join.join_type, conditions)?
+        };
+        Ok(Some((plan.build()?, keys)))
+    }
+
+    fn union(&self, union: &Union, names: &mut Names) -> Result<Dependent> {
+        let common: Vec<String> = self.names.iter().map(|_| names.fresh()).collect();
+        let mut inputs = Vec::with_capacity(union.inputs.len());
+        for input in &union.inputs {
+            let Some((plan, keys)) = self.dependent(input, names)? else { return Ok(None) };
+            let columns = input.schema().columns().into_iter().map(Expr::Column);
+            let keys = keys.into_iter().zip(&common).map(|(key, name)| Expr::Column(key).alias(name));
+            inputs.push(Arc::new(LogicalPlanBuilder::from(plan).project(columns.chain(keys))?.build()?));
+        }
+        let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?);
+        Ok(Some((plan, common.into_iter().map(Column::new_unqualified).collect())))
+    }
+}
+
+/// Whether a relation mentions the one on its left, or may: that is not what the outer query has.
+fn is_lateral(right: &LogicalPlan) -> bool {
+    match right {
+        LogicalPlan::Subquery(_) => true,
+        LogicalPlan::SubqueryAlias(alias) => is_lateral(&alias.input),
+        _ => false,
+    }
+}
+
+/// What an aggregate is where there are no rows; `None` for NULL.
+fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<ScalarValue>> {
+    let function = match expression {
+        Expr::Alias(alias) => alias.expr.as_ref(),
+        other => other,
+    };
+    let Expr::AggregateFunction(call) = function else { return Ok(None) };
+    let data_type = expression.get_type(aggregate.input.schema())?;
+    let value = call.func.default_value(&data_type)?;
+    Ok((!value.is_null()).then_some(value))
+}
+
+fn same(left: &[Column], right: &[Column]) -> Vec<Expr> {
+    let pairs = left.iter().zip(right);
+    pairs
+        .map(|(left, right)| {
+            let (left, right) = (Expr::Column(left.clone()), Expr::Column(right.clone()));
+            binary_expr(left, Operator::IsNotDistinctFrom, right)
+        })
+        .collect()
+}
+
+fn named(name: &str) -> Expr {
+    Expr::Column(Column::new_unqualified(name))
+}
