@@ -36,8 +36,8 @@ pub(super) fn from_bools_avx512(flags: &[bool]) -> BitBuffer {
     })
 }
 
-/// Four compressions a word. They go to a register and all of it is stored: compressing into memory takes
-/// a hundred cycles on Zen 4.
+/// Four compressions a word. They go to a register and all of it is stored: compressing into memory is
+/// microcode on Zen 4.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn positions_avx512(bits: Bits<'_>) -> Vec<u32> {
     let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -1,7 +1,7 @@
 //! Takes values by number: rows of a column, entries of a dictionary.
 //!
 //! All numbers are checked at once, which is a maximum and vectorises; then nothing is checked any more.
-//! Loads one by one are as fast as the gather instructions. A small dictionary with codes of one byte stays
+//! Values are loaded one by one; the gather instructions were not tried. A small dictionary with codes of one byte stays
 //! in two registers instead, and a permutation looks up as many codes as a register has values (`x86.rs`).
 
 use crate::bits::WORD_BITS;
