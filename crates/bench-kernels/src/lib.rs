@@ -8,6 +8,7 @@
 
 mod duel;
 mod glibc;
+mod huge;
 mod suites;
 
 pub use duel::{Lane, Report, Unit};

@@ -1,8 +1,10 @@
 //! The suites by name.
 
+mod aggregate;
 mod bits;
 mod filter;
 mod group;
+mod group_small;
 mod memory;
 mod race;
 mod sort;
@@ -28,6 +30,11 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "bits", about: "packed integers", run: bits::run },
     Suite { name: "filter", about: "comparisons, rows kept and rows taken", run: filter::run },
     Suite { name: "group", about: "grouping, distinct counting, joining, hashing", run: group::run },
+    Suite {
+        name: "aggregate",
+        about: "sums and extrema of columns, groups by small keys",
+        run: aggregate::run,
+    },
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
     Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },

@@ -18,6 +18,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`aggregate`] | sum, count, smallest and largest of a column |
 //! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
 //! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
 //! | [`bloom`] | reject keys before they are looked for |
@@ -25,6 +26,7 @@
 //! | [`compare`] | columns with constants and with columns, into bitmaps |
 //! | [`distinct`] | count different keys, exactly or nearly |
 //! | [`gather`] | take values by number |
+//! | [`group_small`] | sums, counts and extrema by keys of 8 and 16 bits |
 //! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
 //! | [`hash`] | hashes of rows |
 //! | [`join`] | rows that match, a chunk at a time |
@@ -37,6 +39,7 @@
 
 #[macro_use]
 mod dispatch;
+pub mod aggregate;
 pub mod bitmaps;
 pub mod bitpack;
 mod bits;
@@ -45,6 +48,7 @@ pub mod compact;
 pub mod compare;
 pub mod distinct;
 pub mod gather;
+pub mod group_small;
 pub mod group_table;
 pub mod hash;
 pub mod join;

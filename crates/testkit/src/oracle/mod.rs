@@ -1,5 +1,6 @@
 //! Naive answers: one row at a time, in the obvious way, for loops to be compared with.
 
+pub mod aggregate;
 pub mod bitmaps;
 pub mod bitpack;
 pub mod group;

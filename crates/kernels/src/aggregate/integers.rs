@@ -1,0 +1,243 @@
+//! Exact sums of integers.
+//!
+//! Columns of up to 32 bits are summed in lanes of twice their width or more, emptied before they can
+//! overflow. For 64 bits, the sum modulo 2^64 and the sum of the upper halves make the exact sum: what is
+//! missing is the sum of the lower halves, which is below 2^64 for 2^32 values, so its residue is all of
+//! it. Decimals of 128 bits, likewise, are summed modulo 2^128, with a count of the carries and borrows.
+//! Two more operations a vector, and no check a row: 9 times as fast as 128-bit additions.
+
+#![allow(clippy::cast_possible_truncation, reason = "words are halved on purpose")]
+
+use super::chunks::{CHUNK, Keep, Mask, for_each_chunk, for_each_piece, keep_plain};
+#[cfg(target_arch = "x86_64")]
+use super::x86;
+use crate::{Bits, Level, Selection};
+
+/// Values that are summed before lanes are emptied: as many as a lane of i32 takes of 16 bits.
+const BLOCK: usize = 1 << 14;
+/// Accumulators side by side. Half as many are unrolled and no longer made vectors of (30 against 229 GB/s).
+const LANES: usize = 32;
+
+/// An integer of up to 64 bits.
+pub trait Integer: Copy + Default + Into<i128> + super::Ordered + sealed::Sealed {
+    /// The exact sum of at most [`BLOCK`] rows.
+    #[doc(hidden)]
+    fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! narrow {
+    ($($type:ty => $lane:ty),*) => { $(
+        impl sealed::Sealed for $type {}
+        impl Integer for $type {
+            #[inline(always)]
+            fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128 {
+                let mut lanes = [0 as $lane; LANES];
+                for_each_chunk(values, mask, 0, keep, |chunk| {
+                    for values in chunk.as_chunks::<LANES>().0 {
+                        for (lane, value) in lanes.iter_mut().zip(values) {
+                            *lane += <$lane>::from(*value);
+                        }
+                    }
+                });
+                lanes.into_iter().map(i128::from).sum()
+            }
+        }
+    )* };
+}
+narrow! { i8 => i32, u8 => u32, i16 => i32, u16 => u32, i32 => i64, u32 => u64 }
+
+macro_rules! wide {
+    ($($type:ty),*) => { $(
+        impl sealed::Sealed for $type {}
+        impl Integer for $type {
+            #[inline(always)]
+            fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128 {
+                let (mut residues, mut uppers) = ([0 as $type; LANES], [0 as $type; LANES]);
+                for_each_chunk(values, mask, 0, keep, |chunk| {
+                    for values in chunk.as_chunks::<LANES>().0 {
+                        for lane in 0..LANES {
+                            residues[lane] = residues[lane].wrapping_add(values[lane]);
+                            uppers[lane] += values[lane] >> 32;
+                        }
+                    }
+                });
+                let residue = residues.into_iter().fold(0, <$type>::wrapping_add);
+                let upper: $type = uppers.into_iter().sum();
+                let lower = residue.wrapping_sub(upper << 32) as u64;
+                (i128::from(upper) << 32) + i128::from(lower)
+            }
+        }
+    )* };
+}
+wide! { i64, u64 }
+
+kernel! {
+    fn block[T: Integer][T](values: &[T], mask: Mask<'_>) -> i128 = block_plain, avx512 = block_wide;
+}
+
+#[inline(always)]
+fn block_plain<T: Integer>(values: &[T], mask: Mask<'_>) -> i128 {
+    T::block(values, mask, keep_plain)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+fn block_wide<T: Integer>(values: &[T], mask: Mask<'_>) -> i128 {
+    T::block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill))
+}
+
+/// The exact sum of the selected rows that are valid; zero when there are none.
+///
+/// # Panics
+/// When a bitmap has not as many bits as there are values or a row number is out of range.
+#[must_use]
+pub fn sum<T: Integer>(
+    level: Level,
+    values: &[T],
+    validity: Option<Bits<'_>>,
+    selection: Selection<'_>,
+) -> i128 {
+    let mut sum = 0;
+    for_each_piece(values, validity, selection, |values, mask| {
+        for (index, values) in values.chunks(BLOCK).enumerate() {
+            sum += block(level, values, mask.slice(index * BLOCK, values.len()));
+        }
+    });
+    sum
+}
+
+/// The exact sum of decimals of 128 bits: 192 bits, which 2^64 rows cannot overflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecimalSum {
+    /// The sum is `upper * 2^128 + lower`.
+    lower: u128,
+    upper: i64,
+}
+
+impl DecimalSum {
+    /// Adds the selected rows that are valid.
+    ///
+    /// # Panics
+    /// When a bitmap has not as many bits as there are values or a row number is out of range.
+    pub fn add(
+        &mut self,
+        level: Level,
+        values: &[i128],
+        validity: Option<Bits<'_>>,
+        selection: Selection<'_>,
+    ) {
+        for_each_piece(values, validity, selection, |values, mask| {
+            self.merge(decimals(level, values, mask));
+        });
+    }
+
+    /// Adds what another sum holds.
+    pub fn merge(&mut self, other: Self) {
+        let (lower, carry) = self.lower.overflowing_add(other.lower);
+        // Wrapping: only numbers that are of no sum can get there.
+        self.upper = self.upper.wrapping_add(other.upper).wrapping_add(i64::from(carry));
+        self.lower = lower;
+    }
+
+    /// The sum, when it fits.
+    #[must_use]
+    pub fn value(&self) -> Option<i128> {
+        let value = self.lower as i128;
+        (self.upper == if value < 0 { -1 } else { 0 }).then_some(value)
+    }
+
+    /// The sum as plain numbers: the lower 128 bits and what is above them.
+    #[must_use]
+    pub fn to_parts(self) -> (u128, i64) {
+        (self.lower, self.upper)
+    }
+
+    /// The sum with these parts.
+    #[must_use]
+    pub fn from_parts(lower: u128, upper: i64) -> Self {
+        Self { lower, upper }
+    }
+}
+
+/// The exact sum of decimals.
+#[must_use]
+pub fn sum_decimals(
+    level: Level,
+    values: &[i128],
+    validity: Option<Bits<'_>>,
+    selection: Selection<'_>,
+) -> DecimalSum {
+    let mut sum = DecimalSum::default();
+    sum.add(level, values, validity, selection);
+    sum
+}
+
+kernel! {
+    fn decimals(values: &[i128], mask: Mask<'_>) -> DecimalSum = decimals_plain, avx512 = decimals_wide;
+}
+
+#[inline(always)]
+fn decimals_plain(values: &[i128], mask: Mask<'_>) -> DecimalSum {
+    decimals_block(values, mask, keep_plain)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+fn decimals_wide(values: &[i128], mask: Mask<'_>) -> DecimalSum {
+    decimals_block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill))
+}
+
+#[inline(always)]
+fn decimals_block(values: &[i128], mask: Mask<'_>, keep: impl Keep<i128>) -> DecimalSum {
+    /// Words of 64 bits side by side, lower and upper ones in turn.
+    const WORDS: usize = 32;
+    /// Makes a signed upper word an unsigned one, too large by 2^63.
+    const BIAS: [u64; WORDS] = {
+        let mut bias = [0; WORDS];
+        let mut lane = 1;
+        while lane < WORDS {
+            bias[lane] = 1 << 63;
+            lane += 2;
+        }
+        bias
+    };
+    let mut sum = DecimalSum::default();
+    for (index, values) in values.chunks(BLOCK).enumerate() {
+        let mask = mask.slice(index * BLOCK, values.len());
+        let (mut residues, mut uppers) = ([0_u64; WORDS], [0_u64; WORDS]);
+        for_each_chunk(values, mask, 0, &keep, |chunk| {
+            for words in words(chunk).as_chunks::<WORDS>().0 {
+                for lane in 0..WORDS {
+                    let word = words[lane] ^ BIAS[lane];
+                    residues[lane] = residues[lane].wrapping_add(word);
+                    uppers[lane] += word >> 32;
+                }
+            }
+        });
+        for lane in 0..WORDS {
+            let lower = residues[lane].wrapping_sub(uppers[lane] << 32);
+            let words = (i128::from(uppers[lane]) << 32) + i128::from(lower);
+            // Rows that a mask or the last chunk left out are zero, which has the bias, too.
+            let bias = i128::from(BIAS[lane]) * (values.len().next_multiple_of(CHUNK) * 2 / WORDS) as i128;
+            let words = words - bias;
+            let is_upper = lane % 2 == 1;
+            sum.merge(DecimalSum {
+                lower: if is_upper { (words << 64) as u128 } else { words as u128 },
+                upper: if is_upper { (words >> 64) as i64 } else { 0 },
+            });
+        }
+    }
+    sum
+}
+
+/// The lower and the upper word of each value in turn.
+#[inline(always)]
+fn words(chunk: &[i128; CHUNK]) -> &[u64; 2 * CHUNK] {
+    const { assert!(cfg!(target_endian = "little"), "columns are little endian, as Arrow has them") };
+    // SAFETY: the same bytes; u64 asks for less alignment and has no invalid values.
+    unsafe { &*std::ptr::from_ref(chunk).cast() }
+}

@@ -1,0 +1,53 @@
+//! Sums, extrema and counts of a column.
+//!
+//! Every answer is a function of the set of rows alone: batches may be cut anywhere and merged in any order
+//! by any number of threads, and the bits of the answer stay the same. Integers get it from sums that are
+//! wide enough ([`sum`], [`sum_decimals`]), floats from a sum that is exact until it is read ([`ExactSum`]),
+//! extrema from a total order ([`min`], [`max`]).
+//!
+//! All loops see rows in chunks of 64, one word of a bitmap each, the last one copied aside and filled up
+//! (`chunks.rs`), so that none reads past the end and none has a tail of its own. A mean is a sum and a
+//! [`count`].
+
+mod chunks;
+mod exact;
+mod extrema;
+mod floats;
+mod integers;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use chunks::{CHUNK, check};
+pub use exact::ExactSum;
+pub(crate) use exact::power_of_two;
+pub use extrema::{Ordered, max, min};
+pub use floats::Float;
+pub use integers::{DecimalSum, Integer, sum, sum_decimals};
+
+use crate::bits::count_ones;
+use crate::{Bits, Level, Selection};
+
+/// Count of selected rows that are valid.
+///
+/// # Panics
+/// When a bitmap has not `row_count` bits or a row number is not below it.
+#[must_use]
+pub fn count(level: Level, row_count: usize, validity: Option<Bits<'_>>, selection: Selection<'_>) -> usize {
+    match (validity, selection) {
+        (None, selection) => {
+            check(row_count, None, selection);
+            selection.count(level, row_count)
+        }
+        (Some(validity), Selection::All) => {
+            check(row_count, Some(validity), selection);
+            count_ones(level, validity)
+        }
+        (Some(validity), Selection::Bits(selected)) => {
+            check(row_count, Some(validity), selection);
+            validity.words().zip(selected.words()).map(|(a, b)| (a & b).count_ones() as usize).sum()
+        }
+        (Some(validity), Selection::Rows(rows)) => {
+            rows.iter().map(|row| usize::from(validity.get(*row as usize))).sum()
+        }
+    }
+}
