@@ -5,9 +5,8 @@
 //! its hash is that of two words. Longer strings are folded 32 bytes at a time by wide products with secrets
 //! (as wyhash and rapidhash do); the last block overlaps the one before instead of ending in a loop.
 
-use super::{Seed, combine_word};
+use super::Seed;
 use crate::Bits;
-use crate::bits::WORD_BITS;
 
 /// The most bytes that a 16-byte view has in itself.
 pub(crate) const INLINE_BYTES: usize = 12;
@@ -167,17 +166,15 @@ fn hash_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bits<'
 fn combine_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bits<'_>>, hashes: &mut [u64]) {
     assert_eq!(strings.len(), hashes.len(), "a hash a string");
     assert!(validity.is_none_or(|validity| validity.len() == hashes.len()), "a bit a string");
-    for (index, hashes) in hashes.chunks_mut(WORD_BITS).enumerate() {
-        let valid = validity.map_or(u64::MAX, |validity| validity.word(index));
-        combine_word(seed, valid, hashes, |row, so_far| {
-            // What lies below a null may be no string at all.
-            if valid >> row & 1 == 0 {
-                return 0;
+    // No closures here: where the compiler leaves one a function of its own, it is compiled for no level.
+    for (row, hash) in hashes.iter_mut().enumerate() {
+        *hash = if validity.is_some_and(|validity| !validity.get(row)) {
+            seed.null(*hash)
+        } else {
+            match strings.word_or_bytes(row) {
+                Ok(word) => hash_inline(seed, word, *hash),
+                Err(bytes) => hash_bytes(seed, bytes, *hash),
             }
-            match strings.word_or_bytes(index * WORD_BITS + row) {
-                Ok(word) => hash_inline(seed, word, so_far),
-                Err(bytes) => hash_bytes(seed, bytes, so_far),
-            }
-        });
+        };
     }
 }
