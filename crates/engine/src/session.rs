@@ -24,7 +24,7 @@ use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::relations::take_files;
-use crate::rules::Subqueries;
+use crate::rules::{LargeTop, Subqueries};
 use crate::settings::Settings;
 use crate::statements::{self, Answer};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
@@ -78,6 +78,7 @@ impl Session {
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
+            .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .build();
         state

@@ -33,10 +33,9 @@ fn a_dropped_stream_stops_its_query() {
         let waited = tokio::time::timeout(Duration::from_millis(50), stream.next()).await;
         assert!(waited.is_err(), "it should take for ever");
     });
-    // The threads are free again: a query that needs them answers.
-    let started = Instant::now();
+    // It would run for weeks; a machine may be busy for minutes.
+    assert!(session.wait_until_idle(Duration::from_secs(300)), "the query goes on");
     assert_eq!(number(&run(&database, &session, "SELECT count(*) FROM range(0, 1000)").unwrap()), 1000);
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -167,6 +166,9 @@ fn wide_rows_are_sorted_and_grouped_in_a_quarter_of_their_size() {
         assert_eq!(number(&batches), expected, "{sql}");
     };
     check(&format!("SELECT count(s) FROM (SELECT * FROM {rows} ORDER BY s)"), 64_000);
+    // The first rows of a sort need a place to spill, too, once they are many.
+    let many = "SELECT value AS a, md5(CAST(value AS VARCHAR)) AS s FROM range(0, 600000)";
+    check(&format!("SELECT count(s) FROM (SELECT * FROM ({many}) ORDER BY s LIMIT 500000)"), 500_000);
     check(&format!("SELECT count(*) FROM (SELECT s, count(*) FROM {rows} GROUP BY s)"), 64_000);
 }
 

@@ -226,6 +226,7 @@ fn floating_point_numbers_are_in_total_order() {
 }
 
 /// Texts over few bytes, among them zero, so that many are alike.
+#[allow(clippy::cast_possible_truncation, reason = "one of three")]
 fn texts(row_count: usize, seed: u64, prefix: &str, length_max: u64) -> Vec<Vec<u8>> {
     numbers(row_count, seed, |random| {
         let mut text = prefix.as_bytes().to_vec();

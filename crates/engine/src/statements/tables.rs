@@ -9,7 +9,7 @@ use datafusion::catalog::CatalogProvider;
 use datafusion::common::TableReference;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{CreateMemoryTable, TableType};
+use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan, TableType};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream::BoxStream;
@@ -49,7 +49,8 @@ pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Resu
     }
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
-    let arrow_schema = table_schema(plan.schema().as_arrow());
+    let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_));
+    let arrow_schema = table_schema(plan.schema().as_arrow(), is_declared);
     let run = Run { session: session.clone(), plan, progress: Progress::default() };
     let progress = run.progress.clone();
     let pool = session.shared.environment.memory_pool.clone();
@@ -97,8 +98,9 @@ pub(super) fn check_replaces_view(session: &Session, name: &TableReference) -> R
     }
 }
 
-/// The schema of a table made from a query: each name once, what NULL's type was becomes text.
-fn table_schema(schema: &Schema) -> SchemaRef {
+/// The schema of a new table: each name once, what NULL's type was becomes text. That a query's rows have
+/// no NULL says nothing about later rows, so only what is declared is NOT NULL.
+fn table_schema(schema: &Schema, is_declared: bool) -> SchemaRef {
     let fields: Vec<Field> = schema
         .fields()
         .iter()
@@ -108,7 +110,8 @@ fn table_schema(schema: &Schema) -> SchemaRef {
                 DataType::Null => DataType::Utf8View,
                 other => other.clone(),
             };
-            Field::new(name, data_type, field.is_nullable()).with_metadata(field.metadata().clone())
+            let is_nullable = field.is_nullable() || !is_declared;
+            Field::new(name, data_type, is_nullable).with_metadata(field.metadata().clone())
         })
         .collect();
     Arc::new(Schema::new(fields))

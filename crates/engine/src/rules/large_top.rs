@@ -1,0 +1,45 @@
+//! ORDER BY with a LIMIT so large that the rows that it keeps are no small matter.
+//!
+//! DataFusion keeps the first rows in memory and has nowhere else to put them: a large LIMIT fails where
+//! the whole sort would spill. From [`ROWS_MIN`] on, rows are sorted, which spills, and then cut.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+/// LIMITs from here on are large: 100 MB of rows of a kilobyte.
+const ROWS_MIN: usize = 100_000;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct LargeTop;
+
+impl PhysicalOptimizerRule for LargeTop {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let sorted = plan.transform_up(|node| {
+            let large = node.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?)));
+            Ok(match large {
+                // One limit for each part, as the sort has one part for each that it leaves apart.
+                Some((sort, fetch)) if fetch >= ROWS_MIN => {
+                    Transformed::yes(Arc::new(LocalLimitExec::new(Arc::new(sort.with_fetch(None)), fetch)))
+                }
+                _ => Transformed::no(node),
+            })
+        })?;
+        Ok(sorted.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "large_top"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
