@@ -1,15 +1,17 @@
 //! Several loops that do the same work, timed side by side.
 //!
 //! Each lane runs once to be warmed and to give its answer, which must be the first lane's. Then the lanes
-//! take turns: each sample repeats the work for at least [`SAMPLE_MIN`], and the time of a lane is the
-//! median of its samples. A noisy moment hits one sample of one lane or all lanes alike; a wrong answer has
+//! take turns: each sample repeats the work for at least [`SAMPLE_MIN`] of the thread's own time, and the time
+//! of a lane is the median of its samples. A noisy moment hits one sample of one lane or all lanes alike; a wrong answer has
 //! no time. Data is hot: as far as it fits, in the caches, where the previous sample left it.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+
+use crate::clock::thread_time;
 
 /// The shortest sample: far longer than reading the clock, far shorter than a slice of the scheduler.
 const SAMPLE_MIN: Duration = Duration::from_micros(300);
@@ -30,11 +32,11 @@ impl<'a> Lane<'a> {
     }
 
     fn sample(&mut self, repeats: u32) -> Duration {
-        let start = Instant::now();
+        let start = thread_time();
         for _ in 0..repeats {
             black_box((self.work)());
         }
-        start.elapsed()
+        thread_time() - start
     }
 }
 

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod clock;
 mod duel;
 mod glibc;
 mod huge;
