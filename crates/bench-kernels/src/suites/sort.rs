@@ -8,6 +8,7 @@ use arrow::row::{RowConverter, SortField};
 use keirin_kernels::Level;
 use keirin_kernels::sort::{Key, Method, Values, first_rows, sort_rows};
 use keirin_kernels::text::Strings;
+use keirin_race::Race;
 use keirin_testkit::columns::Random;
 
 use crate::duel::{Lane, Report, Unit};
@@ -41,6 +42,11 @@ fn checksum(rows: &[u32]) -> u64 {
     rows.iter().fold(0, |sum: u64, row| sum.rotate_left(5) ^ u64::from(*row))
 }
 
+/// A race among the methods, as it is after many sorts of such rows.
+fn race() -> Race {
+    Race::new(&Method::ALL.map(Method::name), 0)
+}
+
 fn key<'a>(values: Values<'a>) -> Key<'a> {
     Key { values, validity: None, is_descending: false, nulls_first: false }
 }
@@ -56,6 +62,8 @@ fn one_key(report: &mut Report, case: &str, values: &[i64]) {
             rows.windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
         }
     };
+    let race = race();
+    let raced = || race.run(values.len() as u64, |arm| ours(Method::ALL[arm])());
     let arrow = || {
         let rows = sort_to_indices(&array, None, None).expect("numbers can be sorted");
         rows.values().windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
@@ -70,6 +78,7 @@ fn one_key(report: &mut Report, case: &str, values: &[i64]) {
         Unit::Rows,
         values.len(),
         vec![
+            Lane::new("keirin", raced),
             Lane::new("keirin:radix", ours(Method::Radix)),
             Lane::new("keirin:comparison", ours(Method::Comparison)),
             Lane::new("arrow", arrow),
@@ -99,6 +108,8 @@ fn three_keys(report: &mut Report, row_count: i64) {
         let keys = &keys;
         move || checksum(&sort_rows(level, method, keys, count))
     };
+    let race = race();
+    let raced = || race.run(count as u64, |arm| ours(Method::ALL[arm])());
     let lexsort = || {
         let columns: Vec<SortColumn> =
             arrays.iter().map(|values| SortColumn { values: values.clone(), options: None }).collect();
@@ -117,6 +128,7 @@ fn three_keys(report: &mut Report, row_count: i64) {
         Unit::Rows,
         count,
         vec![
+            Lane::new("keirin", raced),
             Lane::new("keirin:radix", ours(Method::Radix)),
             Lane::new("keirin:comparison", ours(Method::Comparison)),
             Lane::new("arrow:lexsort", lexsort),
