@@ -37,6 +37,8 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+const _: () = assert!(usize::BITS == 64, "sums of lengths and of 32-bit offsets fit in a usize");
+
 #[macro_use]
 mod dispatch;
 pub mod aggregate;
@@ -53,6 +55,7 @@ pub mod group_table;
 pub mod hash;
 pub mod join;
 mod region;
+mod sealed;
 mod selection;
 pub mod sort;
 pub mod text;

@@ -7,9 +7,10 @@
 use std::ops::Range;
 
 use crate::Bits;
+use crate::sealed::Sealed;
 
 /// The end of a string: `i32` or `i64`.
-pub trait Offset: Copy + Default + Ord + 'static {
+pub trait Offset: Copy + Default + Ord + Sealed + 'static {
     /// The number, or `None` if it is negative.
     fn to_usize(self) -> Option<usize>;
 

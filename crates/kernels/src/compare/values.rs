@@ -2,15 +2,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::x86::Lanes;
-#[cfg(not(target_arch = "x86_64"))]
-use scalar::Lanes;
-
 /// Where there are no vectors written by hand there is nothing to know about them.
 #[cfg(not(target_arch = "x86_64"))]
-mod scalar {
-    pub trait Lanes {}
-    impl<T> Lanes for T {}
-}
+use crate::sealed::Sealed as Lanes;
 
 /// A fixed-width value with an order.
 #[allow(private_bounds, reason = "the vectors of a type are nobody else's business")]

@@ -6,13 +6,14 @@
 
 use crate::bits::WORD_BITS;
 use crate::compare::Comparable;
+use crate::sealed::Sealed;
 use crate::{BitBuffer, Bits};
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 /// The number of a row or of an entry: `u8`, `u16` or `u32`.
-pub trait Index: Copy + Ord + Default + Into<u32> + 'static {}
+pub trait Index: Copy + Ord + Default + Into<u32> + Sealed + 'static {}
 
 impl Index for u8 {}
 impl Index for u16 {}

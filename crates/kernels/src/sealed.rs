@@ -1,0 +1,60 @@
+//! The types that loops trust.
+//!
+//! A loop that checks the greatest index once, or the sum of all lengths, and then reads and writes without
+//! looking again, believes what a type says of its own order and value. So no other crate may bring a type:
+//!
+//! ```compile_fail,E0277
+//! #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+//! struct Liar(u32);
+//!
+//! impl From<Liar> for u32 {
+//!     fn from(liar: Liar) -> Self {
+//!         !liar.0
+//!     }
+//! }
+//!
+//! impl keirin_kernels::gather::Index for Liar {}
+//! ```
+//!
+//! ```compile_fail,E0277
+//! #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+//! struct Liar(u32);
+//!
+//! impl keirin_kernels::compact::Offset for Liar {
+//!     fn to_usize(self) -> Option<usize> {
+//!         Some(std::process::id() as usize)
+//!     }
+//!     fn from_usize(_: usize) -> Option<Self> {
+//!         Some(Self(0))
+//!     }
+//!     fn moved(self, _: Self, _: Self) -> Self {
+//!         self
+//!     }
+//! }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! #[derive(Clone, Copy)]
+//! struct Liar(u8, u32);
+//!
+//! impl keirin_kernels::compare::Comparable for Liar {
+//!     const IS_TOTAL: bool = true;
+//!     fn equal(self, _: Self) -> bool {
+//!         true
+//!     }
+//!     fn less(self, _: Self) -> bool {
+//!         true
+//!     }
+//! }
+//! ```
+
+use crate::compare::Ieee;
+
+/// Numbers without padding, of which all bits are a value.
+pub trait Sealed {}
+
+macro_rules! sealed {
+    ($($T:ty)*) => { $(impl Sealed for $T {})* };
+}
+
+sealed!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 Ieee<f32> Ieee<f64>);
