@@ -158,8 +158,9 @@ pub(super) fn keep<T: Copy>(chunk: &[T; CHUNK], word: u64, fill: T) -> [T; CHUNK
 /// The low bytes are those of `fill`.
 #[inline(always)]
 fn fill_bits<T: Copy>(fill: &T) -> i64 {
+    assert!(size_of::<T>() <= size_of::<i64>(), "a fill of at most eight bytes");
     let mut bits = 0_i64;
-    // SAFETY: a `T` is at most eight bytes, which the caller checked, and plain numbers have no padding.
+    // SAFETY: a `T` is at most eight bytes, as was just seen, and plain numbers have no padding.
     unsafe {
         std::ptr::copy_nonoverlapping(
             (&raw const *fill).cast::<u8>(),

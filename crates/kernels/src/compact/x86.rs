@@ -29,12 +29,14 @@ pub(super) fn compact_avx512<T: Comparable>(values: &[T], kept: Bits<'_>, out: &
         return compact_plain(values, kept, out);
     }
     compact_by(values, kept, out, sparse::<T>(), |values, word, at| {
-        compress_word(values, word, at, |mask, values| match size_of::<T>() {
+        let compress = |mask, values| match size_of::<T>() {
             4 => _mm512_maskz_compress_epi32(mask as u16, values),
             8 => _mm512_maskz_compress_epi64(mask as u8, values),
             // Both halves of a value of 16 bytes.
             _ => _mm512_maskz_compress_epi64(_pdep_u64(mask, 0b0101_0101) as u8 * 3, values),
-        });
+        };
+        // SAFETY: there is room for a word of rows.
+        unsafe { compress_word(values, word, at, compress) };
     });
 }
 
@@ -46,17 +48,22 @@ pub(super) fn compact_vbmi<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mu
         return compact_avx512(values, kept, out);
     }
     compact_by(values, kept, out, sparse::<T>(), |values, word, at| {
-        compress_word(values, word, at, |mask, values| match size_of::<T>() {
+        let compress = |mask, values| match size_of::<T>() {
             1 => _mm512_maskz_compress_epi8(mask, values),
             _ => _mm512_maskz_compress_epi16(mask as u32, values),
-        });
+        };
+        // SAFETY: there is room for a word of rows.
+        unsafe { compress_word(values, word, at, compress) };
     });
 }
 
-/// The kept ones of 64 values, a vector at a time, to a place with room for 64.
+/// The kept ones of 64 values, a vector at a time.
+///
+/// # Safety
+/// `at` must have room for 64 values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn compress_word<T>(
+unsafe fn compress_word<T>(
     values: &[T; WORD_BITS],
     word: u64,
     at: *mut T,

@@ -102,7 +102,7 @@ fn insert_plain<K: Key>(set: &mut DistinctSet<K>, keys: &[K]) {
             // Zero takes no slot: it is written to a free one, which stays free.
             let is_zero = *key == K::default();
             set.has_zero |= is_zero;
-            let slot = probe.at_mut(probe.find(*hash, |slot| slot.0.difference(*key)));
+            let slot = probe.slot_mut(*hash, |slot| slot.0.difference(*key));
             len += usize::from(slot.is_free() & !is_zero);
             *slot = Only(*key);
         }

@@ -240,6 +240,7 @@ impl Convert {
         values: &[[T; CHUNK]],
         tables: &mut [[i64; 2]],
     ) {
+        assert!(size_of::<K>() == 1, "keys have 8 bits");
         let mut few = [0_u8; FEW];
         let mut few_count = 0;
         for key in keys.iter().take(4).flatten().map(|key| key.index() as u8) {
@@ -286,6 +287,7 @@ impl Convert {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load<T: Value>(values: &[T; CHUNK], from: usize) -> __m512d {
+    assert!(T::IS_FLOAT, "integers are grouped elsewhere");
     let source = values[from..from + LANES].as_ptr();
     if size_of::<T>() == size_of::<f64>() {
         // SAFETY: eight values lie there, as the slice above has shown, and `T`, a float, is f64.
@@ -313,10 +315,9 @@ fn add_state<K: SmallKey, const TABLES: usize, const ROW: usize>(
     keys: &[K; LANES],
     row: __m128i,
 ) {
-    debug_assert!(tables.len() >= TABLES * K::COUNT, "there are so many tables");
-    let state = ROW % TABLES * K::COUNT + keys[ROW].index();
-    // SAFETY: `keys` are below their count, and the caller cut `tables` to so many tables.
-    let state: *mut __m128i = unsafe { tables.as_mut_ptr().add(state) }.cast();
+    // The caller cut `tables` to a length that the compiler knows, so that nothing is checked here.
+    let state: *mut __m128i =
+        std::ptr::from_mut(&mut tables[ROW % TABLES * K::COUNT + keys[ROW].index()]).cast();
     // SAFETY: a state is 16 bytes, and `tables` is borrowed for writing.
     let sum = _mm_add_epi64(unsafe { _mm_loadu_si128(state) }, row);
     // SAFETY: as above.
@@ -331,11 +332,9 @@ fn add_two_sums<K: SmallKey, const TABLES: usize, const ROW: usize>(
     keys: &[K; LANES],
     sums: __m128i,
 ) {
-    debug_assert!(tables.len() >= TABLES * K::COUNT, "there are so many tables");
     let row = _mm256_set_m128i(_mm_set_epi64x(0, 1), sums);
-    let state = ROW % TABLES * K::COUNT + keys[ROW].index();
-    // SAFETY: `keys` are below their count, and the caller cut `tables` to so many tables.
-    let state: *mut __m256i = unsafe { tables.as_mut_ptr().add(state) }.cast();
+    let state: *mut __m256i =
+        std::ptr::from_mut(&mut tables[ROW % TABLES * K::COUNT + keys[ROW].index()]).cast();
     // SAFETY: a state is 32 bytes, and `tables` is borrowed for writing.
     let sum = _mm256_add_epi64(unsafe { _mm256_loadu_si256(state) }, row);
     // SAFETY: as above.

@@ -179,7 +179,7 @@ fn add_group(seed: &Seed, slots: &mut Slots<CountSumGroup>, group: &CountSumGrou
         slots.grow(seed);
     }
     let mut probe = slots.probe_mut();
-    let slot = probe.at_mut(probe.find(group.hash(seed), |slot| slot.key ^ group.key));
+    let slot = probe.slot_mut(group.hash(seed), |slot| slot.key ^ group.key);
     let is_new = slot.is_free();
     *slot = CountSumGroup { key: group.key, count: slot.count + group.count, sum: slot.sum + group.sum };
     slots.set_len(slots.len() + usize::from(is_new));
@@ -257,7 +257,7 @@ fn add_block(slots: &mut Slots<CountSumGroup>, hashes: &[u64], rows: impl Iterat
     let mut probe = slots.probe_mut();
     probe.prefetch(hashes);
     for (hash, (key, value)) in hashes.iter().zip(rows) {
-        let slot = probe.at_mut(probe.find(*hash, |slot| slot.key ^ key));
+        let slot = probe.slot_mut(*hash, |slot| slot.key ^ key);
         len += usize::from(slot.is_free());
         slot.key = key;
         slot.count += 1;

@@ -115,7 +115,7 @@ impl<S: Slot> Slots<S> {
         let mut grown = Self::with_slots(slot_count, self.skip);
         let mut probe = grown.probe_mut();
         for slot in self.taken() {
-            *probe.at_mut(probe.find(slot.hash(context), |_| 1)) = *slot;
+            *probe.slot_mut(slot.hash(context), |_| 1) = *slot;
         }
         grown.len = self.len;
         *self = grown;
@@ -178,7 +178,12 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
 
     /// The slot of a key, or the free one where it belongs. `difference` is zero for the key's own slot.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, difference: impl Fn(&S) -> u64) -> usize {
+    pub(crate) fn slot(&self, hash: u64, difference: impl Fn(&S) -> u64) -> &S {
+        self.at(self.find(hash, difference))
+    }
+
+    #[inline(always)]
+    fn find(&self, hash: u64, difference: impl Fn(&S) -> u64) -> usize {
         let mut at = self.home(hash);
         loop {
             let slot = self.at(at);
@@ -189,8 +194,9 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         }
     }
 
+    /// A place that `home` or `find` gave.
     #[inline(always)]
-    pub(crate) fn at(&self, index: usize) -> &S {
+    fn at(&self, index: usize) -> &S {
         debug_assert!(index < self.slots.len());
         // SAFETY: `home` is below `1 << (64 - shift)`, the count of slots, a power of two; `find` wraps there.
         unsafe { self.slots.get_unchecked(index) }
@@ -208,9 +214,10 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
 }
 
 impl<S: Slot> Probe<&mut [S]> {
+    /// As [`Probe::slot`], to write to.
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, index: usize) -> &mut S {
-        debug_assert!(index < self.slots.len());
+    pub(crate) fn slot_mut(&mut self, hash: u64, difference: impl Fn(&S) -> u64) -> &mut S {
+        let index = self.find(hash, difference);
         // SAFETY: as in `at`.
         unsafe { self.slots.get_unchecked_mut(index) }
     }

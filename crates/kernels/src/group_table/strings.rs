@@ -159,18 +159,19 @@ impl StringGroupTable {
             (self.forms.len() - 1) as u32
         })
     }
+}
 
+impl Wanted<'_> {
+    /// Zero for the slot of the string.
     #[inline(always)]
-    fn find_slot(&self, wanted: &Wanted<'_>) -> usize {
-        let [low, high] = halves(wanted.form);
-        self.slots.probe().find(wanted.hash, |ticket| {
-            let difference = (ticket.form[0] ^ low)
-                | if wanted.long.is_empty() { ticket.form[1] ^ high } else { ticket.hash ^ wanted.hash };
-            if difference == 0 && !wanted.long.is_empty() && ticket.number != 0 {
-                return u64::from(bytes_at(&self.arena, ticket.form) != wanted.long);
-            }
-            difference
-        })
+    fn difference(&self, ticket: &StringTicket, arena: &[u8]) -> u64 {
+        let [low, high] = halves(self.form);
+        let difference = (ticket.form[0] ^ low)
+            | if self.long.is_empty() { ticket.form[1] ^ high } else { ticket.hash ^ self.hash };
+        if difference == 0 && !self.long.is_empty() && ticket.number != 0 {
+            return u64::from(bytes_at(arena, ticket.form) != self.long);
+        }
+        difference
     }
 }
 
@@ -253,13 +254,15 @@ fn insert_plain(
         let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
         prepare(&table.seed, strings, validity, first, wanted, hashes);
         table.slots.probe().prefetch(hashes);
+        let mut taken = table.slots.len();
         for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
             if validity.is_some_and(|validity| !validity.get(first + index)) {
                 *group = table.new_null_group();
                 continue;
             }
-            let at = table.find_slot(wanted);
-            if table.slots.probe().at(at).is_free() {
+            let mut probe = table.slots.probe_mut();
+            let ticket = probe.slot_mut(wanted.hash, |ticket| wanted.difference(ticket, &table.arena));
+            if ticket.is_free() {
                 let mut form = wanted.form;
                 if !wanted.long.is_empty() {
                     form |= (table.arena.len() as u128) << 64;
@@ -267,12 +270,12 @@ fn insert_plain(
                 }
                 table.forms.push(form);
                 let number = table.forms.len() as u32;
-                *table.slots.probe_mut().at_mut(at) =
-                    StringTicket { form: halves(form), hash: wanted.hash, number, padding: 0 };
-                table.slots.set_len(table.slots.len() + 1);
+                *ticket = StringTicket { form: halves(form), hash: wanted.hash, number, padding: 0 };
+                taken += 1;
             }
-            *group = table.slots.probe().at(at).number - 1;
+            *group = ticket.number - 1;
         }
+        table.slots.set_len(taken);
     }
 }
 
@@ -300,7 +303,11 @@ fn find_plain(
             *group = if validity.is_some_and(|validity| !validity.get(first + index)) {
                 table.null_group.unwrap_or(NO_GROUP)
             } else {
-                table.slots.probe().at(table.find_slot(wanted)).number.wrapping_sub(1)
+                let probe = table.slots.probe();
+                probe
+                    .slot(wanted.hash, |ticket| wanted.difference(ticket, &table.arena))
+                    .number
+                    .wrapping_sub(1)
             };
         }
     }

@@ -204,7 +204,7 @@ fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32
         let new_keys = &mut table.keys[known..];
         let mut next = 0;
         for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
-            let ticket = probe.at_mut(probe.find(*hash, |ticket| ticket.key.difference(*key)));
+            let ticket = probe.slot_mut(*hash, |ticket| ticket.key.difference(*key));
             let is_new = ticket.is_free();
             let number = if is_new { (known + next) as u32 + 1 } else { ticket.number };
             *ticket = Ticket { key: *key, number };
@@ -234,7 +234,7 @@ fn find_plain<K: Key>(table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) {
         probe.prefetch(hashes);
         for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
             // A free slot has number zero, and zero minus one is `NO_GROUP`.
-            let ticket = probe.at(probe.find(*hash, |ticket| ticket.key.difference(*key)));
+            let ticket = probe.slot(*hash, |ticket| ticket.key.difference(*key));
             *group = ticket.number.wrapping_sub(1);
         }
     }
