@@ -133,7 +133,7 @@ impl JoinRows {
         build_rows: &mut Vec<u32>,
     ) {
         let first = cursor.probe_row;
-        let rows = &groups[first..groups.len().min(first + room)];
+        let rows = &groups[first..groups.len().min(first.saturating_add(room))];
         let (start, mut next) = (probe_rows.len(), 0);
         probe_rows.resize(start + rows.len(), 0);
         build_rows.resize(start + rows.len(), 0);

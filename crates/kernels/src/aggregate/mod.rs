@@ -47,6 +47,7 @@ pub fn count(level: Level, row_count: usize, validity: Option<Bits<'_>>, selecti
             validity.words().zip(selected.words()).map(|(a, b)| (a & b).count_ones() as usize).sum()
         }
         (Some(validity), Selection::Rows(rows)) => {
+            check(row_count, Some(validity), Selection::All);
             rows.iter().map(|row| usize::from(validity.get(*row as usize))).sum()
         }
     }

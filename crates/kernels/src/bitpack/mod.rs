@@ -211,10 +211,14 @@ pub fn compare_packed<T: Integer>(
 #[must_use]
 pub fn sum_packed<T: Integer>(level: Level, packed: Packed<'_, T>, rows: Range<usize>) -> i128 {
     packed.check_rows(&rows);
+    let count = rows.len() as i128;
+    if packed.width == 0 {
+        // No bytes bound the count of rows, so that it may be any number.
+        return count * packed.reference.to_i128();
+    }
     if !packed.is_ordered() {
         return (rows).map(|row| packed.get(row).to_i128()).sum();
     }
-    let count = rows.len() as i128;
     sum_bits(level, packed, rows).cast_signed() + count * packed.reference.to_i128()
 }
 
