@@ -15,13 +15,13 @@ mod guard;
 /// Lengths around those of vectors and words: fewer than elsewhere, since there are 64 widths.
 fn lengths() -> Vec<usize> {
     if cfg!(miri) {
-        return vec![0, 1, 9, 65];
+        return vec![1, 65];
     }
     vec![0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 200, 511, 513, 1025]
 }
 
 fn widths(bits: u32) -> Vec<u32> {
-    if cfg!(miri) { vec![0, 1, bits - 1, bits] } else { (0..=bits).collect() }
+    if cfg!(miri) { vec![0, bits - 1, bits] } else { (0..=bits).collect() }
 }
 
 /// `count` values of at most `width` bits above `reference`.
@@ -47,7 +47,11 @@ fn check<T: Integer + Debug + PartialEq>(references: &[T]) {
             let context = format!("{len} values of {width} bits from {reference:?} at {level}");
             assert_eq!(pack(level, &values, width, reference), bytes, "{context}");
             assert_eq!(unpack(level, packed, Selection::All), values, "{context}");
-            for first in [0, 1, 2, 3, 5, 7, len / 2, len].into_iter().filter(|first| *first <= len) {
+            for first in [0, 1, 2, 3, 5, 7, len / 2, len]
+                .into_iter()
+                .step_by(if cfg!(miri) { 5 } else { 1 })
+                .filter(|first| *first <= len)
+            {
                 check_range(level, packed, first..len - len.min(first) / 2, &values, &context);
             }
             for spread in [Spread::Share(0.01), Spread::Share(0.5), Spread::FirstHalf] {
@@ -115,6 +119,15 @@ fn bits_above_the_width_are_cut_off_when_packing() {
 fn widths_are_the_smallest() {
     for (low, high, width) in [(5, 5, 0), (5, 6, 1), (-1, 2, 2), (i32::MIN, i32::MAX, 32), (-100, 155, 8)] {
         assert_eq!(width_of(low, high), width, "{low} to {high}");
+    }
+}
+
+/// No bytes bound the count of such rows, so that a loop over them might not end.
+#[test]
+fn rows_without_bits_are_summed_at_once() {
+    let packed = Packed::new(&[], 0, 1 << 62, -7_i64);
+    for level in Level::available() {
+        assert_eq!(sum_packed(*level, packed, 5..1 << 62), -7 * ((1 << 62) - 5), "{level}");
     }
 }
 

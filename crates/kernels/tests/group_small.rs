@@ -10,14 +10,16 @@ use std::fmt::Debug;
 
 use keirin_kernels::group_small::{Extrema, GroupSums, Shape, SmallKey, Value, Variant, suggest};
 use keirin_kernels::{BitBuffer, Level, Selection};
-use keirin_testkit::columns::{Keys, Random, Spread};
+use keirin_testkit::columns::{Keys, Random, Spread, miri_or};
 use keirin_testkit::oracle::{self, aggregate};
 use proptest::prelude::*;
+
+mod guard;
 
 const SPREADS: [Keys; 6] =
     [Keys::Uniform(256), Keys::Uniform(6), Keys::Skewed, Keys::Single, Keys::Runs(100), Keys::Zipf(256)];
 /// Around chunks, vectors and blocks.
-const LENGTHS: [usize; 12] = [0, 1, 7, 8, 63, 64, 65, 200, 1023, 4096, 16_384, 40_001];
+const LENGTHS: &[usize] = miri_or(&[1, 65], &[0, 1, 7, 8, 63, 64, 65, 200, 1023, 4096, 16_384, 40_001]);
 
 fn is_same(left: f64, right: f64) -> bool {
     left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
@@ -31,12 +33,13 @@ fn check<K: SmallKey + Debug, T: Value + Debug>(
     integer: impl Fn(T) -> Option<i128>,
 ) {
     let mut random = Random::new(7);
-    for (index, length) in LENGTHS.into_iter().enumerate() {
+    for (index, length) in LENGTHS.iter().copied().enumerate() {
         let offset = index % 8;
         let keys: Vec<K> =
             SPREADS[index % SPREADS.len()].rows(length + offset, 1).into_iter().map(&key).collect();
         let values: Vec<T> = (0..length + offset).map(|_| make(&mut random)).collect();
-        let (keys, values) = (&keys[offset..], &values[offset..]);
+        let (keys, values) =
+            (&guard::AtPageEnd::new(&keys[offset..]), &guard::AtPageEnd::new(&values[offset..]));
         let flags = Spread::ALL[index % 7].rows(length, 2);
         let others = Spread::ALL[(index + 3) % 7].rows(length, 3);
         for (validity, selected) in [(None, None), (Some(&flags), None), (Some(&flags), Some(&others))] {
@@ -62,7 +65,7 @@ fn check<K: SmallKey + Debug, T: Value + Debug>(
                 _ => vec![Selection::All],
             };
             for level in Level::available() {
-                for (number, variant) in Variant::ALL.iter().enumerate() {
+                for (number, variant) in Variant::ALL.iter().enumerate().step_by(miri_or(3, 1)) {
                     let selection = selections[number % selections.len()];
                     let mut sums = GroupSums::new::<K>();
                     sums.add(*level, *variant, keys, values, valid, selection);
@@ -132,6 +135,7 @@ fn integers() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "tables of 65,536 keys")]
 fn keys_of_16_bits() {
     check(|key| (key * 199) as u16, |random| random.below(500) as f32 / 8.0, f64::from, |_| None);
     check(|key| (key * 257) as u16, |random| random.below(50_000) as f64 / 100.0, |value| value, |_| None);
@@ -141,15 +145,15 @@ fn keys_of_16_bits() {
 #[test]
 fn cuts_variants_and_merges_give_the_same_bits() {
     let mut random = Random::new(11);
-    for round in 0..300_u64 {
-        let length = 1 + random.below(3_000) as usize;
+    for round in 0..miri_or(3, 300_u64) {
+        let length = 1 + random.below(miri_or(100, 3_000)) as usize;
         let keys: Vec<u8> =
             SPREADS[round as usize % 6].rows(length, round).into_iter().map(|key| key as u8).collect();
         let mut scale = 1.0;
         let values: Vec<f64> = (0..length)
             .map(|_| {
                 if random.chance(0.003) {
-                    scale = 2_f64.powi(random.below(200) as i32 - 100);
+                    scale = aggregate::power_of_two(random.below(200) as i32 - 100);
                 }
                 (random.below(2_000_001) as f64 - 1e6) / 100.0 * scale
             })
@@ -189,23 +193,26 @@ fn cuts_variants_and_merges_give_the_same_bits() {
 
 #[test]
 fn extrema_of_groups() {
-    let keys: Vec<u8> = Keys::Skewed.rows(5_000, 1).into_iter().map(|key| key as u8).collect();
+    const COUNT: usize = miri_or(200, 5_000);
+    const CUT: usize = COUNT / 5 - 1;
+    let keys: Vec<u8> = Keys::Skewed.rows(COUNT, 1).into_iter().map(|key| key as u8).collect();
     let mut random = Random::new(2);
     let special = [f64::NAN, -0.0, 0.0, f64::INFINITY];
     let values: Vec<f64> = keys
         .iter()
         .map(|_| if random.chance(0.01) { special[random.below(4) as usize] } else { random.unit() })
         .collect();
-    let flags = Spread::Share(0.5).rows(5_000, 3);
+    let flags = Spread::Share(0.5).rows(COUNT, 3);
     let validity: BitBuffer = flags.iter().copied().collect();
     let expected = aggregate::groups(
-        oracle::rows(5_000, Some(&flags), None).map(|row| (usize::from(keys[row]), values[row])),
+        oracle::rows(COUNT, Some(&flags), None).map(|row| (usize::from(keys[row]), values[row])),
     );
     for level in Level::available() {
         let (mut extrema, mut other) = (Extrema::new::<u8>(), Extrema::new::<u8>());
         let bits = validity.as_bits();
-        extrema.add(*level, &keys[..999], &values[..999], Some(bits.slice(0, 999)), Selection::All);
-        other.add(*level, &keys[999..], &values[999..], Some(bits.slice(999, 4_001)), Selection::All);
+        extrema.add(*level, &keys[..CUT], &values[..CUT], Some(bits.slice(0, CUT)), Selection::All);
+        let rest = Some(bits.slice(CUT, COUNT - CUT));
+        other.add(*level, &keys[CUT..], &values[CUT..], rest, Selection::All);
         extrema.merge(&other);
         let mut seen = 0;
         extrema.for_each(|key, least, greatest, count| {
@@ -220,6 +227,7 @@ fn extrema_of_groups() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics of many keys, without unsafe code")]
 fn shapes_are_told_apart() {
     #[track_caller]
     fn check(keys: Keys, expected: Shape) {
@@ -236,6 +244,8 @@ fn shapes_are_told_apart() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(miri_or(2, 256)))]
+
     #[test]
     fn any_doubles_by_any_keys(rows in prop::collection::vec((0_u8..4, any::<f64>()), 0..200), number in 0_usize..5) {
         let (keys, values): (Vec<u8>, Vec<f64>) = rows.iter().copied().unzip();

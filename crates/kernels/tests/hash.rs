@@ -4,7 +4,7 @@
 
 use keirin_kernels::hash::{Key, Seed, Strings, combine_keys, combine_strings, hash_keys, hash_strings};
 use keirin_kernels::{BitBuffer, Bits, Level};
-use keirin_testkit::columns::{Random, Spread, lengths};
+use keirin_testkit::columns::{Random, Spread, lengths, miri_or};
 
 fn hashes<K: Key>(level: Level, seed: &Seed, keys: &[K], validity: Option<Bits<'_>>) -> Vec<u64> {
     let mut hashes = vec![0; keys.len()];
@@ -13,9 +13,10 @@ fn hashes<K: Key>(level: Level, seed: &Seed, keys: &[K], validity: Option<Bits<'
 }
 
 fn check_width<K: Key>(make: impl Fn(u64) -> K) {
+    const COUNT: usize = miri_or(140, 8300);
     let seed = Seed::new(1);
     let mut random = Random::new(2);
-    let keys: Vec<K> = (0..8300).map(|_| make(random.bits())).collect();
+    let keys: Vec<K> = (0..COUNT).map(|_| make(random.bits())).collect();
     let one = |key: K| hashes(Level::portable(), &seed, &[key], None)[0];
     let null = hashes(Level::portable(), &seed, &[K::default()], Some(Bits::new(&[0], 0, 1)))[0];
     let expected: Vec<u64> = keys.iter().map(|key| one(*key)).collect();
@@ -30,7 +31,7 @@ fn check_width<K: Key>(make: impl Fn(u64) -> K) {
                 );
             }
         }
-        for len in [0, 1, 63, 64, 65, 200, 1025] {
+        for len in [0, 1, 63, 64, 65, 200, 1025].into_iter().filter(|len| *len < COUNT) {
             for spread in Spread::ALL {
                 let flags = spread.rows(len, 3);
                 let bits: BitBuffer = flags.iter().copied().collect();
@@ -147,9 +148,9 @@ fn check_strings(strings: &[Vec<u8>]) {
 fn strings_of_every_length_hash_alike_in_every_layout() {
     let text: Vec<u8> = (0..=255).cycle().take(400).collect();
     let mut strings: Vec<Vec<u8>> = lengths().iter().take(201).map(|len| text[..*len].to_vec()).collect();
-    strings.extend((0..100).map(|len| vec![0; len]));
+    strings.extend((0..miri_or(20, 100)).map(|len| vec![0; len]));
     // One byte changed at every place of strings around the block sizes.
-    for len in [12, 13, 16, 17, 32, 33, 64, 65] {
+    for len in [12, 13, 16, 17, 32, 33, 64, 65].into_iter().step_by(miri_or(3, 1)) {
         for place in 0..len {
             let mut string = text[..len].to_vec();
             string[place] ^= 0x80;
@@ -179,6 +180,7 @@ fn what_lies_below_a_null_string_is_not_read() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics")]
 fn each_bit_of_a_key_turns_each_bit_of_the_hash_in_half_of_the_cases() {
     const SAMPLES: usize = 2000;
     for seed in 0..4 {
@@ -218,6 +220,7 @@ fn check_buckets(name: &str, hashes: &[u64]) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics")]
 fn buckets_fill_evenly_whatever_the_pattern_of_keys() {
     const COUNT: u64 = 1 << 16;
     for seed in 0..8 {

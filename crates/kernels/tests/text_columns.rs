@@ -14,7 +14,7 @@ use keirin_kernels::text::{
     starts_with, trimmed,
 };
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
-use keirin_testkit::columns::{Random, Spread};
+use keirin_testkit::columns::{Random, Spread, miri_or};
 use keirin_testkit::oracle::{self, text as naive};
 use proptest::prelude::*;
 
@@ -145,7 +145,7 @@ fn check_constants(column: &Column, constants: &[&[u8]]) {
 fn constants_of_every_length_are_found_in_their_places() {
     let letters: Vec<u8> = b"abcdefghij".iter().copied().cycle().take(80).collect();
     let mut rows: Vec<Vec<u8>> = Vec::new();
-    for len in 0..70 {
+    for len in (0..70).step_by(miri_or(9, 1)) {
         rows.push(letters[..len].to_vec());
         rows.push(letters[..len].iter().rev().copied().collect());
         // One wrong byte, wherever it stands.
@@ -157,14 +157,16 @@ fn constants_of_every_length_are_found_in_their_places() {
         rows.push([&letters[..len], b"  "].concat());
     }
     let column = Column::new(&rows, 3);
-    for len in 0..70 {
+    for len in (0..70).step_by(miri_or(16, 1)) {
         check_constants(&column, &[&letters[..len], &[&letters[..len], &b" "[..]].concat()]);
     }
 }
 
 #[test]
 fn every_count_of_rows_is_compared() {
-    for row_count in (0..=200).chain([255, 256, 257, 1023, 1025]) {
+    for row_count in
+        (0..=200).chain([255, 256, 257, 1023, 1025]).step_by(miri_or(65, 1)).take(miri_or(3, 300))
+    {
         let column = Column::random(row_count, 3 + row_count as u64 % 18, row_count as u64);
         let own = column.rows.first().cloned().unwrap_or_default();
         check_constants(&column, &[b"", b"a", b"ab", b"aa ab aba", &own]);
@@ -173,7 +175,9 @@ fn every_count_of_rows_is_compared() {
 
 #[test]
 fn columns_are_compared_row_by_row() {
-    for (row_count, len_max) in [(0, 1), (1, 1), (63, 3), (64, 2), (65, 9), (130, 17), (300, 40)] {
+    for (row_count, len_max) in
+        [(0, 1), (1, 1), (63, 3), (64, 2), (65, 9), (130, 17), (300, 40)].into_iter().step_by(miri_or(4, 1))
+    {
         let (left, right) = (Column::random(row_count, len_max, 1), Column::random(row_count, len_max, 2));
         let bits = |holds: &dyn Fn(&[u8], &[u8]) -> bool| -> BitBuffer {
             left.rows.iter().zip(&right.rows).map(|(left, right)| holds(left, right)).collect()
@@ -200,9 +204,10 @@ fn columns_are_compared_row_by_row() {
 
 #[test]
 fn the_extreme_row_is_the_first_of_the_selected_ones() {
-    for (row_count, len_max) in [(0, 1), (1, 3), (64, 3), (200, 2), (333, 20)] {
+    for (row_count, len_max) in [(0, 1), (1, 3), (64, 3), (200, 2), (333, 20)].into_iter().take(miri_or(3, 5))
+    {
         let column = Column::random(row_count, len_max, 5);
-        for spread in Spread::ALL {
+        for spread in Spread::ALL.into_iter().step_by(miri_or(3, 1)) {
             let flags = spread.rows(row_count, 9);
             let bits: BitBuffer = flags.iter().copied().collect();
             let numbers: Vec<u32> =
@@ -345,13 +350,13 @@ fn patterns_of_every_kind_match_what_they_say() {
         "ab%ab",
         "%\u{0}%",
     ];
-    let repeated: Vec<&str> = rows.iter().copied().cycle().take(rows.len() * 5).collect();
+    let repeated: Vec<&str> = rows.iter().copied().cycle().take(rows.len() * miri_or(1, 5)).collect();
     let column = Column::new(&repeated, 5);
-    for pattern in patterns {
-        for escape in [None, Some('\\'), Some('!'), Some('%'), Some('本')] {
+    for pattern in patterns.into_iter().step_by(miri_or(7, 1)) {
+        for escape in [None, Some('\\'), Some('!'), Some('%'), Some('本')].into_iter().take(miri_or(2, 5)) {
             check_like(&column, pattern, escape, None);
         }
-        for spread in Spread::ALL {
+        for spread in Spread::ALL.into_iter().skip(miri_or(6, 0)) {
             check_like(&column, pattern, Some('\\'), Some(&spread.rows(repeated.len(), 3)));
         }
     }
@@ -359,7 +364,7 @@ fn patterns_of_every_kind_match_what_they_say() {
 
 #[test]
 fn a_literal_across_two_rows_is_in_neither() {
-    for row_count in [1, 2, 31, 32, 33, 63, 64, 65, 200] {
+    for row_count in [1, 2, 31, 32, 33, 63, 64, 65, 200].into_iter().step_by(miri_or(7, 1)) {
         let rows: Vec<&str> =
             ["xgoo", "gle", "", "google", "", "", "goog"].into_iter().cycle().take(row_count).collect();
         check_like(&Column::new(&rows, 1), "%google%", None, None);
@@ -368,6 +373,8 @@ fn a_literal_across_two_rows_is_in_neither() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(miri_or(2, 256)))]
+
     #[test]
     fn patterns_match_as_backtracking_says(
         rows in proptest::collection::vec("[abä日%_!]{0,20}", 0..70),
@@ -443,7 +450,7 @@ fn facts_lengths_and_cases_are_those_of_each_row() {
     check_scan(&["abc", "A long line that no view holds inside", "x "]);
     check_scan(&["Straße", "ÀÉÎ", "ὈΔΥΣΣΕΎΣ", "İstanbul", "日本語 日本語 日本語", ""]);
     let many: Vec<&str> =
-        ["Ab", "", "Z[`{@", "É", "abcdefgh", "éééé"].into_iter().cycle().take(333).collect();
+        ["Ab", "", "Z[`{@", "É", "abcdefgh", "éééé"].into_iter().cycle().take(miri_or(70, 333)).collect();
     check_scan(&many);
     check_scan(&many.iter().copied().filter(|row| row.is_ascii()).collect::<Vec<_>>());
 }

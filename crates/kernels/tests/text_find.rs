@@ -9,7 +9,7 @@ use std::time::Instant;
 use guard::AtPageEnd;
 use keirin_kernels::Level;
 use keirin_kernels::text::{Finder, find, find_byte};
-use keirin_testkit::columns::{Random, lengths};
+use keirin_testkit::columns::{Random, lengths, miri_or};
 use keirin_testkit::oracle::text as oracle;
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn text(len: usize, alphabet: u64, seed: u64) -> Vec<u8> {
 fn needles_are_found_at_every_length_position_and_misalignment() {
     for len in lengths().into_iter().filter(|len| *len <= 1100) {
         let haystack = text(len + 8, 20, len as u64);
-        for needle_len in [0, 1, 2, 3, 7, 8, 15, 31, 63, 64, 65, 130] {
+        for needle_len in [0, 1, 2, 3, 7, 8, 15, 31, 63, 64, 65, 130].into_iter().step_by(miri_or(2, 1)) {
             let misalignment = (len + needle_len) % 9;
             let haystack = &haystack[misalignment.min(8)..misalignment.min(8) + len];
             check(haystack, &text(needle_len, 20, 7));
@@ -54,7 +54,7 @@ fn needles_are_found_at_every_length_position_and_misalignment() {
 
 #[test]
 fn nothing_is_read_outside_the_haystack() {
-    for len in 0..400 {
+    for len in (0..400).step_by(miri_or(67, 1)) {
         let page = AtPageEnd::new(&text(len, 3, 1));
         for needle in [&b"a"[..], b"ab", b"abc", b"zz", b"abcabcabcabcabcabcabcabcabcabcabcabcabcabcabcab"] {
             check(&page, needle);
@@ -63,6 +63,7 @@ fn nothing_is_read_outside_the_haystack() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "measures time")]
 fn periodic_haystacks_take_linear_time() {
     const LEN: usize = 1 << 21;
     let periodic = |period: &[u8]| period.iter().copied().cycle().take(LEN).collect::<Vec<u8>>();
@@ -87,6 +88,8 @@ fn periodic_haystacks_take_linear_time() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(miri_or(2, 256)))]
+
     #[test]
     fn needles_over_small_alphabets_are_found(
         haystack in proptest::collection::vec(0_u8..2, 0..600),

@@ -160,3 +160,41 @@ impl<R> AsRows<R> for [Line<R>] {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * LINE_ROWS) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(C)]
+    struct Row(u64, u64);
+
+    // SAFETY: integers without padding.
+    unsafe impl Zero for Row {}
+
+    fn rows_of(scatter: &Scatter<Row>, partition: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        scatter.each_run(partition, |run| rows.extend_from_slice(run));
+        rows
+    }
+
+    /// Through full lines, full chunks and chunks that are used again.
+    #[test]
+    fn rows_come_back_by_partition_in_their_order() {
+        const ROWS: u64 = 2 * CHUNK_ROWS as u64 + 21;
+        let row = |round: u64, number: u64| ((number % 3) << 62, Row(round, number));
+        let mut scatter = Scatter::new(2);
+        for round in 0..2 {
+            scatter.extend((0..3 * ROWS).map(|number| row(round, number)));
+            for partition in 0..3 {
+                let expected: Vec<Row> =
+                    (0..ROWS).map(|index| row(round, 3 * index + partition as u64).1).collect();
+                assert_eq!(scatter.len(partition), expected.len());
+                assert_eq!(rows_of(&scatter, partition), expected, "partition {partition}");
+                scatter.clear(partition);
+            }
+            assert!(rows_of(&scatter, 3).is_empty());
+        }
+        assert_eq!(scatter.segments.len(), 1, "chunks are used again");
+    }
+}

@@ -45,11 +45,20 @@ impl Fixed {
         // In steps that are exact: subnormals are counted by their bits, the rest is at least 2^-1021.
         let value = match low {
             0 => f64::from_bits(mantissa),
-            1..1074 => mantissa as f64 * 2_f64.powi(low as i32 - 1022) * 2_f64.powi(-52),
-            _ => mantissa as f64 * 2_f64.powi((low as i32 - 1074).min(1023)),
+            1..1074 => mantissa as f64 * power_of_two(low as i32 - 1022) * power_of_two(-52),
+            _ => mantissa as f64 * power_of_two((low as i32 - 1074).min(1023)),
         };
         if is_negative { -value } else { value }
     }
+}
+
+/// Exactly, which `powi` does not promise.
+///
+/// # Panics
+/// When it is not a normal float.
+pub fn power_of_two(exponent: i32) -> f64 {
+    assert!((-1022..=1023).contains(&exponent), "2^{exponent} is a normal float");
+    f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
 fn negated(mut limbs: [u64; 35]) -> [u64; 35] {
