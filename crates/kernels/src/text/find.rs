@@ -31,6 +31,7 @@ fn find_byte_plain(haystack: &[u8], byte: u8) -> Option<usize> {
 
 /// A needle, prepared to be found in many haystacks.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the search by vectors has probes"))]
 pub struct Finder {
     /// The linear search; also the owner of the needle.
     pub(super) linear: memmem::Finder<'static>,
