@@ -18,7 +18,11 @@ const LINE_BYTES: usize = 64;
 ///
 /// # Safety
 /// All-zero bytes must be a value, and the type must not need to be dropped.
-pub(crate) unsafe trait Zero: Copy {}
+pub(crate) unsafe trait Zero: Copy {
+    /// The value of zeros.
+    // SAFETY: implementing the trait says that all-zero bytes are a value.
+    const ZERO: Self = unsafe { std::mem::zeroed() };
+}
 
 /// A fixed count of values, zero at first, on a cache line of their own.
 pub(crate) struct Region<T> {
@@ -104,16 +108,22 @@ fn advise_huge_pages(_first: NonNull<u8>, _bytes: usize) {}
 /// Asks for the cache line of `value`, to be read and written soon.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
+    prefetch_ptr(value);
+}
+
+/// The same for an address where there may be nothing.
+#[inline(always)]
+pub(crate) fn prefetch_ptr<T>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 CPU has SSE, and prefetching has no effect that a program can see.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(value.cast()) };
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: prefetching has no effect that a program can see.
     unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) std::ptr::from_ref(value), options(nostack, readonly));
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) value, options(nostack, readonly));
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = value;

@@ -7,7 +7,7 @@
 //! open chunks are a thousand pages, more than the first TLB has.
 
 use crate::group_table::partition::line::{LINE_ROWS, Line, fence};
-use crate::region::{Region, Zero};
+use crate::region::{Region, Zero, prefetch};
 
 mod line;
 
@@ -57,6 +57,8 @@ pub(crate) struct Scatter<R> {
     lines: Region<Line<R>>,
     /// Rows of each partition.
     lens: Vec<u32>,
+    /// Where each partition's next full line goes, when its last chunk has room: a line of all segments together.
+    next_lines: Vec<u32>,
     /// The numbers of each partition's chunks.
     chunks: Vec<Vec<u32>>,
     free_chunks: Vec<u32>,
@@ -65,6 +67,7 @@ pub(crate) struct Scatter<R> {
 }
 
 const CHUNK_LINES: usize = CHUNK_ROWS / LINE_ROWS;
+const SEGMENT_LINES: usize = SEGMENT_CHUNKS * CHUNK_LINES;
 
 impl<R: Zero> Scatter<R> {
     pub(crate) fn new(bits: u32) -> Self {
@@ -74,6 +77,7 @@ impl<R: Zero> Scatter<R> {
             bits,
             lines: Region::zeroed(partitions),
             lens: vec![0; partitions],
+            next_lines: vec![0; partitions],
             chunks: vec![Vec::new(); partitions],
             free_chunks: Vec::new(),
             segments: Vec::new(),
@@ -92,54 +96,56 @@ impl<R: Zero> Scatter<R> {
     /// Appends rows, each with its hash.
     #[inline(always)]
     pub(crate) fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>) {
-        rows.for_each(|(hash, row)| self.push(hash, row));
+        let shift = u64::BITS - self.bits;
+        let (lens, lines) = (&mut self.lens[..1 << self.bits], &mut self.lines[..1 << self.bits]);
+        // No `for_each`: where the compiler leaves its closure a function of its own, it is compiled for no level.
+        for (hash, row) in rows {
+            let partition = (hash >> shift) as usize;
+            let len = lens[partition] as usize;
+            lens[partition] = len as u32 + 1;
+            let line = &mut lines[partition];
+            line.0[len % LINE_ROWS] = row;
+            if len % LINE_ROWS == LINE_ROWS - 1 {
+                if len % CHUNK_ROWS < LINE_ROWS {
+                    if self.free_chunks.is_empty() {
+                        new_segment(&mut self.segments, &mut self.free_chunks);
+                    }
+                    let chunk = self.free_chunks.pop().expect("a segment has chunks");
+                    self.chunks[partition].push(chunk);
+                    self.next_lines[partition] = chunk * CHUNK_LINES as u32;
+                }
+                let next_line = &mut self.next_lines[partition];
+                let segment = &mut self.segments[*next_line as usize / SEGMENT_LINES];
+                line.stream_to(&mut segment[*next_line as usize % SEGMENT_LINES]);
+                *next_line += 1;
+            }
+        }
         fence();
-    }
-
-    #[inline(always)]
-    fn push(&mut self, hash: u64, row: R) {
-        let partition = (hash >> (u64::BITS - self.bits)) as usize;
-        let len = &mut self.lens[partition];
-        let line = &mut self.lines[partition];
-        line.0[*len as usize % LINE_ROWS] = row;
-        *len += 1;
-        if (*len as usize).is_multiple_of(LINE_ROWS) {
-            self.flush(partition);
-        }
-    }
-
-    fn flush(&mut self, partition: usize) {
-        let line_index = (self.lens[partition] as usize / LINE_ROWS - 1) % CHUNK_LINES;
-        if line_index == 0 {
-            let chunk = self.free_chunks.pop().unwrap_or_else(|| self.new_segment());
-            self.chunks[partition].push(chunk);
-        }
-        let chunk = *self.chunks[partition].last().expect("a partition begins with a chunk") as usize;
-        let segment = &mut self.segments[chunk / SEGMENT_CHUNKS];
-        let target = &mut segment[chunk % SEGMENT_CHUNKS * CHUNK_LINES + line_index];
-        self.lines[partition].stream_to(target);
-    }
-
-    #[cold]
-    fn new_segment(&mut self) -> u32 {
-        let first = (self.segments.len() * SEGMENT_CHUNKS) as u32;
-        self.segments.push(Region::zeroed(SEGMENT_CHUNKS * CHUNK_LINES));
-        self.free_chunks.extend((first + 1..first + SEGMENT_CHUNKS as u32).rev());
-        first
     }
 
     /// Calls `each` with all rows of a partition, a run at a time.
     pub(crate) fn each_run(&self, partition: usize, mut each: impl FnMut(&[R])) {
         let len = self.len(partition);
         let mut lines = len / LINE_ROWS;
-        for chunk in &self.chunks[partition] {
-            let chunk = *chunk as usize;
-            let first = chunk % SEGMENT_CHUNKS * CHUNK_LINES;
+        let chunks = &self.chunks[partition];
+        for (index, chunk) in chunks.iter().enumerate() {
+            // Chunks follow each other in no order that the CPU could guess.
+            if let Some(next) = chunks.get(index + 1) {
+                self.chunk(*next).iter().for_each(|line| {
+                    prefetch(line);
+                    prefetch(&line.0[LINE_ROWS / 2]);
+                });
+            }
             let line_count = lines.min(CHUNK_LINES);
-            each(self.segments[chunk / SEGMENT_CHUNKS][first..first + line_count].as_flattened_rows());
+            each(self.chunk(*chunk)[..line_count].as_flattened_rows());
             lines -= line_count;
         }
         each(&self.lines[partition].0[..len % LINE_ROWS]);
+    }
+
+    fn chunk(&self, chunk: u32) -> &[Line<R>] {
+        let first = chunk as usize % SEGMENT_CHUNKS * CHUNK_LINES;
+        &self.segments[chunk as usize / SEGMENT_CHUNKS][first..first + CHUNK_LINES]
     }
 
     /// Forgets the rows of a partition.
@@ -147,6 +153,13 @@ impl<R: Zero> Scatter<R> {
         self.lens[partition] = 0;
         self.free_chunks.append(&mut self.chunks[partition]);
     }
+}
+
+#[cold]
+fn new_segment<R: Zero>(segments: &mut Vec<Region<Line<R>>>, free_chunks: &mut Vec<u32>) {
+    let first = (segments.len() * SEGMENT_CHUNKS) as u32;
+    segments.push(Region::zeroed(SEGMENT_LINES));
+    free_chunks.extend((first..first + SEGMENT_CHUNKS as u32).rev());
 }
 
 /// Lines as the rows that they are.

@@ -16,7 +16,7 @@
 
 use std::ops::Deref;
 
-use crate::region::{Region, Zero, prefetch};
+use crate::region::{Region, Zero, prefetch_ptr};
 
 /// Rows that are hashed, prefetched and probed together. More outruns the L1 cache, fewer hides less.
 pub(crate) const BLOCK_ROWS: usize = 256;
@@ -57,16 +57,19 @@ impl<S: Slot> Slots<S> {
         Self::with_slots(FIRST_SLOTS, skip)
     }
 
-    /// A table for `len` keys, when that many are known to come.
-    pub(crate) fn for_len(len: usize, skip: u32) -> Self {
-        let mut slot_count = FIRST_SLOTS;
-        while max_len::<S>(slot_count) < len {
-            slot_count *= 2;
+    /// Forgets all keys and makes room for `len`. Memory is kept where the size is the same.
+    pub(crate) fn clear_for(&mut self, len: usize) {
+        let slot_count = slot_count_for::<S>(len, self.skip);
+        if slot_count == self.slots.len() {
+            self.slots.fill(S::ZERO);
+            self.len = 0;
+        } else {
+            *self = Self::with_slots(slot_count, self.skip);
         }
-        Self::with_slots(slot_count, skip)
     }
 
     fn with_slots(slot_count: usize, skip: u32) -> Self {
+        assert!(slot_count.ilog2() <= u32::BITS, "slot numbers have 32 bits");
         Self { slots: Region::zeroed(slot_count), skip, shift: u64::BITS - slot_count.ilog2(), len: 0 }
     }
 
@@ -89,7 +92,8 @@ impl<S: Slot> Slots<S> {
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         // The second condition keeps free slots for the block to come, however the policy is set.
-        self.len > max_len::<S>(self.slots.len()) || self.len + BLOCK_ROWS > self.slots.len() / 4 * 3
+        self.len > max_len::<S>(self.slots.len(), self.skip)
+            || self.len + BLOCK_ROWS > self.slots.len() / 4 * 3
     }
 
     /// Makes room for at least one block. Amortised over the keys inserted since the last time this is a
@@ -103,7 +107,7 @@ impl<S: Slot> Slots<S> {
     /// place where the merge has arrived.
     pub(crate) fn reserve(&mut self, extra: usize, context: &S::Context) {
         let mut slot_count = self.slots.len();
-        while max_len::<S>(slot_count) < self.len + extra {
+        while max_len::<S>(slot_count, self.skip) < self.len + extra {
             slot_count *= 2;
         }
         if slot_count > self.slots.len() {
@@ -138,6 +142,20 @@ impl<S: Slot> Slots<S> {
         self.slots.iter().filter(|slot| !slot.is_free())
     }
 
+    /// Calls `each` for the slots with keys, in the order of `taken`. Whether a slot is free cannot be
+    /// predicted, so places are collected first, without branches.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&S)) {
+        let mut places = [0_u8; 256];
+        for slots in self.slots.chunks(places.len()) {
+            let mut taken = 0;
+            for (place, slot) in slots.iter().enumerate() {
+                places[taken] = place as u8;
+                taken += usize::from(!slot.is_free());
+            }
+            places[..taken].iter().for_each(|place| each(&slots[usize::from(*place)]));
+        }
+    }
+
     /// The slots whose hash has `partition` as its `bits` highest bits, for a table that skips none. Slots in
     /// the order of hashes make this a range, plus the keys that collisions pushed behind its end.
     pub(crate) fn partition(
@@ -162,6 +180,10 @@ impl<S: Slot> Slots<S> {
     }
 }
 
+/// Where the search for a key begins.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Home(u32);
+
 /// Borrowed slots. Held by value: behind a reference, every store to a slot would make the compiler load the
 /// fields again.
 pub(crate) struct Probe<S> {
@@ -172,33 +194,34 @@ pub(crate) struct Probe<S> {
 
 impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
     #[inline(always)]
-    fn home(&self, hash: u64) -> usize {
-        (hash << self.skip >> self.shift) as usize
+    pub(crate) fn home(&self, hash: u64) -> Home {
+        Home((hash << self.skip >> self.shift) as u32)
     }
 
     /// The slot of a key, or the free one where it belongs. `difference` is zero for the key's own slot.
     #[inline(always)]
     pub(crate) fn slot(&self, hash: u64, difference: impl Fn(&S) -> u64) -> &S {
-        self.at(self.find(hash, difference))
+        self.at(self.find(self.home(hash), difference))
     }
 
     #[inline(always)]
-    fn find(&self, hash: u64, difference: impl Fn(&S) -> u64) -> usize {
-        let mut at = self.home(hash);
+    fn find(&self, home: Home, difference: impl Fn(&S) -> u64) -> usize {
+        let mut at = home.0 as usize;
         loop {
+            at &= self.slots.len() - 1;
             let slot = self.at(at);
             if slot.taken().min(difference(slot)) == 0 {
                 return at;
             }
-            at = (at + 1) & (self.slots.len() - 1);
+            at += 1;
         }
     }
 
-    /// A place that `home` or `find` gave.
+    /// A place below the count of slots.
     #[inline(always)]
     fn at(&self, index: usize) -> &S {
         debug_assert!(index < self.slots.len());
-        // SAFETY: `home` is below `1 << (64 - shift)`, the count of slots, a power of two; `find` wraps there.
+        // SAFETY: the callers mask with the count of slots, a power of two, less one.
         unsafe { self.slots.get_unchecked(index) }
     }
 
@@ -207,9 +230,24 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
     pub(crate) fn prefetch(&self, hashes: &[u64]) {
         if size_of_val(&*self.slots) > PREFETCH_BYTES {
             for hash in hashes {
-                prefetch(self.at(self.home(*hash)));
+                self.prefetch_home(self.home(*hash));
             }
         }
+    }
+
+    /// The same for homes.
+    #[inline(always)]
+    pub(crate) fn prefetch_homes(&self, homes: &[Home]) {
+        if size_of_val(&*self.slots) > PREFETCH_BYTES {
+            for home in homes {
+                self.prefetch_home(*home);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_home(&self, home: Home) {
+        prefetch_ptr(self.slots.as_ptr().wrapping_add(home.0 as usize));
     }
 }
 
@@ -217,14 +255,40 @@ impl<S: Slot> Probe<&mut [S]> {
     /// As [`Probe::slot`], to write to.
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, hash: u64, difference: impl Fn(&S) -> u64) -> &mut S {
-        let index = self.find(hash, difference);
+        self.slot_from_mut(self.home(hash), difference)
+    }
+
+    /// The same with a home that is known.
+    #[inline(always)]
+    pub(crate) fn slot_from_mut(&mut self, home: Home, difference: impl Fn(&S) -> u64) -> &mut S {
+        let index = self.find(home, difference);
+        // SAFETY: as in `at`.
+        unsafe { self.slots.get_unchecked_mut(index) }
+    }
+
+    /// The slot at home, whichever key it has.
+    #[inline(always)]
+    pub(crate) fn home_mut(&mut self, home: Home) -> &mut S {
+        let index = home.0 as usize & (self.slots.len() - 1);
         // SAFETY: as in `at`.
         unsafe { self.slots.get_unchecked_mut(index) }
     }
 }
 
+fn slot_count_for<S>(len: usize, skip: u32) -> usize {
+    let mut slot_count = FIRST_SLOTS;
+    while max_len::<S>(slot_count, skip) < len {
+        slot_count *= 2;
+    }
+    slot_count
+}
+
 /// The most keys before a table grows: the lower the load, the fewer second steps, as far as caches allow.
-const fn max_len<S>(slot_count: usize) -> usize {
+const fn max_len<S>(slot_count: usize, skip: u32) -> usize {
+    if skip > 0 {
+        // One of many tables, and most of its keys come once or twice: what counts is that it stays in L2.
+        return slot_count / 2;
+    }
     let bytes = slot_count * size_of::<S>();
     if bytes <= LOW_LOAD_BYTES {
         slot_count / 8
