@@ -340,7 +340,8 @@ fn add_block(seed: &Seed, slots: &mut Slots<State>, rows: impl Rows, row_count: 
     let mut others = [0_u8; BLOCK_ROWS];
     let mut home_count = 0;
     for (index, (home, (key, value))) in homes.iter().zip(rows.iter()).enumerate() {
-        let slot = probe.home_mut(*home);
+        // SAFETY: the loop above has this home from this probe.
+        let slot = unsafe { probe.home_mut(*home) };
         // Key zero finds itself in a free slot, too, and rightly takes it, if without being counted in `len`,
         // which has room for one more.
         let is_home = slot.key == key;
