@@ -12,7 +12,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
-use crate::arithmetic::{CheckArithmetic, CheckedSum};
+use crate::arithmetic::{CheckArithmetic, CheckedLast, CheckedSum};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
 use crate::database::Shared;
@@ -78,6 +78,7 @@ impl Session {
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
+            .with_physical_optimizer_rule(Arc::new(CheckedLast))
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .build();

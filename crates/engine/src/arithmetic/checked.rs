@@ -1,4 +1,5 @@
-//! `+`, `-`, `*` and unary minus of whole numbers of one type, which fail where the result does not fit.
+//! `+`, `-`, `*` and unary minus of whole numbers of one type, which fail where the result does not fit; and of
+//! DECIMALs whose result can need more digits than there are.
 //!
 //! The loop computes wrapped results and whether any overflowed, without a branch, so that it costs about as
 //! much as a loop that does not look. Only when something overflowed does a second look tell whether that
@@ -6,18 +7,23 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
 use arrow::buffer::NullBuffer;
+use arrow::compute::kernels::numeric;
 use arrow::datatypes::{
-    DataType, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
-    UInt64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use arrow::error::ArrowError;
+use arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
+
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 
 use super::overflow;
 
@@ -36,6 +42,15 @@ impl Operation {
             Self::Add => '+',
             Self::Subtract | Self::Negate => '-',
             Self::Multiply => '*',
+        }
+    }
+
+    fn operator(self) -> Option<Operator> {
+        match self {
+            Self::Add => Some(Operator::Plus),
+            Self::Subtract => Some(Operator::Minus),
+            Self::Multiply => Some(Operator::Multiply),
+            Self::Negate => None,
         }
     }
 
@@ -86,12 +101,17 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn return_type(&self, operands: &[DataType]) -> Result<DataType> {
-        Ok(operands[0].clone())
+        let decimal = match operands {
+            [left, right] => self.operation.operator().and_then(|op| decimal_type(op, left, right)),
+            _ => None,
+        };
+        Ok(decimal.unwrap_or_else(|| operands[0].clone()))
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         let is_nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
-        let data_type = arguments.arg_fields[0].data_type().clone();
+        let types: Vec<_> = arguments.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let data_type = self.return_type(&types)?;
         Ok(Arc::new(Field::new(self.name(), data_type, is_nullable)))
     }
 
@@ -115,7 +135,87 @@ impl ScalarUDFImpl for Checked {
             DataType::UInt16 => evaluate::<UInt16Type>(self.operation, left, right),
             DataType::UInt32 => evaluate::<UInt32Type>(self.operation, left, right),
             DataType::UInt64 => evaluate::<UInt64Type>(self.operation, left, right),
+            DataType::Decimal128(..) => decimals(self.operation, data_type, left, right),
             other => internal_err!("{other} is not a type of whole numbers"),
+        }
+    }
+}
+
+/// The type of `left op right` if these are DECIMALs whose result can need more digits than it has.
+pub(super) fn decimal_type(op: Operator, left: &DataType, right: &DataType) -> Option<DataType> {
+    let (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) = (left, right) else { return None };
+    let (p1, s1, p2, s2) = (i32::from(*p1), i32::from(*s1), i32::from(*p2), i32::from(*s2));
+    let digits = match op {
+        Operator::Plus | Operator::Minus => s1.max(s2) + (p1 - s1).max(p2 - s2) + 1,
+        Operator::Multiply => p1 + p2,
+        _ => return None,
+    };
+    if digits <= DECIMAL128_MAX_PRECISION.into() {
+        return None;
+    }
+    BinaryTypeCoercer::new(left, &op, right).get_result_type().ok()
+}
+
+/// Arrow's operator, which fails beyond 128 bits, and then a look at the digits.
+fn decimals(
+    operation: Operation,
+    data_type: &DataType,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+) -> Result<ColumnarValue> {
+    let compute = |left: &dyn Datum, right: &dyn Datum| -> Result<ArrayRef, ArrowError> {
+        let result = match operation {
+            Operation::Add => numeric::add(left, right)?,
+            Operation::Subtract | Operation::Negate => numeric::sub(left, right)?,
+            Operation::Multiply => numeric::mul(left, right)?,
+        };
+        if let DataType::Decimal128(precision, _) = result.data_type() {
+            result.as_primitive::<Decimal128Type>().validate_decimal_precision(*precision)?;
+        }
+        Ok(result)
+    };
+    let computed = apply_decimals(left, right, compute);
+    let result = match computed {
+        Ok(result) => result,
+        Err(error) => {
+            let row_count = [left, right].into_iter().find_map(|operand| match operand {
+                ColumnarValue::Array(column) => Some(column.len()),
+                ColumnarValue::Scalar(_) => None,
+            });
+            let row_count = row_count.unwrap_or(1);
+            let (left, right) = (left.to_array(row_count)?, right.to_array(row_count)?);
+            for row in 0..row_count {
+                let (left, right) = (left.slice(row, 1), right.slice(row, 1));
+                if compute(&left, &right).is_err() {
+                    let operands = [array_value_to_string(&left, 0)?, array_value_to_string(&right, 0)?];
+                    return Err(overflow(data_type, &operation.write(&operands)));
+                }
+            }
+            return Err(error.into());
+        }
+    };
+    match (left, right) {
+        (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)) => {
+            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?))
+        }
+        _ => Ok(ColumnarValue::Array(result)),
+    }
+}
+
+fn apply_decimals(
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+    compute: impl Fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError>,
+) -> Result<ArrayRef, ArrowError> {
+    let scalar = |value: &ScalarValue| {
+        value.to_scalar().map_err(|error| ArrowError::from_external_error(error.into()))
+    };
+    match (left, right) {
+        (ColumnarValue::Array(left), ColumnarValue::Array(right)) => compute(left, right),
+        (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => compute(left, &scalar(right)?),
+        (ColumnarValue::Scalar(left), ColumnarValue::Array(right)) => compute(&scalar(left)?, right),
+        (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
+            compute(&scalar(left)?, &scalar(right)?)
         }
     }
 }

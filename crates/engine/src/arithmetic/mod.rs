@@ -1,11 +1,14 @@
-//! Whole numbers that never wrap: arithmetic and sums that leave their type fail.
+//! Whole numbers and DECIMALs that never wrap: arithmetic and sums that leave their type fail.
 //!
 //! DataFusion computes `+`, `-`, `*` and unary minus of whole numbers modulo 2^n. An analyzer rule puts
 //! [`Checked`] operators in their place, before the optimizer folds constants with them, except where the
 //! ranges of the operands show that nothing can overflow: `small_column + 1` keeps its plain operator, and
 //! all that the optimizer knows about it. [`CheckedSum`] is `sum` with a total of 128 bits.
+//! DECIMALs are checked where the result can have more than 38 digits. [`CheckedLast`] keeps a filter's checked
+//! operators from rows that its other conditions exclude.
 
 mod checked;
+mod last;
 mod sum;
 
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::AnalyzerRule;
 
 use self::checked::{Checked, Operation};
+pub(crate) use self::last::CheckedLast;
 pub(crate) use self::sum::CheckedSum;
 use crate::error::{Error, ErrorKind};
 use crate::types::sql_type_name;
@@ -99,6 +103,12 @@ impl AnalyzerRule for CheckArithmetic {
 /// Whether `left op right` (`0 - right` without `left`) is no arithmetic of whole numbers, or cannot leave its type.
 fn is_safe(op: Operator, left: Option<&Expr>, right: &Expr, schema: &DFSchema) -> bool {
     let Ok(data_type) = right.get_type(schema) else { return true };
+    if let Some(left) = left
+        && let Ok(left) = left.get_type(schema)
+        && checked::decimal_type(op, &left, &data_type).is_some()
+    {
+        return false;
+    }
     let Some(limits) = limits(&data_type) else { return true };
     if left.is_some_and(|left| left.get_type(schema).ok().as_ref() != Some(&data_type)) {
         return true;
@@ -182,11 +192,15 @@ fn combine(op: Operator, left: (i128, i128), right: (i128, i128)) -> Option<(i12
 /// The error of a value that does not fit into `data_type`, computed by `what`.
 fn overflow(data_type: &DataType, what: &str) -> DataFusionError {
     let type_name = sql_type_name(data_type);
-    let wider = match data_type {
-        DataType::Int64 | DataType::UInt64 => "DECIMAL(38, 0)",
-        _ => "BIGINT",
+    let hint = match data_type {
+        DataType::Int64 | DataType::UInt64 => {
+            "CAST an operand to DECIMAL(38, 0) first, which has room for more digits"
+        }
+        DataType::Decimal128(..) => {
+            "CAST operands to a DECIMAL with fewer digits after the point, or to DOUBLE, which rounds"
+        }
+        _ => "CAST an operand to BIGINT first, which has room for more digits",
     };
-    let error = Error::new(ErrorKind::Data, format!("{type_name} overflow in {what}"))
-        .with_hint(format!("CAST an operand to {wider} first, which has room for more digits"));
+    let error = Error::new(ErrorKind::Data, format!("{type_name} overflow in {what}")).with_hint(hint);
     DataFusionError::External(Box::new(error))
 }

@@ -1,15 +1,21 @@
 //! `sum` whose total of whole numbers has 128 bits on the way, and fails at the end if it does not fit.
 //!
 //! Partial totals travel as DECIMAL(38, 0), so that whether a sum fails does not depend on how the rows were
-//! dealt out to threads. Everything but BIGINT and BIGINT UNSIGNED is DataFusion's own `sum`, which also adds up
-//! the widened values for groups and for DISTINCT.
+//! dealt out to threads. A DECIMAL(38, s) total has 128 bits as well, which hold somewhat more than its digits:
+//! what leaves even these stays [`TOO_LARGE`], and groups whose totals might leave them go on with 256 bits.
+//! Everything else, smaller DECIMALs too, is DataFusion's own `sum`, which also adds up the widened values for
+//! groups and for DISTINCT.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
-use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Field, FieldRef, Int64Type,
+    UInt64Type,
+};
 use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::sum::Sum;
@@ -23,8 +29,24 @@ use datafusion::logical_expr::{
 
 use super::overflow;
 
-/// The type of totals.
-const WIDE: DataType = DataType::Decimal128(38, 0);
+/// A total that left 128 bits. No DECIMAL has this value.
+const TOO_LARGE: i128 = i128::MAX;
+
+/// The type in which values of `data_type` add up without leaving it.
+fn wide_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Decimal128(_, scale) => DataType::Decimal256(76, *scale),
+        _ => DataType::Decimal128(38, 0),
+    }
+}
+
+/// `a + b`, once too large for ever.
+fn add(a: i128, b: i128) -> i128 {
+    if a == TOO_LARGE || b == TOO_LARGE {
+        return TOO_LARGE;
+    }
+    a.checked_add(b).unwrap_or(TOO_LARGE)
+}
 
 /// See the [module](self).
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -33,11 +55,14 @@ pub(crate) struct CheckedSum {
 }
 
 fn is_checked(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Int64 | DataType::UInt64)
+    matches!(
+        data_type,
+        DataType::Int64 | DataType::UInt64 | DataType::Decimal128(DECIMAL128_MAX_PRECISION, _)
+    )
 }
 
 fn wide_field(field: &FieldRef) -> FieldRef {
-    Arc::new(Field::new(field.name(), WIDE, field.is_nullable()))
+    Arc::new(Field::new(field.name(), wide_type(field.data_type()), field.is_nullable()))
 }
 
 fn wide_args(args: AccumulatorArgs<'_>) -> AccumulatorArgs<'_> {
@@ -58,7 +83,8 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        if is_checked(args.return_type()) {
+        let is_decimal = matches!(args.return_type(), DataType::Decimal128(..));
+        if is_checked(args.return_type()) && (args.is_distinct || !is_decimal) {
             let return_field = wide_field(&args.return_field);
             return self.inner.state_fields(StateFieldsArgs { return_field, ..args });
         }
@@ -86,6 +112,12 @@ impl AggregateUDFImpl for CheckedSum {
             return self.inner.create_groups_accumulator(args);
         }
         let narrow = Narrow::new(&args);
+        if matches!(narrow.data_type, DataType::Decimal128(..)) {
+            let wide = AccumulatorArgs { return_field: wide_field(&args.return_field), ..args };
+            let wide = self.inner.create_groups_accumulator(wide)?;
+            let inner = self.inner.create_groups_accumulator(args)?;
+            return Ok(Box::new(DecimalGroups { inner, wide: Some(wide), bound: 0, narrow }));
+        }
         let inner = self.inner.create_groups_accumulator(wide_args(args))?;
         Ok(Box::new(WidenedGroups { inner, narrow }))
     }
@@ -95,6 +127,9 @@ impl AggregateUDFImpl for CheckedSum {
         match (is_checked(args.return_type()), args.is_distinct) {
             (false, _) => self.inner.create_sliding_accumulator(args),
             (true, false) => Ok(Box::new(Total { sum: 0, count: 0, narrow })),
+            (true, true) if matches!(narrow.data_type, DataType::Decimal128(..)) => {
+                self.inner.create_sliding_accumulator(args)
+            }
             (true, true) => Ok(Box::new(DistinctWindow { sum: 0, counts: HashMap::new(), narrow })),
         }
     }
@@ -146,6 +181,7 @@ impl Narrow {
         match values.data_type() {
             DataType::Int64 => wide::<Int64Type>(values),
             DataType::UInt64 => wide::<UInt64Type>(values),
+            DataType::Decimal128(..) => Ok(cast(values, &wide_type(&self.data_type))?),
             other => internal_err!("sum of {other} is not checked"),
         }
     }
@@ -157,11 +193,34 @@ impl Narrow {
                 let total = total.map(|total| u64::try_from(total).map_err(|_| fails())).transpose()?;
                 Ok(ScalarValue::UInt64(total))
             }
+            DataType::Decimal128(precision, scale) => {
+                let total = total.map(|total| self.decimal(total)).transpose()?;
+                Ok(ScalarValue::Decimal128(total, precision, scale))
+            }
             _ => {
                 let total = total.map(|total| i64::try_from(total).map_err(|_| fails())).transpose()?;
                 Ok(ScalarValue::Int64(total))
             }
         }
+    }
+
+    fn decimal(&self, total: i128) -> Result<i128> {
+        if total.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into()) {
+            return Ok(total);
+        }
+        Err(overflow(&self.data_type, &self.name))
+    }
+
+    /// DECIMALs of 128 or 256 bits as those of the result.
+    fn decimals(&self, totals: &ArrayRef) -> Result<ArrayRef> {
+        let fits = |total: i128| self.decimal(total);
+        let totals: PrimitiveArray<Decimal128Type> = match totals.data_type() {
+            DataType::Decimal256(..) => totals
+                .as_primitive::<Decimal256Type>()
+                .try_unary(|total| fits(total.to_i128().unwrap_or(TOO_LARGE)))?,
+            _ => totals.as_primitive::<Decimal128Type>().try_unary(fits)?,
+        };
+        Ok(Arc::new(totals.with_data_type(self.data_type.clone())))
     }
 
     fn array(&self, totals: &ArrayRef) -> Result<ArrayRef> {
@@ -198,7 +257,7 @@ fn total(values: &ArrayRef) -> Result<(i128, u64)> {
             // Both halves are below 2^32.
             sum_halves(values, |value| ((value & 0xffff_ffff).cast_signed(), (value >> 32).cast_signed()))
         }
-        DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().iter().flatten().sum(),
+        DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().iter().flatten().fold(0, add),
         other => return internal_err!("sum of {other} is not checked"),
     };
     Ok((sum, count))
@@ -237,7 +296,7 @@ struct Total {
 impl Accumulator for Total {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = total(&values[0])?;
-        self.sum += sum;
+        self.sum = add(self.sum, sum);
         self.count += count;
         Ok(())
     }
@@ -247,7 +306,8 @@ impl Accumulator for Total {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::Decimal128((self.count > 0).then_some(self.sum), 38, 0)])
+        let scale = if let DataType::Decimal128(_, scale) = self.narrow.data_type { scale } else { 0 };
+        Ok(vec![ScalarValue::Decimal128((self.count > 0).then_some(self.sum), 38, scale)])
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -256,7 +316,7 @@ impl Accumulator for Total {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = total(&values[0])?;
-        self.sum -= sum;
+        self.sum = if sum == TOO_LARGE { TOO_LARGE } else { add(self.sum, -sum) };
         self.count -= count;
         Ok(())
     }
@@ -292,6 +352,9 @@ impl Accumulator for Widened {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         match self.inner.evaluate()? {
             ScalarValue::Decimal128(total, ..) => self.narrow.scalar(total),
+            ScalarValue::Decimal256(total, ..) => {
+                self.narrow.scalar(total.map(|total| total.to_i128().unwrap_or(TOO_LARGE)))
+            }
             other => internal_err!("a total of type {}", other.data_type()),
         }
     }
@@ -337,6 +400,84 @@ impl GroupsAccumulator for WidenedGroups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// The totals of groups of DECIMAL(38, s).
+struct DecimalGroups {
+    /// Adds up 128 bits until `bound` leaves them, then 256.
+    inner: Box<dyn GroupsAccumulator>,
+    /// Takes over then.
+    wide: Option<Box<dyn GroupsAccumulator>>,
+    /// No total is further from zero.
+    bound: u128,
+    narrow: Narrow,
+}
+
+impl DecimalGroups {
+    /// The values as `inner` takes them.
+    fn prepare(&mut self, values: &ArrayRef) -> Result<ArrayRef> {
+        let largest = values.as_primitive::<Decimal128Type>().values().iter().fold(0, |largest, value| {
+            // Near enough to the magnitude, and cheaper.
+            largest | (value ^ (value >> 127)).cast_unsigned()
+        });
+        let rows = values.len() as u128;
+        self.bound = self.bound.saturating_add(largest.saturating_add(1).saturating_mul(rows));
+        if self.bound > i128::MAX.unsigned_abs()
+            && let Some(mut wide) = self.wide.take()
+        {
+            let totals = self.inner.state(EmitTo::All)?;
+            let groups: Vec<usize> = (0..totals[0].len()).collect();
+            wide.merge_batch(&[self.narrow.widen(&totals[0])?], &groups, groups.len())?;
+            self.inner = wide;
+        }
+        match self.wide {
+            Some(_) => Ok(values.clone()),
+            None => self.narrow.widen(values),
+        }
+    }
+}
+
+impl GroupsAccumulator for DecimalGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        let values = self.prepare(&values[0])?;
+        self.inner.update_batch(&[values], group_indices, filter, group_count)
+    }
+
+    fn merge_batch(
+        &mut self,
+        states: &[ArrayRef],
+        group_indices: &[usize],
+        group_count: usize,
+    ) -> Result<()> {
+        let totals = self.prepare(&states[0])?;
+        self.inner.merge_batch(&[totals], group_indices, group_count)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.narrow.decimals(&self.inner.evaluate(emit_to)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        Ok(vec![self.narrow.decimals(&self.inner.state(emit_to)?[0])?])
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let states = match self.wide {
+            Some(_) => self.inner.convert_to_state(values, filter)?,
+            None => self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)?,
+        };
+        Ok(vec![self.narrow.decimals(&states[0])?])
     }
 
     fn size(&self) -> usize {
