@@ -1,8 +1,10 @@
 //! Functions that are written out: `year(d)` becomes `date_part('year', d)` before the planner sees it.
 //!
 //! [`DEFINITIONS`] holds a signature and the SQL it stands for, in which the parameters' names are replaced
-//! by the arguments. DISTINCT, ORDER BY, FILTER and OVER of the call move to the function that the SQL is.
-//! An argument that the SQL mentions twice is computed once: the optimizer finds common subexpressions.
+//! by the arguments. DISTINCT, ORDER BY, FILTER and OVER of the call move to the function that the SQL is, if
+//! that is an aggregate or a window function; FILTER moves to aggregates further inside as well. An argument that
+//! the SQL mentions twice is written twice: the optimizer mostly finds common subexpressions, but volatile ones,
+//! which differ each time, are refused.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,225 +16,18 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, Value, VisitMut, VisitorMut,
 };
 
+use super::definitions::{DEFINITIONS, SPECIAL};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
-
-/// Signature and meaning. A parameter `unit` takes a word as well as a text: `dateadd(day, 1, d)`.
-const DEFINITIONS: &[(&str, &str)] = &[
-    // Numbers.
-    ("ceiling(x)", "ceil(x)"),
-    ("div(a, b)", "(a - a % b) / b"),
-    ("isfinite(x)", "abs(x) < CAST('Infinity' AS DOUBLE)"),
-    ("isinf(x)", "abs(x) = CAST('Infinity' AS DOUBLE)"),
-    ("mod(a, b)", "a % b"),
-    ("sign(x)", "CASE WHEN x > 0 THEN 1 WHEN x < 0 THEN -1 WHEN x IS NOT NULL THEN 0 END"),
-    ("truncate(x)", "trunc(x)"),
-    ("truncate(x, digits)", "trunc(x, digits)"),
-    ("xor(a, b)", "a ^ b"),
-    // Conditions.
-    ("if(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
-    ("iff(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
-    ("iif(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
-    ("isnull(x)", "x IS NULL"),
-    ("isnotnull(x)", "x IS NOT NULL"),
-    // Text.
-    ("base64(x)", "encode(x, 'base64pad')"),
-    ("char(code)", "chr(code)"),
-    ("charindex(part, s)", "strpos(s, part)"),
-    ("editdist3(a, b)", "levenshtein(a, b)"),
-    ("empty(x)", "len(x) = 0"),
-    ("endswith(s, part)", "ends_with(s, part)"),
-    ("from_base64(s)", "decode(s, 'base64pad')"),
-    ("lcase(s)", "lower(s)"),
-    ("lengthutf8(s)", "char_length(s)"),
-    ("locate(part, s)", "strpos(s, part)"),
-    ("lowerutf8(s)", "lower(s)"),
-    ("match(s, pattern)", "regexp_like(s, pattern)"),
-    ("mid(s, start, count)", "substr(s, start, count)"),
-    ("notempty(x)", "len(x) > 0"),
-    ("ord(s)", "ascii(s)"),
-    ("prefix(s, part)", "starts_with(s, part)"),
-    (
-        "regexp_extract(s, pattern)",
-        "CASE WHEN s IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[1], '') END",
-    ),
-    (
-        "regexp_extract(s, pattern, number)",
-        "CASE WHEN s IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[number + 1], '') END",
-    ),
-    ("regexp_full_match(s, pattern)", "regexp_like(s, '^(?:' || pattern || ')$')"),
-    ("regexp_matches(s, pattern)", "regexp_like(s, pattern)"),
-    ("regexp_matches(s, pattern, flags)", "regexp_like(s, pattern, flags)"),
-    ("replaceall(s, part, new)", "replace(s, part, new)"),
-    ("replaceregexpall(s, pattern, new)", "regexp_replace(s, pattern, new, 'g')"),
-    ("replaceregexpone(s, pattern, new)", "regexp_replace(s, pattern, new)"),
-    ("space(count)", "repeat(' ', count)"),
-    ("split(s, separator)", "string_to_array(s, separator)"),
-    ("splitbychar(separator, s)", "string_to_array(s, separator)"),
-    ("splitbystring(separator, s)", "string_to_array(s, separator)"),
-    ("startswith(s, part)", "starts_with(s, part)"),
-    ("str_split(s, separator)", "string_to_array(s, separator)"),
-    ("strcmp(a, b)", "CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END"),
-    ("string_split(s, separator)", "string_to_array(s, separator)"),
-    ("suffix(s, part)", "ends_with(s, part)"),
-    ("to_base64(x)", "encode(x, 'base64pad')"),
-    ("ucase(s)", "upper(s)"),
-    ("unhex(s)", "decode(s, 'hex')"),
-    ("unicode(s)", "ascii(s)"),
-    ("upperutf8(s)", "upper(s)"),
-    // Dates and times.
-    ("adddate(d, days)", "d + CAST(CAST(days AS VARCHAR) || ' day' AS INTERVAL)"),
-    ("curdate()", "current_date()"),
-    ("curtime()", "current_time()"),
-    ("date(x)", "CAST(x AS DATE)"),
-    ("date_add(d, step)", "d + step"),
-    ("date_add(unit, count, d)", "d + CAST(CAST(count AS VARCHAR) || ' ' || unit AS INTERVAL)"),
-    ("date_sub(d, step)", "d - step"),
-    ("dateadd(unit, count, d)", "d + CAST(CAST(count AS VARCHAR) || ' ' || unit AS INTERVAL)"),
-    ("date_sub(unit, start, end)", "keirin_date_sub(unit, start, end)"),
-    ("date_diff(unit, start, end)", "keirin_date_diff(unit, start, end)"),
-    ("datediff(end, start)", "keirin_date_diff('day', start, end)"),
-    ("datediff(unit, start, end)", "keirin_date_diff(unit, start, end)"),
-    ("day(d)", "date_part('day', d)"),
-    ("dayname(d)", "to_char(d, '%A')"),
-    ("dayofmonth(d)", "date_part('day', d)"),
-    ("dayofweek(d)", "date_part('dow', d)"),
-    ("dayofyear(d)", "date_part('doy', d)"),
-    ("epoch(t)", "CAST(date_part('epoch', t) AS DOUBLE)"),
-    ("epoch_us(t)", "CAST(round(date_part('epoch', t) * 1000000) AS BIGINT)"),
-    ("epoch_ms(t)", "CAST(round(date_part('epoch', t) * 1000) AS BIGINT)"),
-    ("hex(s)", "upper(encode(s, 'hex'))"),
-    ("hour(t)", "date_part('hour', t)"),
-    ("isodow(d)", "date_part('isodow', d)"),
-    ("last_day(d)", "CAST(date_trunc('month', d) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)"),
-    ("minute(t)", "date_part('minute', t)"),
-    ("month(d)", "date_part('month', d)"),
-    ("monthname(d)", "to_char(d, '%B')"),
-    ("quarter(d)", "date_part('quarter', d)"),
-    ("second(t)", "date_part('second', t)"),
-    ("strptime(s, pattern)", "to_timestamp(s, pattern)"),
-    ("timestampadd(unit, count, d)", "d + CAST(CAST(count AS VARCHAR) || ' ' || unit AS INTERVAL)"),
-    ("timestampdiff(unit, start, end)", "keirin_date_sub(unit, start, end)"),
-    ("todate(x)", "CAST(x AS DATE)"),
-    ("todatetime(x)", "CAST(x AS TIMESTAMP)"),
-    ("todayofmonth(d)", "date_part('day', d)"),
-    ("todayofweek(d)", "date_part('isodow', d)"),
-    ("todayofyear(d)", "date_part('doy', d)"),
-    ("tohour(t)", "date_part('hour', t)"),
-    ("tominute(t)", "date_part('minute', t)"),
-    ("tomonday(d)", "CAST(date_trunc('week', d) AS DATE)"),
-    ("tomonth(d)", "date_part('month', d)"),
-    ("toquarter(d)", "date_part('quarter', d)"),
-    ("tosecond(t)", "date_part('second', t)"),
-    ("tostartofday(t)", "date_trunc('day', t)"),
-    ("tostartofhour(t)", "date_trunc('hour', t)"),
-    ("tostartofminute(t)", "date_trunc('minute', t)"),
-    ("tostartofmonth(d)", "CAST(date_trunc('month', d) AS DATE)"),
-    ("tostartofquarter(d)", "CAST(date_trunc('quarter', d) AS DATE)"),
-    ("tostartofyear(d)", "CAST(date_trunc('year', d) AS DATE)"),
-    ("tounixtimestamp(t)", "CAST(floor(date_part('epoch', t)) AS BIGINT)"),
-    ("toyear(d)", "date_part('year', d)"),
-    ("toyyyymm(d)", "date_part('year', d) * 100 + date_part('month', d)"),
-    ("toyyyymmdd(d)", "date_part('year', d) * 10000 + date_part('month', d) * 100 + date_part('day', d)"),
-    ("unix_timestamp()", "CAST(floor(date_part('epoch', now())) AS BIGINT)"),
-    ("unix_timestamp(t)", "CAST(floor(date_part('epoch', t)) AS BIGINT)"),
-    ("week(d)", "date_part('week', d)"),
-    ("weekday(d)", "date_part('dow', d)"),
-    ("weekofyear(d)", "date_part('week', d)"),
-    ("year(d)", "date_part('year', d)"),
-    // Conversions.
-    ("tofloat32(x)", "CAST(x AS REAL)"),
-    ("tofloat64(x)", "CAST(x AS DOUBLE)"),
-    ("toint8(x)", "CAST(x AS TINYINT)"),
-    ("toint16(x)", "CAST(x AS SMALLINT)"),
-    ("toint32(x)", "CAST(x AS INTEGER)"),
-    ("toint64(x)", "CAST(x AS BIGINT)"),
-    ("tostring(x)", "CAST(x AS VARCHAR)"),
-    ("touint8(x)", "CAST(x AS TINYINT UNSIGNED)"),
-    ("touint16(x)", "CAST(x AS SMALLINT UNSIGNED)"),
-    ("touint32(x)", "CAST(x AS INTEGER UNSIGNED)"),
-    ("touint64(x)", "CAST(x AS BIGINT UNSIGNED)"),
-    // Aggregates.
-    ("any(x)", "first_value(x) FILTER (WHERE x IS NOT NULL)"),
-    ("approx_count_distinct(x)", "approx_distinct(x)"),
-    ("approx_quantile(x, share)", "approx_percentile_cont(x, share)"),
-    ("arg_max(x, key)", "first_value(x ORDER BY key DESC) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("arg_min(x, key)", "first_value(x ORDER BY key) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("argmax(x, key)", "first_value(x ORDER BY key DESC) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("argmin(x, key)", "first_value(x ORDER BY key) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("avgif(x, condition)", "avg(x) FILTER (WHERE condition)"),
-    ("count_if(condition)", "count(*) FILTER (WHERE condition)"),
-    ("countif(condition)", "count(*) FILTER (WHERE condition)"),
-    ("every(condition)", "bool_and(condition)"),
-    ("first(x)", "first_value(x)"),
-    ("group_concat(x)", "string_agg(CAST(x AS VARCHAR), ',')"),
-    ("group_concat(x, separator)", "string_agg(CAST(x AS VARCHAR), separator)"),
-    ("grouparray(x)", "array_agg(x) FILTER (WHERE x IS NOT NULL)"),
-    ("groupuniqarray(x)", "array_agg(DISTINCT x) FILTER (WHERE x IS NOT NULL)"),
-    ("last(x)", "last_value(x)"),
-    ("list(x)", "array_agg(x)"),
-    ("listagg(x)", "string_agg(CAST(x AS VARCHAR), ',')"),
-    ("listagg(x, separator)", "string_agg(CAST(x AS VARCHAR), separator)"),
-    ("max_by(x, key)", "first_value(x ORDER BY key DESC) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("maxif(x, condition)", "max(x) FILTER (WHERE condition)"),
-    ("min_by(x, key)", "first_value(x ORDER BY key) FILTER (WHERE x IS NOT NULL AND key IS NOT NULL)"),
-    ("minif(x, condition)", "min(x) FILTER (WHERE condition)"),
-    (
-        "quantile(x, share)",
-        "array_element(array_agg(x ORDER BY x) FILTER (WHERE x IS NOT NULL), greatest(1, CAST(ceil(share * count(x)) AS BIGINT)))",
-    ),
-    (
-        "quantile_disc(x, share)",
-        "array_element(array_agg(x ORDER BY x) FILTER (WHERE x IS NOT NULL), greatest(1, CAST(ceil(share * count(x)) AS BIGINT)))",
-    ),
-    ("string_agg(x)", "string_agg(x, ',')"),
-    ("sumif(x, condition)", "sum(x) FILTER (WHERE condition)"),
-    ("uniq(x)", "approx_distinct(x)"),
-    ("uniqexact(x)", "count(DISTINCT x)"),
-    ("variance(x)", "var_samp(x)"),
-    // Lists and structs.
-    ("array_value(x)", "make_array(x)"),
-    ("arraydistinct(l)", "array_distinct(l)"),
-    ("arrayelement(l, position)", "array_element(l, position)"),
-    ("arrayjoin(l)", "unnest(l)"),
-    ("arrayreverse(l)", "array_reverse(l)"),
-    ("arraysort(l)", "array_sort(l)"),
-    ("arraystringconcat(l, separator)", "array_to_string(l, separator)"),
-    ("has(l, x)", "array_has(l, x)"),
-    ("hasall(l, others)", "array_has_all(l, others)"),
-    ("hasany(l, others)", "array_has_any(l, others)"),
-    ("indexof(l, x)", "coalesce(array_position(l, x), 0)"),
-    ("list_min(l)", "array_min(l)"),
-    ("list_unique(l)", "array_length(array_distinct(l))"),
-    ("struct_extract(s, field)", "get_field(s, field)"),
-    // The session.
-    ("current_database()", "'keirin'"),
-    ("current_schema()", "'main'"),
-    ("database()", "'keirin'"),
-    ("gen_random_uuid()", "uuid()"),
-    ("generateuuidv4()", "uuid()"),
-    ("newid()", "uuid()"),
-    ("pg_typeof(x)", "typeof(x)"),
-    ("today()", "current_date()"),
-    ("version()", concat!("'Keirin ", env!("CARGO_PKG_VERSION"), "'")),
-];
-
-/// Functions of any number of arguments, or that look into them: see [`special`].
-const SPECIAL: &[(&str, &str)] = &[
-    ("date_format(t, pattern)", "to_char, with MySQL's letters in the pattern"),
-    ("field(x, a, b, ...)", "the position of x among the others, or 0"),
-    ("formatdatetime(t, pattern)", "to_char, with MySQL's letters in the pattern"),
-    ("list_value(a, b, ...)", "make_array(a, b, ...)"),
-    ("multiif(condition, a, ..., b)", "CASE WHEN condition THEN a ... ELSE b END"),
-    ("strftime(t, pattern)", "to_char(t, pattern)"),
-    ("struct_pack(name := x, ...)", "named_struct('name', x, ...)"),
-];
 
 struct Macro {
     parameters: Vec<String>,
     body: Expr,
 }
+
+/// Stands in a body for the condition of FILTER; no parameter can have this name.
+const FILTER: &str = "$filter";
 
 static MACROS: LazyLock<HashMap<&'static str, Vec<Macro>>> = LazyLock::new(|| {
     let mut macros: HashMap<&str, Vec<Macro>> = HashMap::new();
@@ -294,8 +89,18 @@ fn meaning(call: &Function) -> Result<Option<Expr>> {
     let Some(name) = part.as_ident() else { return Ok(None) };
     let name = normalized(name);
     let FunctionArguments::List(list) = &call.args else { return Ok(None) };
+    let has_clauses = list.duplicate_treatment.is_some()
+        || !list.clauses.is_empty()
+        || call.filter.is_some()
+        || call.over.is_some()
+        || call.null_treatment.is_some()
+        || !call.within_group.is_empty();
+    let takes_none = || {
+        let message = format!("function '{name}' takes no DISTINCT, ORDER BY, FILTER or OVER");
+        Err(Error::new(ErrorKind::Invalid, message))
+    };
     if let Some(meant) = special(&name, &list.args)? {
-        return Ok(Some(meant));
+        return if has_clauses { takes_none() } else { Ok(Some(meant)) };
     }
     let Some(macros) = MACROS.get(name.as_str()) else { return Ok(None) };
     let arguments = list.args.iter().map(|argument| match argument {
@@ -331,28 +136,35 @@ fn meaning(call: &Function) -> Result<Option<Expr>> {
             Error::new(ErrorKind::Invalid, message).with_hint(forms.collect::<Vec<_>>().join(", or "))
         );
     };
-    let mut meant = written_out(chosen, &arguments);
-    let has_clauses = list.duplicate_treatment.is_some()
-        || !clauses.is_empty()
-        || call.filter.is_some()
-        || call.over.is_some()
-        || call.null_treatment.is_some()
-        || !call.within_group.is_empty();
+    for (parameter, argument) in chosen.parameters.iter().zip(&arguments) {
+        if mentions(&chosen.body, parameter) > 1
+            && let Some(volatile) = volatile_call(argument)
+        {
+            let message = format!("function '{name}' cannot take {volatile}, which differs each time");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint("compute the argument in a subquery and pass the column"));
+        }
+    }
+    let mut meant = written_out(chosen, &arguments, call.filter.as_deref());
     if !has_clauses {
         return Ok(Some(meant));
     }
-    let Expr::Function(function) = &mut meant else {
-        let message = format!("function '{name}' takes no DISTINCT, ORDER BY, FILTER or OVER");
-        return Err(Error::new(ErrorKind::Invalid, message));
-    };
+    if !is_aggregate(&chosen.body) {
+        let is_only_filter = list.duplicate_treatment.is_none()
+            && list.clauses.is_empty()
+            && call.over.is_none()
+            && call.null_treatment.is_none()
+            && call.within_group.is_empty()
+            && call.filter.as_deref().and_then(volatile_call).is_none();
+        let is_filtered = is_only_filter && aggregates(&mut chosen.body.clone(), |_| {}) > 0;
+        return if is_filtered { Ok(Some(meant)) } else { takes_none() };
+    }
+    let Expr::Function(function) = &mut meant else { return takes_none() };
     if let FunctionArguments::List(inner) = &mut function.args {
         if list.duplicate_treatment.is_some() {
             inner.duplicate_treatment = list.duplicate_treatment;
         }
         inner.clauses.extend(clauses);
-    }
-    if let Some(condition) = &call.filter {
-        function.filter = Some(Box::new(both(function.filter.take(), condition)));
     }
     function.over.clone_from(&call.over);
     function.null_treatment = call.null_treatment;
@@ -394,11 +206,53 @@ fn both(first: Option<Box<Expr>>, second: &Expr) -> Expr {
     }
 }
 
-/// The body with the arguments in the place of the parameters.
-fn written_out(chosen: &Macro, arguments: &[Expr]) -> Expr {
+/// Whether an expression is the call of an aggregate or of a window function.
+fn is_aggregate(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(call) if super::is_planners_aggregate(&call.name.to_string()))
+}
+
+/// Applies `change` to each call of an aggregate in `expr`, and counts them.
+fn aggregates(expr: &mut Expr, mut change: impl FnMut(&mut Function)) -> usize {
+    let mut count = 0;
+    let _ = ast::visit_expressions_mut(expr, |part| {
+        if is_aggregate(part)
+            && let Expr::Function(call) = part
+        {
+            count += 1;
+            change(call);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    count
+}
+
+/// How often `body` mentions `parameter`.
+fn mentions(body: &Expr, parameter: &str) -> usize {
+    let mut count = 0;
+    let _ = ast::visit_expressions(body, |part| {
+        count += usize::from(matches!(part, Expr::Identifier(name) if name.value == parameter));
+        ControlFlow::<()>::Continue(())
+    });
+    count
+}
+
+/// A call in `expr` that gives something else each time.
+fn volatile_call(expr: &Expr) -> Option<String> {
+    let found = ast::visit_expressions(expr, |part| match part {
+        Expr::Function(call) if super::is_volatile(&call.name.to_string()) => {
+            ControlFlow::Break(call.to_string())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.break_value()
+}
+
+/// The body with the arguments in the place of the parameters, and its aggregates over the rows of `filter`.
+fn written_out(chosen: &Macro, arguments: &[Expr], filter: Option<&Expr>) -> Expr {
     struct Substitute<'a> {
         chosen: &'a Macro,
         arguments: &'a [Expr],
+        filter: Option<&'a Expr>,
         // What was put in is looked through next; it is not ours to change.
         foreign: usize,
     }
@@ -411,7 +265,12 @@ fn written_out(chosen: &Macro, arguments: &[Expr]) -> Expr {
                 return ControlFlow::Continue(());
             }
             let Expr::Identifier(name) = &*expr else { return ControlFlow::Continue(()) };
-            if let Some(index) = self.chosen.parameters.iter().position(|known| *known == name.value) {
+            if name.value == FILTER
+                && let Some(condition) = self.filter
+            {
+                *expr = nested(condition);
+                self.foreign = 1;
+            } else if let Some(index) = self.chosen.parameters.iter().position(|known| *known == name.value) {
                 *expr = match (&self.arguments[index], name.value.as_str()) {
                     (Expr::Identifier(word), "unit") => text(&word.value),
                     (argument, _) => nested(argument),
@@ -427,7 +286,13 @@ fn written_out(chosen: &Macro, arguments: &[Expr]) -> Expr {
         }
     }
     let mut body = chosen.body.clone();
-    let _ = VisitMut::visit(&mut body, &mut Substitute { chosen, arguments, foreign: 0 });
+    if filter.is_some() {
+        let condition = Expr::Identifier(Ident::new(FILTER));
+        aggregates(&mut body, |call| {
+            call.filter = Some(Box::new(both(call.filter.take(), &condition)));
+        });
+    }
+    let _ = VisitMut::visit(&mut body, &mut Substitute { chosen, arguments, filter, foreign: 0 });
     body
 }
 

@@ -5,6 +5,7 @@
 
 mod any_type;
 mod date_diff;
+mod definitions;
 mod macros;
 
 use std::collections::HashSet;
@@ -16,7 +17,9 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
 
 pub(crate) use macros::{expand, signatures};
 
@@ -112,4 +115,28 @@ fn planners() -> &'static HashSet<String> {
 /// Whether the planner has a function of this name.
 fn is_planners(name: &str) -> bool {
     planners().contains(name)
+}
+
+/// Whether this is the planner's name of an aggregate or of a window function.
+fn is_planners_aggregate(name: &str) -> bool {
+    static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+        let aggregates = SessionStateDefaults::default_aggregate_functions();
+        let windows = SessionStateDefaults::default_window_functions();
+        let aggregates =
+            aggregates.iter().flat_map(|one| one.aliases().iter().cloned().chain([one.name().to_owned()]));
+        let windows =
+            windows.iter().flat_map(|one| one.aliases().iter().cloned().chain([one.name().to_owned()]));
+        aggregates.chain(windows).collect()
+    });
+    NAMES.contains(name)
+}
+
+/// Whether the planner's function of this name gives something else each time.
+fn is_volatile(name: &str) -> bool {
+    static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+        let functions = SessionStateDefaults::default_scalar_functions();
+        let volatile = functions.iter().filter(|one| one.signature().volatility == Volatility::Volatile);
+        volatile.flat_map(|one| one.aliases().iter().cloned().chain([one.name().to_owned()])).collect()
+    });
+    NAMES.contains(&name.to_ascii_lowercase())
 }
