@@ -1,19 +1,28 @@
 //! Means by keys of 8 and 16 bits over the ways in which keys are spread.
 //!
+//! Four million rows come in blocks of 65,536, as an engine hands them on, into one state: either one block,
+//! decoded into the second cache, again and again (`l2`), or a column in memory, which is then the limit for
+//! runs (`read-limit` only reads both columns). `keirin` is the race's choice among the loops for that shape of keys.
 //! `clickhouse-unroll4` is the cure that ClickHouse took in 2020: four tables of (sum, count) taken in turn by
 //! a loop unrolled four times, merged at the end; `one-table` is what it had before. Both sum in doubles, in
 //! the order of rows; ours are exact.
 
 #![allow(clippy::cast_possible_truncation, reason = "checksums")]
 
+use std::hint::black_box;
+
 use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
 use keirin_kernels::{Level, Selection};
+use keirin_race::Races;
 use keirin_testkit::columns::{Keys, Random};
 
 use crate::duel::{Lane, Report, Unit};
+use crate::huge;
+
+/// Rows that an engine hands on.
+const BLOCK: usize = 1 << 16;
 
 pub(super) fn run(report: &mut Report) {
-    let rows = if report.is_quick() { 1 << 16 } else { 1 << 20 };
     let byte_keys = [
         ("uniform", Keys::Uniform(256)),
         ("uniform-32", Keys::Uniform(32)),
@@ -26,8 +35,8 @@ pub(super) fn run(report: &mut Report) {
     let price = |random: &mut Random| random.below(100_000) as f64 / 100.0;
     for (name, keys) in byte_keys {
         let key = |key: u64| u8::try_from(key).expect("a key of 8 bits");
-        case(report, &format!("avg-f32-by-u8/{name}"), keys, rows, key, |random| price(random) as f32);
-        case(report, &format!("avg-f64-by-u8/{name}"), keys, rows, key, price);
+        case(report, &format!("avg-f32-by-u8/{name}"), keys, key, |random| price(random) as f32);
+        case(report, &format!("avg-f64-by-u8/{name}"), keys, key, price);
     }
     let short_keys = [
         ("uniform-64k", Keys::Uniform(65_536)),
@@ -37,32 +46,79 @@ pub(super) fn run(report: &mut Report) {
     ];
     for (name, keys) in short_keys {
         let key = |key: u64| u16::try_from(key).expect("a key of 16 bits");
-        case(report, &format!("avg-f32-by-u16/{name}"), keys, rows, key, |random| price(random) as f32);
+        case(report, &format!("avg-f32-by-u16/{name}"), keys, key, |random| price(random) as f32);
     }
 }
 
-fn case<K: SmallKey, T: Value + Into<f64>>(
+/// A column of keys and one of values, read some times.
+#[derive(Clone, Copy)]
+struct Rows<'a, K, T> {
+    keys: &'a [K],
+    values: &'a [T],
+    times: usize,
+}
+
+impl<K, T> Rows<'_, K, T> {
+    fn for_each_block(self, mut work: impl FnMut(&[K], &[T])) {
+        for _ in 0..self.times {
+            for (keys, values) in self.keys.chunks(BLOCK).zip(self.values.chunks(BLOCK)) {
+                work(keys, values);
+            }
+        }
+    }
+}
+
+fn case<K: SmallKey, T: Value + Into<f64> + PartialOrd>(
     report: &mut Report,
     name: &str,
     keys: Keys,
-    rows: usize,
     key: impl Fn(u64) -> K,
     value: impl Fn(&mut Random) -> T,
 ) {
-    if !report.wants(name) {
-        return;
+    let blocks = if report.is_quick() { 1 } else { 64 };
+    for (place, len, times) in [("l2", BLOCK, blocks), ("memory", blocks * BLOCK, 1)] {
+        let name = format!("{name}/{place}");
+        if !report.wants(&name) {
+            continue;
+        }
+        let mut rows = keys.rows(len, 1).into_iter();
+        let keys: Vec<K> = huge::vec(len, || key(rows.next().expect("a key for each row")));
+        let mut random = Random::new(2);
+        let values: Vec<T> = huge::vec(len, || value(&mut random));
+        let rows = Rows { keys: &keys, values: &values, times };
+        let answer = ours(rows, |work| work(Variant::ALL[0]));
+        let shape = suggest(&keys);
+        let arms = shape.variants();
+        let names: Vec<&'static str> = arms.iter().map(|variant| variant.name()).collect();
+        let race = Races::default().race("avg", shape.name(), &name, &names);
+        let mut lanes = Vec::new();
+        lanes.push(Lane::new("keirin", || ours(rows, |work| race.run(BLOCK as u64, |arm| work(arms[arm])))));
+        for variant in Variant::ALL {
+            lanes
+                .push(Lane::new(&format!("keirin:{}", variant.name()), || ours(rows, |work| work(*variant))));
+        }
+        lanes.push(Lane::new("clickhouse-unroll4", || tables::<K, T, 4>(rows)));
+        lanes.push(Lane::new("one-table", || tables::<K, T, 1>(rows)));
+        lanes.push(Lane::new("read-limit", || {
+            rows.for_each_block(|keys, values| {
+                black_box((read(keys), read(values)));
+            });
+            answer
+        }));
+        report.case(&name, Unit::Rows, len * times, lanes);
     }
-    let keys: Vec<K> = keys.rows(rows, 1).into_iter().map(key).collect();
-    let mut random = Random::new(2);
-    let values: Vec<T> = (0..rows).map(|_| value(&mut random)).collect();
-    let (keys, values) = (&keys[..], &values[..]);
-    let mut lanes = vec![Lane::new("keirin", || ours(suggest(keys).variant(), keys, values))];
-    for variant in Variant::ALL {
-        lanes.push(Lane::new(&format!("keirin:{}", variant.name()), || ours(*variant, keys, values)));
+}
+
+/// The least of some values in each place of 128, which no loop over a column can be faster than.
+fn read<V: Copy + PartialOrd>(values: &[V]) -> Option<V> {
+    let (first, others) = values.as_chunks::<128>().0.split_first()?;
+    let mut least = *first;
+    for chunk in others {
+        for (least, value) in least.iter_mut().zip(chunk) {
+            *least = if *value < *least { *value } else { *least };
+        }
     }
-    lanes.push(Lane::new("clickhouse-unroll4", || tables::<K, T, 4>(keys, values)));
-    lanes.push(Lane::new("one-table", || tables::<K, T, 1>(keys, values)));
-    report.case(name, Unit::Rows, rows, lanes);
+    Some(least[0])
 }
 
 /// The counts and the means in whole numbers and a bit: sums of doubles differ in their last places.
@@ -70,9 +126,12 @@ fn checksum(key: usize, count: u64, mean: f64) -> u64 {
     (key as u64 + 1).wrapping_mul(count).wrapping_add((mean * 10.0 + 0.123_456).floor() as u64)
 }
 
-fn ours<K: SmallKey, T: Value>(variant: Variant, keys: &[K], values: &[T]) -> u64 {
+/// `choose` calls the work of each block with a variant.
+fn ours<K: SmallKey, T: Value>(rows: Rows<'_, K, T>, choose: impl Fn(&mut dyn FnMut(Variant))) -> u64 {
     let mut sums = GroupSums::new::<K>();
-    sums.add(Level::best(), variant, keys, values, None, Selection::All);
+    rows.for_each_block(|keys, values| {
+        choose(&mut |variant| sums.add(Level::best(), variant, keys, values, None, Selection::All));
+    });
     let mut answer = 0_u64;
     sums.for_each(|key, sum| answer = answer.wrapping_add(checksum(key, sum.count, sum.mean())));
     answer
@@ -84,8 +143,26 @@ struct State {
     count: u64,
 }
 
-fn tables<K: SmallKey, T: Into<f64> + Copy, const TABLES: usize>(keys: &[K], values: &[T]) -> u64 {
+fn tables<K: SmallKey, T: Into<f64> + Copy, const TABLES: usize>(rows: Rows<'_, K, T>) -> u64 {
     let mut tables = vec![State::default(); K::COUNT * TABLES];
+    rows.for_each_block(|keys, values| add::<K, T, TABLES>(&mut tables, keys, values));
+    let mut answer = 0_u64;
+    for key in 0..K::COUNT {
+        let states = tables[key..].iter().step_by(K::COUNT);
+        let (sum, count) =
+            states.fold((0.0, 0), |(sum, count), state| (sum + state.sum, count + state.count));
+        if count > 0 {
+            answer = answer.wrapping_add(checksum(key, count, sum / count as f64));
+        }
+    }
+    answer
+}
+
+fn add<K: SmallKey, T: Into<f64> + Copy, const TABLES: usize>(
+    tables: &mut [State],
+    keys: &[K],
+    values: &[T],
+) {
     let (key_chunks, last_keys) = keys.as_chunks::<TABLES>();
     let (value_chunks, last_values) = values.as_chunks::<TABLES>();
     for (keys, values) in key_chunks.iter().zip(value_chunks) {
@@ -100,14 +177,4 @@ fn tables<K: SmallKey, T: Into<f64> + Copy, const TABLES: usize>(keys: &[K], val
         state.sum += (*value).into();
         state.count += 1;
     }
-    let mut answer = 0_u64;
-    for key in 0..K::COUNT {
-        let states = tables[key..].iter().step_by(K::COUNT);
-        let (sum, count) =
-            states.fold((0.0, 0), |(sum, count), state| (sum + state.sum, count + state.count));
-        if count > 0 {
-            answer = answer.wrapping_add(checksum(key, count, sum / count as f64));
-        }
-    }
-    answer
 }

@@ -6,18 +6,17 @@
 //! block by block; [`suggest`] tells data apart for that. The study behind it: A. Milovidov, "Optimizing one
 //! aggregate function", 2020; the exact sums by integers (`units.rs`) are ours and cost nothing.
 //!
-//! ns a row, avg(f32) by u8, one core (Zen 5) that others kept busy, loops alone:
+//! ns a row, avg(f32) by u8 from the second cache, one core (Zen 5) that others kept busy:
 //!
-//! | keys | ClickHouse's 4 tables | one | four | eight | few keys | runs |
+//! | keys | ClickHouse's 4 tables | one | four | eight | sixteen | runs |
 //! |---|---|---|---|---|---|---|
-//! | 256 evenly | 0.44 | 0.33 | 0.33 | 0.33 | - | 0.34 |
-//! | 7, the first 71 % | 0.61 | 2.0 | 0.54 | 0.36 | 0.32 | 0.54 |
-//! | one, or sorted | 0.79 | 2.8 | 0.73 | 0.39 | 0.32 | 0.10 |
+//! | 256 evenly | 0.46 | 0.31 | 0.30 | 0.31 | 0.33 | 0.31 |
+//! | 7, the first 71 % | 0.65 | 2.1 | 0.57 | 0.35 | 0.32 | 0.57 |
+//! | one, or sorted | 0.80 | 3.0 | 0.76 | 0.41 | 0.32 | 0.11 |
 //!
-//! Doubles whose digits need two parts (prices) cost twice as much as plain doubles by even keys.
-//!
-//! Lost: converting values in a pass of their own (0.42, which levels below AVX-512 do for want of registers),
-//! and states of doubles with a check beside them (0.45).
+//! Lost: a vector of sums for each of up to eight keys (0.45 for the 7 keys, and useless for more), converting
+//! values in a pass of their own (0.42, which levels below AVX-512 do for want of registers), and states of
+//! doubles with a check beside them (0.45).
 
 #![allow(clippy::cast_possible_wrap, reason = "bits are few")]
 
@@ -34,22 +33,21 @@ pub use units::Value;
 
 use crate::aggregate::{ExactSum, power_of_two};
 use crate::{Bits, Level, Selection};
+use std::ops::Range;
 use tables::Tables;
-use units::span;
+use units::Plan;
 
 /// Rows whose sums are kept or thrown away together.
-const BLOCK: usize = 1 << 14;
-/// Bits of a state's sum that may be used before tables are emptied.
-const STATE_BITS: u32 = 62;
+const BLOCK: usize = 1 << 13;
 /// Units between which floats are grouped by tables; others are summed one by one.
 const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
 /// Values that a unit is first guessed by.
 const SAMPLE: usize = 1 << 10;
-/// Bits of a part of a value: [`BLOCK`] of them fit in a state.
-const MAGNITUDE_BITS: u32 = 47;
+/// Keys that may take more than four tables: with more of them, tables would fill the second cache.
+const MANY_KEYS: usize = 1 << 12;
 
 /// u8 or u16.
-pub trait SmallKey: Copy + Default + Eq + Send + sealed::Sealed {
+pub trait SmallKey: Copy + Default + Ord + Send + sealed::Sealed {
     /// How many keys there are.
     const COUNT: usize;
     /// The key as a number below [`SmallKey::COUNT`].
@@ -87,16 +85,16 @@ pub enum Variant {
     FourTables,
     /// Eight tables in turn.
     EightTables,
-    /// Four tables, but one addition for 64 rows of equal key.
+    /// Sixteen tables in turn.
+    SixteenTables,
+    /// Four tables, but none for 64 rows of equal key, which are summed apart.
     Runs,
-    /// A vector of sums for each of up to eight keys; other keys take a table.
-    FewKeys,
 }
 
 impl Variant {
     /// All variants.
     pub const ALL: &[Self] =
-        &[Self::OneTable, Self::FourTables, Self::EightTables, Self::Runs, Self::FewKeys];
+        &[Self::OneTable, Self::FourTables, Self::EightTables, Self::SixteenTables, Self::Runs];
 
     /// A short name.
     #[must_use]
@@ -105,8 +103,8 @@ impl Variant {
             Self::OneTable => "one-table",
             Self::FourTables => "four-tables",
             Self::EightTables => "eight-tables",
+            Self::SixteenTables => "sixteen-tables",
             Self::Runs => "runs",
-            Self::FewKeys => "few-keys",
         }
     }
 
@@ -114,7 +112,16 @@ impl Variant {
         match self {
             Self::OneTable => 1,
             Self::FourTables | Self::Runs => 4,
-            Self::EightTables | Self::FewKeys => 8,
+            Self::EightTables => 8,
+            Self::SixteenTables => 16,
+        }
+    }
+
+    /// The loop for keys from a range.
+    fn over(self, keys: &Range<usize>) -> Self {
+        match self {
+            Self::EightTables | Self::SixteenTables if keys.len() > MANY_KEYS => Self::FourTables,
+            variant => variant,
         }
     }
 }
@@ -147,39 +154,37 @@ impl Shape {
         }
     }
 
-    /// What mostly wins, before any race.
+    /// The variants worth racing, the one that mostly wins first. The others are several times slower here,
+    /// or leave many tables to be emptied.
     #[must_use]
-    pub fn variant(self) -> Variant {
+    pub fn variants(self) -> &'static [Variant] {
+        use Variant::{EightTables, FourTables, OneTable, Runs, SixteenTables};
         match self {
-            Self::Runs => Variant::Runs,
-            Self::Few => Variant::FewKeys,
-            Self::Skewed => Variant::EightTables,
-            Self::Many => Variant::OneTable,
-            Self::Even => Variant::FourTables,
+            Self::Runs => &[Runs, SixteenTables, EightTables],
+            Self::Few => &[SixteenTables, EightTables, FourTables],
+            Self::Skewed => &[FourTables, EightTables, SixteenTables, Runs],
+            Self::Many => &[OneTable],
+            Self::Even => &[FourTables, OneTable, EightTables, Runs],
         }
     }
 }
 
-/// The shape of keys, from a sample: some 1,000 rows in stretches of 64 (1 µs).
+/// The shape of keys, from a sample: some 1,000 rows in stretches of 64 (10 µs).
 #[must_use]
 pub fn suggest<K: SmallKey>(keys: &[K]) -> Shape {
     const STRETCH: usize = 64;
     const STRETCHES: usize = 16;
-    let mut counts = vec![0_usize; K::COUNT];
-    let mut key_count = 0;
-    let (mut rows, mut repeats, mut most) = (0, 0, 0);
+    let mut sample = Vec::with_capacity(STRETCH * STRETCHES);
+    let mut repeats = 0;
     let step = (keys.len() / STRETCHES).max(STRETCH);
     for stretch in keys.chunks(step).take(STRETCHES) {
         let stretch = &stretch[..stretch.len().min(STRETCH)];
-        rows += stretch.len();
         repeats += stretch.windows(2).filter(|pair| pair[0] == pair[1]).count();
-        for key in stretch {
-            let count = &mut counts[key.index()];
-            key_count += usize::from(*count == 0);
-            *count += 1;
-            most = most.max(*count);
-        }
+        sample.extend_from_slice(stretch);
     }
+    sample.sort_unstable();
+    let counts = || sample.chunk_by(|a, b| a == b).map(<[K]>::len);
+    let (rows, key_count, most) = (sample.len(), counts().count(), counts().max().unwrap_or(0));
     if repeats * 20 > rows * 19 {
         Shape::Runs
     } else if key_count <= 8 {
@@ -202,13 +207,13 @@ pub struct GroupSums {
     /// Sums by key in units of 2^grid, but for what is in `tables` and `odd`.
     totals: Vec<i128>,
     grid: i32,
+    /// Keys that may have rows.
+    keys: Range<usize>,
     tables: Tables,
-    /// The unit of `tables` and the distance of its parts.
-    unit: i32,
-    parts: u8,
-    upper: i32,
-    /// Bits that sums in `tables` may have: the sum of the largest magnitudes of all their rows.
-    used: u64,
+    /// How values are put into `tables`.
+    plan: Plan,
+    /// No key has more rows in `tables`.
+    most_rows: u64,
     /// What fits no unit, by key.
     odd: BTreeMap<usize, ExactSum>,
 }
@@ -221,11 +226,10 @@ impl GroupSums {
             counts: vec![0; K::COUNT],
             totals: vec![0; K::COUNT],
             grid: 0,
-            tables: Tables::new(K::COUNT),
-            unit: 0,
-            parts: 0,
-            upper: 0,
-            used: 0,
+            keys: 0..0,
+            tables: Tables::new::<K>(),
+            plan: Plan::default(),
+            most_rows: 0,
             odd: BTreeMap::new(),
         }
     }
@@ -253,94 +257,89 @@ impl GroupSums {
     }
 
     fn add_block<K: SmallKey, T: Value>(&mut self, level: Level, variant: Variant, keys: &[K], values: &[T]) {
-        assert!(self.parts == 0 || self.upper == T::UPPER, "floats and integers have sums of their own");
-        let is_first = self.parts == 0;
-        self.upper = T::UPPER;
-        self.parts = self.parts.max(T::PARTS);
-        if is_first && T::IS_FLOAT {
-            self.unit = *UNITS.end();
-            // Where even a sample fits no unit, the block will not either.
-            self.fit_to(&values[..values.len().min(SAMPLE)]);
+        let range = tables::range(level, keys);
+        let variant = variant.over(&range);
+        self.note(&range);
+        if self.tables.count() < variant.table_count() {
+            self.flush();
+            self.tables.resize(variant.table_count());
         }
-        // Again for another unit, for two parts, and for full tables.
-        for _ in 0..4 {
-            let fit = if self.parts == 1 {
-                tables::one_part(level, keys, values, self.unit, variant, self.tables.one(variant))
-            } else {
-                tables::two_parts(level, keys, values, self.unit, variant, self.tables.two(variant))
-            };
-            let fits = fit.rest == 0 && fit.magnitudes >> MAGNITUDE_BITS == 0;
-            let used = self.used.saturating_add((fit.magnitudes + 1).saturating_mul(keys.len() as u64));
-            if fits && used >> STATE_BITS == 0 {
-                self.used = used;
+        // Where even a sample fits no unit, the block will not either.
+        let sample = &values[..values.len().min(SAMPLE)];
+        let mut has_plan = self.plan.suits::<T>() || self.fit_to(sample);
+        // Again for values unlike the sample, and for two parts.
+        for _ in 0..3 {
+            if !has_plan {
+                break;
+            }
+            self.make_room(keys.len() as u64);
+            let fit = tables::group(level, keys, values, &self.plan, variant, self.tables.states(&range));
+            self.most_rows += keys.len() as u64;
+            if fit.is_exact(&self.plan) {
                 return;
             }
             // Whatever was added, even nonsense, is subtracted again: integers wrap both ways.
-            if self.parts == 1 {
-                tables::undo_one(level, keys, values, self.unit, self.tables.one(variant));
-            } else {
-                tables::undo_two(level, keys, values, self.unit, self.tables.two(variant));
-            }
-            self.flush();
-            if !fits && !self.fit_to(values) {
-                break;
-            }
+            tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
+            has_plan = self.fit_to(values);
         }
-        self.add_alone(keys, values);
-    }
-
-    /// Sets a unit that the values fit, if there is one, and preferably one that the values before fit, too.
-    fn fit_to<T: Value>(&mut self, values: &[T]) -> bool {
-        let Some((low, high)) = span(values) else {
-            return false;
-        };
-        for low in [low.min(self.unit), low] {
-            for (parts, bits) in [(1, MAGNITUDE_BITS as i32), (2, MAGNITUDE_BITS as i32 + T::UPPER)] {
-                // Half of the room is for finer values to come, half for larger ones and long sums.
-                let free = bits - 1 - (high - low);
-                let unit = low - free / 2;
-                if parts >= self.parts && free > 0 && UNITS.contains(&unit) {
-                    (self.parts, self.unit) = (parts, unit);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    fn add_alone<K: SmallKey, T: Value>(&mut self, keys: &[K], values: &[T]) {
         for (key, value) in keys.iter().zip(values) {
             value.push_to(self.odd.entry(key.index()).or_default());
             self.counts[key.index()] += 1;
         }
     }
 
+    fn note(&mut self, keys: &Range<usize>) {
+        self.keys = union(&self.keys, keys);
+    }
+
+    /// Makes sure that tables can hold so many rows more.
+    fn make_room(&mut self, rows: u64) {
+        let limit = self.plan.row_limit();
+        if self.most_rows + rows > limit {
+            self.most_rows = self.tables.most_rows(&self.plan);
+            if self.most_rows + rows > limit / 2 {
+                self.flush();
+            }
+        }
+    }
+
+    /// Sets a plan that the values fit, if there is one.
+    fn fit_to<T: Value>(&mut self, values: &[T]) -> bool {
+        self.flush();
+        let plan = T::plan(values, &self.plan);
+        if let Some(plan) = plan {
+            self.plan = plan;
+        }
+        plan.is_some()
+    }
+
     /// Empties the tables into the totals.
     fn flush(&mut self) {
-        if self.used == 0 {
+        if self.most_rows == 0 {
             return;
         }
-        self.used = 0;
+        self.most_rows = 0;
         self.set_grid();
-        let (unit, upper, grid) = (self.unit, self.upper, self.grid);
-        let Self { counts, totals, tables, odd, .. } = self;
-        tables.drain(upper, |key, sum, count| {
+        let Self { counts, totals, tables, odd, plan, grid, .. } = self;
+        tables.drain(plan, |key, sum, count| {
             counts[key] += count;
-            let total = checked_shift(sum, unit - grid).and_then(|sum| totals[key].checked_add(sum));
+            let total = checked_shift(sum, plan.unit - *grid).and_then(|sum| totals[key].checked_add(sum));
             match total {
                 Some(total) => totals[key] = total,
-                None => odd.entry(key).or_default().push_wide(sum, unit),
+                None => odd.entry(key).or_default().push_wide(sum, plan.unit),
             }
         });
     }
 
     /// Makes the unit of totals no larger than that of the tables.
     fn set_grid(&mut self) {
-        if self.unit >= self.grid {
+        let unit = self.plan.unit;
+        if unit >= self.grid {
             return;
         }
-        let shift = self.grid - self.unit;
-        for (key, total) in self.totals.iter_mut().enumerate() {
+        let shift = self.grid - unit;
+        for key in self.keys.clone() {
+            let total = &mut self.totals[key];
             match checked_shift(*total, shift) {
                 Some(shifted) => *total = shifted,
                 None => {
@@ -349,7 +348,7 @@ impl GroupSums {
                 }
             }
         }
-        self.grid = self.unit;
+        self.grid = unit;
     }
 
     /// Adds what other sums of the same types hold.
@@ -360,8 +359,9 @@ impl GroupSums {
         assert_eq!(self.counts.len(), other.counts.len(), "sums for keys of the same type");
         self.flush();
         other.flush();
-        for (key, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            self.counts[key] += count;
+        self.note(&other.keys);
+        for key in other.keys.clone() {
+            self.counts[key] += other.counts[key];
             let sum = checked_shift(other.totals[key], other.grid - self.grid);
             match sum.and_then(|sum| self.totals[key].checked_add(sum)) {
                 Some(total) => self.totals[key] = total,
@@ -376,10 +376,12 @@ impl GroupSums {
     /// Gives each key that has rows its sums, in the order of keys.
     pub fn for_each(&mut self, mut give: impl FnMut(usize, GroupSum<'_>)) {
         self.flush();
-        for (key, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let sum =
-                GroupSum { count: *count, total: self.totals[key], grid: self.grid, odd: self.odd.get(&key) };
-            give(key, sum);
+        for key in self.keys.clone() {
+            let count = self.counts[key];
+            if count > 0 {
+                let (total, grid) = (self.totals[key], self.grid);
+                give(key, GroupSum { count, total, grid, odd: self.odd.get(&key) });
+            }
         }
     }
 
@@ -388,6 +390,7 @@ impl GroupSums {
     /// # Panics
     /// When there is no such key.
     pub fn add_exact(&mut self, key: usize, sum: &ExactSum, count: u64) {
+        self.note(&(key..key + 1));
         self.counts[key] += count;
         self.odd.entry(key).or_default().merge(sum);
     }
@@ -432,6 +435,15 @@ impl GroupSum<'_> {
         let mut sum = self.odd.cloned().unwrap_or_default();
         sum.push_wide(self.total, self.grid);
         sum
+    }
+}
+
+/// The least range that holds both.
+fn union(left: &Range<usize>, right: &Range<usize>) -> Range<usize> {
+    match (left.is_empty(), right.is_empty()) {
+        (true, _) => right.clone(),
+        (_, true) => left.clone(),
+        _ => left.start.min(right.start)..left.end.max(right.end),
     }
 }
 
