@@ -2,8 +2,9 @@
 //!
 //! Each lane runs once to be warmed and to give its answer, which must be the first lane's. Then the lanes
 //! take turns: each sample repeats the work for at least [`SAMPLE_MIN`] of the thread's own time, and the time
-//! of a lane is the median of its samples. A noisy moment hits one sample of one lane or all lanes alike; a wrong answer has
-//! no time. Data is hot: as far as it fits, in the caches, where the previous sample left it.
+//! of a lane is the median of its samples. A noisy moment hits one sample of one lane or all lanes alike; a
+//! wrong answer has no time. Data is hot: as far as it fits, in the caches, where a run before each sample
+//! leaves it.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -32,6 +33,8 @@ impl<'a> Lane<'a> {
     }
 
     fn sample(&mut self, repeats: u32) -> Duration {
+        // What the lane before left in the caches would favour one lane.
+        black_box((self.work)());
         let start = thread_time();
         for _ in 0..repeats {
             black_box((self.work)());

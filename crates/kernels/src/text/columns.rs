@@ -103,17 +103,14 @@ pub trait Text: Copy + sealed::Sealed {
     /// When there is no such row.
     fn prefix(&self, row: usize, fill: u8) -> u64;
 
-    /// The prefixes of as many rows from `first` on as there is room for.
+    /// The bits of a prefix that are at hand for every row; [`Text::prefixes`] leaves zeros for the others.
+    const PREFIX_AT_HAND: u64;
+
+    /// The prefixes of as many rows from `first` on as there is room for, as far as they are at hand.
     ///
     /// # Panics
     /// When there are not so many rows.
-    #[inline(always)]
-    fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]) {
-        prefixes
-            .iter_mut()
-            .enumerate()
-            .for_each(|(index, prefix)| *prefix = self.prefix(first + index, fill));
-    }
+    fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]);
 
     /// The rows as offsets into one buffer, if they are laid out so.
     fn as_strings(&self) -> Option<Strings<'_, Self::Length>>;
@@ -182,6 +179,8 @@ impl<O: Offset> sealed::Sealed for Strings<'_, O> {}
 
 impl<O: Offset> Text for Strings<'_, O> {
     type Length = O;
+
+    const PREFIX_AT_HAND: u64 = u64::MAX;
 
     #[inline(always)]
     fn row_count(&self) -> usize {
@@ -328,6 +327,8 @@ impl sealed::Sealed for Views<'_> {}
 impl Text for Views<'_> {
     type Length = i32;
 
+    const PREFIX_AT_HAND: u64 = 0xFFFF_FFFF << 32;
+
     #[inline(always)]
     fn row_count(&self) -> usize {
         self.views.len()
@@ -361,6 +362,17 @@ impl Text for Views<'_> {
             return cut(((view >> 32) as u64).swap_bytes(), len, fill);
         }
         prefix_of(self.row(row), fill)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "eight of the sixteen bytes")]
+    fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]) {
+        let views = &self.views[first..first + prefixes.len()];
+        for (prefix, view) in prefixes.iter_mut().zip(views) {
+            // Length and four bytes of text, in a long view as in a short one.
+            let head = *view as u64;
+            *prefix = cut(head.swap_bytes() << 32, head as u32 as usize, fill) & Self::PREFIX_AT_HAND;
+        }
     }
 
     #[inline(always)]

@@ -15,8 +15,10 @@
 
 use memchr::memmem;
 
+use super::columns::Text;
 #[cfg(target_arch = "x86_64")]
 use super::find_x86 as x86;
+use crate::bits::WORD_BITS;
 
 kernel! {
     /// The first position of `byte`.
@@ -39,6 +41,8 @@ pub struct Finder {
     pub(super) needle_len: usize,
     /// Positions of bytes to look for first, all inside the needle, and those bytes.
     pub(super) probes: [(usize, u8); 3],
+    /// Whether the first two probes are enough.
+    pub(super) has_rare_pair: bool,
     /// The first 64 bytes of the needle, zeros behind it.
     pub(super) head: [u8; 64],
 }
@@ -51,7 +55,9 @@ impl Finder {
         let head_len = needle.len().min(head.len());
         head[..head_len].copy_from_slice(&needle[..head_len]);
         let linear = memmem::Finder::new(needle).into_owned();
-        Self { linear, needle_len: needle.len(), probes: probes(needle), head }
+        let probes = probes(needle);
+        let has_rare_pair = needle.len() == 2 || rarity(probes[0].1) + rarity(probes[1].1) >= RARE_PAIR;
+        Self { linear, needle_len: needle.len(), probes, has_rare_pair, head }
     }
 
     /// What is looked for.
@@ -96,30 +102,50 @@ pub(super) fn find_each_linear(
     }
 }
 
-/// The last byte, then twice the rarest of the others, preferring values not yet probed: three equal bytes
-/// would be met together in every run of that byte.
-fn probes(needle: &[u8]) -> [(usize, u8); 3] {
-    let Some((last, rest)) = needle.split_last() else { return [(0, 0); 3] };
-    let last = (rest.len(), *last);
-    let rarest = |taken: &[(usize, u8)]| {
-        let is_new = |(_, byte): &(usize, u8)| taken.iter().all(|(_, other)| other != byte);
-        let rank = |(_, byte): &(usize, u8)| frequency(*byte);
-        let bytes =
-            || rest.iter().copied().enumerate().filter(|(at, _)| taken.iter().all(|(other, _)| other != at));
-        bytes().filter(is_new).min_by_key(rank).or_else(|| bytes().next()).unwrap_or(last)
-    };
-    let second = rarest(&[last]);
-    [last, second, rarest(&[last, second])]
+/// Rows of which a search row by row looks at once.
+pub(super) const EACH_ROW_BLOCK: usize = 256;
+
+kernel! {
+    /// Sets the bits of those of the rows that have the needle.
+    pub(super) fn contains_rows[T: Text][T](column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) =
+        contains_rows_plain, avx512 = x86::contains_rows;
 }
 
-/// How common a byte is in text: only the order counts.
-fn frequency(byte: u8) -> u8 {
+#[inline(always)]
+pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) {
+    for row in rows {
+        let is_hit = finder.linear.find(column.row(*row as usize)).is_some();
+        words[*row as usize / WORD_BITS] |= u64::from(is_hit) << (*row as usize % WORD_BITS);
+    }
+}
+
+/// The rarest bytes, preferring values not yet probed: three equal bytes would be met together in every run
+/// of that byte.
+fn probes(needle: &[u8]) -> [(usize, u8); 3] {
+    let rarest = |taken: &[(usize, u8)]| {
+        let is_new = |(_, byte): &(usize, u8)| taken.iter().all(|(_, other)| other != byte);
+        let is_free = |(at, _): &(usize, u8)| taken.iter().all(|(other, _)| other != at);
+        let bytes = || needle.iter().copied().enumerate().filter(is_free);
+        let best = bytes().filter(is_new).max_by_key(|(_, byte)| rarity(*byte));
+        best.or_else(|| bytes().next()).or_else(|| taken.first().copied()).unwrap_or_default()
+    };
+    let first = rarest(&[]);
+    let second = rarest(&[first]);
+    [first, second, rarest(&[first, second])]
+}
+
+/// The rarity of two bytes, see [`rarity`], from which on a third is not probed: in one of sixteen groups of
+/// 256 positions they stand together by chance, which costs less than loading a third of all vectors.
+const RARE_PAIR: u8 = 12;
+
+/// How rare a byte is in text: about one in two to the power of this.
+fn rarity(byte: u8) -> u8 {
     match byte {
-        b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | 0 => 5,
-        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'/' | b'.' => 4,
-        b'a'..=b'z' | b'0' | b'1' => 3,
-        b'0'..=b'9' | b'-' | b'_' | b',' | b'=' => 2,
-        b'A'..=b'Z' | 0x80..=0xBF => 1,
-        _ => 0,
+        b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | 0 => 4,
+        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'/' | b'.' | b'0' | b'1' => 5,
+        b'j' | b'q' | b'x' | b'z' => 9,
+        b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b',' | b'=' => 6,
+        b'A'..=b'Z' | 0x80..=0xBF => 8,
+        _ => 9,
     }
 }

@@ -6,9 +6,10 @@
 
 use std::arch::x86_64::*;
 
-use super::find::{Finder, find_each_linear};
+use super::columns::Text;
+use super::find::{EACH_ROW_BLOCK, Finder, contains_rows_plain, find_each_linear};
 
-const VECTOR: usize = 64;
+pub(super) const VECTOR: usize = 64;
 const PAIR: usize = 2 * VECTOR;
 
 /// False candidates that a search may meet at once, before progress counts.
@@ -39,6 +40,16 @@ pub(super) fn find_byte(haystack: &[u8], byte: u8) -> Option<usize> {
         // SAFETY: the mask ends at `len`.
         let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, start) };
         return first_bit(_mm512_mask_cmpeq_epi8_mask(mask, bytes, wanted), 0);
+    }
+    if len <= PAIR {
+        // SAFETY: more than a vector.
+        let first = _mm512_cmpeq_epi8_mask(unsafe { _mm512_loadu_epi8(start) }, wanted);
+        // SAFETY: the vector ends at `len`.
+        let last = _mm512_cmpeq_epi8_mask(unsafe { _mm512_loadu_epi8(start.add(len - VECTOR)) }, wanted);
+        if first != 0 {
+            return first_bit(first, 0);
+        }
+        return first_bit(last, len - VECTOR);
     }
     let mut at = 0;
     if len >= ALIGNED_MIN {
@@ -118,8 +129,10 @@ pub(super) fn find(haystack: &[u8], finder: &Finder) -> Option<usize> {
         count @ ..=VECTOR => unsafe { find_in_one(haystack, finder, count) },
         // SAFETY: more than 64 positions and 128 at most.
         count @ ..=PAIR => unsafe { find_in_two(haystack, finder, count) },
-        // SAFETY: more than 64 positions.
-        count => unsafe { find_in_groups(haystack, finder, count) },
+        // SAFETY: more than 128 positions.
+        count if finder.has_rare_pair => unsafe { find_in_groups::<2>(haystack, finder, count) },
+        // SAFETY: more than 128 positions.
+        count => unsafe { find_in_groups::<3>(haystack, finder, count) },
     }
 }
 
@@ -129,9 +142,9 @@ macro_rules! return_if_hit {
         let mut candidates: u64 = $candidates;
         while candidates != 0 {
             let position = $at + candidates.trailing_zeros() as usize;
-            // The probes are all bytes of the shortest needles.
+            // Two probes are all bytes of the shortest needles.
             // SAFETY: candidates are positions, which have as many bytes behind them as the needle.
-            if $probes.finder.needle_len <= 3 || unsafe { $probes.has_head($haystack.as_ptr().add(position)) }
+            if $probes.finder.needle_len <= 2 || unsafe { $probes.has_head($haystack.as_ptr().add(position)) }
             {
                 return Some(position);
             }
@@ -158,18 +171,16 @@ unsafe fn find_in_one(haystack: &[u8], finder: &Finder, position_count: usize) -
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
     let mask = u32::MAX >> (32 - position_count);
-    let [first, second, third] = finder.probes;
+    // So few positions rarely have two of the bytes by chance.
+    let [first, second, _] = finder.probes;
     let wanted = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
     let start = haystack.as_ptr().cast::<i8>();
     // SAFETY: a probe is inside the needle, and bytes outside the mask, which names positions, are not read.
     let first = unsafe { (_mm256_maskz_loadu_epi8(mask, start.add(first.0)), wanted(first.1)) };
     // SAFETY: as above.
     let second = unsafe { (_mm256_maskz_loadu_epi8(mask, start.add(second.0)), wanted(second.1)) };
-    // SAFETY: as above.
-    let third = unsafe { (_mm256_maskz_loadu_epi8(mask, start.add(third.0)), wanted(third.1)) };
     let difference = _mm256_xor_si256(first.0, first.1);
     let difference = _mm256_ternarylogic_epi64::<OR_XOR>(difference, second.0, second.1);
-    let difference = _mm256_ternarylogic_epi64::<OR_XOR>(difference, third.0, third.1);
     let candidates = u64::from(_mm256_mask_testn_epi8_mask(mask, difference, difference));
     let probes = Probes::new(haystack, finder);
     return_if_hit!(probes, haystack, 0, candidates);
@@ -194,38 +205,47 @@ unsafe fn find_in_two(haystack: &[u8], finder: &Finder, position_count: usize) -
     None
 }
 
-/// Vectors in groups of four, those behind the last position moved back to end with it.
+/// Vectors in groups of four, those behind the last position moved back to end with it. From the second
+/// group on the first probe's vectors lie in one cache line each.
 ///
 /// # Safety
 /// There are `position_count` positions, more than 64.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn find_in_groups(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
+unsafe fn find_in_groups<const PROBES: usize>(
+    haystack: &[u8],
+    finder: &Finder,
+    position_count: usize,
+) -> Option<usize> {
     let probes = Probes::new(haystack, finder);
     const N: usize = 4;
     let last_at = position_count - VECTOR;
-    let mut miss_count = 0;
-    for at in (0..position_count).step_by(N * VECTOR) {
+    let (mut at, mut miss_count) = (0, 0);
+    let mut step = N * VECTOR - probes.starts[0].addr() % VECTOR;
+    while at < position_count {
         let mut starts = [last_at; N];
         let mut differences = [_mm512_setzero_si512(); N];
-        let mut least = _mm512_set1_epi8(-1);
         for index in 0..N {
             starts[index] = last_at.min(at + index * VECTOR);
             // SAFETY: the vector ends with the last position or before it.
-            differences[index] = unsafe { probes.differences(starts[index]) };
-            least = _mm512_min_epu8(least, differences[index]);
+            differences[index] = unsafe { probes.differences::<PROBES>(starts[index]) };
         }
-        if _mm512_testn_epi8_mask(least, least) == 0 {
-            continue;
+        let least = _mm512_min_epu8(
+            _mm512_min_epu8(differences[0], differences[1]),
+            _mm512_min_epu8(differences[2], differences[3]),
+        );
+        if _mm512_testn_epi8_mask(least, least) != 0 {
+            for index in 0..N {
+                let candidates = _mm512_testn_epi8_mask(differences[index], differences[index]);
+                return_if_hit!(probes, haystack, starts[index], candidates);
+                miss_count += candidates.count_ones() as usize;
+            }
+            if miss_count > BUDGET_START + at / BUDGET_STEP {
+                return find_from(haystack, finder, at + step);
+            }
         }
-        for index in 0..N {
-            let candidates = _mm512_testn_epi8_mask(differences[index], differences[index]);
-            return_if_hit!(probes, haystack, starts[index], candidates);
-            miss_count += candidates.count_ones() as usize;
-        }
-        if miss_count > BUDGET_START + at / BUDGET_STEP {
-            return find_from(haystack, finder, at + N * VECTOR);
-        }
+        at += step;
+        step = N * VECTOR;
     }
     None
 }
@@ -292,6 +312,65 @@ pub(super) fn find_each<F: FnMut(usize) -> usize>(haystack: &[u8], finder: &Find
     }
 }
 
+/// Sets the bits of those of the rows that have the needle.
+///
+/// Whether and where a row has it cannot be predicted, so no branch asks: of each row 128 positions are tested
+/// under masks, rows with a candidate go to a list, and only those are compared, nearly all with success.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+#[allow(clippy::cast_possible_truncation, reason = "a bit's number")]
+pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) {
+    const UNKNOWN: u32 = u32::MAX;
+    if !(1..=VECTOR).contains(&finder.needle_len) {
+        return contains_rows_plain(column, finder, rows, words);
+    }
+    // Masked loads take twice the time of whole ones where the rows are not in a cache.
+    let safe_end = column
+        .as_strings()
+        .map_or(0, |strings| strings.bytes().as_ptr_range().end.addr().saturating_sub(3 * VECTOR));
+    let mut list = [(0, 0); EACH_ROW_BLOCK];
+    for rows in rows.chunks(EACH_ROW_BLOCK) {
+        let mut count = 0;
+        for row in rows {
+            let text = column.row(*row as usize);
+            let positions = (text.len() + 1).saturating_sub(finder.needle_len);
+            let masks = [low_bits_up_to(positions), low_bits_up_to(positions.saturating_sub(VECTOR))];
+            let probes = Probes::new(text, finder);
+            let [low, high] = if text.as_ptr().addr() < safe_end {
+                // SAFETY: of the column's bytes so many are behind the row's beginning as three vectors have.
+                let differences = unsafe { [probes.differences::<3>(0), probes.differences::<3>(VECTOR)] };
+                [
+                    _mm512_mask_testn_epi8_mask(masks[0], differences[0], differences[0]),
+                    _mm512_mask_testn_epi8_mask(masks[1], differences[1], differences[1]),
+                ]
+            } else {
+                // SAFETY: the masks name positions.
+                unsafe { [probes.masked_candidates(0, masks[0]), probes.masked_candidates(VECTOR, masks[1])] }
+            };
+            let first = if low != 0 { low.trailing_zeros() } else { VECTOR as u32 + high.trailing_zeros() };
+            let has_candidate = low | high != 0;
+            list[count] = (*row, if has_candidate { first } else { UNKNOWN });
+            count += usize::from(has_candidate | (positions > PAIR));
+        }
+        for (row, first) in &list[..count] {
+            let text = column.row(*row as usize);
+            // SAFETY: the candidate is a position.
+            let is_hit = *first != UNKNOWN
+                && unsafe { Probes::new(text, finder).has_head(text.as_ptr().add(*first as usize)) };
+            let is_hit = is_hit || find(text, finder).is_some();
+            words[*row as usize / 64] |= u64::from(is_hit) << (row % 64);
+        }
+    }
+}
+
+/// As many ones as there are positions, up to 64.
+#[inline]
+#[target_feature(enable = "bmi2")]
+#[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+pub(super) fn low_bits_up_to(count: usize) -> u64 {
+    _bzhi_u64(u64::MAX, count.min(VECTOR) as u32)
+}
+
 /// What is looked for, in registers, and where the three probes of position zero stand.
 struct Probes<'a> {
     starts: [*const i8; 3],
@@ -311,22 +390,24 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Zero bytes where all probes of the 64 positions from `at` on are right.
+    /// Zero bytes where two or three probes of the 64 positions from `at` on are right.
     ///
     /// # Safety
     /// There are 64 positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn differences(&self, at: usize) -> __m512i {
+    unsafe fn differences<const PROBES: usize>(&self, at: usize) -> __m512i {
         // SAFETY: the caller's.
-        let vectors = unsafe {
-            [
-                _mm512_loadu_epi8(self.starts[0].add(at)),
-                _mm512_loadu_epi8(self.starts[1].add(at)),
-                _mm512_loadu_epi8(self.starts[2].add(at)),
-            ]
-        };
-        self.combine(vectors)
+        let vectors =
+            unsafe { (_mm512_loadu_epi8(self.starts[0].add(at)), _mm512_loadu_epi8(self.starts[1].add(at))) };
+        let first = _mm512_xor_si512(vectors.0, self.bytes[0]);
+        let second = _mm512_ternarylogic_epi64::<OR_XOR>(first, vectors.1, self.bytes[1]);
+        if PROBES == 2 {
+            return second;
+        }
+        // SAFETY: the caller's.
+        let third = unsafe { _mm512_loadu_epi8(self.starts[2].add(at)) };
+        _mm512_ternarylogic_epi64::<OR_XOR>(second, third, self.bytes[2])
     }
 
     #[inline]
@@ -345,10 +426,10 @@ impl<'a> Probes<'a> {
         // SAFETY: the caller's.
         let differences = unsafe {
             [
-                self.differences(at),
-                self.differences(at + VECTOR),
-                self.differences(at + 2 * VECTOR),
-                self.differences(at + 3 * VECTOR),
+                self.differences::<3>(at),
+                self.differences::<3>(at + VECTOR),
+                self.differences::<3>(at + 2 * VECTOR),
+                self.differences::<3>(at + 3 * VECTOR),
             ]
         };
         let least = _mm512_min_epu8(
@@ -367,15 +448,26 @@ impl<'a> Probes<'a> {
     unsafe fn candidates(&self, at: usize, mask: u64) -> u64 {
         if mask == u64::MAX {
             // SAFETY: the caller's.
-            let difference = unsafe { self.differences(at) };
+            let difference = unsafe { self.differences::<3>(at) };
             return _mm512_testn_epi8_mask(difference, difference);
         }
+        // SAFETY: the caller's.
+        unsafe { self.masked_candidates(at, mask) }
+    }
+
+    /// [`Self::candidates`] without a look at the mask.
+    ///
+    /// # Safety
+    /// The mask names positions.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn masked_candidates(&self, at: usize, mask: u64) -> u64 {
         // SAFETY: bytes outside the mask are not read.
         let vectors = unsafe {
             [
-                _mm512_maskz_loadu_epi8(mask, self.starts[0].add(at)),
-                _mm512_maskz_loadu_epi8(mask, self.starts[1].add(at)),
-                _mm512_maskz_loadu_epi8(mask, self.starts[2].add(at)),
+                _mm512_maskz_loadu_epi8(mask, self.starts[0].wrapping_add(at)),
+                _mm512_maskz_loadu_epi8(mask, self.starts[1].wrapping_add(at)),
+                _mm512_maskz_loadu_epi8(mask, self.starts[2].wrapping_add(at)),
             ]
         };
         let difference = self.combine(vectors);

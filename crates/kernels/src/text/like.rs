@@ -10,8 +10,9 @@
 //! most of the buffer does not count: then a search a row wins, so [`SearchMethod`] is the caller's to race.
 
 use super::columns::{INLINE_MAX, Offset, Strings, Text, VIEW_BYTES, VIEW_TEXT, Views, view_len, view_place};
-use super::compare::{ends_with, equal_constant, equal_constant_view, for_each_row, retain, starts_with};
-use super::find::{Finder, find, find_each};
+use super::equal::{ends_with, equal_constant, equal_constant_view, starts_with};
+use super::find::{EACH_ROW_BLOCK, Finder, contains_rows, find, find_each};
+use super::rows::{for_each_row, retain};
 use super::scan::is_begin;
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Level, Selection};
@@ -292,8 +293,10 @@ pub fn like<O: Offset>(
     selection: Selection<'_>,
     method: SearchMethod,
 ) -> BitBuffer {
+    if method == SearchMethod::EachRow {
+        return like_each_row(level, column, pattern, selection);
+    }
     let (rows, is_all) = match pattern.shape() {
-        _ if method == SearchMethod::EachRow => return like_each_row(level, column, pattern, selection),
         Shape::NoLiteral => return like_each_row(level, column, pattern, selection),
         Shape::Equal(finder) => (equal_constant(level, column, finder.needle()), true),
         Shape::Start { finder, is_all } => (starts_with(level, column, finder.needle()), is_all),
@@ -315,8 +318,10 @@ pub fn like_view(
     selection: Selection<'_>,
     method: SearchMethod,
 ) -> BitBuffer {
+    if method == SearchMethod::EachRow {
+        return like_each_row(level, column, pattern, selection);
+    }
     let (rows, is_all) = match pattern.shape() {
-        _ if method == SearchMethod::EachRow => return like_each_row(level, column, pattern, selection),
         Shape::Equal(finder) => (equal_constant_view(level, column, finder.needle()), true),
         Shape::Contains { finder, is_all } => (contains_view(level, column, finder), is_all),
         Shape::Start { .. } | Shape::End { .. } | Shape::NoLiteral => {
@@ -334,10 +339,35 @@ fn like_each_row<T: Text>(
 ) -> BitBuffer {
     let row_count = column.row_count();
     let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
+    if let Shape::Contains { finder, is_all } = pattern.shape() {
+        contains_each_row(level, column, finder, selection, &mut words);
+        let rows = BitBuffer::from_words(words, row_count);
+        return keep_matches(level, column, pattern, Selection::All, rows, is_all);
+    }
     for_each_row(row_count, selection, |row| {
         words[row / WORD_BITS] |= u64::from(pattern.matches(level, column.row(row))) << (row % WORD_BITS);
     });
     BitBuffer::from_words(words, row_count)
+}
+
+/// Sets the bits of the selected rows that have the needle.
+fn contains_each_row<T: Text>(
+    level: Level,
+    column: T,
+    finder: &Finder,
+    selection: Selection<'_>,
+    words: &mut [u64],
+) {
+    let (mut rows, mut count) = ([0; EACH_ROW_BLOCK], 0);
+    for_each_row(column.row_count(), selection, |row| {
+        rows[count] = u32::try_from(row).expect("a batch has fewer rows");
+        count += 1;
+        if count == rows.len() {
+            contains_rows(level, column, finder, &rows, words);
+            count = 0;
+        }
+    });
+    contains_rows(level, column, finder, &rows[..count], words);
 }
 
 /// Of the rows that may match those that are selected and, unless they all do, match.

@@ -2,28 +2,33 @@
 //!
 //! A function call and a few unpredictable branches a row cost more than the bytes of a short text. So loops
 //! here look at a whole buffer or at 64 rows at a time, and at a single row only when little speaks against
-//! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `compare.rs` equality and order,
-//! `like.rs` patterns, `scan.rs` what can be known of a block in advance, `case.rs` lower and upper case.
+//! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `equal.rs` and `equal_columns.rs`
+//! equality, `order.rs` order, `pad.rs` what trailing spaces mean, `like.rs` patterns, `scan.rs` what can be
+//! known of a block in advance, `case.rs` lower and upper case.
 //!
 //! Nothing here knows of nulls: the caller combines bitmaps. Collations other than that of bytes live elsewhere.
 
 mod case;
 mod columns;
-mod compare;
+mod equal;
+mod equal_columns;
 #[cfg(target_arch = "x86_64")]
-mod compare_x86;
+mod equal_x86;
 mod find;
 #[cfg(target_arch = "x86_64")]
 mod find_x86;
 mod like;
+mod order;
+mod pad;
+mod rows;
 mod scan;
 
 pub use case::{Case, TextBuffer, change_case};
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
-pub use compare::{
-    Extreme, Inequality, Pad, compare_columns, compare_constant, ends_with, equal_columns, equal_constant,
-    equal_constant_padded, equal_constant_view, extreme_row, starts_with, trimmed,
-};
+pub use equal::{ends_with, equal_constant, equal_constant_padded, equal_constant_view, starts_with};
+pub use equal_columns::equal_columns;
 pub use find::{Finder, find, find_byte};
 pub use like::{LikePattern, SearchMethod, like, like_view};
+pub use order::{Extreme, Inequality, compare_columns, compare_constant, extreme_row};
+pub use pad::{Pad, trimmed};
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};

@@ -1,0 +1,237 @@
+//! Equality of text with a constant: whole rows, their beginnings, their ends.
+//!
+//! Lengths tell most rows apart. What is left is compared in two overlapping words, so that no function is
+//! called for a constant of up to 32 bytes and nothing is read behind a row (`equal_x86.rs` has the loop that
+//! keeps the two steps apart, which is what makes it fast).
+
+use super::columns::{INLINE_MAX, Offset, Strings, Text, Views};
+#[cfg(target_arch = "x86_64")]
+use super::equal_x86 as x86;
+use super::pad::trimmed;
+use super::rows::{collect_words, gather_word, retain};
+use crate::BitBuffer;
+use crate::bits::WORD_BITS;
+
+/// Where a constant has to be in a row.
+pub(super) type Place = u8;
+/// The row is the constant.
+pub(super) const WHOLE: Place = 0;
+/// The row begins with it.
+pub(super) const START: Place = 1;
+/// The row ends with it.
+pub(super) const END: Place = 2;
+
+kernel! {
+    /// Rows that are the constant, byte for byte. See [`equal_constant_padded`] for trailing spaces.
+    pub fn equal_constant[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
+        place_plain::<O, WHOLE>, avx512 = x86::place::<O, WHOLE>;
+}
+
+kernel! {
+    /// Rows that begin with the constant.
+    pub fn starts_with[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
+        place_plain::<O, START>, avx512 = x86::place::<O, START>;
+}
+
+kernel! {
+    /// Rows that end with the constant.
+    pub fn ends_with[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
+        place_plain::<O, END>, avx512 = x86::place::<O, END>;
+}
+
+/// Compares as many bytes of a row as the constant has. A trait and no closure: loops must have it inlined.
+pub(super) trait SameBytes: Copy {
+    /// Whether there is nothing to compare.
+    const IS_EMPTY: bool = false;
+
+    /// # Safety
+    /// The row has as many bytes as the constant.
+    unsafe fn is_at(self, row: *const u8) -> bool;
+}
+
+/// The constant without bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Nothing;
+
+impl SameBytes for Nothing {
+    const IS_EMPTY: bool = true;
+
+    #[inline(always)]
+    unsafe fn is_at(self, _row: *const u8) -> bool {
+        true
+    }
+}
+
+/// Two loads of a word that together cover a text of at least a word and at most two.
+#[derive(Clone, Copy)]
+pub(super) struct TwoWords<W> {
+    low: W,
+    high: W,
+    high_at: usize,
+}
+
+macro_rules! two_words {
+    ($($word:ty)*) => { $(
+        impl TwoWords<$word> {
+            pub(super) fn new(constant: &[u8]) -> Self {
+                let load = |chunk: Option<&_>| chunk.map_or(0, |chunk| <$word>::from_le_bytes(*chunk));
+                let high_at = constant.len() - size_of::<$word>();
+                Self { low: load(constant.first_chunk()), high: load(constant.last_chunk()), high_at }
+            }
+        }
+
+        impl SameBytes for TwoWords<$word> {
+            #[inline(always)]
+            unsafe fn is_at(self, row: *const u8) -> bool {
+                // SAFETY: the row has at least a word.
+                let low = <$word>::from_le(unsafe { row.cast::<$word>().read_unaligned() });
+                // SAFETY: the word ends where the constant's length ends.
+                let high = <$word>::from_le(unsafe { row.add(self.high_at).cast::<$word>().read_unaligned() });
+                (low ^ self.low) | (high ^ self.high) == 0
+            }
+        }
+    )* };
+}
+
+two_words!(u8 u16 u32 u64 u128);
+
+impl SameBytes for &[u8] {
+    #[inline(always)]
+    unsafe fn is_at(self, row: *const u8) -> bool {
+        // SAFETY: the caller's.
+        let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
+        row.first_chunk::<8>() == self.first_chunk::<8>() && row == self
+    }
+}
+
+/// `$run` with `$same` being the constant in the form that compares fastest.
+macro_rules! with_same_bytes {
+    ($constant:ident, $same:ident => $run:expr) => {{
+        use $crate::text::equal::{Nothing, TwoWords};
+        macro_rules! run_with {
+            ($form:expr) => {{
+                let $same = $form;
+                $run
+            }};
+        }
+        match $constant.len() {
+            0 => run_with!(Nothing),
+            1 => run_with!(TwoWords::<u8>::new($constant)),
+            2..4 => run_with!(TwoWords::<u16>::new($constant)),
+            4..8 => run_with!(TwoWords::<u32>::new($constant)),
+            8..=16 => run_with!(TwoWords::<u64>::new($constant)),
+            17..=32 => run_with!(TwoWords::<u128>::new($constant)),
+            33.. => run_with!($constant),
+        }
+    }};
+}
+pub(super) use with_same_bytes;
+
+#[inline(always)]
+fn place_plain<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
+    let (offsets, len) = (column.offsets(), constant.len());
+    with_same_bytes!(constant, same => {
+        collect_words(column.row_count(), |first, count| {
+            let candidates = gather_word(first, count, |row| has_length::<O, PLACE>(offsets, row, len));
+            retain(first, candidates, |row| {
+                // SAFETY: the row is at least as long as the constant.
+                unsafe { same.is_at(column.bytes().as_ptr().add(start_of::<O, PLACE>(offsets, row, len))) }
+            })
+        })
+    })
+}
+
+/// Whether a row has the length, or at least that one.
+#[inline(always)]
+pub(super) fn has_length<O: Offset, const PLACE: Place>(offsets: &[O], row: usize, len: usize) -> bool {
+    let row_len = offsets[row + 1].index() - offsets[row].index();
+    if PLACE == WHOLE { row_len == len } else { row_len >= len }
+}
+
+/// Where the constant has to begin in a row that is long enough.
+#[inline(always)]
+pub(super) fn start_of<O: Offset, const PLACE: Place>(offsets: &[O], row: usize, len: usize) -> usize {
+    if PLACE == END { offsets[row + 1].index() - len } else { offsets[row].index() }
+}
+
+kernel! {
+    /// Rows that are the constant but for trailing spaces: where a block may have some.
+    pub fn equal_constant_padded[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
+        equal_padded_plain, avx512 = x86::equal_padded;
+}
+
+#[inline(always)]
+fn equal_padded_plain<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
+    only_spaces_behind(column, place_plain::<O, START>(column, trimmed(constant)), trimmed(constant).len())
+}
+
+/// Of the rows that begin with `len` bytes that are right, those with nothing but spaces behind them.
+#[inline(always)]
+pub(super) fn only_spaces_behind<O: Offset>(
+    column: Strings<'_, O>,
+    rows: BitBuffer,
+    len: usize,
+) -> BitBuffer {
+    let mut words = rows.into_words();
+    for (index, word) in words.iter_mut().enumerate() {
+        *word =
+            retain(index * WORD_BITS, *word, |row| column.row(row)[len..].iter().all(|byte| *byte == b' '));
+    }
+    BitBuffer::from_words(words, column.row_count())
+}
+
+kernel! {
+    /// Rows of views that are the constant, byte for byte.
+    pub fn equal_constant_view(column: Views<'_>, constant: &[u8]) -> BitBuffer =
+        equal_view_plain, avx512 = x86::equal_view;
+}
+
+#[inline(always)]
+fn equal_view_plain(column: Views<'_>, constant: &[u8]) -> BitBuffer {
+    let (views, wanted) = (column.views(), WantedView::new(constant));
+    collect_words(column.row_count(), |first, count| {
+        let candidates = gather_word(first, count, |row| wanted.may_be(views[row]));
+        wanted.retain_equal(column, constant, first, candidates)
+    })
+}
+
+/// A constant as it is in a view: whole, or of a long one its length and first bytes.
+#[derive(Clone, Copy)]
+pub(super) struct WantedView {
+    pub(super) view: u128,
+    pub(super) is_inline: bool,
+}
+
+impl WantedView {
+    #[allow(clippy::cast_possible_truncation, reason = "no view is so long, and then none is equal")]
+    pub(super) fn new(constant: &[u8]) -> Self {
+        let is_inline = constant.len() <= INLINE_MAX;
+        let head_len = if is_inline { constant.len() } else { 4 };
+        let mut wanted = [0; 16];
+        wanted[..4].copy_from_slice(&(constant.len() as u32).to_le_bytes());
+        wanted[4..4 + head_len].copy_from_slice(&constant[..head_len]);
+        Self { view: u128::from_le_bytes(wanted), is_inline }
+    }
+
+    /// Whether a view is the wanted one as far as it tells.
+    #[inline(always)]
+    pub(super) fn may_be(self, view: u128) -> bool {
+        let mask = if self.is_inline { u128::MAX } else { u128::from(u64::MAX) };
+        (view ^ self.view) & mask == 0
+    }
+
+    /// Of the rows that may be equal those that are.
+    #[inline(always)]
+    pub(super) fn retain_equal(
+        self,
+        column: Views<'_>,
+        constant: &[u8],
+        first: usize,
+        candidates: u64,
+    ) -> u64 {
+        if self.is_inline || candidates == 0 {
+            return candidates;
+        }
+        retain(first, candidates, |row| column.row(row) == constant)
+    }
+}

@@ -1,0 +1,392 @@
+//! The loops of `equal.rs` and `equal_columns.rs` with AVX-512.
+//!
+//! Comparing lengths and comparing bytes in one loop costs a mispredicted branch for every 64 rows, and no
+//! two misses of the cache overlap. So a block's lengths are compared first, sixteen at a time; the rows that
+//! are left are listed; the rows of the list are compared without a branch, a bit each; and those bits are
+//! deposited where the rows' lengths left one. Of a column in main memory this takes a third of the time of a
+//! loop over bits, see suite `strings`.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use super::columns::{Offset, Strings, Text, Views};
+use super::equal::{
+    Place, START, SameBytes, WHOLE, WantedView, has_length, only_spaces_behind, start_of, with_same_bytes,
+};
+use super::equal_columns::equal_columns_plain;
+use super::find_x86::{VECTOR, low_bits_up_to};
+use super::pad::{Pad, trimmed};
+use super::rows::{collect_words, gather_word, retain};
+use crate::BitBuffer;
+use crate::bits::WORD_BITS;
+
+/// Rows of a block: its offsets and its list stay in the first-level cache.
+const BLOCK_WORDS: usize = 32;
+const BLOCK_ROWS: usize = BLOCK_WORDS * WORD_BITS;
+/// A whole vector is written behind a list that may be full.
+const LIST_LEN: usize = BLOCK_ROWS + 16;
+/// Up to as many rows of 64 are listed bit by bit: below one in seventeen it is rarely more. A compressed
+/// vector costs more, because it is stored across cache lines.
+const FEW: u32 = 8;
+/// Up to as many rows of 64, on the average of a block, are not listed at all.
+const SPARSE: usize = 2;
+
+/// Rows where the constant is in its place.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn place<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
+    let len = constant.len();
+    if O::from_index(len).is_none() {
+        return BitBuffer::zeros(column.row_count());
+    }
+    with_same_bytes!(constant, same => place_rows::<O, PLACE, _>(column, len, same))
+}
+
+/// Rows that are the constant but for trailing spaces.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn equal_padded<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
+    only_spaces_behind(column, place::<O, START>(column, trimmed(constant)), trimmed(constant).len())
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn place_rows<O: Offset, const PLACE: Place, S: SameBytes>(
+    column: Strings<'_, O>,
+    len: usize,
+    same: S,
+) -> BitBuffer {
+    let (bytes, row_count) = (column.bytes().as_ptr(), column.row_count());
+    let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
+    let mut candidates = Candidates::new();
+    for (block, words) in words.chunks_mut(BLOCK_WORDS).enumerate() {
+        let offsets = &column.offsets()[block * BLOCK_ROWS..];
+        let count = fitting_rows::<O, PLACE>(offsets, len, words);
+        if S::IS_EMPTY || count == 0 {
+            continue;
+        }
+        // Few rows are looked at faster one by one; where a row need not have one length, nearly all or nearly
+        // none are long enough, and no branch is mispredicted.
+        if PLACE != WHOLE || count <= SPARSE * words.len() {
+            for (index, word) in words.iter_mut().enumerate() {
+                *word = retain(index * WORD_BITS, *word, |row| {
+                    let start = start_of::<O, PLACE>(offsets, row, len);
+                    // SAFETY: rows lie within the bytes, and this one is at least as long as the constant.
+                    unsafe { same.is_at(bytes.add(start)) }
+                });
+            }
+            continue;
+        }
+        candidates.list(words);
+        for (rows, result) in candidates.pairs() {
+            // The compiler gathers eight rows at a time, so that as many misses of the cache overlap.
+            let mut word = 0;
+            for (bit, row) in rows.iter().enumerate() {
+                // SAFETY: candidates are rows of the block.
+                let start = unsafe { offsets.get_unchecked(*row as usize) }.index();
+                // SAFETY: rows lie within the bytes, and candidates are as long as the constant.
+                word |= u64::from(unsafe { same.is_at(bytes.add(start)) }) << bit;
+            }
+            *result = word;
+        }
+        candidates.keep_results(words);
+    }
+    BitBuffer::from_words(words, row_count)
+}
+
+/// Rows of a block that are to be looked at, and a bit for each that passed.
+struct Candidates {
+    list: [MaybeUninit<u32>; LIST_LEN],
+    count: usize,
+    results: [u64; BLOCK_WORDS + 1],
+}
+
+impl Candidates {
+    fn new() -> Self {
+        let list = [const { MaybeUninit::uninit() }; LIST_LEN];
+        Self { list, count: 0, results: [0; BLOCK_WORDS + 1] }
+    }
+
+    /// The rows, 64 at a time, and the word for their results.
+    #[inline(always)]
+    fn pairs(&mut self) -> impl Iterator<Item = (&[u32], &mut u64)> {
+        let listed = &self.list[..self.count];
+        // SAFETY: `add` wrote that many.
+        let rows = unsafe { std::slice::from_raw_parts(listed.as_ptr().cast::<u32>(), listed.len()) };
+        rows.chunks(WORD_BITS).zip(&mut self.results)
+    }
+
+    /// Lists the rows of a block that are set.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+    fn list(&mut self, words: &[u64]) {
+        assert!(words.len() <= BLOCK_WORDS, "a block");
+        let mut count = 0;
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: up to 64 rows a word were listed.
+            count += unsafe { list_rows(index, *word, self.list.as_mut_ptr().add(count)) };
+        }
+        self.count = count;
+    }
+
+    /// Keeps of the bits that were listed, in their order, those whose result is set.
+    #[inline]
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+    fn keep_results(&self, words: &mut [u64]) {
+        if self.results[..self.count.div_ceil(WORD_BITS)].iter().all(|word| *word == 0) {
+            return words.fill(0);
+        }
+        let mut at = 0;
+        for word in words {
+            // Bits behind those of this word have no place in it.
+            let next = self.results[at / WORD_BITS] >> (at % WORD_BITS)
+                | self.results[at / WORD_BITS + 1] << 1 << (WORD_BITS - 1 - at % WORD_BITS);
+            at += word.count_ones() as usize;
+            *word = _pdep_u64(next, *word);
+        }
+    }
+}
+
+/// Finds the rows of a block that have the length, or at least that one; the count of them. A function of its
+/// own, so that all it needs stays in registers.
+#[inline(never)]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn fitting_rows<O: Offset, const PLACE: Place>(offsets: &[O], len: usize, words: &mut [u64]) -> usize {
+    let mut count = 0;
+    for (index, word) in words.iter_mut().enumerate() {
+        let rest = &offsets[index * WORD_BITS..];
+        *word = match rest.first_chunk() {
+            Some(offsets) => length_mask::<O, PLACE>(offsets, len),
+            None => gather_word(0, rest.len() - 1, |row| has_length::<O, PLACE>(rest, row, len)),
+        };
+        count += word.count_ones() as usize;
+    }
+    count
+}
+
+/// Lists those rows of a word of a block that are set; the count of them.
+///
+/// # Safety
+/// There is room for 64 + 16 rows.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "rows of a block")]
+unsafe fn list_rows(word_index: usize, word: u64, list: *mut MaybeUninit<u32>) -> usize {
+    let first = (word_index * WORD_BITS) as u32;
+    let list: *mut u32 = list.cast();
+    let count = word.count_ones();
+    if count <= FEW {
+        // As many steps in any case, because a branch could not be predicted. The compiler would count
+        // zeros with vectors, which takes three times as long, were the stores not volatile.
+        let mut rest = word;
+        for place in 0..FEW as usize {
+            // SAFETY: among the first 64.
+            unsafe { list.add(place).write_volatile(first + rest.trailing_zeros()) };
+            rest = _blsr_u64(rest);
+        }
+        return count as usize;
+    }
+    let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    let mut place = 0;
+    for quarter in 0..4 {
+        let mask = (word >> (16 * quarter)) as u16;
+        let rows = _mm512_add_epi32(lanes, _mm512_set1_epi32((first + 16 * quarter) as i32));
+        // SAFETY: at most 48 were written, and 16 fit behind 64.
+        unsafe { _mm512_storeu_epi32(list.add(place).cast(), _mm512_maskz_compress_epi32(mask, rows)) };
+        place += mask.count_ones() as usize;
+    }
+    place
+}
+
+/// Which of 64 rows have that length, or at least that one.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the length was seen to be an offset"
+)]
+fn length_mask<O: Offset, const PLACE: Place>(offsets: &[O; 65], len: usize) -> u64 {
+    if size_of::<O>() == 4 {
+        let wanted = _mm512_set1_epi32(len as i32);
+        let [first, second, third, fourth] = lengths_of_64(offsets);
+        return joined(
+            fits::<PLACE>(first, wanted),
+            fits::<PLACE>(second, wanted),
+            fits::<PLACE>(third, wanted),
+            fits::<PLACE>(fourth, wanted),
+        );
+    }
+    let start = offsets.as_ptr();
+    let wanted = _mm512_set1_epi64(len as i64);
+    let mut mask = 0;
+    for index in 0..8 {
+        // SAFETY: eight offsets of eight bytes, from at most the 56th of 65.
+        let begins = unsafe { _mm512_loadu_epi64(start.add(8 * index).cast()) };
+        // SAFETY: eight offsets of eight bytes, from at most the 57th of 65.
+        let ends = unsafe { _mm512_loadu_epi64(start.add(8 * index + 1).cast()) };
+        let lens = _mm512_sub_epi64(ends, begins);
+        let fits = match PLACE {
+            WHOLE => _mm512_cmpeq_epi64_mask(lens, wanted),
+            _ => _mm512_cmpge_epi64_mask(lens, wanted),
+        };
+        mask |= u64::from(fits) << (8 * index);
+    }
+    mask
+}
+
+/// Which of 16 lengths are right.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn fits<const PLACE: Place>(lens: __m512i, wanted: __m512i) -> u16 {
+    if PLACE == WHOLE { _mm512_cmpeq_epi32_mask(lens, wanted) } else { _mm512_cmpge_epi32_mask(lens, wanted) }
+}
+
+/// The lengths of 64 rows with 32-bit offsets.
+///
+/// Offsets are loaded once and shifted by a lane: loading them again a lane further on would take two lines
+/// of the cache each time.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn lengths_of_64<O: Offset>(offsets: &[O; 65]) -> [__m512i; 4] {
+    assert_eq!(size_of::<O>(), 4, "32-bit offsets");
+    let start: *const i32 = offsets.as_ptr().cast();
+    // SAFETY: the first 64 of 65 offsets.
+    let vectors = unsafe {
+        [
+            _mm512_loadu_epi32(start),
+            _mm512_loadu_epi32(start.add(16)),
+            _mm512_loadu_epi32(start.add(32)),
+            _mm512_loadu_epi32(start.add(48)),
+        ]
+    };
+    // SAFETY: the last 16 of 65 offsets.
+    let last = unsafe { _mm512_loadu_epi32(start.add(49)) };
+    [
+        _mm512_sub_epi32(_mm512_alignr_epi32::<1>(vectors[1], vectors[0]), vectors[0]),
+        _mm512_sub_epi32(_mm512_alignr_epi32::<1>(vectors[2], vectors[1]), vectors[1]),
+        _mm512_sub_epi32(_mm512_alignr_epi32::<1>(vectors[3], vectors[2]), vectors[2]),
+        _mm512_sub_epi32(last, vectors[3]),
+    ]
+}
+
+/// Four masks of 16 bits as one, joined before they leave the mask registers.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn joined(first: u16, second: u16, third: u16, fourth: u16) -> u64 {
+    let low = _mm512_kunpackw(u32::from(second), u32::from(first));
+    let high = _mm512_kunpackw(u32::from(fourth), u32::from(third));
+    _mm512_kunpackd(u64::from(high), u64::from(low))
+}
+
+/// Rows of views that are the constant.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn equal_view(column: Views<'_>, constant: &[u8]) -> BitBuffer {
+    let (views, wanted) = (column.views(), WantedView::new(constant));
+    collect_words(column.row_count(), |first, count| {
+        let candidates = match views[first..].first_chunk() {
+            Some(chunk) => views_like(chunk, wanted),
+            None => gather_word(first, count, |row| wanted.may_be(views[row])),
+        };
+        wanted.retain_equal(column, constant, first, candidates)
+    })
+}
+
+/// Which of 64 views may be the wanted one: by length and first bytes, and if any is, by all.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+#[allow(clippy::cast_possible_truncation, reason = "halves of a view")]
+fn views_like(views: &[u128; 64], wanted: WantedView) -> u64 {
+    let candidates = halves_like::<0>(views, wanted.view as u64);
+    if candidates == 0 || !wanted.is_inline {
+        return candidates;
+    }
+    candidates & halves_like::<1>(views, (wanted.view >> 64) as u64)
+}
+
+/// Which of 64 views have that low or high half.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn halves_like<const HALF: i64>(views: &[u128; 64], wanted: u64) -> u64 {
+    let wanted = _mm512_set1_epi64(wanted.cast_signed());
+    let every_other = _mm512_add_epi64(_mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), _mm512_set1_epi64(HALF));
+    let start = views.as_ptr();
+    let mut word = 0;
+    for index in 0..8 {
+        // SAFETY: four views of sixteen bytes, from at most the 56th of 64.
+        let four = unsafe { _mm512_loadu_epi64(start.add(8 * index).cast()) };
+        // SAFETY: four views of sixteen bytes, from at most the 60th of 64.
+        let next_four = unsafe { _mm512_loadu_epi64(start.add(8 * index + 4).cast()) };
+        let halves = _mm512_permutex2var_epi64(four, every_other, next_four);
+        word |= u64::from(_mm512_cmpeq_epi64_mask(halves, wanted)) << (8 * index);
+    }
+    word
+}
+
+/// Rows that are equal in both columns; columns of short offsets are compared without a branch a row.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn equal_columns<A: Text, B: Text>(left: A, right: B, pad: Pad) -> BitBuffer {
+    let are_short = size_of::<A::Length>() == 4 && size_of::<B::Length>() == 4;
+    match (left.as_strings(), right.as_strings()) {
+        (Some(left), Some(right)) if are_short && pad == Pad::None => equal_strings(left, right),
+        _ => equal_columns_plain(left, right, pad),
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn equal_strings<A: Offset, B: Offset>(left: Strings<'_, A>, right: Strings<'_, B>) -> BitBuffer {
+    assert_eq!(left.row_count(), right.row_count(), "columns of one batch");
+    let row_count = left.row_count();
+    let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
+    let mut candidates = Candidates::new();
+    for (block, words) in words.chunks_mut(BLOCK_WORDS).enumerate() {
+        let first = block * BLOCK_ROWS;
+        for (index, word) in words.iter_mut().enumerate() {
+            let first = first + index * WORD_BITS;
+            let (lefts, rights) = (&left.offsets()[first..], &right.offsets()[first..]);
+            *word = match (lefts.first_chunk(), rights.first_chunk()) {
+                (Some(lefts), Some(rights)) => same_lengths(lefts, rights),
+                _ => gather_word(first, lefts.len() - 1, |row| left.row_len(row) == right.row_len(row)),
+            };
+        }
+        candidates.list(words);
+        let mut len_max = 0;
+        for (rows, result) in candidates.pairs() {
+            let mut word = 0;
+            for (bit, row) in rows.iter().enumerate() {
+                let row = first + *row as usize;
+                let (left, right) = (left.row(row), right.row(row));
+                len_max = len_max.max(left.len());
+                let mask = low_bits_up_to(left.len());
+                // SAFETY: bytes outside the mask, which ends with the row, are not read.
+                let left = unsafe { _mm512_maskz_loadu_epi8(mask, left.as_ptr().cast()) };
+                // SAFETY: as above, and the row is as long.
+                let right = unsafe { _mm512_maskz_loadu_epi8(mask, right.as_ptr().cast()) };
+                word |= u64::from(_mm512_cmpneq_epi8_mask(left, right) == 0) << bit;
+            }
+            *result = word;
+        }
+        candidates.keep_results(words);
+        if len_max > VECTOR {
+            for (index, word) in words.iter_mut().enumerate() {
+                *word = retain(first + index * WORD_BITS, *word, |row| {
+                    let (left, right) = (left.row(row), right.row(row));
+                    left.len() <= VECTOR || left[VECTOR..] == right[VECTOR..]
+                });
+            }
+        }
+    }
+    BitBuffer::from_words(words, row_count)
+}
+
+/// Which of 64 rows are as long in both columns.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn same_lengths<A: Offset, B: Offset>(left: &[A; 65], right: &[B; 65]) -> u64 {
+    let (left, right) = (lengths_of_64(left), lengths_of_64(right));
+    joined(
+        _mm512_cmpeq_epi32_mask(left[0], right[0]),
+        _mm512_cmpeq_epi32_mask(left[1], right[1]),
+        _mm512_cmpeq_epi32_mask(left[2], right[2]),
+        _mm512_cmpeq_epi32_mask(left[3], right[3]),
+    )
+}

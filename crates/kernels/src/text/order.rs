@@ -1,0 +1,191 @@
+//! Order of text: with a constant, column with column, least and greatest row.
+//!
+//! Most rows are told apart by their first bytes, so no function is called for them: big-endian prefixes are
+//! compared 64 at a time, and the whole text is looked at only where they tie.
+
+use std::cmp::Ordering;
+
+use super::columns::{Text, prefix_of};
+use super::pad::{Pad, trimmed};
+use super::rows::{collect_words, for_each_row, gather_word, retain};
+use crate::bits::WORD_BITS;
+use crate::{BitBuffer, Selection};
+
+/// The comparisons that are not equality.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say all")]
+pub enum Inequality {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Inequality {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Less, Self::LessOrEqual, Self::Greater, Self::GreaterOrEqual];
+
+    /// Whether operands that compare like this fulfil it.
+    #[must_use]
+    #[inline(always)]
+    pub fn holds(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Less => ordering.is_lt(),
+            Self::LessOrEqual => ordering.is_le(),
+            Self::Greater => ordering.is_gt(),
+            Self::GreaterOrEqual => ordering.is_ge(),
+        }
+    }
+}
+
+kernel! {
+    /// Rows that compare like this with the constant.
+    pub fn compare_constant[T: Text][T](column: T, inequality: Inequality, constant: &[u8], pad: Pad) -> BitBuffer =
+        compare_constant_plain;
+}
+
+#[inline(always)]
+fn compare_constant_plain<T: Text>(
+    column: T,
+    inequality: Inequality,
+    constant: &[u8],
+    pad: Pad,
+) -> BitBuffer {
+    let constant = if pad == Pad::None { constant } else { trimmed(constant) };
+    let prefix = prefix_of(constant, pad.fill());
+    let at_hand = at_hand::<T>(pad);
+    let fill = |first: usize, is_whole: bool, left: &mut [u64], right: &mut [u64]| {
+        prefixes_padded(&column, first, pad, is_whole, left);
+        right.fill(if is_whole { prefix } else { prefix & at_hand });
+    };
+    let full = |row: usize| pad.compare(column.row(row), constant);
+    compare_prefixes(column.row_count(), inequality, at_hand == u64::MAX, fill, full)
+}
+
+/// The bits of prefixes that [`prefixes_padded`] writes.
+#[inline(always)]
+fn at_hand<T: Text>(pad: Pad) -> u64 {
+    if pad == Pad::Trim { u64::MAX } else { T::PREFIX_AT_HAND }
+}
+
+kernel! {
+    /// Rows of two columns that compare like this.
+    ///
+    /// # Panics
+    /// When the columns differ in length.
+    pub fn compare_columns[A: Text, B: Text][A, B](left: A, inequality: Inequality, right: B, pad: Pad) -> BitBuffer =
+        compare_columns_plain;
+}
+
+#[inline(always)]
+fn compare_columns_plain<A: Text, B: Text>(left: A, inequality: Inequality, right: B, pad: Pad) -> BitBuffer {
+    assert_eq!(left.row_count(), right.row_count(), "columns of one batch");
+    let at_hand = at_hand::<A>(pad) & at_hand::<B>(pad);
+    let fill = |first: usize, is_whole: bool, left_prefixes: &mut [u64], right_prefixes: &mut [u64]| {
+        prefixes_padded(&left, first, pad, is_whole, left_prefixes);
+        prefixes_padded(&right, first, pad, is_whole, right_prefixes);
+        if !is_whole && at_hand != u64::MAX {
+            left_prefixes.iter_mut().chain(right_prefixes).for_each(|prefix| *prefix &= at_hand);
+        }
+    };
+    let full = |row: usize| pad.compare(left.row(row), right.row(row));
+    compare_prefixes(left.row_count(), inequality, at_hand == u64::MAX, fill, full)
+}
+
+#[inline(always)]
+fn prefix_padded<T: Text>(column: &T, row: usize, pad: Pad) -> u64 {
+    if pad == Pad::Trim { prefix_of(trimmed(column.row(row)), 0) } else { column.prefix(row, pad.fill()) }
+}
+
+/// Prefixes of rows from `first` on, whole or as far as they are at hand.
+#[inline(always)]
+fn prefixes_padded<T: Text>(column: &T, first: usize, pad: Pad, is_whole: bool, prefixes: &mut [u64]) {
+    if pad != Pad::Trim && (!is_whole || T::PREFIX_AT_HAND == u64::MAX) {
+        return column.prefixes(first, pad.fill(), prefixes);
+    }
+    for (index, prefix) in prefixes.iter_mut().enumerate() {
+        *prefix = prefix_padded(column, first + index, pad);
+    }
+}
+
+/// Up to as many rows of 64 that tie in what is at hand are compared in full, without a look at whole prefixes.
+const FEW_TIES: u32 = 8;
+
+/// Compares the prefixes of each row and asks for the full order only where they tie. `fill` writes the
+/// prefixes of both sides from a row on, whole or as far as they are at hand.
+#[inline(always)]
+fn compare_prefixes(
+    row_count: usize,
+    inequality: Inequality,
+    are_at_hand: bool,
+    fill: impl Fn(usize, bool, &mut [u64], &mut [u64]),
+    full: impl Fn(usize) -> Ordering,
+) -> BitBuffer {
+    let is_greater = inequality.holds(Ordering::Greater);
+    // Arrays of a fixed length, so that comparing them becomes vectors; behind the rows they hold anything.
+    let (mut left, mut right) = ([0; WORD_BITS], [0; WORD_BITS]);
+    collect_words(row_count, |first, count| {
+        fill(first, are_at_hand, &mut left[..count], &mut right[..count]);
+        let (mut less, mut ties) = less_and_ties(&left, &right, count);
+        if !are_at_hand && ties.count_ones() > FEW_TIES {
+            fill(first, true, &mut left[..count], &mut right[..count]);
+            (less, ties) = less_and_ties(&left, &right, count);
+        }
+        let decided = if is_greater { !(less | ties) } else { less };
+        decided | retain(first, ties, |row| inequality.holds(full(row)))
+    })
+}
+
+/// Rows that are less on the left, and those of the first `count` that are the same.
+#[inline(always)]
+fn less_and_ties(left: &[u64; WORD_BITS], right: &[u64; WORD_BITS], count: usize) -> (u64, u64) {
+    let less = gather_word(0, WORD_BITS, |row| left[row] < right[row]);
+    let ties = gather_word(0, WORD_BITS, |row| left[row] == right[row]);
+    (less, ties & (u64::MAX >> (WORD_BITS - count)))
+}
+
+/// Which end of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say all")]
+pub enum Extreme {
+    Least,
+    Greatest,
+}
+
+kernel! {
+    /// The first row that is the least or greatest of those selected, if one is.
+    ///
+    /// # Panics
+    /// When the selection has not as many bits as rows or names a row that is not there.
+    pub fn extreme_row[T: Text][T](column: T, selection: Selection<'_>, extreme: Extreme, pad: Pad)
+        -> Option<usize> = extreme_row_plain;
+}
+
+#[inline(always)]
+fn extreme_row_plain<T: Text>(
+    column: T,
+    selection: Selection<'_>,
+    extreme: Extreme,
+    pad: Pad,
+) -> Option<usize> {
+    // Turned over, the greatest prefix is the least.
+    let flip = if extreme == Extreme::Least { 0 } else { u64::MAX };
+    let (mut best, mut best_prefix) = (None, u64::MAX);
+    for_each_row(column.row_count(), selection, |row| {
+        let prefix = prefix_padded(&column, row, pad) ^ flip;
+        if prefix > best_prefix {
+            return;
+        }
+        let is_better = match best {
+            Some(best) if prefix == best_prefix => {
+                let ordering = pad.compare(column.row(row), column.row(best));
+                if extreme == Extreme::Least { ordering.is_lt() } else { ordering.is_gt() }
+            }
+            _ => true,
+        };
+        if is_better {
+            (best, best_prefix) = (Some(row), prefix);
+        }
+    });
+    best
+}
