@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, NullEquality, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, NullEquality, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
     LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Union, binary_expr, lit, when,
 };
 
+const PREFIX: &str = "keirin subquery ";
+
 /// Makes names that nobody else uses.
 #[derive(Default)]
 pub(super) struct Names(usize);
@@ -24,7 +26,7 @@ pub(super) struct Names(usize);
 impl Names {
     pub(super) fn fresh(&mut self) -> String {
         self.0 += 1;
-        format!("keirin subquery {}", self.0)
+        format!("{PREFIX}{}", self.0)
     }
 }
 
@@ -41,21 +43,12 @@ pub(super) struct Outer {
 type Dependent = Option<(LogicalPlan, Vec<Column>)>;
 
 impl Outer {
-    /// `None` if the subquery mentions something that is not of `input`, but of a query around it.
-    pub(super) fn new(
-        input: &LogicalPlan,
-        subquery: &LogicalPlan,
-        names: &mut Names,
-    ) -> Result<Option<Self>> {
-        let mut columns: Vec<Column> = Vec::new();
-        for mentioned in subquery.all_out_ref_exprs() {
-            let Expr::OuterReferenceColumn(_, column) = mentioned else { continue };
-            if !input.schema().has_column(&column) {
-                return Ok(None);
-            }
-            if !columns.contains(&column) {
-                columns.push(column);
-            }
+    /// An error if the subquery mentions something that is not of `input`, but of a query around it.
+    pub(super) fn new(input: &LogicalPlan, subquery: &LogicalPlan, names: &mut Names) -> Result<Self> {
+        let columns = mentioned(subquery);
+        check_mentioned(input, &columns)?;
+        if !columns.is_empty() {
+            check_repeatable(input, "a query whose rows a subquery mentions")?;
         }
         let fresh: Vec<String> = columns.iter().map(|_| names.fresh()).collect();
         let values =
@@ -65,7 +58,7 @@ impl Outer {
         } else {
             LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
         };
-        Ok(Some(Self { columns, plan, names: fresh }))
+        Ok(Self { columns, plan, names: fresh })
     }
 
     /// `plan` for every combination of outer values; `None` where an operator is in the way.
@@ -214,10 +207,9 @@ impl Outer {
             }
         };
         outputs.extend(keys.iter().cloned().map(Expr::Column));
-        let position = row_number()
-            .partition_by(keys.iter().cloned().map(Expr::Column).collect())
-            .order_by(order_replaced)
-            .build()?;
+        let position = row_number().partition_by(keys.iter().cloned().map(Expr::Column).collect());
+        let position =
+            if order_replaced.is_empty() { position } else { position.order_by(order_replaced) }.build()?;
         let number = named(&position.schema_name().to_string());
         let skip = u64::try_from(skip).unwrap_or(u64::MAX);
         let mut wanted = number.clone().gt(lit(skip));
@@ -278,8 +270,71 @@ impl Outer {
     }
 }
 
+/// The columns of queries around it that a subquery mentions.
+pub(super) fn mentioned(subquery: &LogicalPlan) -> Vec<Column> {
+    let mut columns = Vec::new();
+    for mentioned in subquery.all_out_ref_exprs() {
+        if let Expr::OuterReferenceColumn(_, column) = mentioned
+            && !columns.contains(&column)
+        {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
+/// Refuses columns that the query directly around a subquery does not have where the subquery stands.
+pub(super) fn check_mentioned(input: &LogicalPlan, columns: &[Column]) -> Result<()> {
+    match columns.iter().find(|column| !input.schema().has_column(column)) {
+        None => Ok(()),
+        Some(column) => not_impl_err!(
+            "a subquery that mentions '{}', which is not a column of the query directly around it at this place",
+            column.flat_name()
+        ),
+    }
+}
+
+/// Refuses plans that would be run twice and might not give the same rows again.
+pub(super) fn check_repeatable(plan: &LogicalPlan, what: &str) -> Result<()> {
+    let mut reason = None;
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::Limit(limit) if !is_ordered_by_all(&limit.input) => reason = Some("LIMIT"),
+            node if node.expressions().iter().any(may_differ) => reason = Some("random values or LIMIT"),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        }
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    match reason {
+        None => Ok(()),
+        Some(reason) => {
+            not_impl_err!("{reason} in {what}, which is run twice: store its rows with CREATE TABLE first")
+        }
+    }
+}
+
+/// Whether rows with the same place in the order are equal, so that a LIMIT always keeps the same ones.
+fn is_ordered_by_all(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Sort(sort) = plan else { return false };
+    let is_key = |column| sort.expr.iter().any(|key| key.expr == Expr::Column(Column::clone(column)));
+    sort.input.schema().columns().iter().all(is_key)
+}
+
+/// Whether an expression is random, or counts rows for what was a LIMIT in a subquery.
+fn may_differ(expression: &Expr) -> bool {
+    let is_of_limit = |part: &Expr| match part {
+        Expr::WindowFunction(window) => window
+            .params
+            .partition_by
+            .iter()
+            .any(|key| matches!(key, Expr::Column(column) if column.name.starts_with(PREFIX))),
+        _ => false,
+    };
+    expression.is_volatile() || expression.exists(|part| Ok(is_of_limit(part))).unwrap_or(true)
+}
+
 /// Whether a relation mentions the one on its left, or may: that is not what the outer query has.
-fn is_lateral(right: &LogicalPlan) -> bool {
+pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
     match right {
         LogicalPlan::Subquery(_) => true,
         LogicalPlan::SubqueryAlias(alias) => is_lateral(&alias.input),

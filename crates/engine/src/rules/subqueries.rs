@@ -7,18 +7,20 @@
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, ScalarValue};
+use datafusion::common::{Column, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, binary_expr, lit, when,
+    Expr, FetchType, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Sort,
+    Subquery, binary_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
-use super::dependent::{Names, Outer};
+use super::dependent::{Names, Outer, check_mentioned, check_repeatable, is_lateral, mentioned};
 
 /// See the [module](self). Must run before the other analyzer rules, which refuse what it handles.
 #[derive(Debug, Default)]
@@ -38,6 +40,9 @@ impl AnalyzerRule for Subqueries {
 
 fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     match &node {
+        LogicalPlan::Join(join) if join_expressions(join).iter().any(needs_join) => {
+            Ok(Transformed::yes(on(join, names)?))
+        }
         LogicalPlan::Join(join) => match lateral(join, names)? {
             Some(plan) => Ok(Transformed::yes(plan)),
             None => Ok(Transformed::no(node)),
@@ -55,39 +60,55 @@ fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPl
 fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     let is_filter = matches!(node, LogicalPlan::Filter(_));
     let has_own_plan = is_filter || matches!(node, LogicalPlan::Projection(_));
-    let mut input = node.inputs()[0].clone();
+    // What the outer values are taken from: without the joins, which would repeat one another.
+    let base = match &node {
+        LogicalPlan::Sort(sort) => with_columns_to_sort(sort)?,
+        _ => node.inputs()[0].clone(),
+    };
+    let mut input = base.clone();
     let mut changed = false;
     let preserver = NamePreserver::new(&node);
     let mut expressions = Vec::new();
     for expression in node.expressions() {
         let saved = preserver.save(&expression);
-        let rewritten = expression.transform_down(|part| {
-            let joined = match &part {
-                Expr::ScalarSubquery(subquery) if !(has_own_plan && is_pulled_up(subquery, None)) => {
-                    scalar(&input, subquery, names)?
-                }
-                Expr::Exists(Exists { subquery, negated })
-                    if !(is_filter && is_pulled_up(subquery, None)) =>
-                {
-                    exists(&input, subquery, *negated, names)?
-                }
-                Expr::InSubquery(membership)
-                    if !(is_filter && is_pulled_up(&membership.subquery, Some(&membership.expr))) =>
-                {
-                    contains(&input, membership, names)?
-                }
-                _ => None,
-            };
-            Ok(match joined {
-                Some((plan, value)) => {
-                    input = plan;
-                    changed = true;
-                    Transformed::new(value, true, TreeNodeRecursion::Jump)
-                }
-                None => Transformed::no(part),
-            })
-        })?;
-        expressions.push(saved.restore(rewritten.data));
+        // Each condition of a WHERE for itself: what is one as a whole need not tell NULL from false.
+        let parts = if is_filter { split_conjunction_owned(expression) } else { vec![expression] };
+        let mut rewritten = Vec::with_capacity(parts.len());
+        for whole in parts {
+            let is_whole_in = is_filter && is_kept_in(&whole);
+            let part = whole.transform_down(|mut part| {
+                let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
+                check_mentioned(&base, &mentioned(&subquery.subquery))?;
+                let mut limit_dropped = false;
+                let joined = match &mut part {
+                    Expr::ScalarSubquery(subquery) if !(has_own_plan && is_pulled_up(subquery, None)) => {
+                        scalar(&base, &input, subquery, names)?
+                    }
+                    Expr::Exists(Exists { subquery, negated }) => {
+                        limit_dropped = drop_limit(subquery)?;
+                        let is_left = is_filter && is_pulled_up(subquery, None) && !has_limit(subquery)?;
+                        if is_left { None } else { exists(&base, &input, subquery, *negated, names)? }
+                    }
+                    Expr::InSubquery(membership)
+                        if !(is_whole_in && is_pulled_up(&membership.subquery, Some(&membership.expr))) =>
+                    {
+                        contains(&base, &input, membership, names)?
+                    }
+                    _ => None,
+                };
+                changed |= limit_dropped;
+                Ok(match joined {
+                    Some((plan, value)) => {
+                        input = plan;
+                        changed = true;
+                        Transformed::new(value, true, TreeNodeRecursion::Jump)
+                    }
+                    None => Transformed::new(part, limit_dropped, TreeNodeRecursion::Continue),
+                })
+            })?;
+            rewritten.push(part.data);
+        }
+        expressions.extend(conjunction(rewritten).map(|expression| saved.restore(expression)));
     }
     if !changed {
         return Ok(Transformed::no(node));
@@ -101,6 +122,137 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
     }
     let plan = LogicalPlanBuilder::from(plan).project(columns.into_iter().map(Expr::Column))?.build()?;
     Ok(Transformed::yes(plan))
+}
+
+fn subquery_of(expression: &Expr) -> Option<&Subquery> {
+    match expression {
+        Expr::ScalarSubquery(subquery) | Expr::Exists(Exists { subquery, .. }) => Some(subquery),
+        Expr::InSubquery(membership) => Some(&membership.subquery),
+        _ => None,
+    }
+}
+
+/// Whether a condition is an IN that DataFusion has a right plan for: it does not tell which outer row a
+/// NULL of a correlated NOT IN is for.
+fn is_kept_in(condition: &Expr) -> bool {
+    let (membership, is_not) = match condition {
+        Expr::InSubquery(membership) => (membership, false),
+        Expr::Not(inner) => match inner.as_ref() {
+            Expr::InSubquery(membership) => (membership, true),
+            _ => return false,
+        },
+        _ => return false,
+    };
+    membership.negated == is_not || mentioned(&membership.subquery.subquery).is_empty()
+}
+
+/// Removes a LIMIT that does not change whether there are rows.
+fn drop_limit(subquery: &mut Subquery) -> Result<bool> {
+    let LogicalPlan::Limit(limit) = subquery.subquery.as_ref() else { return Ok(false) };
+    let keeps_one = matches!(limit.get_skip_type()?, SkipType::Literal(0))
+        && matches!(limit.get_fetch_type()?, FetchType::Literal(fetch) if fetch != Some(0));
+    if keeps_one {
+        subquery.subquery = limit.input.clone();
+    }
+    Ok(keeps_one)
+}
+
+/// Whether there is a LIMIT, which DataFusion may ignore below EXISTS where outer values are mentioned.
+fn has_limit(subquery: &Subquery) -> Result<bool> {
+    let plan = &subquery.subquery;
+    Ok(!mentioned(plan).is_empty() && plan.exists(|node| Ok(matches!(node, LogicalPlan::Limit(_))))?)
+}
+
+/// What is sorted, with the columns that subqueries in ORDER BY mention although they are not selected.
+fn with_columns_to_sort(sort: &Sort) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
+        return Ok(sort.input.as_ref().clone());
+    };
+    let mut missing: Vec<Column> = Vec::new();
+    for key in &sort.expr {
+        key.expr.apply(|part| {
+            for column in subquery_of(part).map(|subquery| mentioned(&subquery.subquery)).unwrap_or_default()
+            {
+                let is_missing = !sort.input.schema().has_column(&column) && !missing.contains(&column);
+                if is_missing && projection.input.schema().has_column(&column) {
+                    missing.push(column);
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    if missing.is_empty() {
+        return Ok(sort.input.as_ref().clone());
+    }
+    let columns = projection.expr.iter().cloned().chain(missing.into_iter().map(Expr::Column));
+    LogicalPlanBuilder::from(projection.input.as_ref().clone()).project(columns)?.build()
+}
+
+/// Whether an expression has a subquery that only a join can compute.
+fn needs_join(expression: &Expr) -> bool {
+    let is_joined = |part: &Expr| match part {
+        Expr::ScalarSubquery(subquery) => !mentioned(&subquery.subquery).is_empty(),
+        Expr::Exists(_) | Expr::InSubquery(_) => true,
+        _ => false,
+    };
+    expression.exists(|part| Ok(is_joined(part))).unwrap_or(true)
+}
+
+/// All conditions of a join, one by one.
+fn join_expressions(join: &Join) -> Vec<Expr> {
+    let equal = join.on.iter().map(|(left, right)| left.clone().eq(right.clone()));
+    equal.chain(join.filter.iter().cloned().flat_map(split_conjunction_owned)).collect()
+}
+
+/// `JOIN ... ON` with subqueries: they filter the joined rows, or the rows that an outer join may drop.
+fn on(join: &Join, names: &mut Names) -> Result<LogicalPlan> {
+    let mut join = join.clone();
+    let mut conditions = Vec::new();
+    join.on.retain(|(left, right)| {
+        let stays = !needs_join(left) && !needs_join(right);
+        if !stays {
+            conditions.push(left.clone().eq(right.clone()));
+        }
+        stays
+    });
+    let (with_subqueries, others): (Vec<_>, Vec<_>) =
+        join.filter.take().into_iter().flat_map(split_conjunction_owned).partition(needs_join);
+    conditions.extend(with_subqueries);
+    join.filter = conjunction(others);
+    let Some(condition) = conjunction(conditions) else { return Ok(LogicalPlan::Join(join)) };
+    let filtered = match join.join_type {
+        JoinType::Inner => {
+            let joined = lateral(&join, names)?.unwrap_or(LogicalPlan::Join(join));
+            return Ok(values(LogicalPlan::Filter(Filter::try_new(condition, joined.into())?), names)?.data);
+        }
+        JoinType::Left => &mut join.right,
+        JoinType::Right => &mut join.left,
+        _ => return outer_join_on(),
+    };
+    let mut is_of_one_side =
+        condition.column_refs().into_iter().all(|column| filtered.schema().has_column(column));
+    condition.apply(|part| {
+        let columns = subquery_of(part).map(|subquery| mentioned(&subquery.subquery)).unwrap_or_default();
+        is_of_one_side &= columns.iter().all(|column| filtered.schema().has_column(column));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !is_of_one_side || matches!(join.join_type, JoinType::Left) && is_lateral(filtered) {
+        return outer_join_on();
+    }
+    let filter = Filter::try_new(condition, filtered.clone())?;
+    *filtered = values(LogicalPlan::Filter(filter), names)?.data.into();
+    Ok(LogicalPlan::Join(join))
+}
+
+fn outer_join_on<T>() -> Result<T> {
+    not_impl_err!("a subquery in the ON of an outer join that mentions more than the rows it may drop")
+}
+
+/// Refuses what neither DataFusion nor this rule has a plan for.
+fn in_the_way<T>() -> Result<T> {
+    not_impl_err!(
+        "a subquery that mentions columns of the query around it below an outer join, a window, grouping sets, INTERSECT or EXCEPT"
+    )
 }
 
 /// Whether DataFusion can make a join of a subquery itself. `member` is what stands before IN.
@@ -120,11 +272,11 @@ fn is_pulled_up(subquery: &Subquery, member: Option<&Expr>) -> bool {
 type Joined = Option<(LogicalPlan, Expr)>;
 
 /// `(SELECT value FROM ... outer.x ...)`: at most one row for each combination of outer values.
-fn scalar(input: &LogicalPlan, subquery: &Subquery, names: &mut Names) -> Result<Joined> {
+fn scalar(base: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, names: &mut Names) -> Result<Joined> {
     if subquery.subquery.max_rows().is_none_or(|rows| rows > 1) {
         return Ok(None);
     }
-    let Some(outer) = Outer::new(input, &subquery.subquery, names)? else { return Ok(None) };
+    let outer = Outer::new(base, &subquery.subquery, names)?;
     if outer.columns.is_empty() {
         return Ok(None);
     }
@@ -137,8 +289,14 @@ fn scalar(input: &LogicalPlan, subquery: &Subquery, names: &mut Names) -> Result
 }
 
 /// `EXISTS (...)`: whether a combination of outer values is among those that have rows.
-fn exists(input: &LogicalPlan, subquery: &Subquery, negated: bool, names: &mut Names) -> Result<Joined> {
-    let Some(outer) = Outer::new(input, &subquery.subquery, names)? else { return Ok(None) };
+fn exists(
+    base: &LogicalPlan,
+    input: &LogicalPlan,
+    subquery: &Subquery,
+    negated: bool,
+    names: &mut Names,
+) -> Result<Joined> {
+    let outer = Outer::new(base, &subquery.subquery, names)?;
     if outer.columns.is_empty() {
         // One answer for all rows: DataFusion computes it once.
         let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone())
@@ -152,7 +310,7 @@ fn exists(input: &LogicalPlan, subquery: &Subquery, negated: bool, names: &mut N
         });
         return Ok(Some((input.clone(), counted.eq(lit(i64::from(!negated))))));
     }
-    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else { return Ok(None) };
+    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else { return in_the_way() };
     let (plan, keys) = select(plan, &keys, Vec::new(), names)?;
     let (plan, mark) = marked(plan, names)?;
     let plan =
@@ -162,15 +320,21 @@ fn exists(input: &LogicalPlan, subquery: &Subquery, negated: bool, names: &mut N
 }
 
 /// `x IN (...)`: true if a row equals x; else NULL if x or a row is NULL, unless there are no rows; else false.
-fn contains(input: &LogicalPlan, membership: &InSubquery, names: &mut Names) -> Result<Joined> {
+fn contains(
+    base: &LogicalPlan,
+    input: &LogicalPlan,
+    membership: &InSubquery,
+    names: &mut Names,
+) -> Result<Joined> {
     let InSubquery { expr, subquery, negated } = membership;
-    let Some(outer) = Outer::new(input, &subquery.subquery, names)? else { return Ok(None) };
+    check_repeatable(&subquery.subquery, "a subquery of IN")?;
+    let outer = Outer::new(base, &subquery.subquery, names)?;
     let dependent = if outer.columns.is_empty() {
         Some((subquery.subquery.as_ref().clone(), Vec::new()))
     } else {
         outer.dependent(&subquery.subquery, names)?
     };
-    let Some((plan, keys)) = dependent else { return Ok(None) };
+    let Some((plan, keys)) = dependent else { return in_the_way() };
     let value = names.fresh();
     let (plan, keys) = select(plan, &keys, vec![first_column(&subquery.subquery).alias(&value)], names)?;
 
@@ -224,7 +388,7 @@ fn lateral(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     if is_pulled_up(subquery, None) {
         return Ok(None);
     }
-    let Some(outer) = Outer::new(&join.left, &subquery.subquery, names)? else { return Ok(None) };
+    let outer = Outer::new(&join.left, &subquery.subquery, names)?;
     let Some((mut plan, mut keys)) = outer.dependent(&subquery.subquery, names)? else { return Ok(None) };
     if let Some(alias) = alias {
         keys = keys.into_iter().map(|key| Column::new(Some(alias.clone()), key.name)).collect();
