@@ -18,7 +18,13 @@ levels *arguments:
 
 # The portable hot loops under Miri; `just miri --test bitpack` runs one file of tests.
 miri *arguments="--lib --tests":
-    MIRIFLAGS=-Zmiri-disable-isolation KEIRIN_CPU_LEVEL=portable cargo +nightly miri test -p keirin-kernels {{arguments}}
+    RUST_BACKTRACE=0 MIRIFLAGS=-Zmiri-disable-isolation KEIRIN_CPU_LEVEL=portable \
+        cargo +nightly miri test -p keirin-kernels {{arguments}}
+
+# All levels of this machine's hot loops under AddressSanitizer, which sees reads and writes outside of memory.
+sanitize *arguments="--lib --tests":
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p keirin-kernels \
+        --target "$(rustc -vV | sed -n 's/^host: //p')" {{arguments}}
 
 # Only the SQL text tests; `just slt joins` runs the files whose name contains it.
 slt filter="":

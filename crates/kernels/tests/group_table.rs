@@ -328,7 +328,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(miri_or(2, 64)))]
 
     #[test]
-    fn any_keys_are_grouped(keys in prop::collection::vec(0_u64..50, 0..600), shift in 0_u32..58) {
+    fn any_keys_are_grouped(keys in prop::collection::vec(0_u64..50, 0..miri_or(40, 600)), shift in 0_u32..58) {
         let keys: Vec<u64> = keys.iter().map(|key| key << shift).collect();
         for level in Level::available() {
             check(*level, &keys, None);
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn any_strings_are_grouped(strings in prop::collection::vec(prop::option::of("[ab]{0,20}"), 0..300)) {
+    fn any_strings_are_grouped(strings in prop::collection::vec(prop::option::of("[ab]{0,20}"), 0..miri_or(40, 300))) {
         let strings: Vec<_> = strings.into_iter().map(|string| string.map(String::into_bytes)).collect();
         for level in Level::available() {
             check_strings(*level, &strings);

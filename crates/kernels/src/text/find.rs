@@ -1,10 +1,10 @@
 //! Searching bytes for one byte or for a needle that is prepared once.
 //!
-//! A position can only hold the needle when three of its bytes, far apart and rarely seen, are in their
-//! places. So 64 positions are tested at a time: three loads, one exclusive-or, two `vpternlog` that each
-//! do `x | (y ^ z)`, and one test for zero bytes; what is left is compared in full (`find_x86.rs`). The idea
-//! is the generic SIMD search of Muła ("SIMD-friendly algorithms for substring searching"), which probes two
-//! bytes; the third makes false candidates rare enough for one test of four vectors to pay.
+//! A position can only hold the needle when its three rarest bytes are in their places. So 64 positions are
+//! tested at a time: three loads, one exclusive-or, two `vpternlog` that each do `x | (y ^ z)`, and one test
+//! for zero bytes; what is left is compared in full (`find_x86.rs`). The idea is the generic SIMD search of
+//! Muła ("SIMD-friendly algorithms for substring searching"), which probes two bytes; the third makes false
+//! candidates rare enough for one test of four vectors to pay. Where two are rare enough, it is not loaded.
 //!
 //! Periodic bytes can make every position a candidate. Each false one costs budget that progress earns back,
 //! and when it is spent the rest is left to the `memchr` crate, whose two-way search is linear. That crate is
