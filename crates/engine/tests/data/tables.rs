@@ -116,6 +116,6 @@ fn json_lines_have_nested_columns() {
         &format!(
             "SELECT count(*), count(DISTINCT actor.login), count(org.id), min(created_at) FROM '{file}'"
         ),
-        &[&["7702", "3648", "2342", "2015-01-01T00:00:00Z"]],
+        &[&["7702", "3648", "2342", "2015-01-01 00:00:00+00:00"]],
     );
 }
