@@ -1,7 +1,7 @@
 //! Memory for large tables: zeroed, in huge pages where the system has them.
 //!
-//! A table probed at random misses the TLB at nearly every row when it lies in 4 KiB pages: huge pages make
-//! probing 2 to 2.5 times faster from a few megabytes on. So a region of that size begins at a multiple of
+//! A table probed at random misses the TLB at nearly every row when it lies in 4 KiB pages: huge pages made
+//! probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size begins at a multiple of
 //! 2 MiB and is advised (`madvise`, Linux only; elsewhere and for small regions nothing happens). The memory
 //! comes from the global allocator and is not touched here: pages arrive as zeros when first written to.
 //!

@@ -109,7 +109,7 @@ fn case<K: SmallKey, T: Value + Into<f64> + PartialOrd>(
     }
 }
 
-/// The least of some values in each place of 128, which no loop over a column can be faster than.
+/// The least of some values in each place of 128, a plain loop over a column, without prefetching.
 fn read<V: Copy + PartialOrd>(values: &[V]) -> Option<V> {
     let (first, others) = values.as_chunks::<128>().0.split_first()?;
     let mut least = *first;

@@ -169,7 +169,7 @@ impl Shape {
     }
 }
 
-/// The shape of keys, from a sample: some 1,000 rows in stretches of 64 (10 µs).
+/// The shape of keys, from a sample: some 1,000 rows in stretches of 64.
 #[must_use]
 pub fn suggest<K: SmallKey>(keys: &[K]) -> Shape {
     const STRETCH: usize = 64;

@@ -3,8 +3,8 @@
 //! Comparing lengths and comparing bytes in one loop costs a mispredicted branch for every 64 rows, and no
 //! two misses of the cache overlap. So a block's lengths are compared first, sixteen at a time; the rows that
 //! are left are listed; the rows of the list are compared without a branch, a bit each; and those bits are
-//! deposited where the rows' lengths left one. Of a column in main memory this takes a third of the time of a
-//! loop over bits, see suite `strings`.
+//! deposited where the rows' lengths left one. Of a column in main memory this takes some 20 % less time than a
+//! loop over bits; of one that stays in the second cache, more.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
