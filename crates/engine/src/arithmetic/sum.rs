@@ -16,17 +16,19 @@ use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Field, FieldRef, Int64Type,
     UInt64Type,
 };
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::sum::Sum;
-use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator, ReversedUDAF, SetMonotonicity,
-    Signature,
+    Accumulator, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator, ReversedUDAF, ScalarUDF,
+    SetMonotonicity, Signature,
 };
 
+use super::checked::{Checked, Operation};
 use super::overflow;
 
 /// A total that left 128 bits. No DECIMAL has this value.
@@ -154,8 +156,28 @@ impl AggregateUDFImpl for CheckedSum {
         literal: &Expr,
         is_argument_left: bool,
     ) -> Result<Option<Expr>> {
-        self.inner.simplify_expr_op_literal(function, argument, op, literal, is_argument_left)
+        // `sum(x + c)` becomes `sum(x) + c * count(x)`, which must not wrap either; both are BIGINT then.
+        if !matches!(literal, Expr::Literal(ScalarValue::Int64(_), _)) {
+            return Ok(None);
+        }
+        let simplified =
+            self.inner.simplify_expr_op_literal(function, argument, op, literal, is_argument_left)?;
+        simplified.map(|expr| expr.transform_up(checked_operator).data()).transpose()
     }
+}
+
+/// A checked operator in the place of a plain one.
+fn checked_operator(expr: Expr) -> Result<Transformed<Expr>> {
+    let Expr::BinaryExpr(binary) = &expr else { return Ok(Transformed::no(expr)) };
+    let operation = match binary.op {
+        Operator::Plus => Operation::Add,
+        Operator::Minus => Operation::Subtract,
+        Operator::Multiply => Operation::Multiply,
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let function = Arc::new(ScalarUDF::new_from_impl(Checked::new(operation)));
+    let arguments = vec![binary.left.as_ref().clone(), binary.right.as_ref().clone()];
+    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))))
 }
 
 /// The type that a total has to fit into, and what to say when it does not.
