@@ -43,6 +43,17 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether programs that this test starts hear SIGHUP: what runs under nohup passes its deafness on.
+fn hears_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    if mask & 1 == 1 {
+        println!("skipped: SIGHUP is ignored here, as under nohup");
+    }
+    mask & 1 == 0
+}
+
 /// A COPY without end gets `signals`, one right after the other.
 fn check_copy(file: &str, signals: &[&str], code: i32, stderr: Option<&str>) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -68,7 +79,9 @@ fn a_copy_that_is_stopped_leaves_nothing_behind() {
     check_copy("out.parquet", &["INT"], 130, Some("cancelled\n"));
     check_copy("out.csv.gz", &["TERM"], 143, Some("cancelled: the program was told to end (SIGTERM)\n"));
     check_copy("out.parquet", &["TERM"], 143, None);
-    check_copy("out.csv", &["HUP"], 129, Some("cancelled: the terminal is gone (SIGHUP)\n"));
+    if hears_hangups() {
+        check_copy("out.csv", &["HUP"], 129, Some("cancelled: the terminal is gone (SIGHUP)\n"));
+    }
 }
 
 #[test]
@@ -100,6 +113,9 @@ fn an_unfinished_output_file_is_removed_too() {
 #[test]
 fn a_program_that_waits_for_input_ends_when_told() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        if signal == "HUP" && !hears_hangups() {
+            continue;
+        }
         let directory = tempfile::tempdir().unwrap();
         let mut child = keirin(directory.path(), &["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
