@@ -10,9 +10,8 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Duration;
 
+use keirin_kernels::bench::thread_time;
 use serde_json::json;
-
-use crate::clock::thread_time;
 
 /// The shortest sample: far longer than reading the clock, far shorter than a slice of the scheduler.
 const SAMPLE_MIN: Duration = Duration::from_micros(300);

@@ -4,12 +4,9 @@
 //! A suite is a function that adds cases to a [`Report`]; a case is a list of [`Lane`]s that do the same
 //! work. `duel.rs` says how it is timed.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod clock;
 mod duel;
-mod glibc;
-mod huge;
 mod suites;
 
 pub use duel::{Lane, Report, Unit};

@@ -42,6 +42,8 @@ const _: () = assert!(usize::BITS == 64, "sums of lengths and of 32-bit offsets 
 #[macro_use]
 mod dispatch;
 pub mod aggregate;
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod bitmaps;
 pub mod bitpack;
 mod bits;

@@ -57,7 +57,7 @@ impl<T: Zero> Region<T> {
         // SAFETY: `skip` bytes of slack were allocated in front of `bytes`.
         let first = unsafe { base.add(skip) };
         if is_huge {
-            advise_huge_pages(first, bytes);
+            advise_huge_pages(first.as_ptr(), bytes);
         }
         Self { base, layout, first: first.cast(), len }
     }
@@ -95,15 +95,21 @@ impl<T> DerefMut for Region<T> {
     }
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
-fn advise_huge_pages(first: NonNull<u8>, bytes: usize) {
-    // SAFETY: the range lies inside one allocation, begins at a page, and the advice changes no content.
-    // An error means that there are no huge pages, which is no error here.
-    let _ = unsafe { libc::madvise(first.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+/// Asks for huge pages where whole pages of the range lie; anything but Linux ignores it.
+pub(crate) fn advise_huge_pages(start: *mut u8, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        const PAGE_BYTES: usize = 4096;
+        let skip = start.align_offset(PAGE_BYTES);
+        if skip < bytes {
+            // SAFETY: advice changes no byte, wherever it points; the system checks the range. An error means
+            // that there are no huge pages, which is no error here.
+            unsafe { libc::madvise(start.wrapping_add(skip).cast(), bytes - skip, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = (start, bytes);
 }
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn advise_huge_pages(_first: NonNull<u8>, _bytes: usize) {}
 
 /// Asks for the cache line of `value`, to be read and written soon.
 #[inline(always)]

@@ -45,8 +45,8 @@ const MAY_KNOW_DATAFUSION: [&str; 2] = ["engine", "cluster"];
 /// Crates that do no I/O and never wait.
 const PURE: [&str; 5] = ["codecs", "collation", "csv", "kernels", "race"];
 const NOT_PURE: [&str; 6] = ["async-trait", "futures", "hyper", "object_store", "reqwest", "tokio"];
-/// The home of unsafe code; and the benchmarks that call C libraries.
-const MAY_BE_UNSAFE: [&str; 2] = ["kernels", "bench-kernels"];
+/// The home of unsafe code.
+const MAY_BE_UNSAFE: &str = "kernels";
 
 fn metadata() -> Metadata {
     let mut command = MetadataCommand::new();
@@ -143,7 +143,7 @@ fn versions_stand_in_the_root_manifest_only() {
 #[test]
 fn unsafe_code_has_one_home() {
     check(|_, package| {
-        if MAY_BE_UNSAFE.contains(&folder(package)) {
+        if folder(package) == MAY_BE_UNSAFE {
             return Vec::new();
         }
         let roots: BTreeSet<_> = package

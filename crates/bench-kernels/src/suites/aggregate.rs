@@ -12,11 +12,11 @@ use arrow::array::{Decimal128Array, Float32Array, Float64Array, Int64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute;
 use keirin_kernels::aggregate::{self, ExactSum, Float};
+use keirin_kernels::bench::vec_in_huge_pages;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_testkit::columns::Random;
 
 use crate::duel::{Lane, Report, Unit};
-use crate::huge;
 
 /// Bytes of a column that stays in the second cache, and of one that does not stay in any.
 const CACHED: usize = 512 << 10;
@@ -73,7 +73,7 @@ fn doubles(report: &mut Report, place: &str, bytes: usize) {
     let level = Level::best();
     let rows = bytes / 8;
     let mut random = Random::new(1);
-    let values = ScalarBuffer::from(huge::vec(rows, || price(&mut random)));
+    let values = ScalarBuffer::from(vec_in_huge_pages(rows, || price(&mut random)));
     let array = Float64Array::new(values.clone(), None);
     let answer = about(exact(level, &values, None));
     report.case(
@@ -170,7 +170,7 @@ fn singles(report: &mut Report, place: &str, bytes: usize) {
     let level = Level::best();
     let mut random = Random::new(3);
     // Small enough that Arrow's sum in f32 has the same thousands.
-    let values = ScalarBuffer::from(huge::vec(bytes / 4, || random.below(2) as f32));
+    let values = ScalarBuffer::from(vec_in_huge_pages(bytes / 4, || random.below(2) as f32));
     let array = Float32Array::new(values.clone(), None);
     let answer = about(exact(level, &values, None));
     report.case(
@@ -194,7 +194,7 @@ fn integers(report: &mut Report, place: &str, bytes: usize) {
     }
     let level = Level::best();
     let mut random = Random::new(4);
-    let values = ScalarBuffer::from(huge::vec(bytes / 8, || random.bits() as i64 >> 28));
+    let values = ScalarBuffer::from(vec_in_huge_pages(bytes / 8, || random.bits() as i64 >> 28));
     let array = Int64Array::new(values.clone(), None);
     report.case(
         &plain,
@@ -229,7 +229,7 @@ fn decimals(report: &mut Report, place: &str, bytes: usize) {
     }
     let level = Level::best();
     let mut random = Random::new(5);
-    let values = ScalarBuffer::from(huge::vec(bytes / 16, || i128::from(random.bits() as i64)));
+    let values = ScalarBuffer::from(vec_in_huge_pages(bytes / 16, || i128::from(random.bits() as i64)));
     let array = Decimal128Array::new(values.clone(), None);
     report.case(
         &case,

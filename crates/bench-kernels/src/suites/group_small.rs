@@ -11,13 +11,13 @@
 
 use std::hint::black_box;
 
+use keirin_kernels::bench::vec_in_huge_pages;
 use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
 use keirin_kernels::{Level, Selection};
 use keirin_race::Races;
 use keirin_testkit::columns::{Keys, Random};
 
 use crate::duel::{Lane, Report, Unit};
-use crate::huge;
 
 /// Rows that an engine hands on.
 const BLOCK: usize = 1 << 16;
@@ -82,9 +82,9 @@ fn case<K: SmallKey, T: Value + Into<f64> + PartialOrd>(
             continue;
         }
         let mut rows = keys.rows(len, 1).into_iter();
-        let keys: Vec<K> = huge::vec(len, || key(rows.next().expect("a key for each row")));
+        let keys: Vec<K> = vec_in_huge_pages(len, || key(rows.next().expect("a key for each row")));
         let mut random = Random::new(2);
-        let values: Vec<T> = huge::vec(len, || value(&mut random));
+        let values: Vec<T> = vec_in_huge_pages(len, || value(&mut random));
         let rows = Rows { keys: &keys, values: &values, times };
         let answer = ours(rows, |work| work(Variant::ALL[0]));
         let shape = suggest(&keys);

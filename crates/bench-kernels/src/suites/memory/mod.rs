@@ -4,17 +4,16 @@
 //! are prepared where a library lets them be. `keirin` stands for what we call: for equality, order and
 //! copies that is the standard library.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-
 use std::hint::black_box;
 
 use keirin_kernels::Level;
+use keirin_kernels::bench::glibc;
+#[cfg(target_arch = "x86_64")]
+use keirin_kernels::bench::tiflash;
 use keirin_kernels::text::{Finder, find, find_byte};
 use keirin_testkit::columns::Random;
 
 use crate::duel::{Lane, Report, Unit};
-use crate::glibc;
 
 const SIZES: [usize; 8] = [2, 13, 65, 100, 1 << 10, 10_000, 100_000, 1_000_000];
 const NEEDLES: [usize; 16] = [1, 2, 3, 4, 5, 7, 8, 11, 15, 16, 23, 31, 32, 47, 62, 63];
@@ -147,7 +146,7 @@ fn finds(report: &mut Report, size: usize, needle_len: usize, is_at_end: bool) {
         Lane::new("memchr", || sum(haystacks.iter().map(|haystack| theirs.find(black_box(haystack))))),
         Lane::new("stringzilla", each(|haystack, needle| stringzilla::sz::find(haystack, needle))),
         #[cfg(target_arch = "x86_64")]
-        Lane::new("tiflash-avx2", each(avx2::find)),
+        Lane::new("tiflash-avx2", each(tiflash::find)),
     ];
     report.case(&case, Unit::Calls, haystacks.len(), lanes);
 }

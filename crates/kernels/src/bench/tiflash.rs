@@ -1,14 +1,13 @@
 //! Substring search as TiFlash describes it, written anew: 32 positions a step by the first and the last byte
 //! with AVX2, candidates compared in full, the last step overlapping the one before.
 
-#![allow(unsafe_code, reason = "vector loads; nothing but the benchmarks calls them")]
-
 use std::arch::x86_64::*;
 
 const VECTOR: usize = 32;
 
-/// The first position of the needle, or nothing without AVX2, when the lane is not entered at all.
-pub(super) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+/// The first position of the needle; the CPU must have AVX2.
+#[must_use]
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     assert!(is_x86_feature_detected!("avx2"));
     // SAFETY: just seen.
     unsafe { find_avx2(haystack, needle) }

@@ -1,7 +1,5 @@
 //! The C library's memory functions, as rivals.
 
-#![allow(unsafe_code, reason = "foreign functions; nothing but the benchmarks calls them")]
-
 use std::cmp::Ordering;
 
 use libc::c_void;
@@ -10,24 +8,31 @@ fn position(haystack: &[u8], hit: *const c_void) -> Option<usize> {
     (!hit.is_null()).then(|| hit.addr() - haystack.as_ptr().addr())
 }
 
-pub(crate) fn memchr(haystack: &[u8], byte: u8) -> Option<usize> {
+/// Where the byte is first.
+#[must_use]
+pub fn memchr(haystack: &[u8], byte: u8) -> Option<usize> {
     // SAFETY: pointer and length of a slice.
     position(haystack, unsafe { libc::memchr(haystack.as_ptr().cast(), i32::from(byte), haystack.len()) })
 }
 
-pub(crate) fn memmem(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+/// Where the needle begins first.
+#[must_use]
+pub fn memmem(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let (start, needle_start) = (haystack.as_ptr().cast(), needle.as_ptr().cast());
     // SAFETY: pointers and lengths of slices.
     position(haystack, unsafe { libc::memmem(start, haystack.len(), needle_start, needle.len()) })
 }
 
-pub(crate) fn memcmp(left: &[u8], right: &[u8]) -> Ordering {
+/// The order of the common length.
+#[must_use]
+pub fn memcmp(left: &[u8], right: &[u8]) -> Ordering {
     let len = left.len().min(right.len());
     // SAFETY: both slices have as many bytes.
     unsafe { libc::memcmp(left.as_ptr().cast(), right.as_ptr().cast(), len) }.cmp(&0)
 }
 
-pub(crate) fn memcpy(target: &mut [u8], source: &[u8]) {
+/// Copies all; both must be as long.
+pub fn memcpy(target: &mut [u8], source: &[u8]) {
     assert_eq!(target.len(), source.len());
     // SAFETY: as many bytes in both; one is borrowed mutably, so they are apart.
     unsafe { libc::memcpy(target.as_mut_ptr().cast(), source.as_ptr().cast(), source.len()) };

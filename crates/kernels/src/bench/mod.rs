@@ -1,0 +1,43 @@
+//! What the benchmarks need and only unsafe code gives: foreign rivals, the clock of a thread, huge pages.
+//!
+//! Built with the feature `bench` only. It stands here because this crate is the one home of unsafe code.
+
+use std::time::Duration;
+
+use crate::region::advise_huge_pages;
+
+pub mod glibc;
+#[cfg(target_arch = "x86_64")]
+pub mod tiflash;
+
+/// Time on a core since the thread began.
+///
+/// On a machine that does other work too, a thread waits for a core now and then; that says nothing about a
+/// loop. Reading this clock costs some 200 ns.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(status, 0, "every Linux thread has this clock");
+    let seconds = u64::try_from(time.tv_sec).expect("threads run forward");
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).expect("below a second"))
+}
+
+/// Time since the first call: elsewhere waiting counts.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn thread_time() -> Duration {
+    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed()
+}
+
+/// `rows` values; the system is asked for huge pages before the first is written, as small pages cost a
+/// third of the bandwidth, which no loop could win back.
+pub fn vec_in_huge_pages<T>(rows: usize, make: impl FnMut() -> T) -> Vec<T> {
+    let mut values = Vec::<T>::with_capacity(rows);
+    advise_huge_pages(values.as_mut_ptr().cast(), rows * size_of::<T>());
+    values.extend(std::iter::repeat_with(make).take(rows));
+    values
+}
