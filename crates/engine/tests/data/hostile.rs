@@ -56,6 +56,15 @@ fn bad_parquet_files_are_refused() {
 }
 
 #[test]
+fn parquet_files_made_by_fuzzers_are_read_or_refused() {
+    let Some(pack) = data::pack("parquet_arrow") else { return };
+    let files = files(&pack.join("arrow_testing/parquet/fuzzing"));
+    let readable = read(&files, "read_parquet");
+    println!("{} of {} can be read", readable.len(), files.len());
+    assert!(readable.len() < files.len());
+}
+
+#[test]
 fn arrow_files_made_by_fuzzers_are_read_or_refused() {
     let Some(pack) = data::pack("parquet_arrow") else { return };
     for kind in ["arrow-ipc-file", "arrow-ipc-stream"] {

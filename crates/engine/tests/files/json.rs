@@ -1,0 +1,97 @@
+//! JSON: layouts, types that are found, bad lines.
+
+use keirin::ErrorKind;
+
+use crate::Fixture;
+
+#[test]
+fn json_comes_in_three_layouts() {
+    let fixture = Fixture::new();
+    let layouts = [
+        "{\"a\": 1, \"b\": \"x\"}\n\n{\"a\": 2.5, \"c\": [true]}\r\n{\"a\": null}",
+        " [{\"a\": 1, \"b\": \"x\"},\n{\"a\": 2.5, \"c\": [true]} , {\"a\": null}\n]\n",
+        "\u{feff}{\n  \"a\": 1,\n  \"b\": \"x\"\n}\n{\n \"a\": 2.5,\n \"c\": [true]\n}{\n\"a\": null}\n",
+    ];
+    for layout in layouts {
+        let path = fixture.write("l.json", layout);
+        fixture.check(
+            &format!("SELECT a, b, c FROM '{path}'"),
+            &["1.0|x|NULL", "2.5|NULL|[true]", "NULL|NULL|NULL"],
+        );
+        fixture.check(&format!("SELECT count(*) FROM '{path}'"), &["3"]);
+    }
+}
+
+#[test]
+fn json_values_that_disagree_are_text() {
+    let fixture = Fixture::new();
+    let path = fixture.write("m.json", "{\"v\": 1}\n{\"v\": \"one\"}\n{\"v\": {\"z\": 1.10, \"a\": []}}\n{\"v\": [1, 2]}\n{\"v\": null}\n{}\n");
+    fixture.check(
+        &format!("SELECT v FROM '{path}'"),
+        &["1", "one", "{\"z\": 1.10, \"a\": []}", "[1, 2]", "NULL", "NULL"],
+    );
+}
+
+#[test]
+fn json_dates_and_timestamps_are_such() {
+    let fixture = Fixture::new();
+    let record = |day: &str| {
+        format!(
+            "{{\"d\": \"{day}\", \"t\": [\"{day}T12:30:00.5\"], \"z\": {{\"at\": \"{day}T01:00:00+02:00\"}}}}\n"
+        )
+    };
+    let path = fixture.write("m.jsonl", record("2024-02-29") + "{\"d\": null}\n" + &record("2024-03-01"));
+    fixture.check(
+        &format!("SELECT d + INTERVAL '1 day', t[1], m.z.at FROM '{path}' m WHERE d > DATE '2024-02-29'"),
+        &["2024-03-02|2024-03-01T12:30:00.500|2024-02-29T23:00:00Z"],
+    );
+    fixture.check(
+        &format!("SELECT arrow_typeof(d), arrow_typeof(t[1]), arrow_typeof(m.z.at) FROM '{path}' m LIMIT 1"),
+        &["Date32|Timestamp(µs)|Timestamp(µs, \"+00:00\")"],
+    );
+    let good: String = (0..30_000).map(|_| record("2024-02-29")).collect();
+    for (late, parts) in [
+        ("{\"d\": \"soon\"}", ["column 'd'", "'soon' is not a DATE"]),
+        ("{\"d\": \"2024-02-29T12:00:00\"}", ["column 'd'", "is not a DATE"]),
+        ("{\"d\": 19000}", ["column 'd'", "'19000' is not a DATE"]),
+        ("{\"t\": [\"2024-02-29T12:00:00Z\"]}", ["column 't'", "is not a TIMESTAMP"]),
+        ("{\"z\": {\"at\": \"never\"}}", ["column 'z.at'", "'never' is not a TIMESTAMP WITH"]),
+    ] {
+        let path = fixture.write("late.jsonl", format!("{good}{late}\n"));
+        let parts = [&parts[..], &["late.jsonl", "line 30001"]].concat();
+        fixture.check_error(
+            &format!("SELECT max(d), max(t[1]), max(m.z.at) FROM '{path}' m"),
+            ErrorKind::Data,
+            &parts,
+        );
+    }
+}
+
+#[test]
+fn json_errors_name_the_line() {
+    let fixture = Fixture::new();
+    let mut text: String = (0..30_000).map(|n| format!("{{\"n\": {n}}}\n")).collect();
+    text.push_str("{\"n\": \"many\"}\n");
+    let path = fixture.write("late.json", &text);
+    let sql = format!("SELECT sum(n) FROM '{path}'");
+    fixture.check_error(&sql, ErrorKind::Data, &["late.json", "line 30001", "many", "sample_size = -1"]);
+    fixture.check(&format!("SELECT sum(n) FROM read_json('{path}', ignore_errors = true)"), &["449985000"]);
+    fixture.check("SELECT line, text FROM system.rejects", &["30001|{\"n\": \"many\"}"]);
+    fixture.check(&format!("SELECT max(n) FROM read_json('{path}', sample_size = -1)"), &["many"]);
+
+    let check = |text: &str, parts: &[&str]| {
+        let path = fixture.write("bad.json", text);
+        fixture.check_error(&format!("SELECT * FROM '{path}'"), ErrorKind::Data, parts);
+    };
+    check("{\"a\": 1}\n{\"a\": 1,}\n", &["bad.json", "line 2", "column 9"]);
+    check("[{\"a\": 1}, {\"a\": 2}", &["bad.json", "the array has no end"]);
+    check("[{\"a\": 1}] x", &["bad.json", "line 1", "follows the end"]);
+    check("{\"a\": 1}\n{\"a\": ", &["bad.json", "line 2, column 5: EOF"]);
+    check("{\"a\": 1}\n{\"a\": \n\n", &["bad.json", "line 2, column 5: EOF"]);
+    check("{\"a\": 1}\n{\"a\": \n{\"a\": 3}\n", &["bad.json", "line 2, column 5: EOF"]);
+    check("{\"a\": 1} {\"a\": x}\n", &["bad.json", "line 1, column 16: expected"]);
+    check("{\n\"a\":\n1}\n{\n\"a\": \n", &["bad.json", "line 5, column 4: EOF"]);
+    check("1\n2\n", &["bad.json", "no objects"]);
+    check("", &["bad.json", "no records"]);
+    check("\u{0}\u{1}\u{2}", &["bad.json", "line 1"]);
+}
