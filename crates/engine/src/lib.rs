@@ -45,6 +45,7 @@ mod tokens;
 mod catalog;
 mod files;
 mod in_order;
+mod leaf;
 mod output;
 mod statements;
 mod types;

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
@@ -158,4 +159,26 @@ fn unsafe_code_has_one_home() {
         };
         roots.iter().filter(forbids).map(|path| format!("{path} lacks #![forbid(unsafe_code)]")).collect()
     });
+}
+
+/// Crates and their features, one a line, as cargo would build them for `selection`.
+fn built_for(selection: &[&str]) -> BTreeSet<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["tree", "--locked", "--prefix", "none", "--format", "{p} {f}"]);
+    let output = command.args(selection).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A crate that was listed before is marked so.
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+#[test]
+fn the_command_line_and_the_workspace_share_one_build() {
+    let workspace = built_for(&["--workspace"]);
+    let alone = built_for(&["--package", "keirin-cli", "--edges", "normal,build"]);
+    let built_twice: Vec<_> = alone.difference(&workspace).collect();
+    assert!(
+        built_twice.is_empty(),
+        "the workspace asks for more features of {built_twice:?}: let the engine ask for them, too"
+    );
 }

@@ -11,8 +11,8 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
-use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 
 use super::options::{NamedText, Options};
 use super::paths::{DataFile, percent_decoded};
@@ -137,6 +137,19 @@ impl FileColumns {
         !columns.is_empty()
             && !filter.is_volatile()
             && columns.iter().all(|column| self.fields.iter().any(|field| field.name() == &column.name))
+    }
+
+    /// What a scan does with each of `filters`: those that these columns decide exactly, others `otherwise`.
+    pub(crate) fn pushdown(
+        &self,
+        filters: &[&Expr],
+        otherwise: TableProviderFilterPushDown,
+    ) -> Vec<TableProviderFilterPushDown> {
+        let answer = |filter: &&Expr| match self.decide(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => otherwise.clone(),
+        };
+        filters.iter().map(answer).collect()
     }
 
     /// The indices of the files that pass those of `filters` that these columns decide.

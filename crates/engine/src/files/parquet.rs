@@ -233,16 +233,7 @@ impl TableProvider for ParquetTable {
         &self,
         filters: &[&Expr],
     ) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| {
-                if self.columns.decide(filter) {
-                    TableProviderFilterPushDown::Exact
-                } else {
-                    TableProviderFilterPushDown::Inexact
-                }
-            })
-            .collect())
+        Ok(self.columns.pushdown(filters, TableProviderFilterPushDown::Inexact))
     }
 
     async fn scan(

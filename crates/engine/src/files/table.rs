@@ -41,16 +41,7 @@ impl<F: Chunked> TableProvider for ChunkedTable<F> {
         &self,
         filters: &[&Expr],
     ) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| {
-                if self.input.columns.decide(filter) {
-                    TableProviderFilterPushDown::Exact
-                } else {
-                    TableProviderFilterPushDown::Unsupported
-                }
-            })
-            .collect())
+        Ok(self.input.columns.pushdown(filters, TableProviderFilterPushDown::Unsupported))
     }
 
     async fn scan(
