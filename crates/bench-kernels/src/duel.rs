@@ -16,7 +16,7 @@ use serde_json::json;
 /// The shortest sample: far longer than reading the clock, far shorter than a slice of the scheduler.
 const SAMPLE_MIN: Duration = Duration::from_micros(300);
 const SAMPLES: usize = 31;
-const SAMPLES_QUICK: usize = 3;
+const SAMPLES_QUICK: usize = 1;
 
 /// One implementation of the work.
 pub struct Lane<'a> {

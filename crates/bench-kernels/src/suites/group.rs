@@ -24,7 +24,7 @@ use crate::duel::{Lane, Report, Unit};
 const BATCH_ROWS: usize = 8192;
 
 pub(super) fn run(report: &mut Report) {
-    let row_count = if report.is_quick() { 1 << 22 } else { 1 << 24 };
+    let row_count = if report.is_quick() { 1 << 17 } else { 1 << 24 };
     let level = Level::best();
     for (name, keys) in [
         ("uniform 1e3", Keys::Uniform(1_000)),
@@ -40,7 +40,7 @@ pub(super) fn run(report: &mut Report) {
         distinct(report, level, name, keys, row_count);
     }
     for key_count in [1_000, 100_000, 1 << 20] {
-        dense(report, level, key_count, row_count / 4);
+        dense(report, level, key_count, (row_count / 4).max(key_count as usize));
     }
     for (name, key_count, lengths) in [
         ("1K", 1_000, 2..15),
