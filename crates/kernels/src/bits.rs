@@ -59,7 +59,7 @@ impl<'a> Bits<'a> {
     #[must_use]
     #[inline(always)]
     pub fn word(&self, index: usize) -> u64 {
-        let start = index * 8;
+        let start = index.saturating_mul(8);
         let rest = self.bytes.get(start..).unwrap_or_default();
         let word = match (rest.first_chunk::<9>(), rest.first_chunk::<8>()) {
             (Some(bytes), Some(low)) if self.offset > 0 => {
@@ -68,7 +68,7 @@ impl<'a> Bits<'a> {
             (_, Some(low)) => u64::from_le_bytes(*low) >> self.offset,
             (_, None) => tail_word(rest) >> self.offset,
         };
-        let rest_bits = self.len.saturating_sub(index * WORD_BITS);
+        let rest_bits = self.len.saturating_sub(index.saturating_mul(WORD_BITS));
         if rest_bits >= WORD_BITS { word } else { word & ((1 << rest_bits) - 1) }
     }
 

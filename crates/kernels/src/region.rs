@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const LINE_BYTES: usize = 64;
+/// What the standard library leaves to `calloc`, on 64-bit machines.
+const SYSTEM_ALIGN: usize = 16;
 
 /// Types of which all-zero bytes are a value.
 ///
@@ -43,11 +45,12 @@ impl<T: Zero> Region<T> {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE_BYTES) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).expect("a size in memory");
         let is_huge = bytes >= HUGE_PAGE_BYTES;
-        // Room to begin at a huge page; what is skipped is never touched and costs no memory.
-        let slack = if is_huge { HUGE_PAGE_BYTES } else { 0 };
+        // Room to begin at a huge page; what is skipped is never touched and costs no memory. The allocator of
+        // the system gets zeros untouched from the kernel only for its own alignment; others it writes.
+        let (slack, align) = if is_huge { (HUGE_PAGE_BYTES, SYSTEM_ALIGN) } else { (0, LINE_BYTES) };
         let layout = bytes
             .checked_add(slack)
-            .and_then(|bytes| Layout::from_size_align(bytes, LINE_BYTES).ok())
+            .and_then(|bytes| Layout::from_size_align(bytes, align).ok())
             .expect("a size in memory");
         // SAFETY: the layout has a size above zero.
         let base =

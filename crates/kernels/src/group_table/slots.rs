@@ -171,7 +171,8 @@ impl<S: Slot> Slots<S> {
             None => (partition >> (bits - slot_bits), partition >> (bits - slot_bits)),
         };
         let range = first..last + 1;
-        let behind = (range.end..).map(|index| &self.slots[index & (self.slots.len() - 1)]);
+        let behind =
+            (range.end..first + self.slots.len()).map(|index| &self.slots[index & (self.slots.len() - 1)]);
         self.slots[range]
             .iter()
             .filter(|slot| !slot.is_free())
@@ -269,7 +270,7 @@ impl<S: Slot> Probe<&mut [S]> {
     /// The slot at home, whichever key it has. Unchecked for 0.1 of 1.6 ns a row at 1e3 groups.
     ///
     /// # Safety
-    /// The home must come from [`Probe::home`] of this very probe.
+    /// The home must come from [`Probe::home`] of this very probe, or be the default, the first.
     #[inline(always)]
     pub(crate) unsafe fn home_mut(&mut self, home: Home) -> &mut S {
         debug_assert!((home.0 as usize) < self.slots.len());

@@ -109,7 +109,7 @@ impl Candidates {
     #[inline(always)]
     fn pairs(&mut self) -> impl Iterator<Item = (&[u32], &mut u64)> {
         let listed = &self.list[..self.count];
-        // SAFETY: `add` wrote that many.
+        // SAFETY: `list` wrote that many.
         let rows = unsafe { std::slice::from_raw_parts(listed.as_ptr().cast::<u32>(), listed.len()) };
         rows.chunks(WORD_BITS).zip(&mut self.results)
     }

@@ -188,7 +188,7 @@ unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) 
 }
 
 /// # Safety
-/// There are `position_count` positions, at least 64 and at most 128.
+/// There are `position_count` positions, 64 to 128.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_two(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
@@ -325,9 +325,8 @@ pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], w
         return contains_rows_plain(column, finder, rows, words);
     }
     // Masked loads take twice the time of whole ones where the rows are not in a cache.
-    let safe_end = column
-        .as_strings()
-        .map_or(0, |strings| strings.bytes().as_ptr_range().end.addr().saturating_sub(3 * VECTOR));
+    let strings = column.as_strings();
+    let bytes = strings.as_ref().map_or(&[][..], |strings| strings.bytes());
     let mut list = [(0, 0); EACH_ROW_BLOCK];
     for rows in rows.chunks(EACH_ROW_BLOCK) {
         let mut count = 0;
@@ -335,9 +334,12 @@ pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], w
             let text = column.row(*row as usize);
             let positions = (text.len() + 1).saturating_sub(finder.needle_len);
             let masks = [low_bits_up_to(positions), low_bits_up_to(positions.saturating_sub(VECTOR))];
-            let probes = Probes::new(text, finder);
-            let [low, high] = if text.as_ptr().addr() < safe_end {
-                // SAFETY: of the column's bytes so many are behind the row's beginning as three vectors have.
+            // The row with what stands behind it in the column.
+            let behind = bytes.get(text.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())..);
+            let wide = behind.filter(|behind| behind.len() >= 3 * VECTOR);
+            let probes = Probes::new(wide.unwrap_or(text), finder);
+            let [low, high] = if wide.is_some() {
+                // SAFETY: three vectors are there, and no probe stands further than one behind its position.
                 let differences = unsafe { [probes.differences::<3>(0), probes.differences::<3>(VECTOR)] };
                 [
                     _mm512_mask_testn_epi8_mask(masks[0], differences[0], differences[0]),
@@ -379,7 +381,7 @@ struct Probes<'a> {
 }
 
 impl<'a> Probes<'a> {
-    /// For a haystack that is not shorter than the needle, which is not empty.
+    /// The needle is not empty. Probes of a haystack that is shorter point nowhere and have no positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn new(haystack: &[u8], finder: &'a Finder) -> Self {

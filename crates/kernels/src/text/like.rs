@@ -384,7 +384,10 @@ fn keep_matches<T: Text>(
         Selection::All => None,
         _ => {
             let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
-            for_each_row(row_count, selection, |row| words[row / WORD_BITS] |= 1 << (row % WORD_BITS));
+            for_each_row(row_count, selection, |row| {
+                assert!(row < row_count, "row {row} is selected of {row_count}");
+                words[row / WORD_BITS] |= 1 << (row % WORD_BITS);
+            });
             Some(words)
         }
     };
