@@ -10,6 +10,7 @@
 mod checked;
 mod last;
 mod sum;
+mod totals;
 
 use std::sync::Arc;
 

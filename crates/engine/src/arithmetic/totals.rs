@@ -1,0 +1,434 @@
+//! The totals of [`CheckedSum`](super::CheckedSum): of a column, of groups, of windows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Int64Type, UInt64Type,
+};
+use datafusion::common::{ScalarValue, internal_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
+
+use super::overflow;
+
+/// A total that left 128 bits. No DECIMAL has this value.
+const TOO_LARGE: i128 = i128::MAX;
+
+/// The type in which values of `data_type` add up without leaving it.
+pub(super) fn wide_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Decimal128(_, scale) => DataType::Decimal256(76, *scale),
+        _ => DataType::Decimal128(38, 0),
+    }
+}
+
+/// `a + b`, once too large for ever.
+fn add(a: i128, b: i128) -> i128 {
+    if a == TOO_LARGE || b == TOO_LARGE {
+        return TOO_LARGE;
+    }
+    a.checked_add(b).unwrap_or(TOO_LARGE)
+}
+
+/// The type that a total has to fit into, and what to say when it does not.
+pub(super) struct Narrow {
+    pub(super) data_type: DataType,
+    pub(super) name: String,
+}
+
+impl Narrow {
+    pub(super) fn new(args: &AccumulatorArgs) -> Self {
+        Self { data_type: args.return_type().clone(), name: args.name.to_owned() }
+    }
+
+    /// 64-bit values as 128-bit ones; totals of others as they are.
+    fn widen(&self, values: &ArrayRef) -> Result<ArrayRef> {
+        fn wide<T: ArrowPrimitiveType>(values: &ArrayRef) -> Result<ArrayRef>
+        where
+            T::Native: Into<i128>,
+        {
+            let values = values.as_primitive::<T>().unary::<_, Decimal128Type>(Into::into);
+            Ok(Arc::new(values.with_precision_and_scale(38, 0)?))
+        }
+        match values.data_type() {
+            DataType::Int64 => wide::<Int64Type>(values),
+            DataType::UInt64 => wide::<UInt64Type>(values),
+            DataType::Decimal128(..) => Ok(cast(values, &wide_type(&self.data_type))?),
+            other => internal_err!("sum of {other} is not checked"),
+        }
+    }
+
+    fn scalar(&self, total: Option<i128>) -> Result<ScalarValue> {
+        let fails = || overflow(&self.data_type, &self.name);
+        match self.data_type {
+            DataType::UInt64 => {
+                let total = total.map(|total| u64::try_from(total).map_err(|_| fails())).transpose()?;
+                Ok(ScalarValue::UInt64(total))
+            }
+            DataType::Decimal128(precision, scale) => {
+                let total = total.map(|total| self.decimal(total)).transpose()?;
+                Ok(ScalarValue::Decimal128(total, precision, scale))
+            }
+            _ => {
+                let total = total.map(|total| i64::try_from(total).map_err(|_| fails())).transpose()?;
+                Ok(ScalarValue::Int64(total))
+            }
+        }
+    }
+
+    fn decimal(&self, total: i128) -> Result<i128> {
+        if total.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into()) {
+            return Ok(total);
+        }
+        Err(overflow(&self.data_type, &self.name))
+    }
+
+    /// DECIMALs of 128 or 256 bits as those of the result.
+    fn decimals(&self, totals: &ArrayRef) -> Result<ArrayRef> {
+        let fits = |total: i128| self.decimal(total);
+        let totals: PrimitiveArray<Decimal128Type> = match totals.data_type() {
+            DataType::Decimal256(..) => totals
+                .as_primitive::<Decimal256Type>()
+                .try_unary(|total| fits(total.to_i128().unwrap_or(TOO_LARGE)))?,
+            _ => totals.as_primitive::<Decimal128Type>().try_unary(fits)?,
+        };
+        Ok(Arc::new(totals.with_data_type(self.data_type.clone())))
+    }
+
+    fn array(&self, totals: &ArrayRef) -> Result<ArrayRef> {
+        let totals = totals.as_primitive::<Decimal128Type>();
+        let fails = || overflow(&self.data_type, &self.name);
+        Ok(match self.data_type {
+            DataType::UInt64 => {
+                let narrow: PrimitiveArray<UInt64Type> =
+                    totals.try_unary(|total| u64::try_from(total).map_err(|_| fails()))?;
+                Arc::new(narrow)
+            }
+            _ => {
+                let narrow: PrimitiveArray<Int64Type> =
+                    totals.try_unary(|total| i64::try_from(total).map_err(|_| fails()))?;
+                Arc::new(narrow)
+            }
+        })
+    }
+}
+
+/// The total of a column, as `(sum, count)`; NULLs do not count.
+///
+/// The lower and upper halves of the values are added apart, in 64-bit lanes that cannot overflow before 2^31
+/// values: loops that vectorise, unlike one over 128-bit numbers.
+fn total(values: &ArrayRef) -> Result<(i128, u64)> {
+    let count = (values.len() - values.null_count()) as u64;
+    let sum = match values.data_type() {
+        DataType::Int64 => {
+            let values = values.as_primitive::<Int64Type>();
+            sum_halves(values, |value| (value & 0xffff_ffff, value >> 32))
+        }
+        DataType::UInt64 => {
+            let values = values.as_primitive::<UInt64Type>();
+            // Both halves are below 2^32.
+            sum_halves(values, |value| ((value & 0xffff_ffff).cast_signed(), (value >> 32).cast_signed()))
+        }
+        DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().iter().flatten().fold(0, add),
+        other => return internal_err!("sum of {other} is not checked"),
+    };
+    Ok((sum, count))
+}
+
+fn sum_halves<T: ArrowPrimitiveType>(
+    values: &PrimitiveArray<T>,
+    halves: impl Fn(T::Native) -> (i64, i64) + Copy,
+) -> i128 {
+    const CHUNK_ROWS: usize = 1 << 20;
+    let add = |(low, high): (i64, i64), value: T::Native| {
+        let (value_low, value_high) = halves(value);
+        (low + value_low, high + value_high)
+    };
+    let join = |(low, high): (i64, i64)| (i128::from(high) << 32) + i128::from(low);
+    if values.null_count() == 0 {
+        let chunks = values.values().chunks(CHUNK_ROWS);
+        return chunks.map(|chunk| join(chunk.iter().copied().fold((0, 0), add))).sum();
+    }
+    (0..values.len())
+        .step_by(CHUNK_ROWS)
+        .map(|start| {
+            let chunk = values.slice(start, CHUNK_ROWS.min(values.len() - start));
+            join(chunk.iter().flatten().fold((0, 0), add))
+        })
+        .sum()
+}
+
+/// The total of all rows, or of those in a window.
+pub(super) struct Total {
+    pub(super) sum: i128,
+    pub(super) count: u64,
+    pub(super) narrow: Narrow,
+}
+
+impl Accumulator for Total {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, count) = total(&values[0])?;
+        self.sum = add(self.sum, sum);
+        self.count += count;
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let scale = if let DataType::Decimal128(_, scale) = self.narrow.data_type { scale } else { 0 };
+        Ok(vec![ScalarValue::Decimal128((self.count > 0).then_some(self.sum), 38, scale)])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.narrow.scalar((self.count > 0).then_some(self.sum))
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, count) = total(&values[0])?;
+        self.sum = if sum == TOO_LARGE { TOO_LARGE } else { add(self.sum, -sum) };
+        self.count -= count;
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.narrow.name.len()
+    }
+}
+
+/// An accumulator of 128-bit values that is given 64-bit ones.
+pub(super) struct Widened {
+    pub(super) inner: Box<dyn Accumulator>,
+    pub(super) narrow: Narrow,
+}
+
+impl Accumulator for Widened {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.update_batch(&[self.narrow.widen(&values[0])?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        match self.inner.evaluate()? {
+            ScalarValue::Decimal128(total, ..) => self.narrow.scalar(total),
+            ScalarValue::Decimal256(total, ..) => {
+                self.narrow.scalar(total.map(|total| total.to_i128().unwrap_or(TOO_LARGE)))
+            }
+            other => internal_err!("a total of type {}", other.data_type()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+/// The totals of groups, likewise.
+pub(super) struct WidenedGroups {
+    pub(super) inner: Box<dyn GroupsAccumulator>,
+    pub(super) narrow: Narrow,
+}
+
+impl GroupsAccumulator for WidenedGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        self.inner.update_batch(&[self.narrow.widen(&values[0])?], group_indices, filter, group_count)
+    }
+
+    fn merge_batch(
+        &mut self,
+        states: &[ArrayRef],
+        group_indices: &[usize],
+        group_count: usize,
+    ) -> Result<()> {
+        self.inner.merge_batch(states, group_indices, group_count)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.narrow.array(&self.inner.evaluate(emit_to)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit_to)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// The totals of groups of DECIMAL(38, s).
+pub(super) struct DecimalGroups {
+    /// Adds up 128 bits until `bound` leaves them, then 256.
+    pub(super) inner: Box<dyn GroupsAccumulator>,
+    /// Takes over then.
+    pub(super) wide: Option<Box<dyn GroupsAccumulator>>,
+    /// No total is further from zero.
+    pub(super) bound: u128,
+    pub(super) narrow: Narrow,
+}
+
+impl DecimalGroups {
+    /// The values as `inner` takes them.
+    fn prepare(&mut self, values: &ArrayRef) -> Result<ArrayRef> {
+        let largest = values.as_primitive::<Decimal128Type>().values().iter().fold(0, |largest, value| {
+            // Near enough to the magnitude, and cheaper.
+            largest | (value ^ (value >> 127)).cast_unsigned()
+        });
+        let rows = values.len() as u128;
+        self.bound = self.bound.saturating_add(largest.saturating_add(1).saturating_mul(rows));
+        if self.bound > i128::MAX.unsigned_abs()
+            && let Some(mut wide) = self.wide.take()
+        {
+            let totals = self.inner.state(EmitTo::All)?;
+            let groups: Vec<usize> = (0..totals[0].len()).collect();
+            wide.merge_batch(&[self.narrow.widen(&totals[0])?], &groups, groups.len())?;
+            self.inner = wide;
+        }
+        match self.wide {
+            Some(_) => Ok(values.clone()),
+            None => self.narrow.widen(values),
+        }
+    }
+}
+
+impl GroupsAccumulator for DecimalGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        let values = self.prepare(&values[0])?;
+        self.inner.update_batch(&[values], group_indices, filter, group_count)
+    }
+
+    fn merge_batch(
+        &mut self,
+        states: &[ArrayRef],
+        group_indices: &[usize],
+        group_count: usize,
+    ) -> Result<()> {
+        let totals = self.prepare(&states[0])?;
+        self.inner.merge_batch(&[totals], group_indices, group_count)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.narrow.decimals(&self.inner.evaluate(emit_to)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        Ok(vec![self.narrow.decimals(&self.inner.state(emit_to)?[0])?])
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let states = match self.wide {
+            Some(_) => self.inner.convert_to_state(values, filter)?,
+            None => self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)?,
+        };
+        Ok(vec![self.narrow.decimals(&states[0])?])
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// The total of the different values in a window.
+pub(super) struct DistinctWindow {
+    pub(super) sum: i128,
+    /// How often each value is in the window.
+    pub(super) counts: HashMap<i128, usize>,
+    pub(super) narrow: Narrow,
+}
+
+impl DistinctWindow {
+    fn each(&self, values: &ArrayRef) -> Result<Vec<i128>> {
+        Ok(self.narrow.widen(values)?.as_primitive::<Decimal128Type>().iter().flatten().collect())
+    }
+}
+
+impl Accumulator for DistinctWindow {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in self.each(&values[0])? {
+            let count = self.counts.entry(value).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.sum += value;
+            }
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in self.each(&values[0])? {
+            if let Some(count) = self.counts.get_mut(&value) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&value);
+                    self.sum -= value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.narrow.scalar((!self.counts.is_empty()).then_some(self.sum))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a window has no partial totals")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a window has no partial totals")
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.counts.capacity() * size_of::<(i128, usize)>()
+    }
+}
+
+macro_rules! debug {
+    ($($name:ident)*) => { $(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.narrow.name)
+            }
+        }
+    )* };
+}
+debug!(Total Widened DistinctWindow);
