@@ -109,6 +109,9 @@ fn floats_of_all_sizes_and_kinds() {
         2 => 1e300,
         3 => -0.0,
         4 => 5e-324,
+        5 => f64::NEG_INFINITY,
+        // Signalling, with a sign and a payload.
+        6 => f64::from_bits(0xfff0_0000_0000_0123),
         _ => random.unit() - 0.5,
     });
     check_floats(|random| f64::from_bits(random.bits() & !(1 << 62)));

@@ -278,7 +278,8 @@ impl GroupSums {
             if fit.is_exact(&self.plan) {
                 return;
             }
-            // Whatever was added, even nonsense, is subtracted again: integers wrap both ways.
+            // Whatever was added, even nonsense, is subtracted again: integers wrap both ways. That takes the
+            // same nonsense for the same value each time, also for NaN, which the CPUs of all levels give.
             tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
             has_plan = self.fit_to(values);
         }
