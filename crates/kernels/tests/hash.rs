@@ -2,6 +2,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "rows are few, and keys are cut on purpose")]
 
+mod guard;
+
+use guard::AtPageEnd;
 use keirin_kernels::hash::{Key, Seed, Strings, combine_keys, combine_strings, hash_keys, hash_strings};
 use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_testkit::columns::{Random, Spread, lengths, miri_or};
@@ -161,13 +164,94 @@ fn strings_of_every_length_hash_alike_in_every_layout() {
     check_strings(&[]);
 }
 
+/// Rows of a slice, the hashes before them and their validity, against one row at a time.
+fn check_slices(len_min: u64, len_max: u64) {
+    const ROWS: usize = miri_or(90, 300);
+    let (seed, mut random) = (Seed::new(1), Random::new(len_min + len_max));
+    let (mut bytes, mut ends, mut views) = (vec![b'x'; 5], vec![5_i64], Vec::new());
+    for _ in 0..ROWS {
+        let (start, len) = (bytes.len(), (len_min + random.below(len_max - len_min + 1)) as usize);
+        bytes.extend((0..len).map(|_| random.below(256) as u8));
+        let row = &bytes[start..];
+        let mut view = [0xEE; 16];
+        view[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        if len <= 12 {
+            // Bytes behind a short string do not count.
+            view[4..4 + len].copy_from_slice(row);
+        } else {
+            view[4..8].copy_from_slice(&row[..4]);
+            view[8..12].copy_from_slice(&1_u32.to_le_bytes());
+            view[12..].copy_from_slice(&(start as u32).to_le_bytes());
+        }
+        views.push(u128::from_le_bytes(view));
+        ends.push(bytes.len() as i64);
+    }
+    let offsets: Vec<i32> = ends.iter().map(|end| *end as i32).collect();
+    let bytes = AtPageEnd::new(&bytes);
+    let (ends, offsets, views) = (AtPageEnd::new(&ends), AtPageEnd::new(&offsets), AtPageEnd::new(&views));
+    let before: Vec<u64> = (0..ROWS).map(|_| random.bits()).collect();
+    let flags = Spread::ALL[1].rows(ROWS + 3, 5);
+    let valid: BitBuffer = flags.iter().copied().collect();
+    let one = |row: usize, is_valid: bool| {
+        let (string, mut hash) = (&bytes[ends[row] as usize..ends[row + 1] as usize], [before[row]]);
+        let string = Strings::Offsets64(&[0, string.len() as i64], string);
+        combine_strings(
+            Level::portable(),
+            &seed,
+            string,
+            Some(Bits::new(&[u8::from(is_valid)], 0, 1)),
+            &mut hash,
+        );
+        hash[0]
+    };
+    for level in Level::available() {
+        for first in [0, 1, 3, 62, 70] {
+            for len in [1, 19, ROWS - first - 7, ROWS - first] {
+                let rows = first..first + len;
+                for validity in [None, Some(valid.as_bits().slice(first + 3, len))] {
+                    let is_valid = |row: usize| validity.is_none_or(|valid| valid.get(row - first));
+                    let expected: Vec<u64> = rows.clone().map(|row| one(row, is_valid(row))).collect();
+                    for layout in [
+                        Strings::Offsets32(&offsets[first..=first + len], &bytes),
+                        Strings::Offsets64(&ends[first..=first + len], &bytes),
+                        Strings::Views(&views[rows.clone()], &[&[], &bytes]),
+                    ] {
+                        let mut hashes = before[rows.clone()].to_vec();
+                        combine_strings(*level, &seed, layout, validity, &mut hashes);
+                        assert_eq!(
+                            hashes, expected,
+                            "{level}: rows {rows:?} of {len_min} to {len_max} bytes"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn strings_of_slices_hash_as_one_by_one_with_nulls_and_hashes_before() {
+    for (len_min, len_max) in [(0, 0), (0, 12), (2, 14), (12, 16), (13, 16), (0, 40), (17, 200), (90, 100)] {
+        check_slices(len_min, len_max);
+    }
+}
+
 #[test]
 fn a_string_outside_of_its_buffer_is_refused() {
-    for offsets in [[0, 5], [3, 2], [-1, 2], [i32::MAX - 1, i32::MAX]] {
-        let result = std::panic::catch_unwind(|| {
-            hash_strings(Level::best(), &Seed::new(1), Strings::Offsets32(&offsets, b"abcd"), None, &mut [0]);
-        });
-        assert!(result.is_err(), "{offsets:?}");
+    for wrong in [[0, 5], [3, 2], [-1, 2], [i32::MAX - 1, i32::MAX]] {
+        // Alone, and as one of enough rows to be hashed together.
+        for row_count in [1, 64, 130] {
+            for place in [0, 30, 63, 100].into_iter().filter(|place| *place < row_count) {
+                let mut offsets = vec![0; row_count + 1];
+                offsets[place..place + 2].copy_from_slice(&wrong);
+                offsets[place + 2..].fill(wrong[1]);
+                let result = std::panic::catch_unwind(|| {
+                    let strings = Strings::Offsets32(&offsets, b"abcd");
+                    hash_strings(Level::best(), &Seed::new(1), strings, None, &mut vec![0; row_count]);
+                });
+                assert!(result.is_err(), "{offsets:?}");
+            }
+        }
     }
 }
 

@@ -4,9 +4,14 @@
 //! behind the end. Reading one from an offset array is a load and a mask, without branches on the length, and
 //! its hash is that of two words. Longer strings are folded 32 bytes at a time by wide products with secrets
 //! (as wyhash and rapidhash do); the last block overlaps the one before instead of ending in a loop.
+//!
+//! A branch on each length would be mispredicted more often than not. So 64 rows are hashed together: all as
+//! if they were short, which becomes vector code, and then the long ones class of lengths by class. Random
+//! strings of 2 to 14 bytes take 1.8 ns instead of 4.9 so, those of 30 to 90 bytes 4.8 ns instead of 5.3.
 
 use super::Seed;
 use crate::Bits;
+use crate::bits::WORD_BITS;
 
 /// The most bytes that a 16-byte view has in itself.
 pub(crate) const INLINE_BYTES: usize = 12;
@@ -107,21 +112,43 @@ pub(crate) fn hash_inline(seed: &Seed, word: u128, so_far: u64) -> u64 {
 /// The hash of a string of more than 12 bytes.
 #[inline(always)]
 pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8], so_far: u64) -> u64 {
+    assert!(bytes.len() > INLINE_BYTES, "shorter ones have another hash");
+    // SAFETY: a slice has as many bytes.
+    unsafe { hash_long(seed, bytes.as_ptr(), bytes.len(), class_of(bytes.len()), so_far) }
+}
+
+/// How a string of more than 12 bytes is hashed: two words, or so many blocks of 32 bytes and one more.
+#[inline(always)]
+fn class_of(len: usize) -> usize {
+    if len <= 16 { 0 } else { len.div_ceil(32) }
+}
+
+/// The hash of `len` bytes, more than 12, of that class. Where the caller's code names the class, there are no
+/// branches.
+///
+/// # Safety
+/// There are as many bytes.
+#[inline(always)]
+unsafe fn hash_long(seed: &Seed, bytes: *const u8, len: usize, class: usize, so_far: u64) -> u64 {
+    debug_assert!(len > INLINE_BYTES && class == class_of(len));
     let [mut first, mut second, third, fourth] = seed.folds;
-    let len = bytes.len();
-    if len <= 16 {
-        first = fold(word_at(bytes, 0) ^ first, word_at(bytes, len - 8) ^ third);
-    } else {
-        let mut start = 0;
-        while len - start > 32 {
+    // SAFETY: words begin eight bytes or more before the end: of more than 12 bytes, of more than 16 where there
+    // are blocks, and of blocks that end before the last byte.
+    unsafe {
+        if class == 0 {
+            first = fold(word_at(bytes, 0) ^ first, word_at(bytes, len - 8) ^ third);
+        } else {
+            let mut start = 0;
+            for _ in 1..class {
+                first = fold(word_at(bytes, start) ^ first, word_at(bytes, start + 8) ^ third);
+                second = fold(word_at(bytes, start + 16) ^ second, word_at(bytes, start + 24) ^ fourth);
+                start += 32;
+            }
+            // The last 32 bytes, or, where there are fewer, two ends of 16 that overlap.
+            let start = len.saturating_sub(32);
             first = fold(word_at(bytes, start) ^ first, word_at(bytes, start + 8) ^ third);
-            second = fold(word_at(bytes, start + 16) ^ second, word_at(bytes, start + 24) ^ fourth);
-            start += 32;
+            second = fold(word_at(bytes, len - 16) ^ second, word_at(bytes, len - 8) ^ fourth);
         }
-        // The last 32 bytes, or, where there are fewer, two ends of 16 that overlap.
-        let start = len.saturating_sub(32);
-        first = fold(word_at(bytes, start) ^ first, word_at(bytes, start + 8) ^ third);
-        second = fold(word_at(bytes, len - 16) ^ second, word_at(bytes, len - 8) ^ fourth);
     }
     seed.word(first ^ second.rotate_left(23) ^ so_far ^ (len as u64) << 32)
 }
@@ -133,9 +160,14 @@ fn fold(left: u64, right: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// # Safety
+/// There are eight bytes from `start` on.
 #[inline(always)]
-fn word_at(bytes: &[u8], start: usize) -> u64 {
-    u64::from_le_bytes(*bytes[start..].first_chunk().expect("the caller stays eight bytes from the end"))
+unsafe fn word_at(bytes: *const u8, start: usize) -> u64 {
+    // SAFETY: the caller's.
+    let word = unsafe { bytes.add(start).cast::<u64>() };
+    // SAFETY: the caller's.
+    u64::from_le(unsafe { word.read_unaligned() })
 }
 
 kernel! {
@@ -167,14 +199,213 @@ fn combine_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bit
     assert_eq!(strings.len(), hashes.len(), "a hash a string");
     assert!(validity.is_none_or(|validity| validity.len() == hashes.len()), "a bit a string");
     // No closures here: where the compiler leaves one a function of its own, it is compiled for no level.
-    for (row, hash) in hashes.iter_mut().enumerate() {
-        *hash = if validity.is_some_and(|validity| !validity.get(row)) {
-            seed.null(*hash)
-        } else {
-            match strings.word_or_bytes(row) {
-                Ok(word) => hash_inline(seed, word, *hash),
-                Err(bytes) => hash_bytes(seed, bytes, *hash),
-            }
-        };
+    for (index, hashes) in hashes.chunks_mut(WORD_BITS).enumerate() {
+        let first = index * WORD_BITS;
+        let valid = validity.map_or(u64::MAX, |validity| validity.word(index));
+        if let Some(hashes) = hashes.first_chunk_mut()
+            && hash_64(seed, strings, first, valid, hashes)
+        {
+            continue;
+        }
+        for (row, hash) in hashes.iter_mut().enumerate() {
+            *hash = if valid >> row & 1 == 0 {
+                seed.null(*hash)
+            } else {
+                match strings.word_or_bytes(first + row) {
+                    Ok(word) => hash_inline(seed, word, *hash),
+                    Err(bytes) => hash_bytes(seed, bytes, *hash),
+                }
+            };
+        }
     }
+}
+
+/// Hashes 64 rows. Says no, with all as it was, where bytes behind the last string cannot be read.
+#[inline(always)]
+fn hash_64(
+    seed: &Seed,
+    strings: Strings<'_>,
+    first: usize,
+    valid: u64,
+    hashes: &mut [u64; WORD_BITS],
+) -> bool {
+    match strings {
+        Strings::Offsets32(offsets, bytes) => {
+            let Some(rows) = OffsetRows::new(&offsets[first..], bytes) else { return false };
+            hash_rows(seed, &rows, valid, hashes);
+        }
+        Strings::Offsets64(offsets, bytes) => {
+            let Some(rows) = OffsetRows::new(&offsets[first..], bytes) else { return false };
+            hash_rows(seed, &rows, valid, hashes);
+        }
+        Strings::Views(views, buffers) => {
+            let views = views[first..].first_chunk().expect("64 rows");
+            hash_rows(seed, &ViewRows { views, buffers }, valid, hashes);
+        }
+    }
+    true
+}
+
+/// 64 rows that are read without a branch on their lengths.
+trait Rows {
+    /// The length of a row.
+    fn len(&self, row: usize) -> usize;
+    /// The first 4 bytes and the next 8, with any bytes behind the end of the row; anything for a long one.
+    fn head(&self, row: usize) -> (u32, u64);
+    /// The bytes of a row of more than 12.
+    fn long(&self, row: usize) -> &[u8];
+}
+
+struct OffsetRows<'a, O> {
+    offsets: &'a [O; WORD_BITS + 1],
+    bytes: &'a [u8],
+}
+
+impl<'a, O: Copy + Into<i64>> OffsetRows<'a, O> {
+    /// The first 64 rows, if they lie within the bytes and twelve bytes behind the last one's start do.
+    #[inline(always)]
+    fn new(offsets: &'a [O], bytes: &'a [u8]) -> Option<Self> {
+        let offsets: &[O; WORD_BITS + 1] = offsets.first_chunk()?;
+        let mut falls = 0;
+        for row in 0..WORD_BITS {
+            falls |= u32::from(offsets[row + 1].into() < offsets[row].into());
+        }
+        let (start, last): (i64, i64) = (offsets[0].into(), offsets[WORD_BITS - 1].into());
+        let end: i64 = offsets[WORD_BITS].into();
+        let needed = usize::try_from(end.max(last.saturating_add(INLINE_BYTES as i64))).ok()?;
+        (falls == 0 && start >= 0 && needed <= bytes.len()).then_some(Self { offsets, bytes })
+    }
+}
+
+impl<O: Copy + Into<i64>> Rows for OffsetRows<'_, O> {
+    #[inline(always)]
+    fn len(&self, row: usize) -> usize {
+        (self.offsets[row + 1].into() - self.offsets[row].into()) as usize
+    }
+
+    #[inline(always)]
+    fn head(&self, row: usize) -> (u32, u64) {
+        // SAFETY: offsets ascend from zero or more to the last start, behind which there are twelve bytes.
+        let at = unsafe { self.bytes.as_ptr().add(self.offsets[row].into() as usize) };
+        // SAFETY: the first four of those bytes.
+        let head = unsafe { at.cast::<u32>().read_unaligned() };
+        // SAFETY: the other eight.
+        let tail = unsafe { at.add(4).cast::<u64>().read_unaligned() };
+        (u32::from_le(head), u64::from_le(tail))
+    }
+
+    #[inline(always)]
+    fn long(&self, row: usize) -> &[u8] {
+        let (start, end) = (self.offsets[row].into() as usize, self.offsets[row + 1].into() as usize);
+        // SAFETY: offsets ascend to an end within the bytes.
+        unsafe { self.bytes.get_unchecked(start..end) }
+    }
+}
+
+struct ViewRows<'a> {
+    views: &'a [u128; WORD_BITS],
+    buffers: &'a [&'a [u8]],
+}
+
+impl Rows for ViewRows<'_> {
+    #[inline(always)]
+    fn len(&self, row: usize) -> usize {
+        self.views[row] as u32 as usize
+    }
+
+    #[inline(always)]
+    fn head(&self, row: usize) -> (u32, u64) {
+        ((self.views[row] >> 32) as u32, (self.views[row] >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn long(&self, row: usize) -> &[u8] {
+        let view = self.views[row];
+        let start = (view >> 96) as usize;
+        &self.buffers[(view >> 64) as u32 as usize][start..start + self.len(row)]
+    }
+}
+
+/// Hashes 64 rows: first all as if they were short, in one loop, and then long ones class by class, so that no
+/// branch depends on a length.
+#[inline(always)]
+fn hash_rows(seed: &Seed, rows: &impl Rows, valid: u64, hashes: &mut [u64; WORD_BITS]) {
+    let before = *hashes;
+    let mut lens = [0_u32; WORD_BITS];
+    let (mut shortest, mut longest) = (u32::MAX, 0);
+    for (row, len) in lens.iter_mut().enumerate() {
+        *len = rows.len(row).min(u32::MAX as usize) as u32;
+        (shortest, longest) = (shortest.min(*len), longest.max(*len));
+    }
+    if shortest as usize <= INLINE_BYTES {
+        let (mut lows, mut highs) = ([0; WORD_BITS], [0; WORD_BITS]);
+        for row in 0..WORD_BITS {
+            let (head, tail) = rows.head(row);
+            // Volatile, because the compiler would gather the rows into vectors, which takes longer.
+            // SAFETY: a place in an array.
+            unsafe { (&raw mut lows[row]).write_volatile(u64::from(head) << 32) };
+            // SAFETY: as above.
+            unsafe { (&raw mut highs[row]).write_volatile(tail) };
+        }
+        for row in 0..WORD_BITS {
+            let len = u64::from(lens[row]);
+            let low = lows[row] & low_bits(32 + 8 * len.min(4)) | len;
+            let high = highs[row] & low_bits(8 * (len.clamp(4, 12) - 4));
+            hashes[row] = seed.word(high ^ seed.word(low ^ before[row]));
+        }
+    }
+    if longest as usize > INLINE_BYTES {
+        // Classes above the third are one; their loops can run on as long as they like.
+        hash_class::<0>(seed, rows, &lens, valid, &before, hashes);
+        if longest > 16 {
+            hash_class::<1>(seed, rows, &lens, valid, &before, hashes);
+            hash_class::<2>(seed, rows, &lens, valid, &before, hashes);
+            hash_class::<3>(seed, rows, &lens, valid, &before, hashes);
+            hash_class::<4>(seed, rows, &lens, valid, &before, hashes);
+        }
+    }
+    let mut nulls = !valid;
+    while nulls != 0 {
+        let row = nulls.trailing_zeros() as usize;
+        nulls &= nulls - 1;
+        hashes[row] = seed.null(before[row]);
+    }
+}
+
+/// Hashes the rows of a class, or from the fourth on of all classes.
+#[inline(always)]
+fn hash_class<const CLASS: usize>(
+    seed: &Seed,
+    rows: &impl Rows,
+    lens: &[u32; WORD_BITS],
+    valid: u64,
+    before: &[u64; WORD_BITS],
+    hashes: &mut [u64; WORD_BITS],
+) {
+    let (least, most) = match CLASS {
+        0 => (13, 16),
+        1 => (17, 32),
+        2 => (33, 64),
+        3 => (65, 96),
+        _ => (97, u32::MAX),
+    };
+    let mut members = 0;
+    for (row, len) in lens.iter().enumerate() {
+        members |= u64::from((*len >= least) & (*len <= most)) << row;
+    }
+    members &= valid;
+    while members != 0 {
+        let row = members.trailing_zeros() as usize;
+        members &= members - 1;
+        let bytes = rows.long(row);
+        let class = if CLASS < 4 { CLASS } else { class_of(bytes.len()) };
+        // SAFETY: a slice has as many bytes.
+        hashes[row] = unsafe { hash_long(seed, bytes.as_ptr(), bytes.len(), class, before[row]) };
+    }
+}
+
+/// So many ones, up to 64; a shift by 64 is two shifts.
+#[inline(always)]
+fn low_bits(count: u64) -> u64 {
+    !((u64::MAX << (count / 2)) << (count - count / 2))
 }
