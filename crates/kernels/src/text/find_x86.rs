@@ -136,16 +136,18 @@ pub(super) fn find(haystack: &[u8], finder: &Finder) -> Option<usize> {
     }
 }
 
-/// The first of the candidates behind `at` that is a hit.
+/// The first of the candidates behind `at` that is a hit. Needles of as many bytes as were probed, each in a
+/// place of its own, need not be compared.
 macro_rules! return_if_hit {
-    ($probes:ident, $haystack:ident, $at:expr, $candidates:expr) => {{
+    ($probes:ident, $probe_count:expr, $haystack:ident, $at:expr, $candidates:expr) => {{
         let mut candidates: u64 = $candidates;
         while candidates != 0 {
             let position = $at + candidates.trailing_zeros() as usize;
-            // Two probes are all bytes of the shortest needles.
-            // SAFETY: candidates are positions, which have as many bytes behind them as the needle.
-            if $probes.finder.needle_len <= 2 || unsafe { $probes.has_head($haystack.as_ptr().add(position)) }
-            {
+            let is_hit = $probes.finder.needle_len <= $probe_count || {
+                // SAFETY: candidates are positions, which have as many bytes behind them as the needle.
+                unsafe { $probes.has_head($haystack.as_ptr().add(position)) }
+            };
+            if is_hit {
                 return Some(position);
             }
             candidates &= candidates - 1;
@@ -161,7 +163,7 @@ unsafe fn find_in_one(haystack: &[u8], finder: &Finder, position_count: usize) -
     let probes = Probes::new(haystack, finder);
     // SAFETY: the mask names positions.
     let candidates = unsafe { probes.candidates(0, low_bits(position_count)) };
-    return_if_hit!(probes, haystack, 0, candidates);
+    return_if_hit!(probes, 3, haystack, 0, candidates);
     None
 }
 
@@ -183,7 +185,7 @@ unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) 
     let difference = _mm256_ternarylogic_epi64::<OR_XOR>(difference, second.0, second.1);
     let candidates = u64::from(_mm256_mask_testn_epi8_mask(mask, difference, difference));
     let probes = Probes::new(haystack, finder);
-    return_if_hit!(probes, haystack, 0, candidates);
+    return_if_hit!(probes, 2, haystack, 0, candidates);
     None
 }
 
@@ -199,8 +201,8 @@ unsafe fn find_in_two(haystack: &[u8], finder: &Finder, position_count: usize) -
     // SAFETY: the mask names positions.
     let second = unsafe { probes.candidates(last_at, u64::MAX) };
     if first | second != 0 {
-        return_if_hit!(probes, haystack, 0, first);
-        return_if_hit!(probes, haystack, last_at, second);
+        return_if_hit!(probes, 3, haystack, 0, first);
+        return_if_hit!(probes, 3, haystack, last_at, second);
     }
     None
 }
@@ -237,7 +239,7 @@ unsafe fn find_in_groups<const PROBES: usize>(
         if _mm512_testn_epi8_mask(least, least) != 0 {
             for index in 0..N {
                 let candidates = _mm512_testn_epi8_mask(differences[index], differences[index]);
-                return_if_hit!(probes, haystack, starts[index], candidates);
+                return_if_hit!(probes, PROBES, haystack, starts[index], candidates);
                 miss_count += candidates.count_ones() as usize;
             }
             if miss_count > BUDGET_START + at / BUDGET_STEP {
