@@ -32,6 +32,10 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("lcase(s)", "lower(s)"),
     ("lengthutf8(s)", "char_length(s)"),
     ("locate(part, s)", "strpos(s, part)"),
+    (
+        "locate(part, s, start)",
+        "CASE strpos(substr(s, start), part) WHEN 0 THEN 0 ELSE strpos(substr(s, start), part) + start - 1 END",
+    ),
     ("lowerutf8(s)", "lower(s)"),
     ("match(s, pattern)", "regexp_like(s, pattern)"),
     ("mid(s, start, count)", "substr(s, start, count)"),

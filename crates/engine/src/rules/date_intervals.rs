@@ -1,0 +1,104 @@
+//! A DATE and an INTERVAL with hours are a TIMESTAMP.
+//!
+//! DataFusion gives a DATE for every interval and drops what it has of a day. Here only whole days give a DATE;
+//! that is known of constants and of intervals cut from text with a unit such as `n || ' month'`, which is how
+//! `dateadd` is written out. Any other interval gives a TIMESTAMP, as in PostgreSQL.
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+
+const DAY_MILLISECONDS: i32 = 24 * 60 * 60 * 1000;
+const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
+
+/// See the [module](self). It stands before type coercion, which looks at the types that it makes.
+#[derive(Debug)]
+pub(crate) struct DateIntervals;
+
+impl AnalyzerRule for DateIntervals {
+    fn name(&self) -> &'static str {
+        "date_intervals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(rewrite).data()
+    }
+}
+
+fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+    }
+    let names = NamePreserver::new(&plan);
+    let rewritten = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let rewritten = expr.transform_up(|expr| Ok(with_time(expr, &schema)))?;
+        Ok(rewritten.update_data(|expr| name.restore(expr)))
+    })?;
+    // A changed type reaches the plans above.
+    rewritten.map_data(LogicalPlan::recompute_schema)
+}
+
+fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr
+    else {
+        return Transformed::no(expr);
+    };
+    let is_date = |expr: &Expr| expr.get_type(schema).is_ok_and(|data_type| data_type == DataType::Date32);
+    let may_have_time = |expr: &Expr| {
+        matches!(expr.get_type(schema), Ok(DataType::Interval(_))) && !has_whole_days(expr.clone())
+    };
+    let moment = |expr: Expr| cast(expr, DataType::Timestamp(TimeUnit::Nanosecond, None));
+    let (left, right, is_changed) = if is_date(&left) && may_have_time(&right) {
+        (Box::new(moment(*left)), right, true)
+    } else if op == Operator::Plus && is_date(&right) && may_have_time(&left) {
+        (left, Box::new(moment(*right)), true)
+    } else {
+        (left, right, false)
+    };
+    let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+    if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// Whether an interval is known to have no part of a day.
+fn has_whole_days(interval: Expr) -> bool {
+    if let Expr::Cast(cast) = &interval
+        && let Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, right, .. }) = cast.expr.as_ref()
+        && let Expr::Literal(unit, _) = without_cast(right)
+        && let Some(Some(unit)) = unit.try_as_str()
+        && is_unit_of_days(unit.trim())
+    {
+        return true;
+    }
+    if interval.any_column_refs() || interval.is_volatile() {
+        return false;
+    }
+    match ExprSimplifier::new(SimplifyContext::default()).simplify(interval) {
+        Ok(Expr::Literal(value, _)) => match value {
+            ScalarValue::IntervalDayTime(Some(interval)) => interval.milliseconds % DAY_MILLISECONDS == 0,
+            ScalarValue::IntervalMonthDayNano(Some(interval)) => interval.nanoseconds % DAY_NANOSECONDS == 0,
+            // NULL, or months.
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
+/// What type coercion may have put into a cast, for plans that are analyzed again.
+fn without_cast(expr: &Expr) -> &Expr {
+    if let Expr::Cast(cast) = expr { &cast.expr } else { expr }
+}
+
+fn is_unit_of_days(unit: &str) -> bool {
+    let unit = unit.to_ascii_lowercase();
+    matches!(unit.strip_suffix('s').unwrap_or(&unit), "day" | "week" | "month" | "quarter" | "year")
+}
