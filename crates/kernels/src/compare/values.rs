@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::x86::Lanes;
+use crate::aggregate::Ordered;
 /// Where there are no vectors written by hand there is nothing to know about them.
 #[cfg(not(target_arch = "x86_64"))]
 use crate::sealed::Sealed as Lanes;
@@ -51,7 +52,7 @@ integers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
 pub struct Ieee<T>(pub T);
 
 macro_rules! floats {
-    ($($T:ident $signed:ident)*) => {$(
+    ($($T:ident)*) => {$(
         impl Comparable for $T {
             const IS_TOTAL: bool = true;
 
@@ -60,14 +61,9 @@ macro_rules! floats {
                 self.to_bits() == other.to_bits()
             }
 
-            /// With the other bits of negative values inverted, the order is that of signed integers.
             #[inline(always)]
             fn less(self, other: Self) -> bool {
-                let key = |value: Self| {
-                    let bits = value.to_bits().cast_signed();
-                    bits ^ ((bits >> ($signed::BITS - 1)) & $signed::MAX)
-                };
-                key(self) < key(other)
+                self.key() < other.key()
             }
         }
 
@@ -101,4 +97,4 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32 i32 f64 i64);
+floats!(f32 f64);

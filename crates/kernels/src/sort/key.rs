@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::Bits;
+use crate::aggregate::Ordered;
 use crate::text::{Strings, Text};
 
 /// A column to sort by.
@@ -67,15 +68,8 @@ ranked! {
     i16: value => i64::from(value).rank();
     i32: value => i64::from(value).rank();
     i64: value => value.cast_unsigned() ^ SIGN;
-    f32: value => {
-        let bits = value.to_bits().cast_signed();
-        // Among negative numbers the order of the bits is turned round.
-        (bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()).rank()
-    };
-    f64: value => {
-        let bits = value.to_bits().cast_signed();
-        (bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()).rank()
-    };
+    f32: value => value.key().rank();
+    f64: value => value.key().rank();
 }
 
 /// Runs `$body` with `$values` as the slice of a fixed-width column; `$other` for the rest.
