@@ -7,7 +7,8 @@
 //!
 //! Unsafe buys untouched zeroed memory with an alignment, which `Vec` cannot give.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -42,6 +43,23 @@ unsafe impl<T: Sync> Sync for Region<T> {}
 impl<T: Zero> Region<T> {
     /// `len` zeros; `len` and the size of `T` are not zero.
     pub(crate) fn zeroed(len: usize) -> Self {
+        // SAFETY: zeros are a value of `T`.
+        unsafe { Self::allocate(len, alloc_zeroed) }
+    }
+}
+
+impl<T: Copy> Region<MaybeUninit<T>> {
+    /// Places without values, which cost less where the allocator has memory that was in use before.
+    pub(crate) fn uninit(len: usize) -> Self {
+        // SAFETY: whatever lies there is a value of `MaybeUninit`.
+        unsafe { Self::allocate(len, alloc) }
+    }
+}
+
+impl<T> Region<T> {
+    /// # Safety
+    /// What `allocate` gives must be values of `T`, which must not need to be dropped.
+    unsafe fn allocate(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE_BYTES) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).expect("a size in memory");
         let is_huge = bytes >= HUGE_PAGE_BYTES;
@@ -53,8 +71,7 @@ impl<T: Zero> Region<T> {
             .and_then(|bytes| Layout::from_size_align(bytes, align).ok())
             .expect("a size in memory");
         // SAFETY: the layout has a size above zero.
-        let base =
-            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let base = NonNull::new(unsafe { allocate(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
         let skip = if is_huge { base.as_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
         assert!(skip <= slack, "huge pages begin at multiples of their size");
         // SAFETY: `skip` bytes of slack were allocated in front of `bytes`.
@@ -64,9 +81,7 @@ impl<T: Zero> Region<T> {
         }
         Self { base, layout, first: first.cast(), len }
     }
-}
 
-impl<T> Region<T> {
     /// Bytes that hold values.
     pub(crate) fn bytes(&self) -> usize {
         self.len * size_of::<T>()

@@ -198,6 +198,29 @@ fn rows_that_hardly_group_are_partitioned_and_nothing_is_lost() {
     check_count_sum(Level::best(), &keys, &values);
 }
 
+/// More rows than the low words of sums have room for.
+#[test]
+fn sums_of_many_extreme_values_are_exact() {
+    const BATCHES: u64 = miri_or(1, 5000);
+    let values = [i64::MAX, -1];
+    let keys: Vec<u64> = (0..8192).map(|row| row % 2).collect();
+    let rows: Vec<i64> = keys.iter().map(|key| values[*key as usize]).collect();
+    for level in Level::available() {
+        let mut table = CountSum::new(Seed::new(0));
+        for _ in 0..BATCHES {
+            table.add(*level, &keys, &rows);
+        }
+        let mut groups = 0;
+        table.for_each(*level, |group| {
+            groups += 1;
+            let count = BATCHES * 4096;
+            assert_eq!(group.count, count, "{level}");
+            assert_eq!(group.sum, i128::from(values[group.key as usize]) * i128::from(count), "{level}");
+        });
+        assert_eq!(groups, 2, "{level}");
+    }
+}
+
 fn offsets_of(strings: &[Option<Vec<u8>>]) -> (Vec<i32>, Vec<u8>) {
     let (mut offsets, mut bytes) = (vec![0], Vec::new());
     for string in strings {

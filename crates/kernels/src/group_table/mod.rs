@@ -25,6 +25,8 @@ mod partition;
 mod slots;
 mod strings;
 mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use count_sum::{CountSum, CountSumGroup};
 pub use dense::DenseTable;

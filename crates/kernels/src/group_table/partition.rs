@@ -6,8 +6,11 @@
 //! multi-core CPUs", ICDE 2013). All chunks come from few large regions in huge pages; without, a thousand
 //! open chunks are a thousand pages, more than the first TLB has.
 
-use crate::group_table::partition::line::{LINE_ROWS, Line, fence};
-use crate::region::{Region, Zero, prefetch};
+use std::mem::MaybeUninit;
+
+use crate::group_table::partition::line::LINE_ROWS;
+pub(crate) use crate::group_table::partition::line::{Line, fence};
+use crate::region::{Region, Zero};
 
 mod line;
 
@@ -50,6 +53,10 @@ pub fn partition_rows(hashes: &[u64], bits: u32) -> PartitionedRows {
     PartitionedRows { rows, starts }
 }
 
+/// Writes a whole line past the caches; see [`Line::stream_to`].
+pub(crate) trait Stream<R>: Fn(&Line<R>, &mut MaybeUninit<Line<R>>) {}
+impl<R, F: Fn(&Line<R>, &mut MaybeUninit<Line<R>>)> Stream<R> for F {}
+
 /// Rows of 16 bytes, in partitions, as they come.
 pub(crate) struct Scatter<R> {
     bits: u32,
@@ -63,7 +70,7 @@ pub(crate) struct Scatter<R> {
     chunks: Vec<Vec<u32>>,
     free_chunks: Vec<u32>,
     /// Chunk `c` is line `c * CHUNK_ROWS / LINE_ROWS` of all segments together.
-    segments: Vec<Region<Line<R>>>,
+    segments: Vec<Region<MaybeUninit<Line<R>>>>,
 }
 
 const CHUNK_LINES: usize = CHUNK_ROWS / LINE_ROWS;
@@ -93,9 +100,9 @@ impl<R: Zero> Scatter<R> {
         self.lines.bytes() + self.segments.iter().map(Region::bytes).sum::<usize>()
     }
 
-    /// Appends rows, each with its hash.
+    /// Appends rows, each with its hash; to be followed by [`fence`] before they are read.
     #[inline(always)]
-    pub(crate) fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>) {
+    pub(crate) fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>, stream: &impl Stream<R>) {
         let shift = u64::BITS - self.bits;
         let (lens, lines) = (&mut self.lens[..1 << self.bits], &mut self.lines[..1 << self.bits]);
         // No `for_each`: where the compiler leaves its closure a function of its own, it is compiled for no level.
@@ -116,34 +123,33 @@ impl<R: Zero> Scatter<R> {
                 }
                 let next_line = &mut self.next_lines[partition];
                 let segment = &mut self.segments[*next_line as usize / SEGMENT_LINES];
-                line.stream_to(&mut segment[*next_line as usize % SEGMENT_LINES]);
+                stream(line, &mut segment[*next_line as usize % SEGMENT_LINES]);
                 *next_line += 1;
             }
         }
-        fence();
     }
 
-    /// Calls `each` with all rows of a partition, a run at a time.
-    pub(crate) fn each_run(&self, partition: usize, mut each: impl FnMut(&[R])) {
+    /// Calls `each` with all rows of a partition, a run at a time, and the run after it: runs follow each
+    /// other in no order that the CPU could guess.
+    pub(crate) fn each_run(&self, partition: usize, mut each: impl FnMut(&[R], &[R])) {
         let len = self.len(partition);
-        let mut lines = len / LINE_ROWS;
         let chunks = &self.chunks[partition];
-        for (index, chunk) in chunks.iter().enumerate() {
-            // Chunks follow each other in no order that the CPU could guess.
-            if let Some(next) = chunks.get(index + 1) {
-                self.chunk(*next).iter().for_each(|line| {
-                    prefetch(line);
-                    prefetch(&line.0[LINE_ROWS / 2]);
-                });
-            }
-            let line_count = lines.min(CHUNK_LINES);
-            each(self.chunk(*chunk)[..line_count].as_flattened_rows());
-            lines -= line_count;
+        let run = |index: usize| {
+            let Some(chunk) = chunks.get(index) else { return &[][..] };
+            let line_count = (len / LINE_ROWS - index * CHUNK_LINES).min(CHUNK_LINES);
+            let lines = &self.chunk(*chunk)[..line_count];
+            // SAFETY: `extend` filled the lines of the partition's chunks in their order, as every `Stream`
+            // writes the whole of a line, and the count of rows tells how many. A line is an array of rows; its alignment divides its size, so there is no
+            // padding.
+            unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), line_count * LINE_ROWS) }
+        };
+        for index in 0..chunks.len() {
+            each(run(index), run(index + 1));
         }
-        each(&self.lines[partition].0[..len % LINE_ROWS]);
+        each(&self.lines[partition].0[..len % LINE_ROWS], &[]);
     }
 
-    fn chunk(&self, chunk: u32) -> &[Line<R>] {
+    fn chunk(&self, chunk: u32) -> &[MaybeUninit<Line<R>>] {
         let first = chunk as usize % SEGMENT_CHUNKS * CHUNK_LINES;
         &self.segments[chunk as usize / SEGMENT_CHUNKS][first..first + CHUNK_LINES]
     }
@@ -156,22 +162,10 @@ impl<R: Zero> Scatter<R> {
 }
 
 #[cold]
-fn new_segment<R: Zero>(segments: &mut Vec<Region<Line<R>>>, free_chunks: &mut Vec<u32>) {
+fn new_segment<R: Zero>(segments: &mut Vec<Region<MaybeUninit<Line<R>>>>, free_chunks: &mut Vec<u32>) {
     let first = (segments.len() * SEGMENT_CHUNKS) as u32;
-    segments.push(Region::zeroed(SEGMENT_LINES));
+    segments.push(Region::uninit(SEGMENT_LINES));
     free_chunks.extend((first..first + SEGMENT_CHUNKS as u32).rev());
-}
-
-/// Lines as the rows that they are.
-trait AsRows<R> {
-    fn as_flattened_rows(&self) -> &[R];
-}
-
-impl<R> AsRows<R> for [Line<R>] {
-    fn as_flattened_rows(&self) -> &[R] {
-        // SAFETY: a line is an array of `LINE_ROWS` rows; its alignment divides its size, so there is no padding.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * LINE_ROWS) }
-    }
 }
 
 #[cfg(test)]
@@ -187,7 +181,7 @@ mod tests {
 
     fn rows_of(scatter: &Scatter<Row>, partition: usize) -> Vec<Row> {
         let mut rows = Vec::new();
-        scatter.each_run(partition, |run| rows.extend_from_slice(run));
+        scatter.each_run(partition, |run, _| rows.extend_from_slice(run));
         rows
     }
 
@@ -198,7 +192,8 @@ mod tests {
         let row = |round: u64, number: u64| ((number % 3) << 62, Row(round, number));
         let mut scatter = Scatter::new(2);
         for round in 0..2 {
-            scatter.extend((0..3 * ROWS).map(|number| row(round, number)));
+            scatter.extend((0..3 * ROWS).map(|number| row(round, number)), &Line::stream_to);
+            fence();
             for partition in 0..3 {
                 let expected: Vec<Row> =
                     (0..ROWS).map(|index| row(round, 3 * index + partition as u64).1).collect();

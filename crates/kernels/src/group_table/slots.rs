@@ -156,6 +156,11 @@ impl<S: Slot> Slots<S> {
         }
     }
 
+    /// Calls `each` for the slots with keys.
+    pub(crate) fn for_each_mut(&mut self, each: impl FnMut(&mut S)) {
+        self.slots.iter_mut().filter(|slot| !slot.is_free()).for_each(each);
+    }
+
     /// The slots whose hash has `partition` as its `bits` highest bits, for a table that skips none. Slots in
     /// the order of hashes make this a range, plus the keys that collisions pushed behind its end.
     pub(crate) fn partition(
@@ -267,10 +272,18 @@ impl<S: Slot> Probe<&mut [S]> {
         unsafe { self.slots.get_unchecked_mut(index) }
     }
 
+    /// The slot so far behind home, whichever key it has.
+    #[inline(always)]
+    pub(crate) fn behind_mut(&mut self, home: Home, distance: usize) -> &mut S {
+        let index = (home.0 as usize + distance) & (self.slots.len() - 1);
+        // SAFETY: as in `at`.
+        unsafe { self.slots.get_unchecked_mut(index) }
+    }
+
     /// The slot at home, whichever key it has. Unchecked for 0.1 of 1.6 ns a row at 1e3 groups.
     ///
     /// # Safety
-    /// The home must come from [`Probe::home`] of this very probe, or be the default, the first.
+    /// The home must come from [`Probe::home`] of these slots since they grew last, or be the default, the first.
     #[inline(always)]
     pub(crate) unsafe fn home_mut(&mut self, home: Home) -> &mut S {
         debug_assert!((home.0 as usize) < self.slots.len());

@@ -3,6 +3,8 @@
 //! Streaming stores write a line without reading it first. That halves the traffic of scattering, which is
 //! bound by memory; they need no CPU level, as every x86-64 has SSE2.
 
+use std::mem::MaybeUninit;
+
 use crate::region::Zero;
 
 /// Rows of 16 bytes in a [`Line`]. A full line is a branch that cannot be predicted, one in this many rows.
@@ -19,13 +21,13 @@ unsafe impl<R: Zero> Zero for Line<R> {}
 impl<R: Zero> Line<R> {
     /// Writes the line past the caches; to be followed by [`fence`] before the target is read.
     #[inline(always)]
-    pub(crate) fn stream_to(&self, target: &mut Self) {
+    pub(crate) fn stream_to(&self, target: &mut MaybeUninit<Self>) {
         const { assert!(size_of::<Self>() == LINE_ROWS * 16) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
             let from = std::ptr::from_ref(self).cast::<__m128i>();
-            let to = std::ptr::from_mut(target).cast::<__m128i>();
+            let to = target.as_mut_ptr().cast::<__m128i>();
             for row in 0..LINE_ROWS {
                 // SAFETY: both lines have `LINE_ROWS` times 16 bytes and are aligned; every x86-64 has SSE2.
                 // The caller issues the fence before anyone reads the line.
@@ -34,7 +36,7 @@ impl<R: Zero> Line<R> {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         {
-            *target = *self;
+            target.write(*self);
         }
     }
 }
