@@ -174,6 +174,47 @@ fn every_count_of_rows_is_compared() {
 }
 
 #[test]
+fn rows_as_long_as_the_constant_are_compared_however_many_they_are() {
+    let row_count = miri_or(150, 4500);
+    for (len, one_in) in
+        [(1, 1), (3, 3), (5, 17), (8, 2), (12, 5), (16, 17), (20, 60), (31, 17), (40, 9), (8, 2000)]
+            .into_iter()
+            .step_by(miri_or(4, 1))
+    {
+        let (constant, mut random) = (&b"abcdefgh".repeat(5)[..len], Random::new(one_in));
+        let row = |number: usize| {
+            // Hits come and go, and rows that are wrong are so at their end or anywhere.
+            let is_hit = number / 700 % 2 == 1 && random.below(3) == 0;
+            let mut row = constant.to_vec();
+            if !is_hit {
+                let place = if random.below(2) == 0 { len - 1 } else { random.below(len as u64) as usize };
+                row[place] = b'-';
+            }
+            if random.below(one_in) > 0 {
+                let other = random.below(30) as usize;
+                row.resize(if other < len { other } else { other + 1 }, b'x');
+            }
+            row
+        };
+        let rows: Vec<_> = (0..row_count).map(row).collect();
+        let column = Column::new(&rows, 1);
+        for level in Level::available() {
+            for (first, last) in [(0, row_count), (1, row_count), (7, row_count - 30), (66, 140)] {
+                let expected: BitBuffer = rows[first..last].iter().map(|row| row == constant).collect();
+                let strings = Strings::new(*level, &column.offsets[first..=last], &column.bytes).unwrap();
+                let narrow = equal_constant(*level, strings, constant);
+                let strings =
+                    Strings::new(*level, &column.wide_offsets[first..=last], &column.bytes).unwrap();
+                let wide = equal_constant(*level, strings, constant);
+                let context = format!("{level}: {len} bytes, one row in {one_in}, {first}..{last}");
+                assert_eq!(narrow, expected, "{context}");
+                assert_eq!(wide, expected, "{context}");
+            }
+        }
+    }
+}
+
+#[test]
 fn columns_are_compared_row_by_row() {
     for (row_count, len_max) in
         [(0, 1), (1, 1), (63, 3), (64, 2), (65, 9), (130, 17), (300, 40)].into_iter().step_by(miri_or(4, 1))

@@ -47,6 +47,12 @@ pub(super) trait SameBytes: Copy {
     /// # Safety
     /// The row has as many bytes as the constant.
     unsafe fn is_at(self, row: *const u8) -> bool;
+
+    /// Whether the first bytes are the same, which takes half the time and tells most rows apart.
+    ///
+    /// # Safety
+    /// As for `is_at`.
+    unsafe fn may_be_at(self, row: *const u8) -> bool;
 }
 
 /// The constant without bytes.
@@ -58,6 +64,11 @@ impl SameBytes for Nothing {
 
     #[inline(always)]
     unsafe fn is_at(self, _row: *const u8) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn may_be_at(self, _row: *const u8) -> bool {
         true
     }
 }
@@ -89,6 +100,12 @@ macro_rules! two_words {
                 let high = <$word>::from_le(unsafe { row.add(self.high_at).cast::<$word>().read_unaligned() });
                 (low ^ self.low) | (high ^ self.high) == 0
             }
+
+            #[inline(always)]
+            unsafe fn may_be_at(self, row: *const u8) -> bool {
+                // SAFETY: the row has at least a word.
+                <$word>::from_le(unsafe { row.cast::<$word>().read_unaligned() }) == self.low
+            }
         }
     )* };
 }
@@ -100,7 +117,14 @@ impl SameBytes for &[u8] {
     unsafe fn is_at(self, row: *const u8) -> bool {
         // SAFETY: the caller's.
         let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
-        row.first_chunk::<8>() == self.first_chunk::<8>() && row == self
+        row == self
+    }
+
+    #[inline(always)]
+    unsafe fn may_be_at(self, row: *const u8) -> bool {
+        // SAFETY: the caller's.
+        let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
+        row.first_chunk::<8>() == self.first_chunk::<8>()
     }
 }
 
