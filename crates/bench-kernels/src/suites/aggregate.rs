@@ -12,7 +12,7 @@ use arrow::array::{Decimal128Array, Float32Array, Float64Array, Int64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute;
 use keirin_kernels::aggregate::{self, ExactSum, Float};
-use keirin_kernels::bench::vec_in_huge_pages;
+use keirin_kernels::bench::{read, vec_in_huge_pages};
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_testkit::columns::Random;
 
@@ -83,7 +83,7 @@ fn doubles(report: &mut Report, place: &str, bytes: usize) {
         vec![
             Lane::new("keirin", || about(exact(level, &values, None))),
             Lane::new("read-limit", || {
-                black_box(read(&values));
+                black_box(read(level, &values));
                 answer
             }),
             Lane::new("arrow", || about(compute::sum(&array).unwrap_or_default())),
@@ -115,17 +115,6 @@ fn doubles(report: &mut Report, place: &str, bytes: usize) {
             Lane::new("arrow", || compute::min(&array).unwrap_or_default().to_bits()),
         ],
     );
-}
-
-/// The words of a column, added up: nothing that looks at each value can do less.
-fn read(values: &[f64]) -> u64 {
-    let mut sums = [0_u64; 16];
-    for words in values.as_chunks::<16>().0 {
-        for (sum, word) in sums.iter_mut().zip(words) {
-            *sum = sum.wrapping_add(word.to_bits());
-        }
-    }
-    sums.into_iter().fold(0, u64::wrapping_add)
 }
 
 /// 128 bytes of sums.

@@ -25,6 +25,9 @@ use super::floats::{Float, Sums, starts};
 const VECTOR: usize = size_of::<__m512i>();
 /// Bytes that lines are asked for ahead of their use: the copies keep the CPU from looking so far.
 const AHEAD: usize = 2048;
+/// The same for the float sum, which then reads memory at 0.97 of what the CPU can, otherwise at 0.8; 2048 bytes
+/// gave 0.89, 4096 gave 0.95.
+const SUM_AHEAD: usize = 8192;
 /// Floats in a vector.
 const LANES: usize = 8;
 /// Vectors side by side, so that additions need not wait for each other.
@@ -69,6 +72,8 @@ impl<const PARTS: usize> Block<PARTS> {
     #[target_feature(enable = "avx512f", enable = "avx512dq")]
     fn add_chunk<T: Float, const MASKED: bool>(&mut self, chunk: &[T; CHUNK], word: u64) {
         for side in 0..CHUNK / LANES {
+            let here = chunk.as_ptr().wrapping_add(side * LANES).cast::<i8>();
+            _mm_prefetch::<_MM_HINT_T0>(here.wrapping_add(SUM_AHEAD));
             let mut value = load(chunk, side * LANES);
             if MASKED {
                 value = _mm512_castsi512_pd(apart(_mm512_castpd_si512(value)));

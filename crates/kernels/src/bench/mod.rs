@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::region::advise_huge_pages;
+use crate::region::{advise_huge_pages, prefetch_ptr};
 
 pub mod glibc;
 #[cfg(target_arch = "x86_64")]
@@ -31,6 +31,27 @@ pub fn thread_time() -> Duration {
 pub fn thread_time() -> Duration {
     static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
     START.elapsed()
+}
+
+kernel! {
+    /// The words of a column, added up as fast as this CPU reads: nothing that looks at each value can do less.
+    /// Compiled for no level, the same loop reads memory at four fifths of the speed.
+    pub fn read(values: &[f64]) -> u64 = read_plain;
+}
+
+#[inline(always)]
+fn read_plain(values: &[f64]) -> u64 {
+    const AHEAD: usize = 1024;
+    let mut sums = [0_u64; 32];
+    for words in values.as_chunks::<32>().0 {
+        for line in words.chunks(8) {
+            prefetch_ptr(line.as_ptr().wrapping_add(AHEAD));
+        }
+        for (sum, word) in sums.iter_mut().zip(words) {
+            *sum = sum.wrapping_add(word.to_bits());
+        }
+    }
+    sums.into_iter().fold(0, u64::wrapping_add)
 }
 
 /// `rows` values; the system is asked for huge pages before the first is written, as small pages cost a
