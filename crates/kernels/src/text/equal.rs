@@ -40,6 +40,10 @@ kernel! {
 }
 
 /// Compares as many bytes of a row as the constant has. A trait and no closure: loops must have it inlined.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only the vector loop works in two steps")
+)]
 pub(super) trait SameBytes: Copy {
     /// Whether there is nothing to compare.
     const IS_EMPTY: bool = false;
@@ -149,6 +153,7 @@ macro_rules! with_same_bytes {
         }
     }};
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use with_same_bytes;
 
 #[inline(always)]
