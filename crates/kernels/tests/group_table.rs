@@ -50,6 +50,16 @@ fn check<K: Key + Ord>(level: Level, keys: &[K], flags: Option<&[bool]>) {
         );
     }
 
+    for part in 0..16 {
+        let groups = table.partition(part, 4).filter(|group| table.null_group() != Some(*group));
+        let part_keys: Vec<K> = groups.map(|group| table.keys()[group as usize]).collect();
+        let mut alone = GroupTable::for_partition(Seed::new(0), 4);
+        let mut numbers = vec![0; part_keys.len()];
+        alone.find_or_insert(level, &part_keys, None, &mut numbers);
+        assert!(numbers.into_iter().eq(0..part_keys.len() as u32), "partition {part} in a table of its own");
+        assert_eq!(alone.keys(), part_keys);
+    }
+
     let mut merged = GroupTable::new(Seed::new(0));
     merged.find_or_insert(level, &keys[keys.len() / 2..], None, &mut groups[keys.len() / 2..]);
     let into = merged.merge(level, &table);
@@ -255,6 +265,14 @@ fn check_strings(level: Level, strings: &[Option<Vec<u8>>]) {
     let mut parts: Vec<u32> = (0..16).flat_map(|part| table.partition(part, 4)).collect();
     parts.sort_unstable();
     assert!(parts.into_iter().eq(0..table.len() as u32));
+    let groups: Vec<u32> = table.partition(3, 4).filter(|group| table.get(*group).is_some()).collect();
+    let strings: Vec<_> = groups.iter().map(|group| table.get(*group).map(<[u8]>::to_vec)).collect();
+    let (offsets, bytes) = offsets_of(&strings);
+    let mut alone = StringGroupTable::for_partition(Seed::new(0), 4);
+    let mut numbers = vec![0; strings.len()];
+    alone.find_or_insert(level, Strings::Offsets32(&offsets, &bytes), None, &mut numbers);
+    assert!(numbers.into_iter().eq(0..strings.len() as u32), "a partition in a table of its own");
+    assert!((0..).zip(&strings).all(|(group, string)| alone.get(group) == string.as_deref()));
 }
 
 #[test]

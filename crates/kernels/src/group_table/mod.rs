@@ -10,8 +10,8 @@
 //! A table gives each new key the next number, so aggregate states are plain vectors indexed by group. Tables
 //! begin small and grow with the groups they meet; nothing is sized by an estimate. With several threads:
 //! a table a thread, then for each partition of the hash space (the highest bits of the hash) one thread
-//! that merges what all tables have there: no locks, and each partition fits the L2 cache. Rows that do not
-//! group well are better partitioned first: [`partition_rows`].
+//! that merges what all tables have there ([`GroupTable::for_partition`]): no locks, and each partition fits
+//! the L2 cache. Rows that do not group well are better partitioned first: [`partition_rows`].
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -169,7 +169,8 @@ impl<S: Slot> Slots<S> {
         bits: u32,
         context: &S::Context,
     ) -> impl Iterator<Item = &S> {
-        debug_assert!(self.skip == 0 && bits > 0);
+        assert!(self.skip == 0, "a table of one partition has no partitions");
+        debug_assert!(bits > 0);
         let slot_bits = self.slots.len().ilog2();
         let (first, last) = match slot_bits.checked_sub(bits) {
             Some(width) => (partition << width, ((partition + 1) << width) - 1),

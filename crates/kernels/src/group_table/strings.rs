@@ -64,6 +64,17 @@ impl StringGroupTable {
         Self { seed, slots: Slots::new(0), forms: Vec::new(), arena: Vec::new(), null_group: None }
     }
 
+    /// No groups; the strings to come are of one of the 2^`bits` partitions of another table with this seed
+    /// ([`GroupTable::for_partition`](super::GroupTable::for_partition) says why).
+    ///
+    /// # Panics
+    /// When `bits` is above 16.
+    #[must_use]
+    pub fn for_partition(seed: Seed, bits: u32) -> Self {
+        assert!(bits <= 16, "2^{bits} partitions");
+        Self { slots: Slots::new(bits), ..Self::new(seed) }
+    }
+
     /// Count of groups.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -146,7 +157,7 @@ impl StringGroupTable {
     /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
     ///
     /// # Panics
-    /// When `bits` is not in `1..=16` or there is no such partition.
+    /// When `bits` is not in `1..=16`, there is no such partition, or the table is one of a partition itself.
     pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
         assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
         let null_group = self.null_group.filter(|_| partition == 0);

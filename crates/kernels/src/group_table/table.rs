@@ -55,6 +55,18 @@ impl<K: Key> GroupTable<K> {
         Self { seed, slots: Slots::new(0), keys: Vec::new(), null_group: None }
     }
 
+    /// No groups; the keys to come are of one of the 2^`bits` partitions of the hash space: of
+    /// [`GroupTable::partition`] or [`partition_rows`](super::partition_rows) with this seed. In another table
+    /// they would crowd in one place, as slots are in the order of hashes.
+    ///
+    /// # Panics
+    /// When `bits` is above 16.
+    #[must_use]
+    pub fn for_partition(seed: Seed, bits: u32) -> Self {
+        assert!(bits <= 16, "2^{bits} partitions");
+        Self { slots: Slots::new(bits), ..Self::new(seed) }
+    }
+
     /// Count of groups.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -158,7 +170,7 @@ impl<K: Key> GroupTable<K> {
     /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
     ///
     /// # Panics
-    /// When `bits` is not in `1..=16` or there is no such partition.
+    /// When `bits` is not in `1..=16`, there is no such partition, or the table is one of a partition itself.
     pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
         assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
         let null_group = self.null_group.filter(|_| partition == 0);
