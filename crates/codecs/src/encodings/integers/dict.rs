@@ -1,0 +1,143 @@
+//! Different values in ascending order, and for each row the number of its value.
+//!
+//! ```text
+//! | entry count: u32 | entries, ascending | codes, one a row, of 32 bits |
+//!                      `------------- two columns --------------------'
+//! ```
+//! Good for few different values that are far apart, or would take many bits. Since entries ascend, an order
+//! of values is one of codes, and comparisons work on the codes.
+
+use std::fmt;
+
+use keirin_kernels::compare::Comparison;
+use keirin_kernels::gather::gather;
+use keirin_kernels::group_table::GroupTable;
+use keirin_kernels::hash::Seed;
+use keirin_kernels::{BitBuffer, Level};
+
+use super::{BoxNode, Explain, Int, Node};
+use crate::encodings::{BLOCK, grouped, same_bits};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+/// More entries than one for so many rows do not pay.
+const ROWS_PER_ENTRY_MIN: usize = 2;
+
+/// The different values, ascending, and the code of each row.
+pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, Vec<u32>) {
+    let mut table = GroupTable::new(Seed::new(0));
+    let mut groups = vec![0; values.len()];
+    table.find_or_insert(level, values, None, &mut groups);
+    let mut order: Vec<u32> = (0_u32..).take(table.len()).collect();
+    order.sort_unstable_by_key(|group| table.keys()[*group as usize]);
+    let entries = gather(level, table.keys(), &order);
+    let mut codes = vec![0_u32; order.len()];
+    for (code, group) in (0_u32..).zip(order) {
+        codes[group as usize] = code;
+    }
+    (entries, gather(level, &codes, &groups))
+}
+
+pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
+    if !writer.may_nest() {
+        return false;
+    }
+    let (entries, codes) = entries_and_codes(writer.level, values);
+    if entries.len() > values.len() / ROWS_PER_ENTRY_MIN {
+        return false;
+    }
+    writer.count(entries.len());
+    writer.nested(|writer| {
+        super::write(writer, &entries);
+        super::write(writer, &codes);
+    });
+    true
+}
+
+#[derive(Debug)]
+pub(super) struct Dict<'a, T> {
+    at: usize,
+    /// Ascending.
+    entries: Vec<T>,
+    codes: BoxNode<'a, u32>,
+}
+
+impl<'a, T: Int> Dict<'a, T> {
+    pub(super) fn open(reader: &mut Reader<'a>, count: usize) -> Result<Self> {
+        let at = reader.at();
+        let entry_count = reader.count(count, "more entries than rows")?;
+        let entries: Vec<T> = super::read(reader, entry_count)?;
+        if !entries.is_sorted_by(|entry, next| entry < next) {
+            return Err(Error::Corrupt { at, reason: "entries that do not ascend" });
+        }
+        Ok(Self { at, entries, codes: super::open(reader, count)? })
+    }
+
+    /// The entries of these codes.
+    fn look_up(&self, level: Level, codes: &[u32]) -> Result<Vec<T>> {
+        let greatest = codes.iter().fold(0, |greatest, code| greatest.max(*code));
+        if !codes.is_empty() && greatest as usize >= self.entries.len() {
+            return Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" });
+        }
+        Ok(gather(level, &self.entries, codes))
+    }
+}
+
+impl<T: Int> Node<T> for Dict<'_, T> {
+    fn len(&self) -> usize {
+        self.codes.len()
+    }
+
+    fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()> {
+        let mut codes = [0_u32; BLOCK];
+        for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+            let codes = &mut codes[..out.len()];
+            self.codes.decode_into(level, first + index * BLOCK, codes)?;
+            out.copy_from_slice(&self.look_up(level, codes)?);
+        }
+        Ok(())
+    }
+
+    fn take(&self, level: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
+        let mut codes = Vec::with_capacity(rows.len());
+        self.codes.take(level, rows, &mut codes)?;
+        out.extend(self.look_up(level, &codes)?);
+        Ok(())
+    }
+
+    fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
+        compare_codes(level, comparison, &*self.codes, self.entries.binary_search(&constant))
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.codes.decode_ns() + self.len() as f64 * 0.4
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dict({}) + {}", grouped(self.entries.len()), Explain(&*self.codes))
+    }
+}
+
+/// Rows whose entry compares so with a constant that has this place among ascending entries.
+pub(crate) fn compare_codes(
+    level: Level,
+    comparison: Comparison,
+    codes: &dyn Node<u32>,
+    place: std::result::Result<usize, usize>,
+) -> Result<BitBuffer> {
+    let (Ok(code) | Err(code)) = place.map(code_of).map_err(code_of);
+    let comparison = match (place, comparison) {
+        (Ok(_), comparison) => comparison,
+        (Err(_), Comparison::Equal) => return Ok(same_bits(false, codes.len())),
+        (Err(_), Comparison::NotEqual) => return Ok(same_bits(true, codes.len())),
+        // Entries below the constant are those in front of its place.
+        (Err(_), Comparison::Less | Comparison::LessEqual) => Comparison::Less,
+        (Err(_), Comparison::Greater | Comparison::GreaterEqual) => Comparison::GreaterEqual,
+    };
+    codes.compare(level, comparison, code)
+}
+
+fn code_of(place: usize) -> u32 {
+    u32::try_from(place).expect("fewer than 2^32 entries")
+}

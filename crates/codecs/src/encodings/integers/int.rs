@@ -1,0 +1,281 @@
+//! The integers that are encoded: 8 to 64 bits, which the loops pack as they are, and 128.
+
+use std::ops::Range;
+
+use keirin_kernels::aggregate::{self, Ordered};
+use keirin_kernels::bitpack::{self, Packed};
+use keirin_kernels::compare::{Comparable, Comparison, compare_constant};
+use keirin_kernels::hash::Key;
+use keirin_kernels::{BitBuffer, Level, Selection};
+
+use crate::encodings::{BLOCK, holds, same_bits};
+use crate::{Error, Result};
+
+/// An integer of 8 to 128 bits. Decimals, dates and times are encoded as the integers that they are.
+pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
+    /// The integer with sign of the same size.
+    #[doc(hidden)]
+    type Signed: Int<Signed = Self::Signed>;
+
+    /// Count of bytes.
+    #[doc(hidden)]
+    const BYTES: usize = size_of::<Self>();
+
+    #[doc(hidden)]
+    const BITS: u32;
+
+    /// From exactly [`Int::BYTES`] bytes.
+    #[doc(hidden)]
+    fn from_bytes(bytes: &[u8]) -> Self;
+
+    #[doc(hidden)]
+    fn extend(self, bytes: &mut Vec<u8>);
+
+    /// Values as many as `out` has from the bytes of as many.
+    #[doc(hidden)]
+    fn copy_from_bytes(bytes: &[u8], out: &mut [Self]);
+
+    /// `self + other`, around the end of the type.
+    #[doc(hidden)]
+    fn plus(self, other: Self) -> Self;
+
+    /// `self - other`, around the end of the type.
+    #[doc(hidden)]
+    fn minus(self, other: Self) -> Self;
+
+    #[doc(hidden)]
+    fn signed(self) -> Self::Signed;
+
+    #[doc(hidden)]
+    fn from_signed(signed: Self::Signed) -> Self;
+
+    #[doc(hidden)]
+    fn to_i128(self) -> i128;
+
+    /// Bits of `self - reference`, around the end of the type.
+    #[doc(hidden)]
+    fn width(self, reference: Self) -> u32;
+
+    #[doc(hidden)]
+    fn sum(level: Level, values: &[Self]) -> Result<i128>;
+
+    /// The most bits that packing keeps of a value.
+    #[doc(hidden)]
+    const WIDTH_MAX: u32;
+
+    #[doc(hidden)]
+    fn pack(level: Level, values: &[Self], width: u32, reference: Self) -> Vec<u8>;
+
+    #[doc(hidden)]
+    fn unpack_into(level: Level, bits: PackedBits<'_, Self>, first: usize, out: &mut [Self]);
+
+    #[doc(hidden)]
+    fn unpack_one(bits: PackedBits<'_, Self>, row: usize) -> Self;
+
+    #[doc(hidden)]
+    fn compare_packed(
+        level: Level,
+        comparison: Comparison,
+        bits: PackedBits<'_, Self>,
+        constant: Self,
+    ) -> BitBuffer;
+
+    #[doc(hidden)]
+    fn sum_packed(level: Level, bits: PackedBits<'_, Self>, rows: Range<usize>) -> Result<i128>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Bits of `count` values less a reference: `width` is at most [`Int::WIDTH_MAX`], the bytes are enough.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct PackedBits<'a, T> {
+    pub(super) bytes: &'a [u8],
+    pub(super) width: u32,
+    pub(super) count: usize,
+    pub(super) reference: T,
+}
+
+macro_rules! integers {
+    ($($T:ident $Signed:ident)*) => {$(
+        impl sealed::Sealed for $T {}
+
+        impl Int for $T {
+            type Signed = $Signed;
+
+            const WIDTH_MAX: u32 = $T::BITS;
+
+            int_of_bytes!($T $Signed);
+
+            #[inline(always)]
+            fn to_i128(self) -> i128 {
+                self.into()
+            }
+
+            #[inline(always)]
+            fn width(self, reference: Self) -> u32 {
+                bitpack::width_of(reference, self)
+            }
+
+            fn sum(level: Level, values: &[Self]) -> Result<i128> {
+                Ok(aggregate::sum(level, values, None, Selection::All))
+            }
+
+            fn pack(level: Level, values: &[Self], width: u32, reference: Self) -> Vec<u8> {
+                bitpack::pack(level, values, width, reference)
+            }
+
+            fn unpack_into(level: Level, bits: PackedBits<'_, Self>, first: usize, out: &mut [Self]) {
+                bitpack::unpack_into(level, bits.packed(), first, out);
+            }
+
+            fn unpack_one(bits: PackedBits<'_, Self>, row: usize) -> Self {
+                bits.packed().get(row)
+            }
+
+            fn compare_packed(
+                level: Level,
+                comparison: Comparison,
+                bits: PackedBits<'_, Self>,
+                constant: Self,
+            ) -> BitBuffer {
+                bitpack::compare_packed(level, comparison, bits.packed(), 0..bits.count, constant)
+            }
+
+            fn sum_packed(level: Level, bits: PackedBits<'_, Self>, rows: Range<usize>) -> Result<i128> {
+                Ok(bitpack::sum_packed(level, bits.packed(), rows))
+            }
+        }
+
+        impl<'a> PackedBits<'a, $T> {
+            fn packed(self) -> Packed<'a, $T> {
+                Packed::new(self.bytes, self.width, self.count, self.reference)
+            }
+        }
+    )*};
+}
+
+macro_rules! int_of_bytes {
+    ($T:ident $Signed:ident) => {
+        const BITS: u32 = $T::BITS;
+
+        #[inline(always)]
+        fn from_bytes(bytes: &[u8]) -> Self {
+            Self::from_le_bytes(bytes.try_into().expect("the bytes of one value"))
+        }
+
+        fn extend(self, bytes: &mut Vec<u8>) {
+            bytes.extend_from_slice(&self.to_le_bytes());
+        }
+
+        fn copy_from_bytes(bytes: &[u8], out: &mut [Self]) {
+            let (chunks, rest) = bytes.as_chunks();
+            assert!(chunks.len() == out.len() && rest.is_empty(), "the bytes of as many values");
+            for (value, bytes) in out.iter_mut().zip(chunks) {
+                *value = Self::from_le_bytes(*bytes);
+            }
+        }
+
+        #[inline(always)]
+        fn plus(self, other: Self) -> Self {
+            self.wrapping_add(other)
+        }
+
+        #[inline(always)]
+        fn minus(self, other: Self) -> Self {
+            self.wrapping_sub(other)
+        }
+
+        #[inline(always)]
+        fn signed(self) -> $Signed {
+            $Signed::from_le_bytes(self.to_le_bytes())
+        }
+
+        #[inline(always)]
+        fn from_signed(signed: $Signed) -> Self {
+            Self::from_le_bytes(signed.to_le_bytes())
+        }
+    };
+}
+
+integers!(u8 i8 u16 i16 u32 i32 u64 i64 i8 i8 i16 i16 i32 i32 i64 i64);
+
+impl sealed::Sealed for i128 {}
+
+/// Values of 128 bits are packed as 64 bits above a reference: a block rarely spans more.
+impl Int for i128 {
+    type Signed = Self;
+
+    const WIDTH_MAX: u32 = u64::BITS;
+
+    int_of_bytes!(i128 i128);
+
+    fn to_i128(self) -> i128 {
+        self
+    }
+
+    #[inline(always)]
+    fn width(self, reference: Self) -> u32 {
+        i128::BITS - self.wrapping_sub(reference).leading_zeros()
+    }
+
+    fn sum(_: Level, values: &[Self]) -> Result<i128> {
+        values.iter().try_fold(0_i128, |sum, value| sum.checked_add(*value)).ok_or(Error::SumOverflow)
+    }
+
+    fn pack(level: Level, values: &[Self], width: u32, reference: Self) -> Vec<u8> {
+        #[expect(clippy::cast_possible_truncation, reason = "`width` bits are kept")]
+        let low: Vec<u64> = values.iter().map(|value| value.wrapping_sub(reference) as u64).collect();
+        bitpack::pack(level, &low, width, 0)
+    }
+
+    fn unpack_into(level: Level, bits: PackedBits<'_, Self>, first: usize, out: &mut [Self]) {
+        let mut low = [0_u64; BLOCK];
+        for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+            let low = &mut low[..out.len()];
+            bitpack::unpack_into(level, bits.low(), first + index * BLOCK, low);
+            for (value, low) in out.iter_mut().zip(low) {
+                *value = bits.reference.wrapping_add(Self::from(*low));
+            }
+        }
+    }
+
+    fn unpack_one(bits: PackedBits<'_, Self>, row: usize) -> Self {
+        bits.reference.wrapping_add(Self::from(bits.low().get(row)))
+    }
+
+    fn compare_packed(
+        level: Level,
+        comparison: Comparison,
+        bits: PackedBits<'_, Self>,
+        constant: Self,
+    ) -> BitBuffer {
+        if bits.reference.checked_add(Self::from(u64::MAX)).is_none() {
+            // Adding may go around the end of the type, where order is lost.
+            let mut values = vec![0; bits.count];
+            Self::unpack_into(level, bits, 0, &mut values);
+            return compare_constant(level, comparison, &values, constant);
+        }
+        match u64::try_from(constant.wrapping_sub(bits.reference)) {
+            Ok(low) if constant >= bits.reference => {
+                bitpack::compare_packed(level, comparison, bits.low(), 0..bits.count, low)
+            }
+            _ => same_bits(holds(comparison, bits.reference, constant), bits.count),
+        }
+    }
+
+    fn sum_packed(level: Level, bits: PackedBits<'_, Self>, rows: Range<usize>) -> Result<i128> {
+        let count = rows.len() as i128;
+        let low = bitpack::sum_packed(level, bits.low(), rows);
+        let references = bits.reference.checked_mul(count).ok_or(Error::SumOverflow)?;
+        references.checked_add(low).ok_or(Error::SumOverflow)
+    }
+}
+
+impl<'a> PackedBits<'a, i128> {
+    fn low(self) -> Packed<'a, u64> {
+        Packed::new(self.bytes, self.width, self.count, 0)
+    }
+}

@@ -1,0 +1,342 @@
+//! Integers as bytes.
+//!
+//! An encoded column is one byte that names the encoding and then what that encoding writes; other encoded
+//! columns may be parts of it. Neither lengths nor the count of rows are written: each encoding knows from
+//! the count of rows, which the reader is told, where it ends.
+//!
+//! | id | encoding | for |
+//! |---|---|---|
+//! | 0 | raw | what nothing makes smaller |
+//! | 1 | constant | one value |
+//! | 2 | bitpack | values in a narrow range, but for a few |
+//! | 3 | delta | values that grow or move by small steps: keys, times |
+//! | 4 | runs | equal values behind each other |
+//! | 5 | dict | few different values far apart |
+
+use std::fmt;
+use std::ops::Range;
+
+use keirin_kernels::bitmaps::positions;
+use keirin_kernels::compact::compact_into;
+use keirin_kernels::compare::{Comparison, compare_constant};
+use keirin_kernels::{BitBuffer, Level, Selection};
+
+use super::BLOCK;
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Goal, Result};
+
+mod bitpack;
+mod choose;
+mod constant;
+mod delta;
+mod dict;
+mod int;
+mod raw;
+mod runs;
+
+pub use int::Int;
+
+/// An encoding of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// The values as they are.
+    Raw,
+    /// One value.
+    Constant,
+    /// Bits above a reference; values far from it aside.
+    Bitpack,
+    /// Differences of neighbours.
+    Delta,
+    /// Values and where their runs end.
+    Runs,
+    /// Different values, and numbers of them.
+    Dict,
+}
+
+impl Encoding {
+    /// All of them, in the order of their ids.
+    pub const ALL: [Self; 6] =
+        [Self::Raw, Self::Constant, Self::Bitpack, Self::Delta, Self::Runs, Self::Dict];
+
+    /// The byte that names it.
+    fn id(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Encodes `values` in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 values or more.
+pub fn encode<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>> {
+    check_count(values)?;
+    let mut writer = Writer::new(level, goal);
+    write(&mut writer, values);
+    Ok(writer.bytes)
+}
+
+/// Encodes `values` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+///
+/// # Errors
+/// When there are 2^32 values or more.
+pub fn encode_as<T: Int>(
+    level: Level,
+    goal: Goal,
+    encoding: Encoding,
+    values: &[T],
+) -> Result<Option<Vec<u8>>> {
+    check_count(values)?;
+    let mut writer = Writer::new(level, goal);
+    Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
+}
+
+fn check_count<T>(values: &[T]) -> Result<()> {
+    match u32::try_from(values.len()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::BlockTooLarge { what: "rows", count: values.len(), limit: u32::MAX }),
+    }
+}
+
+/// Appends the best encoding of `values`.
+pub(crate) fn write<T: Int>(writer: &mut Writer, values: &[T]) {
+    let encoding = choose::choose(writer, values);
+    let is_written = write_as(writer, encoding, values);
+    assert!(is_written, "{encoding:?} was chosen because it can hold the values");
+}
+
+/// Appends this encoding of `values`, or nothing if it cannot hold them.
+fn write_as<T: Int>(writer: &mut Writer, encoding: Encoding, values: &[T]) -> bool {
+    let start = writer.bytes.len();
+    writer.bytes.push(encoding.id());
+    let is_written = match encoding {
+        Encoding::Raw => raw::write(writer, values),
+        Encoding::Constant => constant::write(writer, values),
+        Encoding::Bitpack => bitpack::write(writer, values),
+        Encoding::Delta => delta::write(writer, values),
+        Encoding::Runs => runs::write(writer, values),
+        Encoding::Dict => dict::write(writer, values),
+    };
+    if !is_written {
+        writer.bytes.truncate(start);
+    }
+    is_written
+}
+
+/// What an encoding answers when it was opened.
+///
+/// Rows are below [`Node::len`]: [`Column`] looks at what it is asked. Answers fail only on corrupt bytes.
+pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
+    /// Count of rows.
+    fn len(&self) -> usize;
+
+    /// Values `first .. first + out.len()`.
+    fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()>;
+
+    /// Appends the values of `rows`, in this order.
+    fn take(&self, level: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()>;
+
+    /// Rows whose value compares so with `constant`.
+    fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
+        let mut words = Vec::with_capacity(self.len().div_ceil(64));
+        for_each_block(self, level, 0..self.len(), |values| {
+            words.extend(compare_constant(level, comparison, values, constant).into_words());
+            Ok(())
+        })?;
+        Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// The sum of a range of rows.
+    fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
+        let mut sum = 0_i128;
+        for_each_block(self, level, rows, |values| {
+            sum = sum.checked_add(T::sum(level, values)?).ok_or(Error::SumOverflow)?;
+            Ok(())
+        })?;
+        Ok(sum)
+    }
+
+    /// Nanoseconds that decoding all rows takes, as measured on one machine: what counts is the proportion.
+    fn decode_ns(&self) -> f64;
+
+    /// What it is and what it is made of, in a few words.
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
+
+/// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin.
+fn for_each_block<T: Int, N: Node<T> + ?Sized>(
+    node: &N,
+    level: Level,
+    rows: Range<usize>,
+    mut visit: impl FnMut(&[T]) -> Result<()>,
+) -> Result<()> {
+    let mut block = [T::default(); BLOCK];
+    let mut first = rows.start;
+    while first < rows.end {
+        let next = ((first / BLOCK + 1) * BLOCK).min(rows.end);
+        let values = &mut block[..next - first];
+        node.decode_into(level, first, values)?;
+        visit(values)?;
+        first = next;
+    }
+    Ok(())
+}
+
+/// Opens the column that begins here and has `count` rows.
+fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
+    reader.nested(|reader| {
+        let at = reader.at();
+        let id = reader.u8()?;
+        let Some(encoding) = Encoding::ALL.into_iter().find(|encoding| encoding.id() == id) else {
+            return Err(Error::UnknownEncoding { at, id });
+        };
+        let node: BoxNode<'a, T> = match encoding {
+            Encoding::Raw => Box::new(raw::Raw::open(reader, count)?),
+            Encoding::Constant => Box::new(constant::Constant::open(reader, count)?),
+            Encoding::Bitpack => Box::new(bitpack::Bitpack::open(reader, count)?),
+            Encoding::Delta => Box::new(delta::Delta::open(reader, count)?),
+            Encoding::Runs => Box::new(runs::Runs::open(reader, count)?),
+            Encoding::Dict => Box::new(dict::Dict::open(reader, count)?),
+        };
+        Ok(node)
+    })
+}
+
+/// Opens and decodes a column that is part of another: few rows, needed again and again.
+fn read<T: Int>(reader: &mut Reader<'_>, count: usize) -> Result<Vec<T>> {
+    let node = open(reader, count)?;
+    let mut values = vec![T::default(); count];
+    node.decode_into(reader.level, 0, &mut values)?;
+    Ok(values)
+}
+
+/// An encoded column, opened: what it holds is decoded when it is asked for.
+#[derive(Debug)]
+pub struct Column<'a, T: Int> {
+    node: BoxNode<'a, T>,
+}
+
+impl<'a, T: Int> Column<'a, T> {
+    /// Opens the encoding of `row_count` values. The count is the caller's claim and its risk: decoding
+    /// allocates so many values, opening never more than that.
+    ///
+    /// # Errors
+    /// When the bytes are no encoding of so many values.
+    pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
+        let mut reader = Reader::new(level, bytes);
+        let node = open(&mut reader, row_count)?;
+        reader.end()?;
+        Ok(Self { node })
+    }
+
+    /// Count of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.node.len()
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All values.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    pub fn decode(&self, level: Level) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.len()];
+        self.node.decode_into(level, 0, &mut values)?;
+        Ok(values)
+    }
+
+    /// Values `first .. first + out.len()`.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When there are fewer values.
+    pub fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()> {
+        self.check_rows(&(first..first.saturating_add(out.len())));
+        self.node.decode_into(level, first, out)
+    }
+
+    /// The values of selected rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<T>> {
+        /// One row in so many or fewer is decoded by itself.
+        const SPARSE: usize = 16;
+        let mut values = Vec::new();
+        match selection {
+            Selection::All => return self.decode(level),
+            Selection::Rows(rows) => {
+                let greatest = rows.iter().max();
+                assert!(greatest.is_none_or(|row| (*row as usize) < self.len()), "rows of {}", self.len());
+                self.node.take(level, rows, &mut values)?;
+            }
+            Selection::Bits(bits) => {
+                assert_eq!(bits.len(), self.len(), "a selection of as many rows");
+                if selection.count(level, self.len()) < self.len() / SPARSE {
+                    self.node.take(level, &positions(level, bits), &mut values)?;
+                    return Ok(values);
+                }
+                let mut first = 0;
+                for_each_block(&*self.node, level, 0..self.len(), |block| {
+                    compact_into(level, block, bits.slice(first, block.len()), &mut values);
+                    first += block.len();
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Rows whose value compares so with `constant`; evaluated on the encoded form where that can be.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    pub fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
+        self.node.compare(level, comparison, constant)
+    }
+
+    /// The sum of a range of rows; evaluated on the encoded form where that can be.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or values of 128 bits have no sum of 128 bits.
+    ///
+    /// # Panics
+    /// When there are fewer rows.
+    pub fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
+        self.check_rows(&rows);
+        self.node.sum(level, rows)
+    }
+
+    /// What the encoding is made of, such as `dict(1,204) + bitpack(11)`.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        Explain(&*self.node).to_string()
+    }
+
+    fn check_rows(&self, rows: &Range<usize>) {
+        assert!(rows.start <= rows.end && rows.end <= self.len(), "rows {rows:?} of {}", self.len());
+    }
+}
+
+/// A node as text.
+struct Explain<'a, T>(&'a dyn Node<T>);
+
+impl<T: Int> fmt::Display for Explain<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.explain(f)
+    }
+}

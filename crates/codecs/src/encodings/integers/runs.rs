@@ -1,0 +1,158 @@
+//! Values, and where their runs of equal rows end.
+//!
+//! ```text
+//! | run count: u32 | values | ends: the row behind each run |
+//!                    `----- two columns ------------------'
+//! ```
+//! Good for sorted keys and values that stay. Comparisons and sums look once at a run.
+
+use std::fmt;
+use std::ops::Range;
+
+use keirin_kernels::compare::Comparison;
+use keirin_kernels::{BitBuffer, Level};
+
+use super::{Int, Node};
+use crate::encodings::{grouped, holds};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
+    if values.is_empty() || !writer.may_nest() {
+        return false;
+    }
+    let (mut run_values, mut ends) = (Vec::new(), Vec::new());
+    let mut end = 0_u32;
+    for run in values.chunk_by(T::eq) {
+        end += u32::try_from(run.len()).expect("a block has fewer than 2^32 rows");
+        run_values.push(run[0]);
+        ends.push(end);
+    }
+    writer.count(ends.len());
+    writer.nested(|writer| {
+        super::write(writer, &run_values);
+        super::write(writer, &ends);
+    });
+    true
+}
+
+#[derive(Debug)]
+pub(super) struct Runs<T> {
+    values: Vec<T>,
+    /// Ascending, the last is the count of rows.
+    ends: Vec<u32>,
+    count: usize,
+}
+
+impl<T: Int> Runs<T> {
+    pub(super) fn open(reader: &mut Reader<'_>, count: usize) -> Result<Self> {
+        let at = reader.at();
+        let run_count = reader.count(count, "more runs than rows")?;
+        let values = super::read(reader, run_count)?;
+        let ends = super::read::<u32>(reader, run_count)?;
+        if !ends.is_sorted_by(|end, next| end < next) || ends.first() == Some(&0) {
+            return Err(Error::Corrupt { at, reason: "ends of runs that do not ascend" });
+        }
+        if ends.last().map_or(0, |end| *end as usize) != count {
+            return Err(Error::Corrupt { at, reason: "runs that do not end at the last row" });
+        }
+        Ok(Self { values, ends, count })
+    }
+
+    /// The run that a row is in.
+    fn run(&self, row: usize) -> usize {
+        self.ends.partition_point(|end| *end as usize <= row)
+    }
+
+    /// The value and the rows of each run in a range, rows counted from its first.
+    fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = (T, Range<usize>)> {
+        let first = if rows.is_empty() { self.ends.len() } else { self.run(rows.start) };
+        let mut start = rows.start;
+        self.values[first..].iter().zip(&self.ends[first..]).map_while(move |(value, end)| {
+            let end = (*end as usize).min(rows.end);
+            let run = start - rows.start..end - rows.start;
+            start = end;
+            (!run.is_empty()).then_some((*value, run))
+        })
+    }
+}
+
+impl<T: Int> Node<T> for Runs<T> {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn decode_into(&self, _: Level, first: usize, out: &mut [T]) -> Result<()> {
+        /// Short runs are written as so many values at once, over which the next runs write.
+        const SHORT: usize = 8;
+        for (value, run) in self.runs(first..first + out.len()) {
+            match out[run.start..].first_chunk_mut::<SHORT>() {
+                Some(short) if run.len() <= SHORT => *short = [value; SHORT],
+                _ => out[run].fill(value),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, _: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
+        let mut run = 0;
+        out.extend(rows.iter().map(|row| {
+            // Rows mostly ascend: the next one is often in the same run or the one behind.
+            let is_in = |run: usize| {
+                *row < self.ends[run] && run.checked_sub(1).is_none_or(|before| self.ends[before] <= *row)
+            };
+            if !is_in(run) {
+                run = if run + 1 < self.ends.len() && is_in(run + 1) {
+                    run + 1
+                } else {
+                    self.run(*row as usize)
+                };
+            }
+            self.values[run]
+        }));
+        Ok(())
+    }
+
+    fn compare(&self, _: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
+        let mut words = vec![0_u64; self.count.div_ceil(64)];
+        for (value, run) in self.runs(0..self.count) {
+            if holds(comparison, value, constant) {
+                set_bits(&mut words, run);
+            }
+        }
+        Ok(BitBuffer::from_words(words, self.count))
+    }
+
+    fn sum(&self, _: Level, rows: Range<usize>) -> Result<i128> {
+        self.runs(rows).try_fold(0_i128, |sum, (value, run)| {
+            let product = value.to_i128().checked_mul(run.len() as i128).ok_or(Error::SumOverflow)?;
+            sum.checked_add(product).ok_or(Error::SumOverflow)
+        })
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.ends.len() as f64 * 2.0 + (self.count * T::BYTES) as f64 * 0.01
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "runs({})", grouped(self.ends.len()))
+    }
+}
+
+/// Sets a range of bits.
+pub(crate) fn set_bits(words: &mut [u64], bits: Range<usize>) {
+    if bits.is_empty() {
+        return;
+    }
+    let (first, last) = (bits.start / 64, (bits.end - 1) / 64);
+    let low = !0 << (bits.start % 64);
+    let high = !0 >> (63 - (bits.end - 1) % 64);
+    if first == last {
+        words[first] |= low & high;
+    } else {
+        words[first] |= low;
+        words[first + 1..last].fill(!0);
+        words[last] |= high;
+    }
+}
