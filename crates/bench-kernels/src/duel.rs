@@ -31,6 +31,12 @@ impl<'a> Lane<'a> {
         Self { engine: engine.to_owned(), work: Box::new(work) }
     }
 
+    /// What it was named.
+    #[must_use]
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
     fn sample(&mut self, repeats: u32) -> Duration {
         // What the lane before left in the caches would favour one lane.
         black_box((self.work)());
@@ -96,9 +102,10 @@ impl Report {
     }
 
     /// Times the lanes over work of `count` units and prints a line for each; the first gives the answer.
-    pub fn case(&mut self, case: &str, unit: Unit, count: usize, mut lanes: Vec<Lane<'_>>) {
+    /// Returns the units per second of each lane.
+    pub fn case(&mut self, case: &str, unit: Unit, count: usize, mut lanes: Vec<Lane<'_>>) -> Vec<f64> {
         if !self.wants(case) || lanes.is_empty() {
-            return;
+            return Vec::new();
         }
         let answers: Vec<u64> = lanes.iter_mut().map(|lane| (lane.work)()).collect();
         let repeats: Vec<u32> = lanes
@@ -131,6 +138,7 @@ impl Report {
             }
             self.line(case, &lane.engine, unit, count, medians[index], medians[0] / medians[index]);
         }
+        medians.iter().map(|seconds| count as f64 / seconds).collect()
     }
 
     fn line(&mut self, case: &str, engine: &str, unit: Unit, count: usize, seconds: f64, ratio: f64) {

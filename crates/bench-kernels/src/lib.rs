@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod corpora;
 mod duel;
+mod geomean;
 mod suites;
 
 pub use duel::{Lane, Report, Unit};

@@ -5,6 +5,7 @@ mod bits;
 mod filter;
 mod group;
 mod group_small;
+mod lz4;
 mod memory;
 mod race;
 mod sort;
@@ -35,6 +36,7 @@ pub const SUITES: &[Suite] = &[
         about: "sums and extrema of columns, groups by small keys",
         run: aggregate::run,
     },
+    Suite { name: "lz4", about: "LZ4 blocks decoded", run: lz4::run },
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
     Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },

@@ -30,6 +30,8 @@
 //! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
 //! | [`hash`] | hashes of rows |
 //! | [`join`] | rows that match, a chunk at a time |
+//! | [`lz`] | LZ77 blocks: what the formats share |
+//! | [`lz4`] | LZ4 blocks |
 //! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
 //!
@@ -56,6 +58,8 @@ pub mod group_small;
 pub mod group_table;
 pub mod hash;
 pub mod join;
+pub mod lz;
+pub mod lz4;
 mod region;
 mod sealed;
 mod selection;

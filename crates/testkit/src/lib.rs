@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
-#[cfg(feature = "sql")]
+#[cfg(feature = "data")]
 pub mod data;
 pub mod oracle;
 #[cfg(feature = "sql")]

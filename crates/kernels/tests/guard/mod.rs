@@ -4,7 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// A copy of values, the last byte of which is the last of a page before one that cannot be read.
 pub(crate) struct AtPageEnd<T: Copy> {
@@ -60,6 +60,19 @@ impl<T: Copy> Deref for AtPageEnd<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: as many values were copied there, and the mapping lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for AtPageEnd<T> {
+    #[cfg(miri)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    #[cfg(not(miri))]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, the pages can be written, and `self` is borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
     }
 }
 

@@ -4,6 +4,11 @@ pub mod aggregate;
 pub mod bitmaps;
 pub mod bitpack;
 pub mod group;
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "random sizes are small, and bytes are cut out of lengths"
+)]
+pub mod lz;
 pub mod sort;
 pub mod text;
 

@@ -1,0 +1,224 @@
+//! The fast loop: steps over one block, or in turns over two.
+//!
+//! Unsafe buys copies of a fixed width without a check: the room for one whole step is looked at once a step.
+
+use std::marker::PhantomData;
+
+/// Where a fast loop is in a block: `at <= input_end` in one allocation, `written <= output_len`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    /// The next byte of input.
+    pub(crate) at: *const u8,
+    pub(crate) input_end: *const u8,
+    pub(crate) output: *mut u8,
+    pub(crate) written: usize,
+    pub(crate) output_len: usize,
+    /// Stop when as many bytes are written.
+    until: usize,
+    input: *const u8,
+    /// Another loop has to go on: the next step does not fit or is odd.
+    has_stopped: bool,
+    buffers: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Cursor<'a> {
+    /// # Panics
+    /// When a position is outside of its buffer.
+    pub(crate) fn new(
+        input: &'a [u8],
+        read: usize,
+        output: &'a mut [u8],
+        written: usize,
+        until: usize,
+    ) -> Self {
+        assert!(written <= output.len());
+        let bytes = input.as_ptr_range();
+        Self {
+            at: input[read..].as_ptr(),
+            input_end: bytes.end,
+            output: output.as_mut_ptr(),
+            written,
+            output_len: output.len(),
+            until,
+            input: bytes.start,
+            has_stopped: false,
+            buffers: PhantomData,
+        }
+    }
+
+    /// A cursor for one step, by parts.
+    #[inline(always)]
+    pub(crate) fn at(
+        at: *const u8,
+        input_end: *const u8,
+        output: *mut u8,
+        written: usize,
+        output_len: usize,
+    ) -> Self {
+        let (input, until, has_stopped) = (at, output_len, false);
+        Self { at, input_end, output, written, output_len, until, input, has_stopped, buffers: PhantomData }
+    }
+
+    /// Bytes read and written, and whether nothing but the end of what was asked for stopped the loop.
+    pub(crate) fn progress(&self) -> (usize, usize, bool) {
+        (self.at.addr() - self.input.addr(), self.written, !self.has_stopped)
+    }
+
+    /// Leaves the block to the exact loop.
+    pub(crate) fn stop(&mut self) {
+        self.has_stopped = true;
+    }
+
+    #[inline(always)]
+    pub(crate) fn input_left(&self) -> usize {
+        self.input_end.addr() - self.at.addr()
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It read and wrote no more than every step may.
+    Short,
+    /// It read or wrote more, and saw that as much room as for one step is left.
+    Long,
+    /// It left positions and state as they were: the exact loop has to look at what comes.
+    Stop,
+}
+
+/// One way to decode the next sequence.
+pub(crate) trait Arm {
+    /// What is kept in registers from step to step.
+    type State: Copy;
+    /// Bytes of input that a short step reads at most, and that must remain before a step.
+    const INPUT_ROOM: usize;
+    /// Bytes of output that a short step writes at most, and that must remain before a step.
+    const OUTPUT_ROOM: usize;
+
+    /// Prepares the state; may decode a little. `None` if there is no way.
+    ///
+    /// # Safety
+    /// The CPU has what the arm is made of.
+    unsafe fn start(cursor: &mut Cursor<'_>) -> Option<Self::State>;
+
+    /// Decodes one sequence.
+    ///
+    /// # Safety
+    /// The CPU has what the arm is made of; the cursor has room; the state is that of the last step.
+    unsafe fn step(cursor: &mut Cursor<'_>, state: &mut Self::State) -> Step;
+}
+
+struct Lane<'a, A: Arm> {
+    cursor: Cursor<'a>,
+    state: A::State,
+    output_limit: usize,
+}
+
+impl<'a, A: Arm> Lane<'a, A> {
+    /// # Safety
+    /// As [`Arm::start`].
+    #[inline(always)]
+    unsafe fn enter(cursor: &Cursor<'a>) -> Option<Self> {
+        let mut cursor = *cursor;
+        // So that without room for a step the lane is at the end of the block or has come to `until`.
+        let output_limit = cursor.until.saturating_add(A::OUTPUT_ROOM).min(cursor.output_len);
+        // SAFETY: the caller's promise.
+        let state = unsafe { A::start(&mut cursor) }?;
+        Some(Self { cursor, state, output_limit })
+    }
+
+    /// Short steps that there is room for, whatever they are.
+    #[inline(always)]
+    fn budget(&self) -> usize {
+        let output_left = self.output_limit.saturating_sub(self.cursor.written);
+        (self.cursor.input_left() / A::INPUT_ROOM).min(output_left / A::OUTPUT_ROOM)
+    }
+
+    /// # Safety
+    /// As [`Arm::step`].
+    #[inline(always)]
+    unsafe fn step(&mut self) -> Step {
+        // SAFETY: the caller's promise; the state is handed on.
+        unsafe { A::step(&mut self.cursor, &mut self.state) }
+    }
+
+    #[inline(always)]
+    fn leave(self, cursor: &mut Cursor<'a>, last: Step) {
+        let is_near_the_end = self.budget() == 0 && self.cursor.written < self.cursor.until;
+        *cursor = self.cursor;
+        cursor.has_stopped = last == Step::Stop || is_near_the_end;
+    }
+}
+
+/// Steps over one block, or in turns over two until the first of them stops.
+///
+/// Looking for room before each step would take registers that two lanes do not have; so the room is turned
+/// into a number of steps, and again when they are done, or when a long one has changed it.
+///
+/// # Safety
+/// The CPU has what the arm is made of.
+#[inline(always)]
+pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+    // SAFETY: the caller's promise.
+    let Some(mut first) = (unsafe { Lane::<A>::enter(a) }) else {
+        a.has_stopped = true;
+        return;
+    };
+    let Some(b) = b else {
+        let mut last = Step::Short;
+        'run: loop {
+            let mut steps = first.budget();
+            if steps == 0 {
+                break;
+            }
+            while steps > 0 {
+                steps -= 1;
+                // SAFETY: the caller's promise, and the budget is room.
+                last = unsafe { first.step() };
+                match last {
+                    Step::Short => {}
+                    Step::Long => steps = steps.min(first.budget()),
+                    Step::Stop => break 'run,
+                }
+            }
+        }
+        first.leave(a, last);
+        return;
+    };
+    // SAFETY: the caller's promise.
+    let Some(mut second) = (unsafe { Lane::<A>::enter(b) }) else {
+        b.has_stopped = true;
+        first.leave(a, Step::Short);
+        return;
+    };
+    let mut last = [Step::Short; 2];
+    'both: loop {
+        let mut steps = first.budget().min(second.budget());
+        if steps == 0 {
+            break;
+        }
+        while steps > 0 {
+            steps -= 1;
+            // SAFETY: the caller's promise, and the budgets are room.
+            match unsafe { first.step() } {
+                Step::Short => {}
+                Step::Long => steps = steps.min(first.budget()),
+                Step::Stop => {
+                    last[0] = Step::Stop;
+                    break 'both;
+                }
+            }
+            // SAFETY: as above.
+            match unsafe { second.step() } {
+                Step::Short => {}
+                Step::Long => steps = steps.min(second.budget()),
+                Step::Stop => {
+                    last[1] = Step::Stop;
+                    break 'both;
+                }
+            }
+        }
+    }
+    first.leave(a, last[0]);
+    second.leave(b, last[1]);
+}

@@ -1,0 +1,248 @@
+//! Decoding of LZ77 blocks from bytes nobody can trust: what LZ4 and Snappy share.
+//!
+//! A [`Block`] is compressed bytes and a place for exactly what they decode to. [`decode`] does one block with
+//! one variant; [`advance`] works on many, two at a time in one loop, as the next token of one block is known
+//! long before the last copy of the other has arrived; it returns after a while, so that a caller who measures
+//! can go on with another variant in the middle of a block.
+//!
+//! Every variant is two loops. The fast one runs while a whole step fits into what remains of both buffers, so
+//! it copies fixed widths without asking; it changes nothing and leaves when it meets something odd. The exact
+//! one, safe code, finishes the block and alone knows what is an error. So buffers need no padding, no input
+//! makes a loop read or write outside of them, and all variants give the same bytes and the same errors.
+//!
+//! Every byte of the output of a block that succeeded was written for it: matches never reach before its start,
+//! and the copies that read past the bytes decoded so far repeat the pattern instead of what lies there. After
+//! an error the whole output is zero.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+mod copy;
+mod cursor;
+mod exact;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+pub(crate) use copy::{Bytes8, FILL_ROOM, Match, copy, fill, grow, read_u16};
+pub(crate) use cursor::{Arm, Cursor, Step, run};
+pub(crate) use exact::{copy_literals, copy_match};
+
+use crate::Level;
+
+/// A compressed format, such as [`Lz4`](crate::lz4::Lz4).
+pub trait Format: hidden::Decode {}
+
+/// What a format gives and only this crate can make.
+pub(crate) mod hidden {
+    use super::{Cursor, DecodeError, Level};
+
+    pub trait Decode {
+        /// The loops of the format.
+        type Variant: Copy;
+
+        /// Reads what stands before the first token; returns its size.
+        fn begin(input: &[u8], decoded_bytes: usize) -> Result<usize, DecodeError>;
+
+        /// The fast loop over one or two blocks.
+        fn run(level: Level, variant: Self::Variant, a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>);
+
+        /// Decodes the rest, from `read` and `written` on, byte by byte if it must.
+        fn finish(input: &[u8], read: usize, output: &mut [u8], written: usize) -> Result<(), DecodeError>;
+    }
+}
+
+/// Why a block cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// The byte of the input at which it was noticed.
+    pub position: usize,
+    /// What was wrong.
+    pub reason: Reason,
+}
+
+/// What can be wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The input ends inside a token, a length, literals or an offset.
+    InputEnds,
+    /// The input decodes to more than the output holds.
+    OutputFull,
+    /// The input ended well but decoded to this many bytes, fewer than the output holds.
+    OutputShort(usize),
+    /// A match starts `offset` bytes back when only `written` bytes are there, or zero back.
+    Offset {
+        /// How far back.
+        offset: usize,
+        /// Bytes decoded so far.
+        written: usize,
+    },
+    /// The header says another size than the output has, or none at all.
+    Header,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Reason::InputEnds => write!(f, "the compressed bytes end too early"),
+            Reason::OutputFull => write!(f, "the compressed bytes hold more than was declared"),
+            Reason::OutputShort(written) => {
+                write!(f, "the compressed bytes hold {written} bytes, fewer than was declared")
+            }
+            Reason::Offset { offset, written } => {
+                write!(f, "a match of compressed bytes lies {offset} bytes back when there are {written}")
+            }
+            Reason::Header => write!(f, "the size in front of the compressed bytes is not what was declared"),
+        }?;
+        write!(f, " (at byte {} of the compressed bytes)", self.position)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Where fewer bytes would be left of a block, they are decoded, too.
+const REST_BYTES: usize = 4096;
+
+/// Bytes of a block that are compressed, and where they are decoded to.
+#[derive(Debug)]
+pub struct Block<'a, F> {
+    input: &'a [u8],
+    output: &'a mut [u8],
+    read: usize,
+    written: usize,
+    outcome: Option<Result<(), DecodeError>>,
+    format: PhantomData<F>,
+}
+
+impl<'a, F: Format> Block<'a, F> {
+    /// `input` is a whole block, `output` has exactly the size that it decodes to.
+    #[must_use]
+    pub fn new(input: &'a [u8], output: &'a mut [u8]) -> Self {
+        let mut block = Self { input, output, read: 0, written: 0, outcome: None, format: PhantomData };
+        match F::begin(block.input, block.output.len()) {
+            Ok(read) => block.read = read,
+            Err(error) => block.end(Err(error)),
+        }
+        block
+    }
+
+    /// How it ended; `None` while it has not. After an error the output is all zeros.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Result<(), DecodeError>> {
+        self.outcome
+    }
+
+    /// Bytes decoded so far.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    fn cursor(&mut self, bytes: usize) -> Cursor<'_> {
+        let until = self.written.saturating_add(bytes);
+        let until = if until.saturating_add(REST_BYTES) < self.output.len() { until } else { usize::MAX };
+        Cursor::new(self.input, self.read, self.output, self.written, until)
+    }
+
+    /// Takes over what a fast loop did and, unless it only came to where it should, does the rest exactly.
+    fn take(&mut self, (read, written, has_arrived): (usize, usize, bool)) {
+        (self.read, self.written) = (read, written);
+        if !has_arrived {
+            let outcome = F::finish(self.input, read, self.output, written);
+            self.end(outcome);
+        }
+    }
+
+    fn end(&mut self, outcome: Result<(), DecodeError>) {
+        match outcome {
+            Ok(()) => self.written = self.output.len(),
+            Err(_) => self.output.fill(0),
+        }
+        self.outcome = Some(outcome);
+    }
+}
+
+/// Decodes one block; a variant that the level lacks stands for the plain one. After an error `output` is zero.
+///
+/// # Errors
+/// When `input` is not a block that decodes to exactly `output.len()` bytes.
+pub fn decode<F: Format>(
+    level: Level,
+    variant: F::Variant,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), DecodeError> {
+    let mut block = Block::<F>::new(input, output);
+    loop {
+        if let Some(outcome) = block.outcome {
+            return outcome;
+        }
+        one(level, variant, &mut block, usize::MAX);
+    }
+}
+
+/// Decodes two blocks in one loop, as [`decode`] does one.
+///
+/// # Errors
+/// As [`decode`], for each block.
+pub fn decode_pair<F: Format>(
+    level: Level,
+    variant: F::Variant,
+    inputs: [&[u8]; 2],
+    outputs: [&mut [u8]; 2],
+) -> [Result<(), DecodeError>; 2] {
+    let [first, second] = outputs;
+    let mut blocks = [Block::<F>::new(inputs[0], first), Block::new(inputs[1], second)];
+    advance(level, variant, &mut blocks, usize::MAX);
+    blocks.map(|block| block.outcome.expect("all bytes were asked for"))
+}
+
+/// Decodes about `bytes` more bytes of the blocks that have not ended, two at a time from the first on, and
+/// returns how many it were. It is done when all blocks have ended.
+pub fn advance<F: Format>(
+    level: Level,
+    variant: F::Variant,
+    blocks: &mut [Block<'_, F>],
+    bytes: usize,
+) -> usize {
+    let mut done = 0;
+    let mut rest = blocks;
+    // After the last quarter or less, short runs of the loop would cost more than they bring.
+    while done < bytes && bytes - done > bytes / 4 {
+        // Those at the front have ended; one further behind may be half done.
+        let Some(first) = rest.iter().position(|block| block.outcome.is_none()) else { break };
+        rest = &mut rest[first..];
+        let (a, others) = rest.split_first_mut().expect("the first has not ended");
+        let share = bytes - done;
+        done += match others.iter_mut().find(|block| block.outcome.is_none()) {
+            Some(b) => two(level, variant, a, b, share / 2),
+            None => one(level, variant, a, share),
+        };
+    }
+    done
+}
+
+fn one<F: Format>(level: Level, variant: F::Variant, block: &mut Block<'_, F>, bytes: usize) -> usize {
+    let before = block.written;
+    let mut cursor = block.cursor(bytes);
+    F::run(level, variant, &mut cursor, None);
+    let progress = cursor.progress();
+    block.take(progress);
+    block.written - before
+}
+
+/// Runs until one of two has ended or got `bytes` further.
+fn two<F: Format>(
+    level: Level,
+    variant: F::Variant,
+    a: &mut Block<'_, F>,
+    b: &mut Block<'_, F>,
+    bytes: usize,
+) -> usize {
+    let before = a.written + b.written;
+    let (mut first, mut second) = (a.cursor(bytes), b.cursor(bytes));
+    F::run(level, variant, &mut first, Some(&mut second));
+    let (first, second) = (first.progress(), second.progress());
+    a.take(first);
+    b.take(second);
+    a.written + b.written - before
+}

@@ -1,0 +1,237 @@
+//! One step of the fast loop: a sequence.
+//!
+//! [`general`] decodes every sequence, with a branch for each kind: liblz4's strategy. The others have a short
+//! way without branches for sequences whose lengths are in the token, and call it for the rest. That the rest
+//! is a call matters: inlined twice, it takes the registers that two lanes need.
+
+use std::marker::PhantomData;
+
+use crate::lz::{Arm, Bytes8, Cursor, FILL_ROOM, Match, Step, copy, fill, grow, read_u16, run};
+
+/// A token, 14 literals, of which 16 are read, an offset and a byte of length.
+pub(super) const INPUT_ROOM: usize = 32;
+/// 14 literals, of which 16 are written, and a match of up to 18 bytes.
+const GENERAL_OUTPUT_ROOM: usize = 32;
+/// The largest count of literals and the longest match that the token alone gives.
+pub(super) const TOKEN_LITERALS_MAX: usize = 14;
+pub(super) const TOKEN_MATCH_MAX: usize = 18;
+
+/// Decodes one sequence, whatever it is.
+///
+/// # Safety
+/// The cursor has `INPUT_ROOM` and `GENERAL_OUTPUT_ROOM`.
+#[inline(always)]
+unsafe fn general(cursor: &mut Cursor<'_>) -> Step {
+    let mut step = Step::Short;
+    // SAFETY: the cursor has room for all that is read below without a look at the end.
+    let token = usize::from(unsafe { *cursor.at });
+    let mut at = cursor.at.wrapping_add(1);
+    let mut written = cursor.written;
+    let to = cursor.output.wrapping_add(written);
+    let mut literals = token >> 4;
+    if literals > TOKEN_LITERALS_MAX {
+        // SAFETY: in the input.
+        let Some(extension) = (unsafe { extension(&mut at, cursor.input_end) }) else { return Step::Stop };
+        literals += extension;
+        let input_left = cursor.input_end.addr() - at.addr();
+        // The match and the next step have room behind the literals, or they are not copied.
+        if literals.saturating_add(INPUT_ROOM) > input_left
+            || literals.saturating_add(GENERAL_OUTPUT_ROOM) > cursor.output_len - written
+        {
+            return Step::Stop;
+        }
+        // SAFETY: the last of the steps ends at most 31 bytes behind the literals, where both have room.
+        unsafe { grow::<32>(at, to, literals) };
+        step = Step::Long;
+    } else {
+        // SAFETY: the cursor has room.
+        unsafe { copy::<16>(at, to) };
+    }
+    // SAFETY: there is room behind the literals, whether they were few or many.
+    at = at.wrapping_add(literals);
+    written += literals;
+    // SAFETY: as above.
+    let offset = unsafe { read_u16(at) };
+    at = at.wrapping_add(2);
+    // Zero bytes back is as wrong as before the start.
+    if written.wrapping_sub(offset) >= written {
+        return Step::Stop;
+    }
+    let from = cursor.output.wrapping_add(written - offset);
+    let to = cursor.output.wrapping_add(written);
+    let mut length = (token & 15) + 4;
+    if length <= TOKEN_MATCH_MAX && offset >= 8 {
+        // SAFETY: 18 bytes are left behind 14 literals; each copy reads what is before it.
+        unsafe { copy::<8>(from, to) };
+        // SAFETY: as above.
+        unsafe { copy::<8>(from.add(8), to.add(8)) };
+        // SAFETY: as above.
+        unsafe { copy::<2>(from.add(16), to.add(16)) };
+    } else {
+        if length > TOKEN_MATCH_MAX {
+            // SAFETY: in the input.
+            let Some(extension) = (unsafe { extension(&mut at, cursor.input_end) }) else {
+                return Step::Stop;
+            };
+            length += extension;
+        }
+        if length.saturating_add(FILL_ROOM) > cursor.output_len - written {
+            return Step::Stop;
+        }
+        // SAFETY: `1 <= offset <= written`, and the room was just seen.
+        unsafe { fill(from, to, offset, length) };
+        step = Step::Long;
+    }
+    cursor.at = at;
+    cursor.written = written + length;
+    step
+}
+
+/// The sum of the bytes that extend a length; `None` if they do not end.
+///
+/// # Safety
+/// `at` is at or before `end` in one allocation.
+#[inline(always)]
+unsafe fn extension(at: &mut *const u8, end: *const u8) -> Option<usize> {
+    let mut sum = 0;
+    loop {
+        if *at >= end {
+            return None;
+        }
+        // SAFETY: before the end.
+        let byte = unsafe { **at };
+        // SAFETY: as above.
+        *at = at.wrapping_add(1);
+        sum += usize::from(byte);
+        if byte != 255 {
+            return Some(sum);
+        }
+    }
+}
+
+/// Where a sequence ended, in registers: a null pointer for [`Step::Stop`].
+type End = (*const u8, usize);
+
+#[cold]
+#[inline(never)]
+unsafe fn general_out_of_line(
+    at: *const u8,
+    input_end: *const u8,
+    output: *mut u8,
+    written: usize,
+    output_len: usize,
+) -> End {
+    let mut cursor = Cursor::at(at, input_end, output, written, output_len);
+    // SAFETY: the caller's promise.
+    match unsafe { general(&mut cursor) } {
+        Step::Stop => (std::ptr::null(), 0),
+        Step::Short | Step::Long => (cursor.at, cursor.written),
+    }
+}
+
+/// [`general`], as a call.
+///
+/// # Safety
+/// As [`general`].
+#[inline(always)]
+pub(super) unsafe fn other(cursor: &mut Cursor<'_>) -> Step {
+    let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
+    // SAFETY: the caller's promise.
+    let (at, written) = unsafe { general_out_of_line(at, input_end, output, written, output_len) };
+    if at.is_null() {
+        return Step::Stop;
+    }
+    (cursor.at, cursor.written) = (at, written);
+    Step::Long
+}
+
+/// Every sequence by [`general`].
+struct General;
+
+impl Arm for General {
+    type State = ();
+    const INPUT_ROOM: usize = INPUT_ROOM;
+    const OUTPUT_ROOM: usize = GENERAL_OUTPUT_ROOM;
+
+    #[inline(always)]
+    unsafe fn start(_: &mut Cursor<'_>) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    unsafe fn step(cursor: &mut Cursor<'_>, (): &mut ()) -> Step {
+        // SAFETY: the caller's promise.
+        unsafe { general(cursor) }
+    }
+}
+
+/// A step that copies matches of up to `M::WIDTH` bytes as `M` does; with `SKIP` it branches on "no literals";
+/// with `EXTEND` the first byte that extends the length of a match is added without a branch.
+pub(super) struct Sequence<M, const SKIP: bool, const EXTEND: bool>(PhantomData<M>);
+
+impl<M: Match, const SKIP: bool, const EXTEND: bool> Arm for Sequence<M, SKIP, EXTEND> {
+    type State = ();
+    const INPUT_ROOM: usize = INPUT_ROOM;
+    const OUTPUT_ROOM: usize = (16 + M::WIDTH).next_power_of_two();
+
+    #[inline(always)]
+    unsafe fn start(_: &mut Cursor<'_>) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    unsafe fn step(cursor: &mut Cursor<'_>, (): &mut ()) -> Step {
+        // SAFETY: the cursor has room for all reads of input below.
+        let token = usize::from(unsafe { *cursor.at });
+        let literals = token >> 4;
+        if literals > TOKEN_LITERALS_MAX {
+            // SAFETY: the cursor has room.
+            return unsafe { other(cursor) };
+        }
+        let to = cursor.output.wrapping_add(cursor.written);
+        if !SKIP || literals > 0 {
+            // SAFETY: the cursor has room.
+            unsafe { copy::<16>(cursor.at.add(1), to) };
+        }
+        let behind = cursor.at.wrapping_add(literals);
+        // SAFETY: as above.
+        let offset = unsafe { read_u16(behind.wrapping_add(1)) };
+        let mut next = behind.wrapping_add(3);
+        let mut length = (token & 15) + 4;
+        let mut length_max = if M::WIDTH < TOKEN_MATCH_MAX { M::WIDTH } else { TOKEN_MATCH_MAX };
+        if EXTEND {
+            let is_extended = usize::from(length > TOKEN_MATCH_MAX);
+            // SAFETY: as above.
+            length += usize::from(unsafe { *next }) & is_extended.wrapping_neg();
+            next = next.wrapping_add(is_extended);
+            length_max = M::WIDTH;
+        }
+        if length > length_max {
+            // SAFETY: the cursor has room; what was written is written again.
+            return unsafe { other(cursor) };
+        }
+        let written = cursor.written + literals;
+        let from = written.wrapping_sub(offset);
+        // Zero bytes back is as wrong as before the start.
+        if from >= written {
+            return Step::Stop;
+        }
+        // SAFETY: `1 <= offset <= written`, and `WIDTH` bytes are left behind 14 literals.
+        unsafe { M::short(cursor.output.add(from), cursor.output.add(written), offset) };
+        cursor.at = next;
+        cursor.written = written + length;
+        Step::Short
+    }
+}
+
+#[inline(always)]
+pub(super) fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+    // SAFETY: every CPU has what this arm is made of.
+    unsafe { run::<General>(a, b) };
+}
+
+#[inline(always)]
+pub(super) fn eight(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+    // SAFETY: every CPU has what this arm is made of.
+    unsafe { run::<Sequence<Bytes8, false, false>>(a, b) };
+}

@@ -1,0 +1,84 @@
+//! The variants that need shuffles of bytes.
+
+use std::arch::x86_64::__m512i;
+
+use super::arms::{INPUT_ROOM, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, other};
+use crate::lz::x86::{Permute32, Permute64, Shuffle16, window};
+use crate::lz::{Arm, Cursor, Step, read_u16, run};
+
+/// What AVX2 implies on every CPU that this level stands for.
+macro_rules! arm {
+    ($name:ident, $arm:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+            // SAFETY: this function has the features that the arm is made of.
+            unsafe { run::<$arm>(a, b) };
+        }
+    };
+}
+
+arm!(shuffle, Sequence<Shuffle16, false, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
+arm!(shuffle_skip, Sequence<Shuffle16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
+arm!(permute, Sequence<Permute32, false, false>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(extend, Sequence<Permute64, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(window, Window, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+
+/// The step with the last 64 bytes in a register; what it cannot do, the common step does.
+struct Window;
+
+impl Arm for Window {
+    type State = __m512i;
+    const INPUT_ROOM: usize = INPUT_ROOM;
+    const OUTPUT_ROOM: usize = window::BYTES;
+
+    #[inline(always)]
+    unsafe fn start(cursor: &mut Cursor<'_>) -> Option<__m512i> {
+        while cursor.written < window::BYTES {
+            let has_room = cursor.input_left() >= Self::INPUT_ROOM
+                && cursor.output_len - cursor.written >= Self::OUTPUT_ROOM;
+            // SAFETY: the cursor has room.
+            if !has_room || unsafe { other(cursor) } == Step::Stop {
+                return None;
+            }
+        }
+        // SAFETY: 64 bytes are written.
+        Some(unsafe { window::load(cursor.output.add(cursor.written)) })
+    }
+
+    #[inline(always)]
+    unsafe fn step(cursor: &mut Cursor<'_>, state: &mut __m512i) -> Step {
+        // SAFETY: the cursor has room for all reads of input below.
+        let token = usize::from(unsafe { *cursor.at });
+        let literal_count = token >> 4;
+        let literals = cursor.at.wrapping_add(1);
+        if literal_count <= TOKEN_LITERALS_MAX {
+            let behind = cursor.at.wrapping_add(literal_count);
+            // SAFETY: as above.
+            let offset = unsafe { read_u16(behind.wrapping_add(1)) };
+            let mut next = behind.wrapping_add(3);
+            let mut length = (token & 15) + 4;
+            let is_extended = usize::from(length > TOKEN_MATCH_MAX);
+            // SAFETY: as above.
+            length += usize::from(unsafe { *next }) & is_extended.wrapping_neg();
+            next = next.wrapping_add(is_extended);
+            let count = literal_count + length;
+            if offset.wrapping_sub(1) < window::BYTES && count <= window::BYTES {
+                // SAFETY: 16 bytes of input were there; counts and offset are in their ranges.
+                *state = unsafe { window::next(*state, literals, literal_count, offset, length) };
+                cursor.at = next;
+                cursor.written += count;
+                // SAFETY: 64 bytes or more were written before, and these had room.
+                unsafe { window::store(*state, cursor.output.add(cursor.written)) };
+                return Step::Short;
+            }
+        }
+        // SAFETY: as the caller promises.
+        let step = unsafe { other(cursor) };
+        if step == Step::Stop {
+            return step;
+        }
+        // SAFETY: 64 bytes or more are written.
+        *state = unsafe { window::load(cursor.output.add(cursor.written)) };
+        step
+    }
+}
