@@ -1,11 +1,11 @@
-//! Memory for large tables: zeroed, in huge pages where the system has them.
+//! Memory for large tables: zeroed or without values, in huge pages where the system has them.
 //!
 //! A table probed at random misses the TLB at nearly every row when it lies in 4 KiB pages: huge pages made
-//! probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size begins at a multiple of
-//! 2 MiB and is advised (`madvise`, Linux only; elsewhere and for small regions nothing happens). The memory
-//! comes from the global allocator and is not touched here: pages arrive as zeros when first written to.
+//! probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size begins at a
+//! multiple of 2 MiB and is advised (`madvise`, Linux only; elsewhere and for small regions nothing happens). The
+//! memory comes from the global allocator and is not touched here: pages arrive as zeros when first written to.
 //!
-//! Unsafe buys untouched zeroed memory with an alignment, which `Vec` cannot give.
+//! Unsafe buys untouched memory with an alignment, which `Vec` cannot give.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 /// What the standard library leaves to `calloc`, on 64-bit machines.
 const SYSTEM_ALIGN: usize = 16;
 
@@ -27,7 +27,7 @@ pub(crate) unsafe trait Zero: Copy {
     const ZERO: Self = unsafe { std::mem::zeroed() };
 }
 
-/// A fixed count of values, zero at first, on a cache line of their own.
+/// A fixed count of values, zeros or [`MaybeUninit`] at first, on a cache line of their own.
 pub(crate) struct Region<T> {
     base: NonNull<u8>,
     layout: Layout,
@@ -58,7 +58,8 @@ impl<T: Copy> Region<MaybeUninit<T>> {
 
 impl<T> Region<T> {
     /// # Safety
-    /// What `allocate` gives must be values of `T`, which must not need to be dropped.
+    /// `allocate` must be a function of the global allocator, and what it gives values of `T`, which must not
+    /// need to be dropped.
     unsafe fn allocate(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE_BYTES) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).expect("a size in memory");
@@ -100,7 +101,7 @@ impl<T> Deref for Region<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` values from `first` on are allocated and were initialised with zeros, a value of `T`.
+        // SAFETY: `len` places from `first` on are allocated and hold values of `T`, see `allocate`.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }

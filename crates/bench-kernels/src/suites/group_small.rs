@@ -11,7 +11,8 @@
 
 use std::hint::black_box;
 
-use keirin_kernels::bench::vec_in_huge_pages;
+use keirin_kernels::bench::{read, vec_in_huge_pages};
+use keirin_kernels::compare::Comparable;
 use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
 use keirin_kernels::{Level, Selection};
 use keirin_race::Races;
@@ -68,7 +69,7 @@ impl<K, T> Rows<'_, K, T> {
     }
 }
 
-fn case<K: SmallKey, T: Value + Into<f64> + PartialOrd>(
+fn case<K: SmallKey + Comparable, T: Value + Comparable + Into<f64>>(
     report: &mut Report,
     name: &str,
     keys: Keys,
@@ -99,26 +100,15 @@ fn case<K: SmallKey, T: Value + Into<f64> + PartialOrd>(
         }
         lanes.push(Lane::new("clickhouse-unroll4", || tables::<K, T, 4>(rows)));
         lanes.push(Lane::new("one-table", || tables::<K, T, 1>(rows)));
+        let level = Level::best();
         lanes.push(Lane::new("read-limit", || {
             rows.for_each_block(|keys, values| {
-                black_box((read(keys), read(values)));
+                black_box((read(level, keys), read(level, values)));
             });
             answer
         }));
         report.case(&name, Unit::Rows, len * times, lanes);
     }
-}
-
-/// The least of some values in each place of 128, a plain loop over a column, without prefetching.
-fn read<V: Copy + PartialOrd>(values: &[V]) -> Option<V> {
-    let (first, others) = values.as_chunks::<128>().0.split_first()?;
-    let mut least = *first;
-    for chunk in others {
-        for (least, value) in least.iter_mut().zip(chunk) {
-            *least = if *value < *least { *value } else { *least };
-        }
-    }
-    Some(least[0])
 }
 
 /// The counts and the means in whole numbers and a bit: sums of doubles differ in their last places.

@@ -101,8 +101,11 @@ impl<R: Zero> Scatter<R> {
     }
 
     /// Appends rows, each with its hash; to be followed by [`fence`] before they are read.
+    ///
+    /// # Safety
+    /// `stream` must write the whole line: what it leaves out has no value.
     #[inline(always)]
-    pub(crate) fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>, stream: &impl Stream<R>) {
+    pub(crate) unsafe fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>, stream: &impl Stream<R>) {
         let shift = u64::BITS - self.bits;
         let (lens, lines) = (&mut self.lens[..1 << self.bits], &mut self.lines[..1 << self.bits]);
         // No `for_each`: where the compiler leaves its closure a function of its own, it is compiled for no level.
@@ -138,9 +141,9 @@ impl<R: Zero> Scatter<R> {
             let Some(chunk) = chunks.get(index) else { return &[][..] };
             let line_count = (len / LINE_ROWS - index * CHUNK_LINES).min(CHUNK_LINES);
             let lines = &self.chunk(*chunk)[..line_count];
-            // SAFETY: `extend` filled the lines of the partition's chunks in their order, as every `Stream`
-            // writes the whole of a line, and the count of rows tells how many. A line is an array of rows; its alignment divides its size, so there is no
-            // padding.
+            // SAFETY: `extend` filled the lines of the partition's chunks in their order, as its caller promised,
+            // and the count of rows tells how many. A line is an array of rows; its alignment divides its size,
+            // so there is no padding.
             unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), line_count * LINE_ROWS) }
         };
         for index in 0..chunks.len() {
@@ -163,6 +166,7 @@ impl<R: Zero> Scatter<R> {
 
 #[cold]
 fn new_segment<R: Zero>(segments: &mut Vec<Region<MaybeUninit<Line<R>>>>, free_chunks: &mut Vec<u32>) {
+    assert!((segments.len() + 1) * SEGMENT_LINES <= u32::MAX as usize, "line numbers have 32 bits");
     let first = (segments.len() * SEGMENT_CHUNKS) as u32;
     segments.push(Region::uninit(SEGMENT_LINES));
     free_chunks.extend((first..first + SEGMENT_CHUNKS as u32).rev());
@@ -192,7 +196,8 @@ mod tests {
         let row = |round: u64, number: u64| ((number % 3) << 62, Row(round, number));
         let mut scatter = Scatter::new(2);
         for round in 0..2 {
-            scatter.extend((0..3 * ROWS).map(|number| row(round, number)), &Line::stream_to);
+            // SAFETY: it writes the whole line.
+            unsafe { scatter.extend((0..3 * ROWS).map(|number| row(round, number)), &Line::stream_to) };
             fence();
             for partition in 0..3 {
                 let expected: Vec<Row> =

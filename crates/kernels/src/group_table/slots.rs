@@ -211,6 +211,12 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         self.at(self.find(self.home(hash), difference))
     }
 
+    /// The slot where a key is unless another one was there first.
+    #[inline(always)]
+    pub(crate) fn home_slot(&self, hash: u64) -> &S {
+        self.at(self.home(hash).0 as usize)
+    }
+
     #[inline(always)]
     fn find(&self, home: Home, difference: impl Fn(&S) -> u64) -> usize {
         let mut at = home.0 as usize;
@@ -228,7 +234,8 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
     #[inline(always)]
     fn at(&self, index: usize) -> &S {
         debug_assert!(index < self.slots.len());
-        // SAFETY: the callers mask with the count of slots, a power of two, less one.
+        // SAFETY: the callers mask with the count of slots, a power of two, less one, or come from `home`, which
+        // gives less than `1 << (64 - shift)`, that count.
         unsafe { self.slots.get_unchecked(index) }
     }
 

@@ -1,9 +1,19 @@
 //! Group numbers of fixed-width keys.
+//!
+//! A block of rows first looks at the home slots, without a branch: most keys are there. Only the others search,
+//! and new keys are numbered then, in the order of rows. Keys are asked for 8 KiB ahead, a line at a time.
+//! Against hashbrown + foldhash (16-byte keys, ns a row): 2.8 and 2.3 at 1e3 groups, 5.1 and 4.8 at 1e5, 22 and
+//! 30 at 1e6, 58 and 36 at 1e7, where [`partition_rows`](super::partition_rows) should come first; 3.7 at 1e3
+//! before keys were read ahead.
 
+use crate::group_table::slots::Probe;
 use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots};
 use crate::hash::{Key, Seed};
-use crate::region::Zero;
+use crate::region::{LINE_BYTES, Zero, prefetch_ptr};
 use crate::{Bits, Level};
+
+/// How far ahead keys are asked for.
+const AHEAD_BYTES: usize = 8 << 10;
 
 /// From keys to group numbers `0, 1, 2 ...` in the order in which the keys were met first.
 ///
@@ -191,39 +201,75 @@ fn valid_rows<K: Key>(level: Level, keys: &[K], validity: Bits<'_>) -> (Vec<K>, 
     (rows.iter().map(|row| keys[*row as usize]).collect(), rows)
 }
 
+/// Writes the groups of the rows whose key is in its home slot, or is new if that slot is free, and lists the
+/// others, and with `LIST_NEW` the new ones: that is most rows done, and no branch has asked.
+#[inline(always)]
+fn find_at_home<K: Key, const LIST_NEW: bool>(
+    probe: &Probe<&[Ticket<K>]>,
+    keys: &[K],
+    hashes: &[u64],
+    groups: &mut [u32],
+    others: &mut [u32; BLOCK_ROWS],
+) -> usize {
+    let line_rows = const { LINE_BYTES / size_of::<K>() };
+    let mut other_count = 0;
+    let lines = keys.chunks(line_rows).zip(hashes.chunks(line_rows)).zip(groups.chunks_mut(line_rows));
+    for (first, ((keys, hashes), groups)) in (0..).step_by(line_rows).zip(lines) {
+        // The CPU's own prefetching ends at each page; all lines of a block at once would wait for each other.
+        prefetch_ptr(keys.as_ptr().wrapping_byte_add(AHEAD_BYTES));
+        for (row, ((key, hash), group)) in (first..).zip(keys.iter().zip(hashes).zip(groups)) {
+            let ticket = probe.home_slot(*hash);
+            // A free slot has number zero, and zero minus one is `NO_GROUP`.
+            *group = ticket.number.wrapping_sub(1);
+            others[other_count % BLOCK_ROWS] = row;
+            let (is_other, is_free) = (ticket.key.difference(*key) != 0, ticket.number == 0);
+            other_count += usize::from(if LIST_NEW { is_other | is_free } else { is_other & !is_free });
+        }
+    }
+    other_count
+}
+
+#[inline(always)]
+fn hash_block<'a, K: Key>(seed: &Seed, keys: &[K], hashes: &'a mut [u64; BLOCK_ROWS]) -> &'a [u64] {
+    let hashes = &mut hashes[..keys.len()];
+    hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = key.hash(seed, 0));
+    hashes
+}
+
 kernel! {
     fn insert[K: Key][K](table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32]) = insert_plain;
 }
 
 #[inline(always)]
 fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32]) {
-    let mut hashes = [0; BLOCK_ROWS];
+    let (mut hashes, mut others) = ([0; BLOCK_ROWS], [0; BLOCK_ROWS]);
     for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
         while table.slots.is_full() {
             table.slots.grow(&table.seed);
         }
         assert!(table.keys.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
-        let hashes = &mut hashes[..keys.len()];
-        for (hash, key) in hashes.iter_mut().zip(keys) {
-            *hash = key.hash(&table.seed, 0);
-        }
+        let hashes = hash_block(&table.seed, keys, &mut hashes);
+        let probe = table.slots.probe();
+        probe.prefetch(hashes);
+        let other_count = find_at_home::<_, true>(&probe, keys, hashes, groups, &mut others);
         let known = table.keys.len();
         let mut taken = table.slots.len();
         let mut probe = table.slots.probe_mut();
-        probe.prefetch(hashes);
         // Each row writes its key behind the groups so far; a key that is new stays there.
-        table.keys.resize(known + keys.len() + 1, K::default());
+        table.keys.resize(known + other_count + 1, K::default());
         let new_keys = &mut table.keys[known..];
         let mut next = 0;
-        for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
-            let ticket = probe.slot_mut(*hash, |ticket| ticket.key.difference(*key));
+        for row in &others[..other_count] {
+            let row = *row as usize;
+            let key = keys[row];
+            let ticket = probe.slot_mut(hashes[row], |ticket| ticket.key.difference(key));
             let is_new = ticket.is_free();
             let number = if is_new { (known + next) as u32 + 1 } else { ticket.number };
-            *ticket = Ticket { key: *key, number };
-            new_keys[next] = *key;
+            *ticket = Ticket { key, number };
+            new_keys[next] = key;
             next += usize::from(is_new);
             taken += usize::from(is_new);
-            *group = number - 1;
+            groups[row] = number - 1;
         }
         table.keys.truncate(known + next);
         table.slots.set_len(taken);
@@ -236,18 +282,16 @@ kernel! {
 
 #[inline(always)]
 fn find_plain<K: Key>(table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) {
-    let mut hashes = [0; BLOCK_ROWS];
+    let (mut hashes, mut others) = ([0; BLOCK_ROWS], [0; BLOCK_ROWS]);
     let probe = table.slots.probe();
     for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
-        let hashes = &mut hashes[..keys.len()];
-        for (hash, key) in hashes.iter_mut().zip(keys) {
-            *hash = key.hash(&table.seed, 0);
-        }
+        let hashes = hash_block(&table.seed, keys, &mut hashes);
         probe.prefetch(hashes);
-        for ((key, hash), group) in keys.iter().zip(&*hashes).zip(groups) {
-            // A free slot has number zero, and zero minus one is `NO_GROUP`.
-            let ticket = probe.slot(*hash, |ticket| ticket.key.difference(*key));
-            *group = ticket.number.wrapping_sub(1);
+        let other_count = find_at_home::<_, false>(&probe, keys, hashes, groups, &mut others);
+        for row in &others[..other_count] {
+            let row = *row as usize;
+            let ticket = probe.slot(hashes[row], |ticket| ticket.key.difference(keys[row]));
+            groups[row] = ticket.number.wrapping_sub(1);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Adding a row to its group as one vector, for AVX-512.
+//! For AVX-512: adding a row to its group as one vector, and scattering rows a cache line at a time.
 
 use std::arch::x86_64::{
     __m256i, __m512i, _mm256_load_si256, _mm256_mask_add_epi64, _mm256_mask_set1_epi64, _mm256_set_epi64x,
@@ -59,5 +59,6 @@ fn stream(line: &Line<Row>, target: &mut MaybeUninit<Line<Row>>) {
 /// As `scatter` in `count_sum.rs`.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn scatter(seed: &Seed, out: &mut Scatter<Row>, keys: &[u64], values: &[i64]) {
-    scatter_by(seed, out, keys, values, |line, target| stream(line, target));
+    // SAFETY: `stream` writes the whole line.
+    unsafe { scatter_by(seed, out, keys, values, |line, target| stream(line, target)) };
 }

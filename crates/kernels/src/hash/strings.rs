@@ -220,7 +220,8 @@ fn combine_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bit
     }
 }
 
-/// Hashes 64 rows. Says no, with all as it was, where bytes behind the last string cannot be read.
+/// Hashes 64 rows. Says no, with all as it was, where bytes behind the last string cannot be read or offsets
+/// fall, are negative or lie outside: one by one, such rows are refused.
 #[inline(always)]
 fn hash_64(
     seed: &Seed,
@@ -286,7 +287,7 @@ impl<O: Copy + Into<i64>> Rows for OffsetRows<'_, O> {
     #[inline(always)]
     fn head(&self, row: usize) -> (u32, u64) {
         // SAFETY: offsets ascend from zero or more to the last start, behind which there are twelve bytes.
-        let at = unsafe { self.bytes.as_ptr().add(self.offsets[row].into() as usize) };
+        let at = unsafe { self.bytes.as_ptr().add(self.offsets[..WORD_BITS][row].into() as usize) };
         // SAFETY: the first four of those bytes.
         let head = unsafe { at.cast::<u32>().read_unaligned() };
         // SAFETY: the other eight.

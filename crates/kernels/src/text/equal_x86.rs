@@ -28,7 +28,7 @@ const BLOCK_WORDS: usize = 32;
 const BLOCK_ROWS: usize = BLOCK_WORDS * WORD_BITS;
 /// So many rows of 64 are listed without a branch; what is written behind the last is written over.
 const STEPS: usize = 8;
-const LIST_LEN: usize = BLOCK_ROWS + STEPS;
+const _: () = assert!(WORD_BITS.is_multiple_of(STEPS), "no word lists more rows than it has");
 /// With one row in as many words or fewer, none is listed.
 const SPARSE: usize = 4;
 
@@ -153,14 +153,14 @@ fn opaque(mut number: usize) -> usize {
 
 /// A value for each row of a block that is to be looked at, and a bit for each that passed.
 struct Candidates<T> {
-    list: [MaybeUninit<T>; LIST_LEN],
+    list: [MaybeUninit<T>; BLOCK_ROWS],
     count: usize,
     results: [u64; BLOCK_WORDS + 1],
 }
 
 impl<T: Copy> Candidates<T> {
     fn new() -> Self {
-        let list = [const { MaybeUninit::uninit() }; LIST_LEN];
+        let list = [const { MaybeUninit::uninit() }; BLOCK_ROWS];
         Self { list, count: 0, results: [0; BLOCK_WORDS + 1] }
     }
 
@@ -187,7 +187,8 @@ impl<T: Copy> Candidates<T> {
                 for _ in 0..STEPS {
                     let row = index * WORD_BITS + rest.trailing_zeros() as usize;
                     // Volatile, because the compiler would find rows and values by vectors, which takes longer.
-                    // SAFETY: places of rows of a block, and up to seven behind them.
+                    // SAFETY: before each word there are at most as many rows listed as there are rows, and a word
+                    // writes at most as many as it has.
                     unsafe { self.list.as_mut_ptr().add(place).cast::<T>().write_volatile(value(row)) };
                     place += 1;
                     rest &= rest.wrapping_sub(1);
