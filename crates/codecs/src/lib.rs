@@ -19,6 +19,8 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`flags`] | booleans, and which rows have a value |
+//! | [`floats`] | floats of 32 and 64 bits, to the bit |
 //! | [`integers`] | whole numbers of 8 to 128 bits |
 //!
 //! Bytes are hostile: opening checks counts and places before memory is asked for, and what only decoding can
@@ -34,6 +36,6 @@ mod goal;
 mod reader;
 mod writer;
 
-pub use encodings::integers;
+pub use encodings::{flags, floats, integers};
 pub use error::{Error, Result};
 pub use goal::Goal;

@@ -14,12 +14,12 @@ use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::bitpack::packed_bytes;
-use keirin_kernels::compare::Comparison;
+use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level};
 
 use super::int::PackedBits;
 use super::{Int, Node};
-use crate::encodings::{grouped, holds};
+use crate::encodings::{grouped, patch_bits};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -114,26 +114,19 @@ pub(super) struct Bitpack<'a, T> {
 impl<'a, T: Int> Bitpack<'a, T> {
     pub(super) fn open(reader: &mut Reader<'a>, count: usize) -> Result<Self> {
         let at = reader.at();
-        let corrupt = |reason| Error::Corrupt { at, reason };
         let width = u32::from(reader.u8()?);
         if width > T::WIDTH_MAX {
-            return Err(corrupt("more bits than values have"));
+            return Err(Error::Corrupt { at, reason: "more bits than values have" });
         }
         let reference = T::from_bytes(reader.take(T::BYTES)?);
         let patch_count = reader.count(count, "more patches than rows")?;
         let (mut patch_rows, mut patches) = (Vec::new(), Vec::new());
         if patch_count > 0 {
-            patch_rows = super::read::<u32>(reader, patch_count)?;
+            patch_rows = super::read_rows(reader, patch_count, count)?;
             patches = super::read(reader, patch_count)?;
         }
-        if !patch_rows.is_sorted_by(|row, next| row < next) {
-            return Err(corrupt("rows of patches that do not ascend"));
-        }
-        if patch_rows.last().is_some_and(|row| *row as usize >= count) {
-            return Err(corrupt("a patch behind the last row"));
-        }
         let bytes = reader.take(packed_bytes(count, width))?;
-        Ok(Self { bits: PackedBits { bytes, width, count, reference }, patch_rows, patches })
+        Ok(Self { bits: PackedBits::new(bytes, width, count, reference), patch_rows, patches })
     }
 
     /// The patches of a range: row less the first, and value.
@@ -147,7 +140,7 @@ impl<'a, T: Int> Bitpack<'a, T> {
 
 impl<T: Int> Node<T> for Bitpack<'_, T> {
     fn len(&self) -> usize {
-        self.bits.count
+        self.bits.len()
     }
 
     fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()> {
@@ -168,16 +161,8 @@ impl<T: Int> Node<T> for Bitpack<'_, T> {
 
     fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
         let found = T::compare_packed(level, comparison, self.bits, constant);
-        if self.patches.is_empty() {
-            return Ok(found);
-        }
-        let mut words = found.into_words();
-        for (row, value) in self.patches(0..self.bits.count) {
-            let bit = 1 << (row % 64);
-            words[row / 64] &= !bit;
-            words[row / 64] |= if holds(comparison, value, constant) { bit } else { 0 };
-        }
-        Ok(BitBuffer::from_words(words, self.bits.count))
+        let patches = compare_constant(level, comparison, &self.patches, constant);
+        Ok(patch_bits(found, &self.patch_rows, patches.as_bits()))
     }
 
     fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
@@ -191,12 +176,12 @@ impl<T: Int> Node<T> for Bitpack<'_, T> {
     }
 
     fn decode_ns(&self) -> f64 {
-        let size = (self.bits.count * T::BYTES + self.bits.bytes.len()) as f64;
+        let size = (self.bits.len() * T::BYTES + packed_bytes(self.bits.len(), self.bits.width())) as f64;
         size * 0.02 + self.patches.len() as f64
     }
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bitpack({}", self.bits.width)?;
+        write!(f, "bitpack({}", self.bits.width())?;
         match self.patches.len() {
             0 => f.write_str(")"),
             1 => f.write_str(", 1 patch)"),

@@ -10,12 +10,10 @@
 //! different ones there are.
 
 use super::{Encoding, Int, write_as};
-use crate::encodings::BLOCK;
+use crate::encodings::sample;
 use crate::reader::Reader;
 use crate::writer::Writer;
 
-/// Blocks of a sample.
-const SAMPLE_BLOCKS: usize = 4;
 /// A dictionary is thought of when a sample has at most one different value in so many.
 const SAMPLE_ROWS_PER_ENTRY_MIN: usize = 3;
 /// Runs are thought of when they are so long on average.
@@ -49,16 +47,6 @@ pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> Encoding {
         return Encoding::Dict;
     }
     best.1
-}
-
-/// Whole blocks from all over the column, or all of it if it is short.
-fn sample<T: Int>(values: &[T]) -> Vec<T> {
-    let block_count = values.len() / BLOCK;
-    if block_count <= SAMPLE_BLOCKS {
-        return values.to_vec();
-    }
-    let blocks = (0..SAMPLE_BLOCKS).map(|index| index * (block_count - 1) / (SAMPLE_BLOCKS - 1) * BLOCK);
-    blocks.flat_map(|start| &values[start..start + BLOCK]).copied().collect()
 }
 
 fn cost_of_sample<T: Int>(writer: &Writer, encoding: Encoding, sample: &[T]) -> Option<f64> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use keirin_kernels::aggregate::{self, Ordered};
-use keirin_kernels::bitpack::{self, Packed};
+use keirin_kernels::bitpack::{self, Packed, packed_bytes};
 use keirin_kernels::compare::{Comparable, Comparison, compare_constant};
 use keirin_kernels::hash::Key;
 use keirin_kernels::{BitBuffer, Level, Selection};
@@ -23,6 +23,9 @@ pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
 
     #[doc(hidden)]
     const BITS: u32;
+
+    #[doc(hidden)]
+    const ONE: Self;
 
     /// From exactly [`Int::BYTES`] bytes.
     #[doc(hidden)]
@@ -92,10 +95,28 @@ mod sealed {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PackedBits<'a, T> {
-    pub(super) bytes: &'a [u8],
-    pub(super) width: u32,
-    pub(super) count: usize,
-    pub(super) reference: T,
+    bytes: &'a [u8],
+    width: u32,
+    count: usize,
+    reference: T,
+}
+
+impl<'a, T: Int> PackedBits<'a, T> {
+    pub(crate) fn new(bytes: &'a [u8], width: u32, count: usize, reference: T) -> Self {
+        assert!(
+            width <= T::WIDTH_MAX && packed_bytes(count, width) <= bytes.len(),
+            "{count} of {width} bits"
+        );
+        Self { bytes, width, count, reference }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn width(&self) -> u32 {
+        self.width
+    }
 }
 
 macro_rules! integers {
@@ -160,6 +181,7 @@ macro_rules! integers {
 macro_rules! int_of_bytes {
     ($T:ident $Signed:ident) => {
         const BITS: u32 = $T::BITS;
+        const ONE: Self = 1;
 
         #[inline(always)]
         fn from_bytes(bytes: &[u8]) -> Self {

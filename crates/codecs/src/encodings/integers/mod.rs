@@ -21,7 +21,7 @@ use keirin_kernels::compact::compact_into;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::BLOCK;
+use super::{BLOCK, check_count, check_rows, is_sparse};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Goal, Result};
@@ -36,6 +36,7 @@ mod raw;
 mod runs;
 
 pub use int::Int;
+pub(crate) use int::PackedBits;
 
 /// An encoding of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +72,7 @@ impl Encoding {
 /// # Errors
 /// When there are 2^32 values or more.
 pub fn encode<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>> {
-    check_count(values)?;
+    check_count(values.len())?;
     let mut writer = Writer::new(level, goal);
     write(&mut writer, values);
     Ok(writer.bytes)
@@ -87,16 +88,9 @@ pub fn encode_as<T: Int>(
     encoding: Encoding,
     values: &[T],
 ) -> Result<Option<Vec<u8>>> {
-    check_count(values)?;
+    check_count(values.len())?;
     let mut writer = Writer::new(level, goal);
     Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
-}
-
-fn check_count<T>(values: &[T]) -> Result<()> {
-    match u32::try_from(values.len()) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::BlockTooLarge { what: "rows", count: values.len(), limit: u32::MAX }),
-    }
 }
 
 /// Appends the best encoding of `values`.
@@ -164,7 +158,7 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
+pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
 
 /// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin.
 fn for_each_block<T: Int, N: Node<T> + ?Sized>(
@@ -186,7 +180,7 @@ fn for_each_block<T: Int, N: Node<T> + ?Sized>(
 }
 
 /// Opens the column that begins here and has `count` rows.
-fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
+pub(crate) fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
     reader.nested(|reader| {
         let at = reader.at();
         let id = reader.u8()?;
@@ -206,11 +200,37 @@ fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a,
 }
 
 /// Opens and decodes a column that is part of another: few rows, needed again and again.
-fn read<T: Int>(reader: &mut Reader<'_>, count: usize) -> Result<Vec<T>> {
+pub(crate) fn read<T: Int>(reader: &mut Reader<'_>, count: usize) -> Result<Vec<T>> {
     let node = open(reader, count)?;
     let mut values = vec![T::default(); count];
     node.decode_into(reader.level, 0, &mut values)?;
     Ok(values)
+}
+
+/// Reads `count` rows below `row_count`, ascending.
+pub(crate) fn read_rows(reader: &mut Reader<'_>, count: usize, row_count: usize) -> Result<Vec<u32>> {
+    let at = reader.at();
+    let rows: Vec<u32> = read(reader, count)?;
+    if !rows.is_sorted_by(|row, next| row < next) {
+        return Err(Error::Corrupt { at, reason: "rows that do not ascend" });
+    }
+    if rows.last().is_some_and(|row| *row as usize >= row_count) {
+        return Err(Error::Corrupt { at, reason: "a row behind the last" });
+    }
+    Ok(rows)
+}
+
+/// Reads where `count` runs end, of which each has a row and the last ends at `row_count`.
+pub(crate) fn read_ends(reader: &mut Reader<'_>, count: usize, row_count: usize) -> Result<Vec<u32>> {
+    let at = reader.at();
+    let ends: Vec<u32> = read(reader, count)?;
+    if !ends.is_sorted_by(|end, next| end < next) || ends.first() == Some(&0) {
+        return Err(Error::Corrupt { at, reason: "ends of runs that do not ascend" });
+    }
+    if ends.last().map_or(0, |end| *end as usize) != row_count {
+        return Err(Error::Corrupt { at, reason: "runs that do not end at the last row" });
+    }
+    Ok(ends)
 }
 
 /// An encoded column, opened: what it holds is decoded when it is asked for.
@@ -274,19 +294,16 @@ impl<'a, T: Int> Column<'a, T> {
     /// # Panics
     /// When the selection names rows that there are not.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<T>> {
-        /// One row in so many or fewer is decoded by itself.
-        const SPARSE: usize = 16;
         let mut values = Vec::new();
         match selection {
             Selection::All => return self.decode(level),
             Selection::Rows(rows) => {
-                let greatest = rows.iter().max();
-                assert!(greatest.is_none_or(|row| (*row as usize) < self.len()), "rows of {}", self.len());
+                check_rows(rows, self.len());
                 self.node.take(level, rows, &mut values)?;
             }
             Selection::Bits(bits) => {
                 assert_eq!(bits.len(), self.len(), "a selection of as many rows");
-                if selection.count(level, self.len()) < self.len() / SPARSE {
+                if is_sparse(selection.count(level, self.len()), self.len()) {
                     self.node.take(level, &positions(level, bits), &mut values)?;
                     return Ok(values);
                 }
@@ -333,7 +350,7 @@ impl<'a, T: Int> Column<'a, T> {
 }
 
 /// A node as text.
-struct Explain<'a, T>(&'a dyn Node<T>);
+pub(crate) struct Explain<'a, T>(pub(crate) &'a dyn Node<T>);
 
 impl<T: Int> fmt::Display for Explain<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ use keirin_kernels::compare::Comparison;
 use keirin_kernels::{BitBuffer, Level};
 
 use super::{Int, Node};
-use crate::encodings::{grouped, holds};
+use crate::encodings::{grouped, holds, set_bits};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -47,16 +47,9 @@ pub(super) struct Runs<T> {
 
 impl<T: Int> Runs<T> {
     pub(super) fn open(reader: &mut Reader<'_>, count: usize) -> Result<Self> {
-        let at = reader.at();
         let run_count = reader.count(count, "more runs than rows")?;
         let values = super::read(reader, run_count)?;
-        let ends = super::read::<u32>(reader, run_count)?;
-        if !ends.is_sorted_by(|end, next| end < next) || ends.first() == Some(&0) {
-            return Err(Error::Corrupt { at, reason: "ends of runs that do not ascend" });
-        }
-        if ends.last().map_or(0, |end| *end as usize) != count {
-            return Err(Error::Corrupt { at, reason: "runs that do not end at the last row" });
-        }
+        let ends = super::read_ends(reader, run_count, count)?;
         Ok(Self { values, ends, count })
     }
 
@@ -137,22 +130,5 @@ impl<T: Int> Node<T> for Runs<T> {
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "runs({})", grouped(self.ends.len()))
-    }
-}
-
-/// Sets a range of bits.
-pub(crate) fn set_bits(words: &mut [u64], bits: Range<usize>) {
-    if bits.is_empty() {
-        return;
-    }
-    let (first, last) = (bits.start / 64, (bits.end - 1) / 64);
-    let low = !0 << (bits.start % 64);
-    let high = !0 >> (63 - (bits.end - 1) % 64);
-    if first == last {
-        words[first] |= low & high;
-    } else {
-        words[first] |= low;
-        words[first + 1..last].fill(!0);
-        words[last] |= high;
     }
 }

@@ -1,0 +1,281 @@
+//! Flags as bytes: booleans, and which rows have a value.
+//!
+//! ```text
+//! | 0: u8 | bits, least significant first, zeros behind the last |
+//! | 1: u8 | flag of all rows: u8 |
+//! | 2: u8 | flag of the first run: u8 | run count: u32 | ends: the row behind each run |
+//!                                                        `--- a column of integers --'
+//! ```
+//! Raw bits are used where they lie. Runs alternate; they pay from some 60 rows a run on.
+
+use keirin_kernels::compact::compact_bits;
+use keirin_kernels::gather::gather_bits;
+use keirin_kernels::{BitBuffer, Bits, Level, Selection, count_ones};
+
+use super::{check_count, check_rows, grouped, same_bits, set_bits};
+use crate::integers;
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Goal, Result};
+
+/// An encoding of flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// The bits as they are.
+    Raw,
+    /// All flags are the same.
+    Constant,
+    /// Where runs of equal flags end.
+    Runs,
+}
+
+impl Encoding {
+    /// All of them, in the order of their ids.
+    pub const ALL: [Self; 3] = [Self::Raw, Self::Constant, Self::Runs];
+}
+
+/// Encodes `flags` in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 flags or more.
+pub fn encode(level: Level, goal: Goal, flags: Bits<'_>) -> Result<Vec<u8>> {
+    let encodings = [Encoding::Constant, Encoding::Runs, Encoding::Raw];
+    let mut best = (f64::INFINITY, Vec::new());
+    for encoding in encodings {
+        let Some(bytes) = encode_as(level, goal, encoding, flags)? else { continue };
+        let column = Column::open(level, &bytes, flags.len()).expect("what was written can be read");
+        let cost = goal.cost(bytes.len() as f64, column.decode_ns());
+        if cost < best.0 {
+            best = (cost, bytes);
+        }
+    }
+    Ok(best.1)
+}
+
+/// Encodes `flags` so; `None` if that encoding cannot hold them or does not pay at all.
+///
+/// # Errors
+/// When there are 2^32 flags or more.
+pub fn encode_as(level: Level, goal: Goal, encoding: Encoding, flags: Bits<'_>) -> Result<Option<Vec<u8>>> {
+    check_count(flags.len())?;
+    let mut writer = Writer::new(level, goal);
+    writer.bytes.push(encoding as u8);
+    match encoding {
+        Encoding::Raw => {
+            let bytes = flags.words().flat_map(u64::to_le_bytes).take(flags.len().div_ceil(8));
+            writer.bytes.extend(bytes);
+        }
+        Encoding::Constant => {
+            let count = count_ones(level, flags);
+            if count != 0 && count != flags.len() {
+                return Ok(None);
+            }
+            writer.bytes.push(u8::from(count > 0));
+        }
+        Encoding::Runs => {
+            let Some(ends) = ends(flags) else { return Ok(None) };
+            writer.bytes.push(u8::from(flags.get(0)));
+            writer.count(ends.len());
+            writer.nested(|writer| integers::write(writer, &ends));
+        }
+    }
+    Ok(Some(writer.bytes))
+}
+
+/// The row behind each run; nothing when there are no rows, or runs are so short that they cannot pay.
+fn ends(flags: Bits<'_>) -> Option<Vec<u32>> {
+    const RUN_MIN: usize = 8;
+    let mut ends = Vec::new();
+    let mut before = u64::from(!flags.is_empty() && flags.get(0));
+    for (index, word) in flags.words().enumerate() {
+        // A one where a flag differs from that before it.
+        let mut changes = word ^ (word << 1 | before);
+        before = word >> 63;
+        let rest = flags.len() - index * 64;
+        if rest < 64 {
+            changes &= (1 << rest) - 1;
+        }
+        while changes != 0 {
+            let row = index * 64 + changes.trailing_zeros() as usize;
+            ends.push(u32::try_from(row).expect("fewer than 2^32 rows"));
+            changes &= changes - 1;
+        }
+        if ends.len() > flags.len() / RUN_MIN {
+            return None;
+        }
+    }
+    (!flags.is_empty()).then(|| {
+        ends.push(u32::try_from(flags.len()).expect("fewer than 2^32 rows"));
+        ends
+    })
+}
+
+#[derive(Debug)]
+enum Node<'a> {
+    Raw(Bits<'a>),
+    Constant(bool),
+    /// The flag of the first run, and the ends: ascending, the last is the count of rows.
+    Runs(bool, Vec<u32>),
+}
+
+/// Encoded flags, opened.
+#[derive(Debug)]
+pub struct Column<'a> {
+    node: Node<'a>,
+    count: usize,
+}
+
+impl<'a> Column<'a> {
+    /// Opens the encoding of `row_count` flags. The count is the caller's claim and its risk.
+    ///
+    /// # Errors
+    /// When the bytes are no encoding of so many flags.
+    pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
+        let mut reader = Reader::new(level, bytes);
+        let id = reader.u8()?;
+        let flag = |reader: &mut Reader<'_>| {
+            let at = reader.at();
+            match reader.u8()? {
+                0 => Ok(false),
+                1 => Ok(true),
+                _ => Err(Error::Corrupt { at, reason: "a flag that is neither 0 nor 1" }),
+            }
+        };
+        let node = match Encoding::ALL.into_iter().find(|encoding| *encoding as u8 == id) {
+            None => return Err(Error::UnknownEncoding { at: 0, id }),
+            Some(Encoding::Raw) => Node::Raw(Bits::new(reader.take(row_count.div_ceil(8))?, 0, row_count)),
+            Some(Encoding::Constant) => Node::Constant(flag(&mut reader)?),
+            Some(Encoding::Runs) => {
+                let first = flag(&mut reader)?;
+                let run_count = reader.count(row_count, "more runs than rows")?;
+                let ends = integers::read_ends(&mut reader, run_count, row_count)?;
+                Node::Runs(first, ends)
+            }
+        };
+        reader.end()?;
+        Ok(Self { node, count: row_count })
+    }
+
+    /// Count of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The flags where they lie, if they lie there as they are.
+    #[must_use]
+    pub fn as_bits(&self) -> Option<Bits<'a>> {
+        match &self.node {
+            Node::Raw(bits) => Some(*bits),
+            _ => None,
+        }
+    }
+
+    /// All flags.
+    #[must_use]
+    pub fn decode(&self) -> BitBuffer {
+        self.decode_range(0, self.count)
+    }
+
+    /// Flags `first .. first + count`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn decode_range(&self, first: usize, count: usize) -> BitBuffer {
+        let end = first.saturating_add(count);
+        assert!(end <= self.count, "rows {first}..{end} of {}", self.count);
+        match &self.node {
+            Node::Raw(bits) => BitBuffer::from_words(bits.slice(first, count).words().collect(), count),
+            Node::Constant(flag) => same_bits(*flag, count),
+            Node::Runs(flag, ends) => {
+                let mut words = vec![0; count.div_ceil(64)];
+                let run = ends.partition_point(|end| *end as usize <= first);
+                let (mut start, mut is_set) = (first, *flag ^ !run.is_multiple_of(2));
+                for run_end in &ends[run..] {
+                    let run_end = (*run_end as usize).min(end);
+                    if is_set {
+                        set_bits(&mut words, start - first..run_end - first);
+                    }
+                    if run_end == end {
+                        break;
+                    }
+                    (start, is_set) = (run_end, !is_set);
+                }
+                BitBuffer::from_words(words, count)
+            }
+        }
+    }
+
+    /// The flags of selected rows.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    #[must_use]
+    pub fn select(&self, level: Level, selection: Selection<'_>) -> BitBuffer {
+        if let Node::Constant(flag) = self.node {
+            if let Selection::Rows(rows) = selection {
+                check_rows(rows, self.count);
+            }
+            return same_bits(flag, selection.count(level, self.count));
+        }
+        let decoded;
+        let bits = match &self.node {
+            Node::Raw(bits) => *bits,
+            _ => {
+                decoded = self.decode();
+                decoded.as_bits()
+            }
+        };
+        match selection {
+            Selection::All => self.decode(),
+            Selection::Rows(rows) => gather_bits(level, bits, rows),
+            Selection::Bits(kept) => compact_bits(level, bits, kept),
+        }
+    }
+
+    /// Count of flags that are set.
+    #[must_use]
+    pub fn count_ones(&self, level: Level) -> usize {
+        match &self.node {
+            Node::Raw(bits) => count_ones(level, *bits),
+            Node::Constant(flag) => {
+                if *flag {
+                    self.count
+                } else {
+                    0
+                }
+            }
+            Node::Runs(flag, ends) => {
+                let starts = std::iter::once(&0).chain(ends);
+                let runs = starts.zip(ends).skip(usize::from(!flag)).step_by(2);
+                runs.map(|(start, end)| (end - start) as usize).sum()
+            }
+        }
+    }
+
+    /// What the encoding is made of.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        match &self.node {
+            Node::Raw(_) => "raw".to_owned(),
+            Node::Constant(_) => "constant".to_owned(),
+            Node::Runs(_, ends) => format!("runs({})", grouped(ends.len())),
+        }
+    }
+
+    fn decode_ns(&self) -> f64 {
+        match &self.node {
+            // They are not copied.
+            Node::Raw(_) | Node::Constant(_) => 0.0,
+            Node::Runs(_, ends) => ends.len() as f64 * 2.0,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The floats that are encoded.
+
+use keirin_kernels::compare::Comparable;
+
+use crate::integers::Int;
+
+/// A float of 32 or 64 bits, kept to the bit: NaNs with what they carry, zeros with their sign.
+pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + sealed::Sealed {
+    /// The unsigned integer of the same size.
+    #[doc(hidden)]
+    type Bits: Int;
+
+    /// The integer that a decimal number is without its point.
+    #[doc(hidden)]
+    type Whole: Int;
+
+    /// The most digits behind the point that are tried.
+    #[doc(hidden)]
+    const EXPONENT_MAX: usize;
+
+    /// Bits of a float.
+    #[doc(hidden)]
+    const BITS: u32;
+
+    #[doc(hidden)]
+    fn bits(self) -> Self::Bits;
+
+    #[doc(hidden)]
+    fn from_bits(bits: Self::Bits) -> Self;
+
+    /// `self * scale`, rounded, if it is in reach of both integers and floats.
+    #[doc(hidden)]
+    fn to_whole(self, scale: f64, inverse: f64) -> Option<Self::Whole>;
+
+    /// The float nearest to `whole * scale * inverse`, each product rounded: never less for a greater `whole`.
+    #[doc(hidden)]
+    fn from_whole(whole: Self::Whole, scale: f64, inverse: f64) -> Self;
+
+    /// The integer half way between two, or the lower of neighbours.
+    #[doc(hidden)]
+    fn middle(low: Self::Whole, high: Self::Whole) -> Self::Whole;
+
+    /// The upper bits, shifted down by `width`, and the lower `width` bits.
+    #[doc(hidden)]
+    fn split(self, width: u32) -> (u16, Self::Bits);
+
+    /// The float of such halves; bits of the lower half above `width` are not looked at.
+    #[doc(hidden)]
+    fn join(upper: u16, lower: Self::Bits, width: u32) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! floats {
+    ($($T:ident $Bits:ident $Whole:ident $exponent_max:literal)*) => {$(
+        impl sealed::Sealed for $T {}
+
+        impl Float for $T {
+            type Bits = $Bits;
+            type Whole = $Whole;
+
+            const EXPONENT_MAX: usize = $exponent_max;
+            const BITS: u32 = $Bits::BITS;
+
+            #[inline(always)]
+            fn bits(self) -> $Bits {
+                self.to_bits()
+            }
+
+            #[inline(always)]
+            fn from_bits(bits: $Bits) -> Self {
+                Self::from_bits(bits)
+            }
+
+            #[inline(always)]
+            #[allow(clippy::cast_possible_truncation, reason = "whether it fits is asked first")]
+            fn to_whole(self, scale: f64, inverse: f64) -> Option<$Whole> {
+                const LIMIT: f64 = if $Whole::BITS == 64 { (1_u64 << 51) as f64 } else { $Whole::MAX as f64 };
+                let scaled = (f64::from(self) * scale * inverse).round_ties_even();
+                (scaled.abs() < LIMIT).then_some(scaled as $Whole)
+            }
+
+            #[inline(always)]
+            #[allow(clippy::cast_possible_truncation, reason = "rounded to the nearest float")]
+            fn from_whole(whole: $Whole, scale: f64, inverse: f64) -> Self {
+                (whole as f64 * scale * inverse) as $T
+            }
+
+            fn middle(low: $Whole, high: $Whole) -> $Whole {
+                low.midpoint(high)
+            }
+
+            #[inline(always)]
+            #[allow(clippy::cast_possible_truncation, reason = "at most 16 bits are left")]
+            fn split(self, width: u32) -> (u16, $Bits) {
+                let bits = self.to_bits();
+                ((bits >> width) as u16, bits & ((1 << width) - 1))
+            }
+
+            #[inline(always)]
+            fn join(upper: u16, lower: $Bits, width: u32) -> Self {
+                Self::from_bits($Bits::from(upper) << width | lower & ((1 << width) - 1))
+            }
+        }
+    )*};
+}
+
+floats!(f32 u32 i32 10 f64 u64 i64 18);

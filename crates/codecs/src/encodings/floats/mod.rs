@@ -1,0 +1,310 @@
+//! Floats as bytes, to the bit.
+//!
+//! As with integers, a byte names the encoding and the count of rows is known.
+//!
+//! | id | encoding | for |
+//! |---|---|---|
+//! | 0 | bits | an encoding of the bits as integers: raw, constant, runs, a dictionary |
+//! | 1 | alp | decimal numbers: prices, measurements |
+//! | 2 | split | real doubles in a narrow range: the upper bits aside |
+//!
+//! Comparisons are those of the total order: a NaN is greater than all else, `-0.0 < 0.0`.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use keirin_kernels::bitmaps::positions;
+use keirin_kernels::compact::compact_into;
+use keirin_kernels::compare::{Comparison, compare_constant};
+use keirin_kernels::{BitBuffer, Level, Selection};
+
+use super::{BLOCK, check_count};
+use crate::integers::{self, BoxNode};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Goal, Result};
+
+mod alp;
+mod float;
+mod split;
+
+pub use float::Float;
+
+/// An encoding of floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// The bits as integers.
+    Bits,
+    /// Decimal numbers as integers.
+    Alp,
+    /// Upper and lower bits apart.
+    Split,
+}
+
+impl Encoding {
+    /// All of them, in the order of their ids.
+    pub const ALL: [Self; 3] = [Self::Bits, Self::Alp, Self::Split];
+
+    /// The byte that names it.
+    fn id(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Encodes `values` in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 values or more.
+pub fn encode<F: Float>(level: Level, goal: Goal, values: &[F]) -> Result<Vec<u8>> {
+    check_count(values.len())?;
+    let mut writer = Writer::new(level, goal);
+    let is_written = write_as(&mut writer, choose(level, goal, values), values);
+    assert!(is_written, "the encoding was chosen because it can hold the values");
+    Ok(writer.bytes)
+}
+
+/// Encodes `values` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+///
+/// # Errors
+/// When there are 2^32 values or more.
+pub fn encode_as<F: Float>(
+    level: Level,
+    goal: Goal,
+    encoding: Encoding,
+    values: &[F],
+) -> Result<Option<Vec<u8>>> {
+    check_count(values.len())?;
+    let mut writer = Writer::new(level, goal);
+    Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
+}
+
+/// The encoding that is cheapest on a sample, as integers are chosen.
+fn choose<F: Float>(level: Level, goal: Goal, values: &[F]) -> Encoding {
+    let sample = super::sample(values);
+    let costs = Encoding::ALL.map(|encoding| {
+        let mut trial = Writer::new(level, goal);
+        if !write_as(&mut trial, encoding, &sample) {
+            return f64::INFINITY;
+        }
+        let column = Column::<F>::open(level, &trial.bytes, sample.len());
+        let column = column.expect("what was written can be read");
+        goal.cost(trial.bytes.len() as f64, column.node.decode_ns())
+    });
+    let best = (0..costs.len()).min_by(|left, right| costs[*left].total_cmp(&costs[*right]));
+    Encoding::ALL[best.expect("there are encodings")]
+}
+
+fn write_as<F: Float>(writer: &mut Writer, encoding: Encoding, values: &[F]) -> bool {
+    writer.bytes.push(encoding.id());
+    match encoding {
+        Encoding::Bits => {
+            let bits: Vec<F::Bits> = values.iter().map(|value| value.bits()).collect();
+            writer.nested(|writer| integers::write(writer, &bits));
+            true
+        }
+        Encoding::Alp => alp::write(writer, values),
+        Encoding::Split => split::write(writer, values),
+    }
+}
+
+/// What an encoding answers when it was opened; rows are below its count of rows.
+trait Node<F: Float>: fmt::Debug + Send + Sync {
+    fn len(&self) -> usize;
+
+    /// Values `first .. first + out.len()`.
+    fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()>;
+
+    /// Appends the values of `rows`, in this order.
+    fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()>;
+
+    /// Rows whose value compares so with `constant`.
+    fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
+        let mut words = Vec::with_capacity(self.len().div_ceil(64));
+        for_each_block(self, level, |values| {
+            words.extend(compare_constant(level, comparison, values, constant).into_words());
+        })?;
+        Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// Nanoseconds that decoding all rows takes; see `integers::Node`.
+    fn decode_ns(&self) -> f64;
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+/// Decodes all rows [`BLOCK`] by [`BLOCK`].
+fn for_each_block<F: Float, N: Node<F> + ?Sized>(
+    node: &N,
+    level: Level,
+    mut visit: impl FnMut(&[F]),
+) -> Result<()> {
+    let mut block = [F::default(); BLOCK];
+    for first in (0..node.len()).step_by(BLOCK) {
+        let values = &mut block[..BLOCK.min(node.len() - first)];
+        node.decode_into(level, first, values)?;
+        visit(values);
+    }
+    Ok(())
+}
+
+/// The bits as integers.
+#[derive(Debug)]
+struct BitsNode<'a, F: Float> {
+    bits: BoxNode<'a, F::Bits>,
+    floats: PhantomData<F>,
+}
+
+impl<F: Float> Node<F> for BitsNode<'_, F> {
+    fn len(&self) -> usize {
+        self.bits.len()
+    }
+
+    fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()> {
+        let mut bits = [F::Bits::default(); BLOCK];
+        for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+            let bits = &mut bits[..out.len()];
+            self.bits.decode_into(level, first + index * BLOCK, bits)?;
+            for (value, bits) in out.iter_mut().zip(bits) {
+                *value = F::from_bits(*bits);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()> {
+        let mut bits = Vec::with_capacity(rows.len());
+        self.bits.take(level, rows, &mut bits)?;
+        out.extend(bits.into_iter().map(F::from_bits));
+        Ok(())
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.bits.decode_ns() + self.len() as f64 * 0.1
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bits.explain(f)
+    }
+}
+
+/// An encoded column, opened: what it holds is decoded when it is asked for.
+#[derive(Debug)]
+pub struct Column<'a, F: Float> {
+    node: Box<dyn Node<F> + 'a>,
+}
+
+impl<'a, F: Float> Column<'a, F> {
+    /// Opens the encoding of `row_count` values. The count is the caller's claim and its risk: decoding
+    /// allocates so many values, opening never more than that.
+    ///
+    /// # Errors
+    /// When the bytes are no encoding of so many values.
+    pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
+        let mut reader = Reader::new(level, bytes);
+        let id = reader.u8()?;
+        let Some(encoding) = Encoding::ALL.into_iter().find(|encoding| encoding.id() == id) else {
+            return Err(Error::UnknownEncoding { at: 0, id });
+        };
+        let node: Box<dyn Node<F> + 'a> = reader.nested(|reader| {
+            let node: Box<dyn Node<F> + 'a> = match encoding {
+                Encoding::Bits => {
+                    let bits = integers::open(reader, row_count)?;
+                    Box::new(BitsNode { bits, floats: PhantomData })
+                }
+                Encoding::Alp => Box::new(alp::Alp::open(reader, row_count)?),
+                Encoding::Split => Box::new(split::Split::open(reader, row_count)?),
+            };
+            Ok(node)
+        })?;
+        reader.end()?;
+        Ok(Self { node })
+    }
+
+    /// Count of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.node.len()
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All values.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    pub fn decode(&self, level: Level) -> Result<Vec<F>> {
+        let mut values = vec![F::default(); self.len()];
+        self.node.decode_into(level, 0, &mut values)?;
+        Ok(values)
+    }
+
+    /// Values `first .. first + out.len()`.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When there are fewer values.
+    pub fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()> {
+        let end = first.saturating_add(out.len());
+        assert!(end <= self.len(), "rows {first}..{end} of {}", self.len());
+        self.node.decode_into(level, first, out)
+    }
+
+    /// The values of selected rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<F>> {
+        let mut values = Vec::new();
+        match selection {
+            Selection::All => return self.decode(level),
+            Selection::Rows(rows) => {
+                super::check_rows(rows, self.len());
+                self.node.take(level, rows, &mut values)?;
+            }
+            Selection::Bits(bits) => {
+                assert_eq!(bits.len(), self.len(), "a selection of as many rows");
+                if super::is_sparse(selection.count(level, self.len()), self.len()) {
+                    self.node.take(level, &positions(level, bits), &mut values)?;
+                    return Ok(values);
+                }
+                let mut first = 0;
+                for_each_block(&*self.node, level, |block| {
+                    compact_into(level, block, bits.slice(first, block.len()), &mut values);
+                    first += block.len();
+                })?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Rows whose value compares so with `constant` in the total order; evaluated on the encoded form where
+    /// that can be.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    pub fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
+        self.node.compare(level, comparison, constant)
+    }
+
+    /// What the encoding is made of, such as `alp(14, 12) + bitpack(11)`.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        struct Text<'a, F>(&'a dyn Node<F>);
+        impl<F: Float> fmt::Display for Text<'_, F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.explain(f)
+            }
+        }
+        Text(&*self.node).to_string()
+    }
+}

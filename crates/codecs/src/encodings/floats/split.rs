@@ -1,0 +1,105 @@
+//! Sign, exponent and the first bits behind it apart from the rest.
+//!
+//! ```text
+//! | width: u8 | upper bits, one a row, of 16 bits | lower `width` bits, packed, one a row |
+//!               `--- a column -----------------'
+//! ```
+//! For real numbers in a narrow range: their upper bits are few different ones, the lower ones noise. As
+//! ALP-RD (Afroozeh, Kuffo, Boncz, SIGMOD 2023), but the upper bits are any column of integers.
+
+use std::fmt;
+
+use keirin_kernels::Level;
+use keirin_kernels::bitpack::packed_bytes;
+
+use super::{Float, Node};
+use crate::encodings::BLOCK;
+use crate::integers::{self, BoxNode, Explain, Int, PackedBits};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+/// The most upper bits.
+const UPPER_MAX: u32 = 16;
+/// Values on which widths are tried.
+const SAMPLE: usize = 256;
+
+/// The width of lower bits with which a sample takes the fewest bits.
+fn width<F: Float>(values: &[F]) -> u32 {
+    let sample: Vec<F> = values.iter().step_by(values.len().div_ceil(SAMPLE).max(1)).copied().collect();
+    let size = |width: &u32| {
+        let mut uppers: Vec<u16> = sample.iter().map(|value| value.split(*width).0).collect();
+        uppers.sort_unstable();
+        uppers.dedup();
+        width + uppers.len().next_power_of_two().trailing_zeros()
+    };
+    (F::BITS - UPPER_MAX..F::BITS).min_by_key(size).expect("there are widths")
+}
+
+pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
+    let width = width(values);
+    let (uppers, lowers): (Vec<u16>, Vec<F::Bits>) = values.iter().map(|value| value.split(width)).unzip();
+    writer.bytes.push(u8::try_from(width).expect("at most 64 bits"));
+    writer.nested(|writer| integers::write(writer, &uppers));
+    let packed = F::Bits::pack(writer.level, &lowers, width, F::Bits::default());
+    writer.bytes.extend_from_slice(&packed);
+    true
+}
+
+#[derive(Debug)]
+pub(super) struct Split<'a, F: Float> {
+    width: u32,
+    uppers: BoxNode<'a, u16>,
+    lowers: PackedBits<'a, F::Bits>,
+}
+
+impl<'a, F: Float> Split<'a, F> {
+    pub(super) fn open(reader: &mut Reader<'a>, count: usize) -> Result<Self> {
+        let at = reader.at();
+        let width = u32::from(reader.u8()?);
+        if !(F::BITS - UPPER_MAX..F::BITS).contains(&width) {
+            return Err(Error::Corrupt { at, reason: "floats split at a place where they never are" });
+        }
+        let uppers = integers::open(reader, count)?;
+        let bytes = reader.take(packed_bytes(count, width))?;
+        Ok(Self { width, uppers, lowers: PackedBits::new(bytes, width, count, F::Bits::default()) })
+    }
+}
+
+impl<F: Float> Node<F> for Split<'_, F> {
+    fn len(&self) -> usize {
+        self.uppers.len()
+    }
+
+    fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()> {
+        let (mut uppers, mut lowers) = ([0_u16; BLOCK], [F::Bits::default(); BLOCK]);
+        for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+            let (uppers, lowers) = (&mut uppers[..out.len()], &mut lowers[..out.len()]);
+            self.uppers.decode_into(level, first + index * BLOCK, uppers)?;
+            F::Bits::unpack_into(level, self.lowers, first + index * BLOCK, lowers);
+            for ((value, upper), lower) in out.iter_mut().zip(uppers).zip(lowers) {
+                *value = F::join(*upper, *lower, self.width);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()> {
+        let mut uppers = Vec::with_capacity(rows.len());
+        self.uppers.take(level, rows, &mut uppers)?;
+        out.extend(
+            rows.iter().zip(uppers).map(|(row, upper)| {
+                F::join(upper, F::Bits::unpack_one(self.lowers, *row as usize), self.width)
+            }),
+        );
+        Ok(())
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.uppers.decode_ns() + self.len() as f64 * 0.5
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "split({} + {})", Explain(&*self.uppers), self.width)
+    }
+}
