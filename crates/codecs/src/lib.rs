@@ -22,6 +22,7 @@
 //! | [`flags`] | booleans, and which rows have a value |
 //! | [`floats`] | floats of 32 and 64 bits, to the bit |
 //! | [`integers`] | whole numbers of 8 to 128 bits |
+//! | [`strings`] | text, or any bytes |
 //!
 //! Bytes are hostile: opening checks counts and places before memory is asked for, and what only decoding can
 //! find (a code that the dictionary lacks) is an error there. The count of rows is the caller's: check it
@@ -36,6 +37,6 @@ mod goal;
 mod reader;
 mod writer;
 
-pub use encodings::{flags, floats, integers};
+pub use encodings::{flags, floats, integers, strings};
 pub use error::{Error, Result};
 pub use goal::Goal;

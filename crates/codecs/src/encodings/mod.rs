@@ -10,6 +10,7 @@ use crate::{Error, Result};
 pub mod flags;
 pub mod floats;
 pub mod integers;
+pub mod strings;
 
 /// Rows that are decoded together: their values stay in the nearest cache. Deltas restart as often.
 pub(crate) const BLOCK: usize = 1024;

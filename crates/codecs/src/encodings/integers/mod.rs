@@ -161,7 +161,7 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
 pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
 
 /// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin.
-fn for_each_block<T: Int, N: Node<T> + ?Sized>(
+pub(crate) fn for_each_block<T: Int, N: Node<T> + ?Sized>(
     node: &N,
     level: Level,
     rows: Range<usize>,

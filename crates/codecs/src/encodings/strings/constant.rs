@@ -1,0 +1,75 @@
+//! One string for all rows.
+//!
+//! ```text
+//! | byte count: u32 | bytes |
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+use keirin_kernels::text::Text;
+use keirin_kernels::{BitBuffer, Level};
+
+use super::{Buffer, Node, Rows, TEXT_BYTES_MAX, Test, check_bytes, offset, run_test};
+use crate::Result;
+use crate::encodings::same_bits;
+use crate::reader::Reader;
+use crate::writer::Writer;
+
+pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
+    let count = rows.row_count();
+    let value = if count > 0 { rows.row(0) } else { &[] };
+    if (1..count).any(|row| rows.row(row) != value) {
+        return false;
+    }
+    writer.count(value.len());
+    writer.bytes.extend_from_slice(value);
+    true
+}
+
+#[derive(Debug)]
+pub(super) struct Constant<'a> {
+    value: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Constant<'a> {
+    pub(super) fn open(reader: &mut Reader<'a>, count: usize) -> Result<Self> {
+        let byte_count = reader.count(TEXT_BYTES_MAX, "more text than a block has")?;
+        Ok(Self { value: reader.take(byte_count)?, count })
+    }
+
+    fn repeat(&self, count: usize, byte_limit: usize) -> Result<Buffer> {
+        check_bytes(self.value.len().saturating_mul(count), byte_limit)?;
+        let offsets = (0..=count).map(|row| offset(row * self.value.len())).collect();
+        Ok(Buffer { offsets, bytes: self.value.repeat(count) })
+    }
+}
+
+impl Node for Constant<'_> {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn decode(&self, _: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
+        self.repeat(rows.len(), byte_limit)
+    }
+
+    fn take(&self, _: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
+        self.repeat(rows.len(), byte_limit)
+    }
+
+    fn test(&self, level: Level, byte_limit: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
+        let one = self.repeat(1, byte_limit)?;
+        let found = run_test(test, one.rows(level));
+        Ok(same_bits(found.as_bits().get(0), self.count))
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.count as f64 * 0.2
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("constant")
+    }
+}

@@ -1,0 +1,147 @@
+//! Different strings in ascending order, and for each row the number of its string.
+//!
+//! ```text
+//! | entry count: u32 | entries, ascending | codes, one a row, of 32 bits |
+//!                      `- a text column --' `--- a column ---------------'
+//! ```
+//! Good for strings that come again and again. A test looks at each entry once.
+
+use std::fmt;
+use std::ops::Range;
+
+use keirin_kernels::compact;
+use keirin_kernels::gather::{gather, gather_bits};
+use keirin_kernels::group_table::StringGroupTable;
+use keirin_kernels::hash::{self, Seed};
+use keirin_kernels::text::Text;
+use keirin_kernels::{BitBuffer, Level};
+
+use super::{Buffer, Node, Rows, Test, check_bytes, run_test};
+use crate::encodings::{BLOCK, grouped};
+use crate::integers::{self, Explain};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+/// More entries than one for so many rows do not pay.
+const ROWS_PER_ENTRY_MIN: usize = 2;
+
+/// The different strings in the order in which they come first, and the number of each row's string.
+fn number(level: Level, rows: Rows<'_>) -> (StringGroupTable, Vec<u32>) {
+    let mut table = StringGroupTable::new(Seed::new(0));
+    let mut groups = vec![0; rows.row_count()];
+    let strings = hash::Strings::Offsets32(rows.offsets(), rows.bytes());
+    table.find_or_insert(level, strings, None, &mut groups);
+    (table, groups)
+}
+
+/// Whether a sample has so few different strings that the whole is worth a look.
+pub(super) fn is_promising(level: Level, sample: Rows<'_>) -> bool {
+    /// Rows in a sample for a different string.
+    const SAMPLE_ROWS_PER_ENTRY_MIN: f64 = 1.5;
+    number(level, sample).0.len() as f64 * SAMPLE_ROWS_PER_ENTRY_MIN <= sample.row_count() as f64
+}
+
+pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
+    if !writer.may_nest() {
+        return false;
+    }
+    let (table, groups) = number(writer.level, rows);
+    if table.len() > rows.row_count() / ROWS_PER_ENTRY_MIN {
+        return false;
+    }
+    let entry = |group: u32| table.get(group).expect("no group is that of nulls");
+    let mut order: Vec<u32> = (0_u32..).take(table.len()).collect();
+    order.sort_unstable_by_key(|group| entry(*group));
+    let entries: Buffer = order.iter().map(|group| entry(*group)).collect();
+    let mut codes = vec![0_u32; order.len()];
+    for (code, group) in (0_u32..).zip(order) {
+        codes[group as usize] = code;
+    }
+    let codes = gather(writer.level, &codes, &groups);
+    writer.count(table.len());
+    writer.nested(|writer| {
+        let entries = entries.rows(writer.level);
+        super::write(writer, entries);
+        integers::write(writer, &codes);
+    });
+    true
+}
+
+#[derive(Debug)]
+pub(super) struct Dict<'a> {
+    at: usize,
+    entries: Buffer,
+    codes: integers::BoxNode<'a, u32>,
+}
+
+impl<'a> Dict<'a> {
+    pub(super) fn open(reader: &mut Reader<'a>, count: usize, byte_limit: usize) -> Result<Self> {
+        let at = reader.at();
+        let entry_count = reader.count(count, "more entries than rows")?;
+        let entries = super::open(reader, entry_count, byte_limit)?;
+        let entries = entries.decode(reader.level, 0..entry_count, byte_limit)?;
+        Ok(Self { at, entries, codes: integers::open(reader, count)? })
+    }
+
+    fn check(&self, codes: &[u32]) -> Result<()> {
+        let greatest = codes.iter().fold(0, |greatest, code| greatest.max(*code));
+        if !codes.is_empty() && greatest as usize + 1 >= self.entries.offsets.len() {
+            return Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" });
+        }
+        Ok(())
+    }
+
+    /// The entries of these codes.
+    fn look_up(&self, level: Level, codes: &[u32], byte_limit: usize) -> Result<Buffer> {
+        self.check(codes)?;
+        let offsets = &self.entries.offsets;
+        let lengths = codes.iter().map(|code| {
+            // Lengths of a buffer are not below zero.
+            (offsets[*code as usize + 1] - offsets[*code as usize]) as usize
+        });
+        check_bytes(lengths.fold(0, usize::saturating_add), byte_limit)?;
+        let entries = compact::Strings::new(offsets, &self.entries.bytes);
+        let (offsets, bytes) = compact::gather_strings(level, entries, codes);
+        Ok(Buffer { offsets, bytes })
+    }
+}
+
+impl Node for Dict<'_> {
+    fn len(&self) -> usize {
+        self.codes.len()
+    }
+
+    fn decode(&self, level: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
+        let mut codes = vec![0; rows.len()];
+        self.codes.decode_into(level, rows.start, &mut codes)?;
+        self.look_up(level, &codes, byte_limit)
+    }
+
+    fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
+        let mut codes = Vec::with_capacity(rows.len());
+        self.codes.take(level, rows, &mut codes)?;
+        self.look_up(level, &codes, byte_limit)
+    }
+
+    fn test(&self, level: Level, _: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
+        let found = run_test(test, self.entries.rows(level));
+        let mut words = Vec::with_capacity(self.len().div_ceil(64));
+        integers::for_each_block(&*self.codes, level, 0..self.len(), |codes| {
+            self.check(codes)?;
+            words.extend(gather_bits(level, found.as_bits(), codes).into_words());
+            Ok(())
+        })?;
+        Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.codes.decode_ns() + self.len() as f64 * 1.5
+    }
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dict({}) + {}", grouped(self.entries.offsets.len() - 1), Explain(&*self.codes))
+    }
+}
+
+const _: () = assert!(BLOCK.is_multiple_of(64), "blocks of bits are whole words");

@@ -1,0 +1,434 @@
+//! Text as bytes: strings, or bytes that need not be UTF-8.
+//!
+//! As with integers, a byte names the encoding and the count of rows is known.
+//!
+//! | id | encoding | for |
+//! |---|---|---|
+//! | 0 | raw | what nothing makes smaller: lengths and bytes |
+//! | 1 | constant | one string |
+//! | 2 | dict | few different strings |
+//! | 3 | fsst | strings with parts in common: URLs, names, comments |
+//!
+//! What is decoded has offsets of 32 bits with sign, as Arrow's strings, so a block has less than 2 GiB of text.
+//! Stored bytes that were UTF-8 come back as UTF-8; bytes that someone else made may not be.
+
+use std::fmt;
+use std::ops::Range;
+
+use keirin_kernels::bitmaps::positions;
+use keirin_kernels::compact::{self, compact_strings};
+use keirin_kernels::text::{Strings, Text};
+use keirin_kernels::{BitBuffer, Level, Selection};
+
+use super::{check_count, check_rows, is_sparse};
+use crate::integers;
+use crate::reader::Reader;
+use crate::writer::Writer;
+use crate::{Error, Goal, Result};
+
+mod constant;
+mod dict;
+mod fsst;
+mod raw;
+
+/// Text of a column.
+pub type Rows<'a> = Strings<'a, i32>;
+
+/// The most bytes of text in a block: offsets have no greater number.
+const TEXT_BYTES_MAX: usize = i32::MAX as usize;
+
+/// An encoding of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// Lengths and bytes.
+    Raw,
+    /// One string.
+    Constant,
+    /// Different strings, and numbers of them.
+    Dict,
+    /// Parts that many strings have, as one byte each.
+    Fsst,
+}
+
+impl Encoding {
+    /// All of them, in the order of their ids.
+    pub const ALL: [Self; 4] = [Self::Raw, Self::Constant, Self::Dict, Self::Fsst];
+
+    /// The byte that names it.
+    fn id(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Decoded text: one offset more than rows, the first is zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Where each row begins, and the last ends; ascending, within the bytes.
+    pub offsets: Vec<i32>,
+    /// The bytes of all rows.
+    pub bytes: Vec<u8>,
+}
+
+impl Buffer {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn rows(&self, level: Level) -> Rows<'_> {
+        Strings::new(level, &self.offsets, &self.bytes).expect("offsets that were decoded are in order")
+    }
+
+    fn with_capacity(rows: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { offsets, bytes: Vec::new() }
+    }
+
+    /// Appends a row; fails when there is more text than allowed.
+    fn push(&mut self, row: &[u8], byte_limit: usize) -> Result<()> {
+        check_bytes(self.bytes.len() + row.len(), byte_limit)?;
+        self.bytes.extend_from_slice(row);
+        self.offsets.push(offset(self.bytes.len()));
+        Ok(())
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for Buffer {
+    /// # Panics
+    /// When there are 2 GiB of text.
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(rows: I) -> Self {
+        let mut buffer = Self::with_capacity(0);
+        for row in rows {
+            buffer.push(row, TEXT_BYTES_MAX).expect("text of less than 2 GiB");
+        }
+        buffer
+    }
+}
+
+/// A count of bytes that was checked.
+fn offset(bytes: usize) -> i32 {
+    i32::try_from(bytes).expect("text of less than 2 GiB")
+}
+
+fn check_bytes(needed: usize, limit: usize) -> Result<()> {
+    let limit = limit.min(TEXT_BYTES_MAX);
+    if needed > limit { Err(Error::Limit { needed: needed as u64, limit: limit as u64 }) } else { Ok(()) }
+}
+
+/// Encodes `rows` in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 rows or more.
+pub fn encode(level: Level, goal: Goal, rows: Rows<'_>) -> Result<Vec<u8>> {
+    check_count(rows.row_count())?;
+    let mut writer = Writer::new(level, goal);
+    write(&mut writer, rows);
+    Ok(writer.bytes)
+}
+
+/// Encodes `rows` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+///
+/// # Errors
+/// When there are 2^32 rows or more.
+pub fn encode_as(level: Level, goal: Goal, encoding: Encoding, rows: Rows<'_>) -> Result<Option<Vec<u8>>> {
+    check_count(rows.row_count())?;
+    let mut writer = Writer::new(level, goal);
+    Ok(write_as(&mut writer, encoding, rows).then_some(writer.bytes))
+}
+
+/// Appends the best encoding of `rows`.
+fn write(writer: &mut Writer, rows: Rows<'_>) {
+    if write_as(writer, Encoding::Constant, rows) {
+        return;
+    }
+    let sample = sample(rows);
+    let sample = sample.rows(writer.level);
+    let scale = rows.row_count() as f64 / sample.row_count() as f64;
+    let mut best = (f64::INFINITY, Encoding::Raw);
+    for encoding in [Encoding::Raw, Encoding::Fsst] {
+        let mut trial = writer.trial();
+        if write_as(&mut trial, encoding, sample) {
+            let cost = cost(&trial, sample.row_count()) * scale;
+            if cost < best.0 {
+                best = (cost, encoding);
+            }
+        }
+    }
+    // How many different strings there are, a sample hardly shows.
+    let mut trial = writer.trial();
+    if dict::is_promising(writer.level, sample)
+        && write_as(&mut trial, Encoding::Dict, rows)
+        && cost(&trial, rows.row_count()) < best.0
+    {
+        writer.bytes.append(&mut trial.bytes);
+        return;
+    }
+    let is_written = write_as(writer, best.1, rows);
+    assert!(is_written, "the encoding was chosen because it can hold the rows");
+}
+
+fn cost(trial: &Writer, row_count: usize) -> f64 {
+    let node = open(&mut Reader::new(trial.level, &trial.bytes), row_count, TEXT_BYTES_MAX);
+    let node = node.expect("what was written can be read");
+    trial.goal.cost(trial.bytes.len() as f64, node.decode_ns())
+}
+
+/// Rows from all over the column, neighbours together, or all of them if they are few.
+fn sample(rows: Rows<'_>) -> Buffer {
+    /// Rows of a piece, and bytes of all of them.
+    const PIECE: usize = 64;
+    const BYTES: usize = 1 << 17;
+    const ROWS: usize = 4096;
+    let count = rows.row_count();
+    let bytes = (rows.offsets()[count] - rows.offsets()[0]) as usize;
+    let wanted = ROWS.min(count * BYTES / bytes.max(BYTES)).max(1);
+    let step = (count / wanted.div_ceil(PIECE)).max(PIECE);
+    let pieces = (0..count).step_by(step).map(|start| start..(start + PIECE).min(count));
+    pieces.flatten().map(|row| rows.row(row)).collect()
+}
+
+/// Appends this encoding of `rows`, or nothing if it cannot hold them.
+fn write_as(writer: &mut Writer, encoding: Encoding, rows: Rows<'_>) -> bool {
+    let start = writer.bytes.len();
+    writer.bytes.push(encoding.id());
+    let is_written = match encoding {
+        Encoding::Raw => raw::write(writer, rows),
+        Encoding::Constant => constant::write(writer, rows),
+        Encoding::Dict => dict::write(writer, rows),
+        Encoding::Fsst => fsst::write(writer, rows),
+    };
+    if !is_written {
+        writer.bytes.truncate(start);
+    }
+    is_written
+}
+
+/// What an encoding answers when it was opened; rows are below its count of rows.
+trait Node: fmt::Debug + Send + Sync {
+    fn len(&self) -> usize;
+
+    /// A range of rows.
+    fn decode(&self, level: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer>;
+
+    /// The rows of these numbers, in this order.
+    fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer>;
+
+    /// Rows that `test` is true of; it looks at rows in any order, not at equal ones again if that can be.
+    fn test(&self, level: Level, byte_limit: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
+        /// Rows that are decoded together.
+        const ROWS: usize = 4096;
+        let mut words = Vec::with_capacity(self.len().div_ceil(64));
+        for first in (0..self.len()).step_by(ROWS) {
+            let decoded = self.decode(level, first..self.len().min(first + ROWS), byte_limit)?;
+            words.extend(run_test(test, decoded.rows(level)).into_words());
+        }
+        Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// Nanoseconds that decoding all rows takes; see `integers::Node`.
+    fn decode_ns(&self) -> f64;
+
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+/// A test of strings: a bit for each.
+type Test<'t> = dyn FnMut(Rows<'_>) -> BitBuffer + 't;
+
+fn run_test(test: &mut Test<'_>, rows: Rows<'_>) -> BitBuffer {
+    let found = test(rows);
+    assert_eq!(found.len(), rows.row_count(), "a test gives a bit for each row");
+    found
+}
+
+type BoxNode<'a> = Box<dyn Node + 'a>;
+
+/// Opens the column that begins here and has `count` rows.
+fn open<'a>(reader: &mut Reader<'a>, count: usize, byte_limit: usize) -> Result<BoxNode<'a>> {
+    reader.nested(|reader| {
+        let at = reader.at();
+        let id = reader.u8()?;
+        let Some(encoding) = Encoding::ALL.into_iter().find(|encoding| encoding.id() == id) else {
+            return Err(Error::UnknownEncoding { at, id });
+        };
+        let node: BoxNode<'a> = match encoding {
+            Encoding::Raw => Box::new(raw::Raw::open(reader, count)?),
+            Encoding::Constant => Box::new(constant::Constant::open(reader, count)?),
+            Encoding::Dict => Box::new(dict::Dict::open(reader, count, byte_limit)?),
+            Encoding::Fsst => Box::new(fsst::Fsst::open(reader, count)?),
+        };
+        Ok(node)
+    })
+}
+
+/// The ends of rows in `byte_count` bytes, each the end of a row.
+#[derive(Debug)]
+struct Ends<'a> {
+    at: usize,
+    ends: integers::BoxNode<'a, i32>,
+    byte_count: usize,
+}
+
+impl<'a> Ends<'a> {
+    fn write(writer: &mut Writer, ends: &[i32]) {
+        writer.nested(|writer| integers::write(writer, ends));
+    }
+
+    fn open(reader: &mut Reader<'a>, count: usize, byte_count: usize) -> Result<Self> {
+        let at = reader.at();
+        Ok(Self { at, ends: integers::open(reader, count)?, byte_count })
+    }
+
+    fn corrupt(&self) -> Error {
+        Error::Corrupt { at: self.at, reason: "ends of strings that do not ascend within their bytes" }
+    }
+
+    /// The offsets of a range of rows, ascending within the bytes: one more than rows.
+    fn offsets(&self, level: Level, rows: Range<usize>) -> Result<Vec<i32>> {
+        let mut offsets = vec![0; rows.len() + 1];
+        match rows.start.checked_sub(1) {
+            Some(before) => self.ends.decode_into(level, before, &mut offsets)?,
+            None => self.ends.decode_into(level, 0, &mut offsets[1..])?,
+        }
+        let falls = offsets.windows(2).fold(0, |falls, pair| falls | u32::from(pair[1] < pair[0]));
+        let last = usize::try_from(offsets[rows.len()]);
+        if offsets[0] < 0 || falls > 0 || last.is_err() || last.is_ok_and(|last| last > self.byte_count) {
+            return Err(self.corrupt());
+        }
+        Ok(offsets)
+    }
+
+    /// Where the bytes of each of these rows lie.
+    fn ranges(&self, level: Level, rows: &[u32]) -> Result<Vec<Range<usize>>> {
+        let (mut ends, mut starts) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        self.ends.take(level, rows, &mut ends)?;
+        let before: Vec<u32> = rows.iter().map(|row| row.saturating_sub(1)).collect();
+        self.ends.take(level, &before, &mut starts)?;
+        let ranges = rows.iter().zip(starts).zip(ends).map(|((row, start), end)| {
+            let start = usize::try_from(if *row == 0 { 0 } else { start });
+            match (start, usize::try_from(end)) {
+                (Ok(start), Ok(end)) if start <= end && end <= self.byte_count => Ok(start..end),
+                _ => Err(self.corrupt()),
+            }
+        });
+        ranges.collect()
+    }
+
+    fn decode_ns(&self) -> f64 {
+        self.ends.decode_ns()
+    }
+}
+
+/// Offsets less the first of them.
+fn rebase(mut offsets: Vec<i32>) -> Vec<i32> {
+    let first = offsets[0];
+    if first != 0 {
+        offsets.iter_mut().for_each(|offset| *offset -= first);
+    }
+    offsets
+}
+
+/// An encoded column, opened: what it holds is decoded when it is asked for.
+#[derive(Debug)]
+pub struct Column<'a> {
+    node: BoxNode<'a>,
+    byte_limit: usize,
+}
+
+impl<'a> Column<'a> {
+    /// Opens the encoding of `row_count` strings. The count is the caller's claim and its risk; no answer,
+    /// and no dictionary, has more than `byte_limit` bytes of text.
+    ///
+    /// # Errors
+    /// When the bytes are no encoding of so many strings, or a dictionary has more text than allowed.
+    pub fn open(level: Level, bytes: &'a [u8], row_count: usize, byte_limit: usize) -> Result<Self> {
+        let mut reader = Reader::new(level, bytes);
+        let node = open(&mut reader, row_count, byte_limit)?;
+        reader.end()?;
+        Ok(Self { node, byte_limit })
+    }
+
+    /// Count of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.node.len()
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    pub fn decode(&self, level: Level) -> Result<Buffer> {
+        self.decode_range(level, 0..self.len())
+    }
+
+    /// A range of rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    ///
+    /// # Panics
+    /// When there are fewer rows.
+    pub fn decode_range(&self, level: Level, rows: Range<usize>) -> Result<Buffer> {
+        assert!(rows.start <= rows.end && rows.end <= self.len(), "rows {rows:?} of {}", self.len());
+        self.node.decode(level, rows, self.byte_limit)
+    }
+
+    /// The selected rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Buffer> {
+        match selection {
+            Selection::All => self.decode(level),
+            Selection::Rows(rows) => {
+                check_rows(rows, self.len());
+                self.node.take(level, rows, self.byte_limit)
+            }
+            Selection::Bits(bits) => {
+                assert_eq!(bits.len(), self.len(), "a selection of as many rows");
+                if is_sparse(selection.count(level, self.len()), self.len()) {
+                    return self.node.take(level, &positions(level, bits), self.byte_limit);
+                }
+                let all = self.decode(level)?;
+                let (offsets, bytes) =
+                    compact_strings(level, compact::Strings::new(&all.offsets, &all.bytes), bits);
+                Ok(Buffer { offsets, bytes })
+            }
+        }
+    }
+
+    /// Rows of which `test` is true: it gets strings and gives a bit for each. Of a dictionary it gets each
+    /// entry once, and bytes that lie there as they are it gets without a copy.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    ///
+    /// # Panics
+    /// When `test` gives another count of bits than it got strings.
+    pub fn test(&self, level: Level, mut test: impl FnMut(Rows<'_>) -> BitBuffer) -> Result<BitBuffer> {
+        self.node.test(level, self.byte_limit, &mut test)
+    }
+
+    /// What the encoding is made of, such as `dict(1,204) + bitpack(11)`.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        Explain(&*self.node).to_string()
+    }
+}
+
+/// A node as text.
+struct Explain<'a>(&'a dyn Node);
+
+impl fmt::Display for Explain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.explain(f)
+    }
+}
