@@ -40,9 +40,10 @@ impl Terminal {
         Palette { colours: self.colours && self.stderr }
     }
 
-    /// Columns of the terminal now: it may have been resized since the last answer.
+    /// Columns of the terminal now: it may have been resized since the last answer. Only the system is asked:
+    /// `crossterm::terminal::size` runs `tput` where there is no terminal, two processes for each answer.
     pub(crate) fn width() -> usize {
-        crossterm::terminal::size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns)).max(1)
+        crossterm::terminal::window_size().map_or(DEFAULT_WIDTH, |size| usize::from(size.columns)).max(1)
     }
 }
 
