@@ -13,6 +13,9 @@ use keirin_testkit::data;
 /// No more of a file than this is used.
 pub(crate) const BYTES_MAX: usize = 8 << 20;
 
+/// Smaller files are joined.
+const SMALL_BYTES: usize = 900 << 10;
+
 /// Names and bytes. Without `KEIRIN_DATA`, the made columns alone; with `is_quick`, a few.
 pub(crate) fn all(is_quick: bool) -> Vec<(String, Vec<u8>)> {
     let mut corpora = made();
@@ -41,12 +44,20 @@ fn files(directory: &Path, corpora: &mut Vec<(String, Vec<u8>)>) {
         .map(|entry| entry.expect("a readable folder").path())
         .collect();
     paths.sort();
+    let mut small = Vec::new();
     for path in paths {
         let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
-        if !NOT_CORPORA.contains(&&*name) {
-            corpora.push((name, fs::read(&path).expect("a readable file")));
+        if NOT_CORPORA.contains(&&*name) {
+            continue;
+        }
+        let bytes = fs::read(&path).expect("a readable file");
+        if bytes.len() < SMALL_BYTES {
+            small.extend(bytes);
+        } else {
+            corpora.push((name, bytes));
         }
     }
+    corpora.push(("small files".to_owned(), small));
 }
 
 fn taxi(directory: &Path, corpora: &mut Vec<(String, Vec<u8>)>) {
@@ -87,9 +98,8 @@ fn hits(directory: &Path, corpora: &mut Vec<(String, Vec<u8>)>) {
     flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("compressed text");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     let column = |index: usize| rows.iter().filter_map(move |row| row.get(index).copied());
-    let texts = |index| column(index).flat_map(|text| [text, "\n"].concat().into_bytes()).collect();
-    corpora.push(("hits title".to_owned(), texts(2)));
-    corpora.push(("hits URL".to_owned(), texts(13)));
+    let texts = |index| column(index).flat_map(|text| [text, "\n"].concat().into_bytes()).collect::<Vec<_>>();
+    corpora.push(("hits texts".to_owned(), [2, 13, 14].into_iter().flat_map(texts).collect()));
     corpora
         .push(("hits time i64".to_owned(), column(4).flat_map(|text| seconds(text).to_le_bytes()).collect()));
     let numbers =

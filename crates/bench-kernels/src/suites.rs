@@ -2,12 +2,14 @@
 
 mod aggregate;
 mod bits;
+mod blocks;
 mod filter;
 mod group;
 mod group_small;
 mod lz4;
 mod memory;
 mod race;
+mod snappy;
 mod sort;
 mod strings;
 
@@ -39,6 +41,7 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "lz4", about: "LZ4 blocks decoded", run: lz4::run },
     Suite { name: "memory", about: "finding, comparing and copying bytes", run: memory::run },
     Suite { name: "race", about: "what choosing and timing a variant costs", run: race::run },
+    Suite { name: "snappy", about: "Snappy blocks decoded", run: snappy::run },
     Suite { name: "sort", about: "sorting rows, and the first few of many", run: sort::run },
     Suite { name: "strings", about: "operators on columns of text", run: strings::run },
 ];

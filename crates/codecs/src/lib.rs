@@ -19,6 +19,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`blocks`] | bytes compressed by LZ4, Snappy, ZSTD |
 //! | [`flags`] | booleans, and which rows have a value |
 //! | [`floats`] | floats of 32 and 64 bits, to the bit |
 //! | [`integers`] | whole numbers of 8 to 128 bits |
@@ -31,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod encodings;
 mod error;
 mod goal;

@@ -32,6 +32,7 @@
 //! | [`join`] | rows that match, a chunk at a time |
 //! | [`lz`] | LZ77 blocks: what the formats share |
 //! | [`lz4`] | LZ4 blocks |
+//! | [`snappy`] | Snappy blocks |
 //! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
 //!
@@ -63,6 +64,7 @@ pub mod lz4;
 mod region;
 mod sealed;
 mod selection;
+pub mod snappy;
 pub mod sort;
 pub mod text;
 mod walk;

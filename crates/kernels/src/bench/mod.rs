@@ -8,6 +8,7 @@ use crate::compare::Comparable;
 use crate::region::{advise_huge_pages, prefetch_ptr};
 
 pub mod glibc;
+pub mod google_snappy;
 #[cfg(target_arch = "x86_64")]
 pub mod tiflash;
 

@@ -59,6 +59,12 @@ impl<'a> Cursor<'a> {
         Self { at, input_end, output, written, output_len, until, input, has_stopped, buffers: PhantomData }
     }
 
+    /// Where it is after `step`.
+    #[inline(always)]
+    pub(crate) fn end(&self, step: Step) -> End {
+        if step == Step::Stop { (std::ptr::null(), 0) } else { (self.at, self.written) }
+    }
+
     /// Bytes read and written, and whether nothing but the end of what was asked for stopped the loop.
     pub(crate) fn progress(&self) -> (usize, usize, bool) {
         (self.at.addr() - self.input.addr(), self.written, !self.has_stopped)
@@ -73,6 +79,29 @@ impl<'a> Cursor<'a> {
     pub(crate) fn input_left(&self) -> usize {
         self.input_end.addr() - self.at.addr()
     }
+}
+
+/// Where a step ended, in registers: a null pointer for [`Step::Stop`].
+pub(crate) type End = (*const u8, usize);
+
+/// Steps with a function that is not inlined, as `step` gets the parts of a cursor and returns an [`End`]:
+/// given the address of the cursor, the loop would keep it in memory.
+///
+/// # Safety
+/// As `step`.
+#[inline(always)]
+pub(crate) unsafe fn out_of_line(
+    cursor: &mut Cursor<'_>,
+    step: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End,
+) -> Step {
+    let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
+    // SAFETY: the caller's promise.
+    let (at, written) = unsafe { step(at, input_end, output, written, output_len) };
+    if at.is_null() {
+        return Step::Stop;
+    }
+    (cursor.at, cursor.written) = (at, written);
+    Step::Long
 }
 
 /// What a step did.

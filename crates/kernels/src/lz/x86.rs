@@ -16,6 +16,18 @@ use std::arch::x86_64::{
 
 use super::copy::Match;
 
+/// A function that runs an arm over one block or two, compiled with the features that the arm is made of.
+macro_rules! arm {
+    ($name:ident, $arm:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+            // SAFETY: this function has the features that the arm is made of.
+            unsafe { run::<$arm>(a, b) };
+        }
+    };
+}
+pub(crate) use arm;
+
 #[repr(align(64))]
 struct Rows<const WIDTH: usize, const COUNT: usize>([[u8; WIDTH]; COUNT]);
 

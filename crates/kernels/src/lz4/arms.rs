@@ -6,7 +6,9 @@
 
 use std::marker::PhantomData;
 
-use crate::lz::{Arm, Bytes8, Cursor, FILL_ROOM, Match, Step, copy, fill, grow, read_u16, run};
+use crate::lz::{
+    Arm, Bytes8, Cursor, End, FILL_ROOM, Match, Step, copy, fill, grow, out_of_line, read_u16, run,
+};
 
 /// A token, 14 literals, of which 16 are read, an offset and a byte of length.
 pub(super) const INPUT_ROOM: usize = 32;
@@ -109,9 +111,6 @@ unsafe fn extension(at: &mut *const u8, end: *const u8) -> Option<usize> {
     }
 }
 
-/// Where a sequence ended, in registers: a null pointer for [`Step::Stop`].
-type End = (*const u8, usize);
-
 #[cold]
 #[inline(never)]
 unsafe fn general_out_of_line(
@@ -123,10 +122,8 @@ unsafe fn general_out_of_line(
 ) -> End {
     let mut cursor = Cursor::at(at, input_end, output, written, output_len);
     // SAFETY: the caller's promise.
-    match unsafe { general(&mut cursor) } {
-        Step::Stop => (std::ptr::null(), 0),
-        Step::Short | Step::Long => (cursor.at, cursor.written),
-    }
+    let step = unsafe { general(&mut cursor) };
+    cursor.end(step)
 }
 
 /// [`general`], as a call.
@@ -135,14 +132,8 @@ unsafe fn general_out_of_line(
 /// As [`general`].
 #[inline(always)]
 pub(super) unsafe fn other(cursor: &mut Cursor<'_>) -> Step {
-    let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
     // SAFETY: the caller's promise.
-    let (at, written) = unsafe { general_out_of_line(at, input_end, output, written, output_len) };
-    if at.is_null() {
-        return Step::Stop;
-    }
-    (cursor.at, cursor.written) = (at, written);
-    Step::Long
+    unsafe { out_of_line(cursor, general_out_of_line) }
 }
 
 /// Every sequence by [`general`].

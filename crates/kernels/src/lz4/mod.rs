@@ -13,6 +13,7 @@
 
 mod arms;
 mod exact;
+mod sample;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -3,19 +3,8 @@
 use std::arch::x86_64::__m512i;
 
 use super::arms::{INPUT_ROOM, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, other};
-use crate::lz::x86::{Permute32, Permute64, Shuffle16, window};
+use crate::lz::x86::{Permute32, Permute64, Shuffle16, arm, window};
 use crate::lz::{Arm, Cursor, Step, read_u16, run};
-
-/// What AVX2 implies on every CPU that this level stands for.
-macro_rules! arm {
-    ($name:ident, $arm:ty, $features:literal) => {
-        #[target_feature(enable = $features)]
-        pub(super) fn $name(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
-            // SAFETY: this function has the features that the arm is made of.
-            unsafe { run::<$arm>(a, b) };
-        }
-    };
-}
 
 arm!(shuffle, Sequence<Shuffle16, false, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(shuffle_skip, Sequence<Shuffle16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");

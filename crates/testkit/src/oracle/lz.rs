@@ -114,3 +114,99 @@ pub fn lz4(block: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         }
     }
 }
+
+/// A number in as many bytes as it needs, seven bits in each, the lowest first.
+#[must_use]
+pub fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 128 {
+        bytes.push((number & 127) as u8 | 128);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// The Snappy block of sequences and the literals behind them, and what it decodes to. Long matches become
+/// several copies; each kind of copy that can say an offset has its turn.
+#[must_use]
+pub fn snappy_block(sequences: &[Sequence], last_literals: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut elements, mut output) = (Vec::new(), Vec::new());
+    let literal = |elements: &mut Vec<u8>, output: &mut Vec<u8>, literals: &[u8]| {
+        let Some(last) = literals.len().checked_sub(1) else { return };
+        match last {
+            0..60 => elements.push((last << 2) as u8),
+            60..256 => elements.extend([60 << 2, last as u8]),
+            _ => elements.extend([61 << 2, last as u8, (last >> 8) as u8]),
+        }
+        elements.extend(literals);
+        output.extend(literals);
+    };
+    for (index, sequence) in sequences.iter().enumerate() {
+        literal(&mut elements, &mut output, &sequence.literals);
+        let mut left = sequence.length;
+        while left > 0 {
+            let (length, offset) = (left.min(64), sequence.offset);
+            left -= length;
+            if (4..12).contains(&length) && offset < 2_048 && index % 8 > 0 {
+                elements.push((offset >> 8 << 5 | (length - 4) << 2 | 1) as u8);
+                elements.push(offset as u8);
+            } else if index % 32 > 0 {
+                elements.push(((length - 1) << 2 | 2) as u8);
+                elements.extend((offset as u16).to_le_bytes());
+            } else {
+                elements.push(((length - 1) << 2 | 3) as u8);
+                elements.extend((offset as u32).to_le_bytes());
+            }
+            let start = output.len() - offset;
+            for index in start..start + length {
+                output.push(output[index]);
+            }
+        }
+    }
+    literal(&mut elements, &mut output, last_literals);
+    let mut block = varint(output.len());
+    block.extend(elements);
+    (block, output)
+}
+
+/// What a Snappy block decodes to; `None` if it is none, or is longer than `bytes_max`.
+#[must_use]
+pub fn snappy(block: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    let mut input = block.iter().map(|byte| usize::from(*byte));
+    let mut declared = 0_u64;
+    for index in 0..6 {
+        let byte = input.next().filter(|_| index < 5)? as u64;
+        declared |= (byte & 127) << (7 * index);
+        if byte < 128 {
+            break;
+        }
+    }
+    let mut output = Vec::new();
+    while let Some(tag) = input.next() {
+        let mut number = |bytes: usize| {
+            (0..bytes).try_fold(0, |number, index| Some(number | input.next()? << (8 * index)))
+        };
+        let (offset, length) = match (tag & 3, tag >> 2) {
+            (0, high @ 60..) => (0, number(high - 59)? + 1),
+            (0, high) => (0, high + 1),
+            (1, high) => (high >> 3 << 8 | number(1)?, (high & 7) + 4),
+            (2, high) => (number(2)?, high + 1),
+            (_, high) => (number(4)?, high + 1),
+        };
+        if output.len() + length > bytes_max {
+            return None;
+        }
+        if tag & 3 == 0 {
+            for _ in 0..length {
+                output.push(input.next()? as u8);
+            }
+        } else {
+            let start = output.len().checked_sub(offset).filter(|_| offset > 0)?;
+            for index in start..start + length {
+                output.push(output[index]);
+            }
+        }
+    }
+    (output.len() as u64 == declared).then_some(output)
+}

@@ -1,0 +1,167 @@
+//! Compressed blocks decoded: each variant over single blocks and over pairs, the race, and the rivals.
+//!
+//! A case is a file or column in blocks of one size. Outputs are hot: all lanes decode into the same few blocks
+//! in turn. `keirin` is the race, which goes on with what it knows; `keirin:cold` starts a new one every 8 MiB.
+//!
+//! Files of less than a megabyte are joined: decoded again and again, they are learned by heart by the
+//! predictor of branches, which flatters decoders that branch much (liblz4 by half) and is met nowhere else.
+
+use std::cell::{Cell, RefCell};
+use std::hint::black_box;
+use std::time::Instant;
+
+use keirin_kernels::Level;
+use keirin_kernels::lz::{self, Block, Format};
+use keirin_race::Race;
+
+use crate::corpora;
+use crate::duel::{Lane, Report, Unit};
+use crate::geomean::Geomeans;
+
+const BLOCK_BYTES: [(usize, &str); 2] = [(64 << 10, "64 KiB"), (1 << 20, "1 MiB")];
+/// So many bytes of output are decoded at once.
+const BATCH_BYTES: usize = 512 << 10;
+/// A cold race has so many bytes.
+const COLD_BYTES: usize = 8 << 20;
+/// Output between two choices of a race.
+const TURN_BYTES: usize = 128 << 10;
+
+/// Decodes a whole block, or panics.
+type Decode<'a> = &'a dyn Fn(&[u8], &mut [u8]);
+
+/// Variants by name.
+type Named<V> = Vec<(&'static str, V)>;
+
+/// A format, how it is compressed, and who else decodes it; the first rival is the one to beat.
+pub(super) struct Contest<'a, F: Format> {
+    pub(super) variants: &'a [(&'static str, F::Variant)],
+    /// Those of them that race over blocks like this one.
+    pub(super) racing: &'a dyn Fn(&[u8]) -> Named<F::Variant>,
+    pub(super) compress: &'a dyn Fn(&[u8]) -> Vec<u8>,
+    pub(super) rivals: &'a [(&'static str, Decode<'a>)],
+}
+
+impl<F: Format> Contest<'_, F> {
+    /// Adds the cases.
+    pub(super) fn run(&self, report: &mut Report) {
+        let corpora = corpora::all(report.is_quick());
+        for (block_bytes, size) in BLOCK_BYTES {
+            let mut geomeans = Geomeans::default();
+            for (name, bytes) in &corpora {
+                let case = format!("{name}, {size}");
+                if report.wants(&case) {
+                    self.case(report, &case, bytes, block_bytes, &mut geomeans);
+                }
+            }
+            geomeans.print(&format!("geomean, {size}"));
+        }
+    }
+
+    fn case(
+        &self,
+        report: &mut Report,
+        case: &str,
+        bytes: &[u8],
+        block_bytes: usize,
+        geomeans: &mut Geomeans,
+    ) {
+        let level = Level::best();
+        let blocks: Vec<(Vec<u8>, usize)> =
+            bytes.chunks(block_bytes).map(|block| ((self.compress)(block), block.len())).collect();
+        let stored: usize = blocks.iter().map(|(input, _)| input.len()).sum();
+        if stored * 20 > bytes.len() * 19 {
+            return; // It does not compress, and says nothing about decoding.
+        }
+        let racing = (self.racing)(&blocks[0].0);
+        let names: Vec<_> = racing.iter().map(|(name, _)| *name).collect();
+        let race = Race::new(&names, 0);
+        let cold = RefCell::new(Race::new(&names, 0));
+        let cold_done = Cell::new(0);
+        let batch_count = (BATCH_BYTES / block_bytes).max(2);
+        let output = RefCell::new(vec![0; batch_count * block_bytes]);
+
+        let each = |decode: Decode<'_>| {
+            let mut output = output.borrow_mut();
+            for batch in blocks.chunks(batch_count) {
+                for ((input, size), output) in batch.iter().zip(output.chunks_mut(block_bytes)) {
+                    decode(input, &mut output[..*size]);
+                }
+            }
+            sample(&output)
+        };
+        let batches = |advance: &dyn Fn(&mut [Block<'_, F>])| {
+            let mut output = output.borrow_mut();
+            for batch in blocks.chunks(batch_count) {
+                let outputs = output.chunks_mut(block_bytes);
+                let mut decoding: Vec<_> = batch
+                    .iter()
+                    .zip(outputs)
+                    .map(|((input, size), output)| Block::new(input, &mut output[..*size]))
+                    .collect();
+                let mut rest = &mut decoding[..];
+                while !rest.is_empty() {
+                    advance(rest);
+                    let ended = rest.iter().take_while(|block| block.outcome().is_some()).count();
+                    rest = &mut rest[ended..];
+                }
+            }
+            sample(&output)
+        };
+        let raced = |race: &Race| {
+            batches(&|blocks| {
+                let arm = race.choose();
+                let start = Instant::now();
+                let done = lz::advance(level, racing[arm].1, blocks, TURN_BYTES);
+                race.record(arm, done as u64, start.elapsed());
+            })
+        };
+
+        let mut lanes = Vec::new();
+        for (name, decode) in self.rivals {
+            lanes.push(Lane::new(name, || each(decode)));
+        }
+        let checksum = each(self.rivals[0].1);
+        let mut copy = vec![0; batch_count * block_bytes];
+        let blocks_of = &blocks;
+        lanes.push(Lane::new("memcpy", move || {
+            for batch in blocks_of.chunks(batch_count) {
+                for ((_, size), output) in batch.iter().zip(copy.chunks_mut(block_bytes)) {
+                    output[..*size].copy_from_slice(black_box(&bytes[..*size]));
+                }
+            }
+            checksum
+        }));
+        for (name, variant) in self.variants {
+            lanes.push(Lane::new(&format!("keirin:{name}"), || {
+                each(&|input, output| {
+                    lz::decode::<F>(level, *variant, input, output).expect("a valid block");
+                })
+            }));
+        }
+        for (name, variant) in self.variants {
+            lanes.push(Lane::new(&format!("keirin:{name} x2"), || {
+                batches(&|blocks| {
+                    lz::advance(level, *variant, blocks, usize::MAX);
+                })
+            }));
+        }
+        lanes.push(Lane::new("keirin:cold", || {
+            cold_done.set(cold_done.get() + bytes.len());
+            if cold_done.get() > COLD_BYTES {
+                cold_done.set(bytes.len());
+                cold.replace(Race::new(&names, 0));
+            }
+            raced(&cold.borrow())
+        }));
+        lanes.push(Lane::new("keirin", || raced(&race)));
+        let engines: Vec<String> = lanes.iter().map(|lane| lane.engine().to_owned()).collect();
+        let speeds = report.case(case, Unit::Bytes, bytes.len(), lanes);
+        geomeans.add(case, &engines, &speeds);
+    }
+}
+
+/// Enough of the bytes to see that they are the right ones.
+fn sample(bytes: &[u8]) -> u64 {
+    let some = bytes.iter().step_by((bytes.len() / 1000).max(1));
+    some.fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+}

@@ -1,0 +1,29 @@
+//! Snappy blocks: our variants and the race against google/snappy and the `snap` crate.
+//!
+//! google/snappy is built as cargo's C++ flags say: `CXXFLAGS="-mssse3 -mbmi2"` gives its fastest loops.
+
+use keirin_kernels::Level;
+use keirin_kernels::bench::google_snappy;
+use keirin_kernels::snappy::{Snappy, Variant};
+
+use super::blocks::Contest;
+use crate::duel::Report;
+
+pub(super) fn run(report: &mut Report) {
+    let variants: Vec<_> =
+        Variant::racing(Level::best()).iter().map(|variant| (variant.name(), *variant)).collect();
+    let contest = Contest::<Snappy> {
+        variants: &variants,
+        racing: &|_| variants.clone(),
+        compress: &|block| google_snappy::compress(block).expect("a block can be compressed"),
+        rivals: &[
+            ("google/snappy", &|input, output| {
+                google_snappy::uncompress(input, output).expect("a valid block");
+            }),
+            ("snap", &|input, output| {
+                snap::raw::Decoder::new().decompress(input, output).expect("a valid block");
+            }),
+        ],
+    };
+    contest.run(report);
+}

@@ -1,0 +1,55 @@
+//! The codecs, and how each compresses.
+
+use lz4::block::CompressionMode;
+
+use super::Error;
+
+/// How a block is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Not at all.
+    None,
+    /// LZ4 blocks, liblz4's fast level.
+    Lz4,
+    /// LZ4 blocks, found by a longer search: level 3 to 12. They decode faster than those of the fast level.
+    Lz4Hc(i32),
+    /// Snappy blocks with their size in front, as in Parquet.
+    Snappy,
+    /// ZSTD frames, level 1 to 22.
+    Zstd(i32),
+}
+
+impl Codec {
+    /// What a user calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 | Self::Lz4Hc(_) => "lz4",
+            Self::Snappy => "snappy",
+            Self::Zstd(_) => "zstd",
+        }
+    }
+
+    /// The compressed bytes of `block`, without its size (but for Snappy, whose format has it).
+    ///
+    /// # Errors
+    /// When the block is larger than the format or the library can do.
+    pub fn compress(self, block: &[u8]) -> Result<Vec<u8>, Error> {
+        let error = |reason: String| Error::Compress { codec: self.name(), bytes: block.len(), reason };
+        match self {
+            Self::None => Ok(block.to_vec()),
+            // One token without literals. liblz4's highest levels read from an empty block, which crashes.
+            Self::Lz4 | Self::Lz4Hc(_) if block.is_empty() => Ok(vec![0]),
+            Self::Lz4 => lz4::block::compress(block, None, false).map_err(|other| error(other.to_string())),
+            Self::Lz4Hc(level) => {
+                let mode = CompressionMode::HIGHCOMPRESSION(level);
+                lz4::block::compress(block, Some(mode), false).map_err(|other| error(other.to_string()))
+            }
+            Self::Snappy => {
+                snap::raw::Encoder::new().compress_vec(block).map_err(|other| error(other.to_string()))
+            }
+            Self::Zstd(level) => zstd::bulk::compress(block, level).map_err(|other| error(other.to_string())),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Blocks of one stream decoded, by loops that race.
+//!
+//! The unit of a race is some 64 KiB of each of two blocks: the loop is chosen anew in the middle of larger
+//! blocks. Alone, a block has other limits than beside another, so that there are two races.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use keirin_kernels::Level;
+use keirin_kernels::lz::{self, Block, Format};
+use keirin_kernels::lz4::{self, Lz4};
+use keirin_kernels::snappy::{self, Snappy};
+use keirin_race::{Race, Races};
+
+use super::{Codec, Error};
+
+/// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
+/// that a race is decided within the first megabytes.
+const TURN_BYTES: usize = 64 << 10;
+
+/// Decodes the blocks of one stream; threads may share it.
+#[derive(Debug)]
+pub struct Decoder {
+    codec: Codec,
+    level: Level,
+    variants: Variants,
+    single: Arc<Race>,
+    pairs: Arc<Race>,
+}
+
+/// The loops that race, in the order of the arms.
+#[derive(Debug)]
+enum Variants {
+    Lz4(Vec<lz4::Variant>),
+    Snappy(Vec<snappy::Variant>),
+    /// A library decodes.
+    None,
+}
+
+impl Decoder {
+    /// A decoder for blocks that `codec` made; `stream` names where they come from, such as a column, for
+    /// `races` to remember what was fastest there; a look at `first`, one of the blocks or nothing, tells what
+    /// need not be tried.
+    #[must_use]
+    pub fn new(codec: Codec, races: &Races, stream: &str, first: &[u8]) -> Self {
+        let level = Level::best();
+        let variants = match codec {
+            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(lz4::Variant::promising(level, first)),
+            Codec::Snappy => Variants::Snappy(snappy::Variant::racing(level).to_vec()),
+            Codec::None | Codec::Zstd(_) => Variants::None,
+        };
+        let arms: Vec<&'static str> = match &variants {
+            Variants::Lz4(variants) => variants.iter().map(|variant| variant.name()).collect(),
+            Variants::Snappy(variants) => variants.iter().map(|variant| variant.name()).collect(),
+            Variants::None => vec!["library"],
+        };
+        let race = |kind: &str| races.race(&format!("{} {kind}", codec.name()), "blocks", stream, &arms);
+        let (single, pairs) = (race("decode"), race("decode pairs"));
+        Self { codec, level, variants, single, pairs }
+    }
+
+    /// Decodes one block into `output`, which has exactly the size that was declared for it.
+    ///
+    /// # Errors
+    /// When the block is damaged; then `output` is all zeros.
+    pub fn decompress(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        self.decompress_batch([(input, output)], |_, error| outcome = Err(error));
+        outcome
+    }
+
+    /// Decodes blocks, two at a time, as [`Decoder::decompress`] does one. Calls `on_error` with the number of
+    /// each that is damaged.
+    pub fn decompress_batch<'a>(
+        &self,
+        blocks: impl IntoIterator<Item = (&'a [u8], &'a mut [u8])>,
+        mut on_error: impl FnMut(usize, Error),
+    ) {
+        match &self.variants {
+            Variants::Lz4(variants) => self.race::<Lz4>(blocks, variants, on_error),
+            Variants::Snappy(variants) => self.race::<Snappy>(blocks, variants, on_error),
+            Variants::None => {
+                for (index, (input, output)) in blocks.into_iter().enumerate() {
+                    if let Err(error) = self.by_library(input, output) {
+                        output.fill(0);
+                        on_error(index, error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn by_library(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+        if self.codec == Codec::None {
+            let size = Error::Size { declared: output.len(), stored: input.len() };
+            return (input.len() == output.len()).then(|| output.copy_from_slice(input)).ok_or(size);
+        }
+        zstd_block(input, output).map_err(Error::Zstd)
+    }
+
+    fn race<'a, F: Format>(
+        &self,
+        blocks: impl IntoIterator<Item = (&'a [u8], &'a mut [u8])>,
+        variants: &[F::Variant],
+        mut on_error: impl FnMut(usize, Error),
+    ) {
+        let mut blocks: Vec<Block<'a, F>> =
+            blocks.into_iter().map(|(input, output)| Block::new(input, output)).collect();
+        let mut first = 0;
+        loop {
+            first += blocks[first..].iter().take_while(|block| block.outcome().is_some()).count();
+            let rest = &mut blocks[first..];
+            let waiting = rest.iter().filter(|block| block.outcome().is_none()).take(2).count();
+            let (race, bytes) = match waiting {
+                0 => break,
+                1 => (&self.single, TURN_BYTES),
+                _ => (&self.pairs, 2 * TURN_BYTES),
+            };
+            let arm = race.choose();
+            let start = Instant::now();
+            let done = lz::advance(self.level, variants[arm], rest, bytes);
+            race.record(arm, done as u64, start.elapsed());
+        }
+        for (index, block) in blocks.iter().enumerate() {
+            if let Some(Err(source)) = block.outcome() {
+                on_error(index, Error::Damaged { codec: self.codec.name(), source });
+            }
+        }
+    }
+}
+
+/// A ZSTD frame that must have exactly the size of the output.
+fn zstd_block(input: &[u8], output: &mut [u8]) -> std::io::Result<()> {
+    let size = zstd::bulk::decompress_to_buffer(input, output)?;
+    if size == output.len() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!("{size} bytes instead of {}", output.len())))
+}

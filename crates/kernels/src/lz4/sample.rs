@@ -1,0 +1,95 @@
+//! What a look at a block says about the variants: which are not worth trying.
+//!
+//! A race tries each of its arms a few times, and a variant that does not fit the data takes three times as
+//! long. What makes it unfit is plain to see: a branch on "no literals" is mispredicted (25 cycles) unless
+//! nearly all or nearly no sequences have some, the window leaves each offset above 64 to a call, the extension
+//! of lengths without a branch costs every sequence and pays where there are many.
+
+use super::Variant;
+use crate::Level;
+
+/// Enough for shares of a few per cent; read in a few microseconds, once a stream.
+const SEQUENCE_COUNT: usize = 1024;
+
+/// Shares of sequences.
+#[derive(Debug, Default)]
+struct Sample {
+    without_literals: f64,
+    /// The match is longer than 16 bytes.
+    long: f64,
+    /// Bytes extend the length of the match.
+    extended: f64,
+    /// The offset is 64 or less.
+    near: f64,
+}
+
+impl Sample {
+    fn of(input: &[u8]) -> Option<Self> {
+        let mut sample = Self::default();
+        let mut count = 0.0;
+        let mut rest = input.iter().map(|byte| usize::from(*byte));
+        let mut next = || rest.next();
+        // Ends early, and with what it has, where the block ends or is none.
+        let mut sequence = |sample: &mut Self| -> Option<()> {
+            let token = next()?;
+            let mut literals = token >> 4;
+            let mut more = if literals == 15 { 255 } else { 0 };
+            while more == 255 {
+                more = next()?;
+                literals += more;
+            }
+            for _ in 0..literals {
+                next()?;
+            }
+            let offset = next()? | next()? << 8;
+            sample.without_literals += f64::from(u8::from(literals == 0));
+            sample.long += f64::from(u8::from(token & 15 > 12));
+            sample.extended += f64::from(u8::from(token & 15 == 15));
+            sample.near += f64::from(u8::from(offset <= 64));
+            let mut more = if token & 15 == 15 { 255 } else { 0 };
+            while more == 255 {
+                more = next()?;
+            }
+            Some(())
+        };
+        for _ in 0..SEQUENCE_COUNT {
+            if sequence(&mut sample).is_none() {
+                break;
+            }
+            count += 1.0;
+        }
+        if count == 0.0 {
+            return None;
+        }
+        for share in [&mut sample.without_literals, &mut sample.long, &mut sample.extended, &mut sample.near]
+        {
+            *share /= count;
+        }
+        Some(sample)
+    }
+
+    fn speaks_for(&self, variant: Variant, has_permutations: bool) -> bool {
+        match variant {
+            Variant::Exact | Variant::Eight => false,
+            Variant::Plain => true,
+            Variant::Shuffle => !has_permutations || self.long < 0.12,
+            Variant::ShuffleSkip => {
+                self.without_literals.min(1.0 - self.without_literals) < 0.06 && self.long < 0.12
+            }
+            Variant::Permute => self.long > 0.015,
+            Variant::Extend => self.extended > 0.05,
+            Variant::Window => self.near > 0.5,
+        }
+    }
+}
+
+impl Variant {
+    /// Those of [`Variant::racing`] that fit a stream of blocks like `input`; the first is the reference.
+    #[must_use]
+    pub fn promising(level: Level, input: &[u8]) -> Vec<Self> {
+        let racing = Self::racing(level);
+        let has_permutations = racing.contains(&Self::Permute);
+        let sample = Sample::of(input).unwrap_or_default();
+        racing.iter().copied().filter(|variant| sample.speaks_for(*variant, has_permutations)).collect()
+    }
+}
