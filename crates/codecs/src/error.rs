@@ -1,5 +1,7 @@
 //! What can be wrong with bytes, and where.
 
+use crate::frame::{Compression, Kind};
+
 /// Why bytes are not what they should be, or values cannot become bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -46,8 +48,42 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The values would take more memory than the caller allows.
-    #[error("{needed} bytes of values, {limit} are allowed")]
+    /// A frame of another version.
+    #[error("byte 0: a frame of version {version}, this program reads version 1")]
+    Version {
+        /// The version.
+        version: u8,
+    },
+    /// No compression has this number.
+    #[error("byte 2: no compression {id}")]
+    UnknownCompression {
+        /// The number.
+        id: u8,
+    },
+    /// The stored bytes are not those that were written.
+    #[error("the checksum is {computed:016x}, {written:016x} was written")]
+    Checksum {
+        /// The one in the header.
+        written: u64,
+        /// The one that header and stored bytes have.
+        computed: u64,
+    },
+    /// Values were asked for before the frame was decompressed.
+    #[error("the frame is compressed ({compression:?})")]
+    Compressed {
+        /// How.
+        compression: Compression,
+    },
+    /// A frame of other values than were asked for.
+    #[error("values of kind {found:?}, not {wanted:?}")]
+    Kind {
+        /// What was asked for.
+        wanted: Kind,
+        /// What there is.
+        found: Kind,
+    },
+    /// The values would take more than the caller allows.
+    #[error("{needed} rows or bytes of values, {limit} are allowed")]
     Limit {
         /// What they would take.
         needed: u64,

@@ -22,6 +22,7 @@
 //! | [`blocks`] | bytes compressed by LZ4, Snappy, ZSTD |
 //! | [`flags`] | booleans, and which rows have a value |
 //! | [`floats`] | floats of 32 and 64 bits, to the bit |
+//! | [`frame`] | blocks as they are stored, with a checksum |
 //! | [`integers`] | whole numbers of 8 to 128 bits |
 //! | [`strings`] | text, or any bytes |
 //!
@@ -35,6 +36,7 @@
 pub mod blocks;
 mod encodings;
 mod error;
+pub mod frame;
 mod goal;
 mod reader;
 mod writer;

@@ -2,6 +2,7 @@
 
 use keirin_kernels::compare::Comparable;
 
+use crate::frame::Kind;
 use crate::integers::Int;
 
 /// A float of 32 or 64 bits, kept to the bit: NaNs with what they carry, zeros with their sign.
@@ -13,6 +14,9 @@ pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + s
     /// The integer that a decimal number is without its point.
     #[doc(hidden)]
     type Whole: Int;
+
+    /// What frames call it.
+    const KIND: Kind;
 
     /// The most digits behind the point that are tried.
     #[doc(hidden)]
@@ -54,13 +58,14 @@ mod sealed {
 }
 
 macro_rules! floats {
-    ($($T:ident $Bits:ident $Whole:ident $exponent_max:literal)*) => {$(
+    ($($T:ident $Bits:ident $Whole:ident $Kind:ident $exponent_max:literal)*) => {$(
         impl sealed::Sealed for $T {}
 
         impl Float for $T {
             type Bits = $Bits;
             type Whole = $Whole;
 
+            const KIND: Kind = Kind::$Kind;
             const EXPONENT_MAX: usize = $exponent_max;
             const BITS: u32 = $Bits::BITS;
 
@@ -107,4 +112,4 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32 u32 i32 10 f64 u64 i64 18);
+floats!(f32 u32 i32 F32 10 f64 u64 i64 F64 18);

@@ -9,6 +9,7 @@ use keirin_kernels::hash::Key;
 use keirin_kernels::{BitBuffer, Level, Selection};
 
 use crate::encodings::{BLOCK, holds, same_bits};
+use crate::frame::Kind;
 use crate::{Error, Result};
 
 /// An integer of 8 to 128 bits. Decimals, dates and times are encoded as the integers that they are.
@@ -16,6 +17,9 @@ pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
     /// The integer with sign of the same size.
     #[doc(hidden)]
     type Signed: Int<Signed = Self::Signed>;
+
+    /// What frames call it.
+    const KIND: Kind;
 
     /// Count of bytes.
     #[doc(hidden)]
@@ -120,7 +124,7 @@ impl<'a, T: Int> PackedBits<'a, T> {
 }
 
 macro_rules! integers {
-    ($($T:ident $Signed:ident)*) => {$(
+    ($($T:ident $Signed:ident $Kind:ident)*) => {$(
         impl sealed::Sealed for $T {}
 
         impl Int for $T {
@@ -128,7 +132,7 @@ macro_rules! integers {
 
             const WIDTH_MAX: u32 = $T::BITS;
 
-            int_of_bytes!($T $Signed);
+            int_of_bytes!($T $Signed $Kind);
 
             #[inline(always)]
             fn to_i128(self) -> i128 {
@@ -179,7 +183,8 @@ macro_rules! integers {
 }
 
 macro_rules! int_of_bytes {
-    ($T:ident $Signed:ident) => {
+    ($T:ident $Signed:ident $Kind:ident) => {
+        const KIND: Kind = Kind::$Kind;
         const BITS: u32 = $T::BITS;
         const ONE: Self = 1;
 
@@ -222,7 +227,10 @@ macro_rules! int_of_bytes {
     };
 }
 
-integers!(u8 i8 u16 i16 u32 i32 u64 i64 i8 i8 i16 i16 i32 i32 i64 i64);
+integers! {
+    u8 i8 U8  u16 i16 U16  u32 i32 U32  u64 i64 U64
+    i8 i8 I8  i16 i16 I16  i32 i32 I32  i64 i64 I64
+}
 
 impl sealed::Sealed for i128 {}
 
@@ -232,7 +240,7 @@ impl Int for i128 {
 
     const WIDTH_MAX: u32 = u64::BITS;
 
-    int_of_bytes!(i128 i128);
+    int_of_bytes!(i128 i128 I128);
 
     fn to_i128(self) -> i128 {
         self

@@ -1,0 +1,362 @@
+//! A block as it is stored: encoded values, what they are, and a checksum.
+//!
+//! ```text
+//!  0  version: u8              1
+//!  1  kind of values: u8       `Kind`
+//!  2  compression: u8          `Compression` of the encoded bytes
+//!  3  row count: u32
+//!  7  encoded bytes: u32       before they were compressed
+//! 11  stored bytes: u32        behind the header
+//! 15  value bytes: u64         of the decoded values; of text without its offsets
+//! 23  checksum: u64            XXH3 of the stored bytes, its seed the XXH3 of bytes 0 to 22
+//! 31  stored bytes
+//! ```
+//! Numbers are little endian. Without compression byte 31 names the encoding, so raw numbers begin at byte 32: as
+//! aligned as the frame is. Nothing is trusted but what limits and checksum have seen; the checksum finds
+//! accidents, not intent, so decoding goes on to check everything. Golden files in `tests/golden` hold a
+//! frame of each encoding; every later version reads them.
+
+use keirin_kernels::text::Text;
+use keirin_kernels::{Bits, Level};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::blocks::Codec;
+use crate::floats::{self, Float};
+use crate::integers::{self, Int};
+use crate::strings::{self, Rows};
+use crate::{Error, Goal, Result, flags};
+
+/// What this version writes, and reads.
+const VERSION: u8 = 1;
+/// Bytes in front of the checksum, and of the whole header.
+const SUMMED_BYTES: usize = 23;
+const HEADER_BYTES: usize = 31;
+
+macro_rules! ids {
+    ($(#[$meta:meta])* $Name:ident { $($(#[$variant_meta:meta])* $Variant:ident = $id:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $Name { $($(#[$variant_meta])* $Variant = $id,)* }
+
+        impl $Name {
+            fn of_id(id: u8) -> Option<Self> {
+                match id {
+                    $($id => Some(Self::$Variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+ids! {
+    /// The values of a block. Numbers are for ever.
+    Kind {
+        /// Flags: booleans, or which rows have a value.
+        Flags = 0,
+        /// Text, or any bytes.
+        Text = 1,
+        /// `i8`
+        I8 = 2,
+        /// `i16`
+        I16 = 3,
+        /// `i32`
+        I32 = 4,
+        /// `i64`
+        I64 = 5,
+        /// `i128`
+        I128 = 6,
+        /// `u8`
+        U8 = 7,
+        /// `u16`
+        U16 = 8,
+        /// `u32`
+        U32 = 9,
+        /// `u64`
+        U64 = 10,
+        /// `f32`
+        F32 = 11,
+        /// `f64`
+        F64 = 12,
+    }
+}
+
+ids! {
+    /// How encoded bytes are compressed. Numbers are for ever.
+    Compression {
+        /// Not at all.
+        None = 0,
+        /// An LZ4 block.
+        Lz4 = 1,
+        /// A Snappy block.
+        Snappy = 2,
+        /// A ZSTD frame.
+        Zstd = 3,
+    }
+}
+
+impl From<Codec> for Compression {
+    fn from(codec: Codec) -> Self {
+        match codec {
+            Codec::None => Self::None,
+            Codec::Lz4 | Codec::Lz4Hc(_) => Self::Lz4,
+            Codec::Snappy => Self::Snappy,
+            Codec::Zstd(_) => Self::Zstd,
+        }
+    }
+}
+
+/// What a reader is willing to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Rows of a block.
+    pub rows: u32,
+    /// Bytes of a block's values, and of their encoded form.
+    pub bytes: u64,
+}
+
+/// A block, its header read and its checksum verified.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    kind: Kind,
+    compression: Compression,
+    row_count: u32,
+    value_bytes: u64,
+    encoded_bytes: u32,
+    stored: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The frame that `bytes` begin with.
+    ///
+    /// # Errors
+    /// When the bytes are no such frame, the checksum is another, or there is more in it than the limits allow.
+    pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self> {
+        let truncated = |needed| Error::Truncated { at: 0, needed, left: bytes.len() };
+        match bytes.first() {
+            Some(&VERSION) => {}
+            Some(version) => return Err(Error::Version { version: *version }),
+            None => return Err(truncated(HEADER_BYTES)),
+        }
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(truncated(HEADER_BYTES));
+        };
+        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let Some(kind) = Kind::of_id(header[1]) else {
+            return Err(Error::Corrupt { at: 1, reason: "values of an unknown kind" });
+        };
+        let Some(compression) = Compression::of_id(header[2]) else {
+            return Err(Error::UnknownCompression { id: header[2] });
+        };
+        let (row_count, encoded_bytes, stored_bytes) = (u32_at(3), u32_at(7), u32_at(11));
+        let value_bytes = u64_at(15);
+        check_limit(u64::from(row_count), u64::from(limits.rows))?;
+        check_limit(value_bytes, limits.bytes)?;
+        check_limit(u64::from(encoded_bytes), limits.bytes)?;
+        let Some(stored) = rest.get(..stored_bytes as usize) else {
+            return Err(truncated(HEADER_BYTES + stored_bytes as usize));
+        };
+        let (computed, written) = (checksum(&header[..SUMMED_BYTES], stored), u64_at(SUMMED_BYTES));
+        if computed != written {
+            return Err(Error::Checksum { written, computed });
+        }
+        let is_consistent = match kind.value_bits() {
+            Some(bits) => (u64::from(row_count) * u64::from(bits)).div_ceil(8) == value_bytes,
+            None => true,
+        };
+        if !is_consistent {
+            return Err(Error::Corrupt { at: 15, reason: "another count of bytes than so many values have" });
+        }
+        if compression == Compression::None && encoded_bytes != stored_bytes {
+            return Err(Error::Corrupt { at: 7, reason: "bytes that are not compressed are of two lengths" });
+        }
+        Ok(Self { kind, compression, row_count, value_bytes, encoded_bytes, stored })
+    }
+
+    /// What the values are.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How the encoded bytes are compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Count of rows.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.row_count as usize
+    }
+
+    /// Bytes of the values when they are decoded; of text without its offsets.
+    #[must_use]
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
+    /// Count of bytes that decompression gives back; the limits allow so many.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> usize {
+        self.encoded_bytes as usize
+    }
+
+    /// What stands behind the header: encoded values, perhaps compressed.
+    #[must_use]
+    pub fn stored(&self) -> &'a [u8] {
+        self.stored
+    }
+
+    /// Bytes of the whole frame: the next one may begin there.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        HEADER_BYTES + self.stored.len()
+    }
+
+    /// The same block without compression: `encoded` is what the stored bytes were decompressed to.
+    ///
+    /// # Panics
+    /// When `encoded` has another length than the frame says.
+    #[must_use]
+    pub fn decompressed<'b>(&self, encoded: &'b [u8]) -> Frame<'b> {
+        assert_eq!(encoded.len(), self.encoded_bytes(), "the bytes that were compressed");
+        Frame { compression: Compression::None, stored: encoded, ..*self }
+    }
+
+    /// The integers of a frame that has them, not compressed.
+    ///
+    /// # Errors
+    /// When the frame has other values, or its bytes are corrupt.
+    pub fn integers<T: Int>(&self, level: Level) -> Result<integers::Column<'a, T>> {
+        integers::Column::open(level, self.encoded(T::KIND)?, self.row_count())
+    }
+
+    /// The floats of a frame that has them, not compressed.
+    ///
+    /// # Errors
+    /// When the frame has other values, or its bytes are corrupt.
+    pub fn floats<F: Float>(&self, level: Level) -> Result<floats::Column<'a, F>> {
+        floats::Column::open(level, self.encoded(F::KIND)?, self.row_count())
+    }
+
+    /// The flags of a frame that has them, not compressed.
+    ///
+    /// # Errors
+    /// When the frame has other values, or its bytes are corrupt.
+    pub fn flags(&self, level: Level) -> Result<flags::Column<'a>> {
+        flags::Column::open(level, self.encoded(Kind::Flags)?, self.row_count())
+    }
+
+    /// The text of a frame that has it, not compressed.
+    ///
+    /// # Errors
+    /// When the frame has other values, or its bytes are corrupt.
+    pub fn strings(&self, level: Level) -> Result<strings::Column<'a>> {
+        let byte_limit = usize::try_from(self.value_bytes).unwrap_or(usize::MAX);
+        strings::Column::open(level, self.encoded(Kind::Text)?, self.row_count(), byte_limit)
+    }
+
+    fn encoded(&self, wanted: Kind) -> Result<&'a [u8]> {
+        if self.kind != wanted {
+            return Err(Error::Kind { wanted, found: self.kind });
+        }
+        match self.compression {
+            Compression::None => Ok(self.stored),
+            compression => Err(Error::Compressed { compression }),
+        }
+    }
+}
+
+impl Kind {
+    /// Bits of a value; text has no certain count.
+    fn value_bits(self) -> Option<u32> {
+        match self {
+            Self::Flags => Some(1),
+            Self::Text => None,
+            Self::I8 | Self::U8 => Some(8),
+            Self::I16 | Self::U16 => Some(16),
+            Self::I32 | Self::U32 | Self::F32 => Some(32),
+            Self::I64 | Self::U64 | Self::F64 => Some(64),
+            Self::I128 => Some(128),
+        }
+    }
+}
+
+fn check_limit(needed: u64, limit: u64) -> Result<()> {
+    if needed > limit { Err(Error::Limit { needed, limit }) } else { Ok(()) }
+}
+
+fn checksum(header: &[u8], stored: &[u8]) -> u64 {
+    xxh3_64_with_seed(stored, xxh3_64(header))
+}
+
+/// The frame of values that were encoded, and compressed to `stored`.
+///
+/// # Errors
+/// When the bytes are 4 GiB or more.
+pub fn write(
+    kind: Kind,
+    compression: Compression,
+    row_count: usize,
+    value_bytes: u64,
+    encoded_bytes: usize,
+    stored: &[u8],
+) -> Result<Vec<u8>> {
+    let count = |what, count: usize| {
+        u32::try_from(count).map_err(|_| Error::BlockTooLarge { what, count, limit: u32::MAX })
+    };
+    let mut frame = Vec::with_capacity(HEADER_BYTES + stored.len());
+    frame.extend([VERSION, kind as u8, compression as u8]);
+    frame.extend(count("rows", row_count)?.to_le_bytes());
+    frame.extend(count("bytes", encoded_bytes)?.to_le_bytes());
+    frame.extend(count("bytes", stored.len())?.to_le_bytes());
+    frame.extend(value_bytes.to_le_bytes());
+    frame.extend(checksum(&frame, stored).to_le_bytes());
+    frame.extend_from_slice(stored);
+    Ok(frame)
+}
+
+fn write_encoded(kind: Kind, row_count: usize, value_bytes: usize, encoded: &[u8]) -> Result<Vec<u8>> {
+    write(kind, Compression::None, row_count, value_bytes as u64, encoded.len(), encoded)
+}
+
+/// The frame of integers, encoded in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 values or bytes, or more.
+pub fn of_integers<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>> {
+    let encoded = integers::encode(level, goal, values)?;
+    write_encoded(T::KIND, values.len(), size_of_val(values), &encoded)
+}
+
+/// The frame of floats, encoded in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 values or bytes, or more.
+pub fn of_floats<F: Float>(level: Level, goal: Goal, values: &[F]) -> Result<Vec<u8>> {
+    let encoded = floats::encode(level, goal, values)?;
+    write_encoded(F::KIND, values.len(), size_of_val(values), &encoded)
+}
+
+/// The frame of flags, encoded in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 flags or more.
+pub fn of_flags(level: Level, goal: Goal, flags: Bits<'_>) -> Result<Vec<u8>> {
+    let encoded = flags::encode(level, goal, flags)?;
+    write_encoded(Kind::Flags, flags.len(), flags.len().div_ceil(8), &encoded)
+}
+
+/// The frame of text, encoded in the way that suits `goal` best.
+///
+/// # Errors
+/// When there are 2^32 rows or bytes, or more.
+pub fn of_strings(level: Level, goal: Goal, rows: Rows<'_>) -> Result<Vec<u8>> {
+    let encoded = strings::encode(level, goal, rows)?;
+    let byte_count = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]) as usize;
+    write_encoded(Kind::Text, rows.row_count(), byte_count, &encoded)
+}
