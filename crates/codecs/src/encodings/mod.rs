@@ -28,6 +28,12 @@ fn sample<T: Copy>(values: &[T]) -> Vec<T> {
     blocks.flat_map(|start| &values[start..start + BLOCK]).copied().collect()
 }
 
+/// About `count` values from all over a column. The distance between them is odd, so that values that come
+/// again every so many rows, mostly an even number, are not seen alone.
+fn spread<T: Copy>(values: &[T], count: usize) -> Vec<T> {
+    values.iter().step_by((values.len() / count) | 1).copied().collect()
+}
+
 /// Fails when there are more rows than can be numbered.
 fn check_count(count: usize) -> Result<()> {
     match u32::try_from(count) {

@@ -22,7 +22,7 @@ use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level};
 
 use super::{Float, Node};
-use crate::encodings::{BLOCK, grouped, patch_bits, same_bits};
+use crate::encodings::{BLOCK, grouped, patch_bits, same_bits, spread};
 use crate::integers::{self, BoxNode, Explain, Int};
 use crate::reader::Reader;
 use crate::writer::Writer;
@@ -74,7 +74,7 @@ impl Point {
 
     /// The point with which a sample of the values takes the fewest bits.
     fn of<F: Float>(values: &[F]) -> Self {
-        let sample: Vec<F> = values.iter().step_by(values.len().div_ceil(SAMPLE).max(1)).copied().collect();
+        let sample = spread(values, SAMPLE);
         let points = (0..=F::EXPONENT_MAX).flat_map(|e| (0..=e).map(move |f| Self { e, f }));
         // Of points that are as good the one with the fewest digits: its integers are short.
         points.min_by_key(|point| (point.size(&sample), point.e)).unwrap_or(Self { e: 0, f: 0 })

@@ -13,7 +13,7 @@ use keirin_kernels::Level;
 use keirin_kernels::bitpack::packed_bytes;
 
 use super::{Float, Node};
-use crate::encodings::BLOCK;
+use crate::encodings::{BLOCK, spread};
 use crate::integers::{self, BoxNode, Explain, Int, PackedBits};
 use crate::reader::Reader;
 use crate::writer::Writer;
@@ -26,7 +26,7 @@ const SAMPLE: usize = 256;
 
 /// The width of lower bits with which a sample takes the fewest bits.
 fn width<F: Float>(values: &[F]) -> u32 {
-    let sample: Vec<F> = values.iter().step_by(values.len().div_ceil(SAMPLE).max(1)).copied().collect();
+    let sample = spread(values, SAMPLE);
     let size = |width: &u32| {
         let mut uppers: Vec<u16> = sample.iter().map(|value| value.split(*width).0).collect();
         uppers.sort_unstable();

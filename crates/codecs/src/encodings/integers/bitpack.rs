@@ -19,7 +19,7 @@ use keirin_kernels::{BitBuffer, Level};
 
 use super::int::PackedBits;
 use super::{Int, Node};
-use crate::encodings::{grouped, patch_bits};
+use crate::encodings::{grouped, patch_bits, spread};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -44,7 +44,7 @@ fn plan<T: Int>(values: &[T], may_patch: bool) -> Option<Plan<T>> {
     let least = values.iter().copied().min()?;
     let mut references = vec![least];
     // A few values far below would widen all bits: see how it is without the lowest few in a hundred.
-    let mut sample: Vec<T> = values.iter().step_by((values.len() / 256).max(1)).copied().collect();
+    let mut sample = spread(values, 256);
     let place = sample.len() / 64;
     let (_, low, _) = sample.select_nth_unstable(place);
     if may_patch && *low != least {

@@ -9,11 +9,12 @@
 
 use std::fmt;
 
+use keirin_kernels::aggregate;
 use keirin_kernels::compare::Comparison;
 use keirin_kernels::gather::gather;
 use keirin_kernels::group_table::GroupTable;
 use keirin_kernels::hash::Seed;
-use keirin_kernels::{BitBuffer, Level};
+use keirin_kernels::{BitBuffer, Level, Selection};
 
 use super::{BoxNode, Explain, Int, Node};
 use crate::encodings::{BLOCK, grouped, same_bits};
@@ -76,8 +77,8 @@ impl<'a, T: Int> Dict<'a, T> {
 
     /// The entries of these codes.
     fn look_up(&self, level: Level, codes: &[u32]) -> Result<Vec<T>> {
-        let greatest = codes.iter().fold(0, |greatest, code| greatest.max(*code));
-        if !codes.is_empty() && greatest as usize >= self.entries.len() {
+        let greatest = aggregate::max(level, codes, None, Selection::All);
+        if greatest.is_some_and(|code| code as usize >= self.entries.len()) {
             return Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" });
         }
         Ok(gather(level, &self.entries, codes))
