@@ -101,6 +101,19 @@ impl Report {
         &self.json
     }
 
+    /// Notes the size of an encoding, and prints it beside that of the values with what it is made of.
+    pub fn size(&mut self, case: &str, engine: &str, byte_count: usize, value_bytes: usize, made_of: &str) {
+        if !self.wants(case) {
+            return;
+        }
+        let ratio = value_bytes as f64 / byte_count.max(1) as f64;
+        println!("  {case}: {engine:<20} {byte_count:>10} bytes {ratio:>7.2}x  {made_of}");
+        let object = json!({
+            "suite": self.suite, "case": case, "engine": engine, "metric": "size", "value": byte_count, "unit": "bytes",
+        });
+        let _ = writeln!(self.json, "{object}");
+    }
+
     /// Times the lanes over work of `count` units and prints a line for each; the first gives the answer.
     /// Returns the units per second of each lane.
     pub fn case(&mut self, case: &str, unit: Unit, count: usize, mut lanes: Vec<Lane<'_>>) -> Vec<f64> {

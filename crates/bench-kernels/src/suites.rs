@@ -3,6 +3,7 @@
 mod aggregate;
 mod bits;
 mod blocks;
+mod encodings;
 mod filter;
 mod group;
 mod group_small;
@@ -31,6 +32,7 @@ pub struct Suite {
 /// All suites.
 pub const SUITES: &[Suite] = &[
     Suite { name: "bits", about: "packed integers", run: bits::run },
+    Suite { name: "encodings", about: "columns as bytes: sizes and decoding", run: encodings::run },
     Suite { name: "filter", about: "comparisons, rows kept and rows taken", run: filter::run },
     Suite { name: "group", about: "grouping, distinct counting, joining, hashing", run: group::run },
     Suite {
