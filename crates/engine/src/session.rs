@@ -24,7 +24,7 @@ use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::relations::take_files;
-use crate::rules::{DateIntervals, LargeTop, Subqueries};
+use crate::rules::{LargeTop, Subqueries};
 use crate::settings::Settings;
 use crate::statements::{self, Answer};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
@@ -72,7 +72,7 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA);
         config.options_mut().sql_parser.collect_spans = true;
-        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(Subqueries), Arc::new(DateIntervals)];
+        let rules = [Arc::new(Subqueries) as Arc<dyn AnalyzerRule + Send + Sync>];
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())

@@ -5,7 +5,6 @@
 //! `dateadd` is written out. Any other interval gives a TIMESTAMP, as in PostgreSQL.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
@@ -13,24 +12,15 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 const DAY_MILLISECONDS: i32 = 24 * 60 * 60 * 1000;
 const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
 
-/// See the [module](self). It stands before type coercion, which looks at the types that it makes.
-#[derive(Debug)]
-pub(crate) struct DateIntervals;
-
-impl AnalyzerRule for DateIntervals {
-    fn name(&self) -> &'static str {
-        "date_intervals"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(rewrite).data()
-    }
+/// See the [module](self). For a plan as SQL gives it: type coercion looks at the types that this makes, and
+/// what it writes in the place of intervals is not recognised here.
+pub(crate) fn keep_hours(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(rewrite).data()
 }
 
 fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -54,9 +44,8 @@ fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         return Transformed::no(expr);
     };
     let is_date = |expr: &Expr| expr.get_type(schema).is_ok_and(|data_type| data_type == DataType::Date32);
-    let may_have_time = |expr: &Expr| {
-        matches!(expr.get_type(schema), Ok(DataType::Interval(_))) && !has_whole_days(expr.clone())
-    };
+    let may_have_time =
+        |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_))) && !has_whole_days(expr);
     let moment = |expr: Expr| cast(expr, DataType::Timestamp(TimeUnit::Nanosecond, None));
     let (left, right, is_changed) = if is_date(&left) && may_have_time(&right) {
         (Box::new(moment(*left)), right, true)
@@ -70,10 +59,10 @@ fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 }
 
 /// Whether an interval is known to have no part of a day.
-fn has_whole_days(interval: Expr) -> bool {
-    if let Expr::Cast(cast) = &interval
+fn has_whole_days(interval: &Expr) -> bool {
+    if let Expr::Cast(cast) = interval
         && let Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, right, .. }) = cast.expr.as_ref()
-        && let Expr::Literal(unit, _) = without_cast(right)
+        && let Expr::Literal(unit, _) = right.as_ref()
         && let Some(Some(unit)) = unit.try_as_str()
         && is_unit_of_days(unit.trim())
     {
@@ -82,7 +71,7 @@ fn has_whole_days(interval: Expr) -> bool {
     if interval.any_column_refs() || interval.is_volatile() {
         return false;
     }
-    match ExprSimplifier::new(SimplifyContext::default()).simplify(interval) {
+    match ExprSimplifier::new(SimplifyContext::default()).simplify(interval.clone()) {
         Ok(Expr::Literal(value, _)) => match value {
             ScalarValue::IntervalDayTime(Some(interval)) => interval.milliseconds % DAY_MILLISECONDS == 0,
             ScalarValue::IntervalMonthDayNano(Some(interval)) => interval.nanoseconds % DAY_NANOSECONDS == 0,
@@ -91,11 +80,6 @@ fn has_whole_days(interval: Expr) -> bool {
         },
         _ => false,
     }
-}
-
-/// What type coercion may have put into a cast, for plans that are analyzed again.
-fn without_cast(expr: &Expr) -> &Expr {
-    if let Expr::Cast(cast) = expr { &cast.expr } else { expr }
 }
 
 fn is_unit_of_days(unit: &str) -> bool {

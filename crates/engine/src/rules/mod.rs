@@ -5,6 +5,6 @@ mod dependent;
 mod large_top;
 mod subqueries;
 
-pub(crate) use date_intervals::DateIntervals;
+pub(crate) use date_intervals::keep_hours;
 pub(crate) use large_top::LargeTop;
 pub(crate) use subqueries::Subqueries;

@@ -22,6 +22,7 @@ use crate::explain_error::explain;
 use crate::in_order::InOrderExec;
 use crate::memory;
 use crate::progress::Progress;
+use crate::rules::keep_hours;
 use crate::session::Session;
 use crate::stream::StatementKind;
 
@@ -38,7 +39,7 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
         }
         planned => planned,
     };
-    let plan = plan.map_err(explained)?;
+    let plan = plan.and_then(keep_hours).map_err(explained)?;
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
         return Ok(plan);
     }
