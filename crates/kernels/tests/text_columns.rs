@@ -413,6 +413,26 @@ fn a_literal_across_two_rows_is_in_neither() {
     }
 }
 
+/// A whole buffer is searched in blocks, which end early where hits are many, and in another way from where
+/// too many places look like hits.
+#[test]
+#[cfg_attr(miri, ignore = "a long column")]
+fn columns_of_many_blocks_are_searched_to_their_ends() {
+    let filler = "a long way from here to there ".repeat(3);
+    let almost = "ab".repeat(40);
+    let found = format!("{}b", "ab".repeat(10));
+    let fillers = vec![filler.as_str(); 800];
+    let columns = [
+        (vec!["the needle"; 6000], "%needle%"),
+        (vec!["ee"; 20_000], "%e%"),
+        ([&["needle"], fillers.as_slice(), &["needl", "e", "needle"]].concat(), "%needle%"),
+        ([vec![almost.as_str(); 600], vec![found.as_str(); 5], fillers].concat(), "%ababababababababababb%"),
+    ];
+    for (rows, pattern) in columns {
+        check_like(&Column::new(&rows, 1), pattern, None, None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(miri_or(2, 256)))]
 

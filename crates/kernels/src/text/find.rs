@@ -15,10 +15,8 @@
 
 use memchr::memmem;
 
-use super::columns::Text;
 #[cfg(target_arch = "x86_64")]
 use super::find_x86 as x86;
-use crate::bits::WORD_BITS;
 
 kernel! {
     /// The first position of `byte`.
@@ -77,46 +75,6 @@ kernel! {
 #[inline(always)]
 pub(super) fn find_plain(haystack: &[u8], finder: &Finder) -> Option<usize> {
     finder.linear.find(haystack)
-}
-
-kernel! {
-    /// Hands each position of the needle to `on_hit`, which returns where to go on: behind that position.
-    pub(super) fn find_each[F: FnMut(usize) -> usize][F](haystack: &[u8], finder: &Finder, on_hit: F) =
-        find_each_plain, avx512 = x86::find_each;
-}
-
-#[inline(always)]
-pub(super) fn find_each_plain<F: FnMut(usize) -> usize>(haystack: &[u8], finder: &Finder, on_hit: F) {
-    find_each_linear(haystack, finder, 0, on_hit);
-}
-
-/// The search that needs no budget, from `start` on.
-pub(super) fn find_each_linear(
-    haystack: &[u8],
-    finder: &Finder,
-    mut start: usize,
-    mut on_hit: impl FnMut(usize) -> usize,
-) {
-    while let Some(hit) = haystack.get(start..).and_then(|rest| finder.linear.find(rest)) {
-        start = on_hit(start + hit).max(start + hit + 1);
-    }
-}
-
-/// Rows of which a search row by row looks at once.
-pub(super) const EACH_ROW_BLOCK: usize = 256;
-
-kernel! {
-    /// Sets the bits of those of the rows that have the needle.
-    pub(super) fn contains_rows[T: Text][T](column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) =
-        contains_rows_plain, avx512 = x86::contains_rows;
-}
-
-#[inline(always)]
-pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) {
-    for row in rows {
-        let is_hit = finder.linear.find(column.row(*row as usize)).is_some();
-        words[*row as usize / WORD_BITS] |= u64::from(is_hit) << (*row as usize % WORD_BITS);
-    }
 }
 
 /// The rarest bytes, preferring values not yet probed: three equal bytes would be met together in every run

@@ -6,11 +6,10 @@
 
 use std::arch::x86_64::*;
 
-use super::columns::Text;
-use super::find::{EACH_ROW_BLOCK, Finder, contains_rows_plain, find_each_linear};
+use super::find::Finder;
 
 pub(super) const VECTOR: usize = 64;
-const PAIR: usize = 2 * VECTOR;
+pub(super) const PAIR: usize = 2 * VECTOR;
 
 /// False candidates that a search may meet at once, before progress counts.
 const BUDGET_START: usize = 64;
@@ -22,6 +21,12 @@ const ALIGNED_MIN: usize = 8 * VECTOR;
 
 /// `x | (y ^ z)` as the truth table of `vpternlog`.
 const OR_XOR: i32 = 0b1111_0110;
+
+/// Whether so many false candidates are too many for the positions passed.
+#[inline(always)]
+pub(super) fn spends_budget(miss_count: usize, at: usize) -> bool {
+    miss_count > BUDGET_START + at / BUDGET_STEP
+}
 
 #[inline(always)]
 fn low_bits(count: usize) -> u64 {
@@ -242,7 +247,7 @@ unsafe fn find_in_groups<const PROBES: usize>(
                 return_if_hit!(probes, PROBES, haystack, starts[index], candidates);
                 miss_count += candidates.count_ones() as usize;
             }
-            if miss_count > BUDGET_START + at / BUDGET_STEP {
+            if spends_budget(miss_count, at) {
                 return find_from(haystack, finder, at + step);
             }
         }
@@ -256,26 +261,15 @@ unsafe fn find_in_groups<const PROBES: usize>(
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn find_from(haystack: &[u8], finder: &Finder, start: usize) -> Option<usize> {
-    let mut first = None;
-    find_each(haystack.get(start..)?, finder, |hit| {
-        first = Some(start + hit);
-        usize::MAX
-    });
-    first
-}
-
-/// Hands each position of the needle to `on_hit`, which returns where to go on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn find_each<F: FnMut(usize) -> usize>(haystack: &[u8], finder: &Finder, mut on_hit: F) {
+    let rest = haystack.get(start..)?;
     if finder.needle_len == 0 {
-        return find_each_linear(haystack, finder, 0, on_hit);
+        return Some(start);
     }
-    if finder.needle_len > haystack.len() {
-        return;
+    if finder.needle_len > rest.len() {
+        return None;
     }
-    let position_count = haystack.len() - finder.needle_len + 1;
-    let probes = Probes::new(haystack, finder);
+    let position_count = rest.len() - finder.needle_len + 1;
+    let probes = Probes::new(rest, finder);
     let (mut at, mut miss_count) = (0, 0);
     while at < position_count {
         // SAFETY: the four vectors hold positions.
@@ -283,88 +277,27 @@ pub(super) fn find_each<F: FnMut(usize) -> usize>(haystack: &[u8], finder: &Find
             at += 4 * VECTOR;
         }
         if at >= position_count {
-            return;
+            return None;
         }
         // The last vector overlaps the one before it.
         let first = at.min(position_count.saturating_sub(VECTOR));
         // SAFETY: the mask names positions.
         let mut candidates = unsafe { probes.candidates(first, low_bits(position_count.min(VECTOR))) };
-        candidates &= u64::MAX << (at - first);
-        at = first + VECTOR;
         while candidates != 0 {
             let position = first + candidates.trailing_zeros() as usize;
             candidates &= candidates - 1;
-            // SAFETY: a position has as many bytes behind it as the needle.
-            let has_head = unsafe { probes.has_head(haystack.as_ptr().add(position)) };
-            let is_short = finder.needle_len <= VECTOR;
-            if has_head && (is_short || haystack[position..].starts_with(finder.linear.needle())) {
-                let next = on_hit(position).max(position + 1);
-                if next >= first + VECTOR {
-                    at = next;
-                    break;
-                }
-                candidates &= u64::MAX << (next - first);
-            } else {
-                miss_count += 1;
-                if miss_count > BUDGET_START + position / BUDGET_STEP {
-                    return find_each_linear(haystack, finder, position + 1, on_hit);
-                }
+            // SAFETY: it is a position.
+            if unsafe { probes.is_hit(rest, position) } {
+                return Some(start + position);
             }
+            miss_count += 1;
+        }
+        at = first + VECTOR;
+        if spends_budget(miss_count, at) {
+            return rest.get(at..).and_then(|rest| finder.linear.find(rest)).map(|hit| start + at + hit);
         }
     }
-}
-
-/// Sets the bits of those of the rows that have the needle.
-///
-/// Whether and where a row has it cannot be predicted, so no branch asks: of each row 128 positions are tested
-/// under masks, rows with a candidate go to a list, and only those are compared, nearly all with success.
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-#[allow(clippy::cast_possible_truncation, reason = "a bit's number")]
-pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) {
-    const UNKNOWN: u32 = u32::MAX;
-    if !(1..=VECTOR).contains(&finder.needle_len) {
-        return contains_rows_plain(column, finder, rows, words);
-    }
-    // Masked loads take twice the time of whole ones where the rows are not in a cache.
-    let strings = column.as_strings();
-    let bytes = strings.as_ref().map_or(&[][..], |strings| strings.bytes());
-    let mut list = [(0, 0); EACH_ROW_BLOCK];
-    for rows in rows.chunks(EACH_ROW_BLOCK) {
-        let mut count = 0;
-        for row in rows {
-            let text = column.row(*row as usize);
-            let positions = (text.len() + 1).saturating_sub(finder.needle_len);
-            let masks = [low_bits_up_to(positions), low_bits_up_to(positions.saturating_sub(VECTOR))];
-            // The row with what stands behind it in the column.
-            let behind = bytes.get(text.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())..);
-            let wide = behind.filter(|behind| behind.len() >= 3 * VECTOR);
-            let probes = Probes::new(wide.unwrap_or(text), finder);
-            let [low, high] = if wide.is_some() {
-                // SAFETY: three vectors are there, and no probe stands further than one behind its position.
-                let differences = unsafe { [probes.differences::<3>(0), probes.differences::<3>(VECTOR)] };
-                [
-                    _mm512_mask_testn_epi8_mask(masks[0], differences[0], differences[0]),
-                    _mm512_mask_testn_epi8_mask(masks[1], differences[1], differences[1]),
-                ]
-            } else {
-                // SAFETY: the masks name positions.
-                unsafe { [probes.masked_candidates(0, masks[0]), probes.masked_candidates(VECTOR, masks[1])] }
-            };
-            let first = if low != 0 { low.trailing_zeros() } else { VECTOR as u32 + high.trailing_zeros() };
-            let has_candidate = low | high != 0;
-            list[count] = (*row, if has_candidate { first } else { UNKNOWN });
-            count += usize::from(has_candidate | (positions > PAIR));
-        }
-        for (row, first) in &list[..count] {
-            let text = column.row(*row as usize);
-            // SAFETY: the candidate is a position.
-            let is_hit = *first != UNKNOWN
-                && unsafe { Probes::new(text, finder).has_head(text.as_ptr().add(*first as usize)) };
-            let is_hit = is_hit || find(text, finder).is_some();
-            words[*row as usize / 64] |= u64::from(is_hit) << (row % 64);
-        }
-    }
+    None
 }
 
 /// As many ones as there are positions, up to 64.
@@ -376,7 +309,7 @@ pub(super) fn low_bits_up_to(count: usize) -> u64 {
 }
 
 /// What is looked for, in registers, and where the three probes of position zero stand.
-struct Probes<'a> {
+pub(super) struct Probes<'a> {
     starts: [*const i8; 3],
     bytes: [__m512i; 3],
     finder: &'a Finder,
@@ -386,7 +319,7 @@ impl<'a> Probes<'a> {
     /// The needle is not empty. Probes of a haystack that is shorter point nowhere and have no positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn new(haystack: &[u8], finder: &'a Finder) -> Self {
+    pub(super) fn new(haystack: &[u8], finder: &'a Finder) -> Self {
         Self {
             starts: finder.probes.map(|(at, _)| haystack.as_ptr().wrapping_add(at).cast()),
             bytes: finder.probes.map(|(_, byte)| _mm512_set1_epi8(byte.cast_signed())),
@@ -400,7 +333,7 @@ impl<'a> Probes<'a> {
     /// There are 64 positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn differences<const PROBES: usize>(&self, at: usize) -> __m512i {
+    pub(super) unsafe fn differences<const PROBES: usize>(&self, at: usize) -> __m512i {
         // SAFETY: the caller's.
         let vectors =
             unsafe { (_mm512_loadu_epi8(self.starts[0].add(at)), _mm512_loadu_epi8(self.starts[1].add(at))) };
@@ -426,7 +359,7 @@ impl<'a> Probes<'a> {
     /// There are 256 positions from `at` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn any_of_four(&self, at: usize) -> bool {
+    pub(super) unsafe fn any_of_four(&self, at: usize) -> bool {
         // SAFETY: the caller's.
         let differences = unsafe {
             [
@@ -465,7 +398,7 @@ impl<'a> Probes<'a> {
     /// The mask names positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn masked_candidates(&self, at: usize, mask: u64) -> u64 {
+    pub(super) unsafe fn masked_candidates(&self, at: usize, mask: u64) -> u64 {
         // SAFETY: bytes outside the mask are not read.
         let vectors = unsafe {
             [
@@ -478,13 +411,26 @@ impl<'a> Probes<'a> {
         _mm512_mask_testn_epi8_mask(mask, difference, difference)
     }
 
+    /// Whether the needle is at a position of the haystack.
+    ///
+    /// # Safety
+    /// It is a position.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn is_hit(&self, haystack: &[u8], position: usize) -> bool {
+        // SAFETY: a position has as many bytes behind it as the needle.
+        let has_head = unsafe { self.has_head(haystack.as_ptr().add(position)) };
+        has_head
+            && (self.finder.needle_len <= VECTOR || haystack[position..].starts_with(self.finder.needle()))
+    }
+
     /// Whether the needle's first 64 bytes are at `window`.
     ///
     /// # Safety
     /// So many bytes of the needle as there are below 64 are there.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn has_head(&self, window: *const u8) -> bool {
+    pub(super) unsafe fn has_head(&self, window: *const u8) -> bool {
         let mask = low_bits(self.finder.needle_len.min(VECTOR));
         // SAFETY: bytes outside the mask are not read.
         let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, window.cast()) };

@@ -5,15 +5,16 @@
 //! because a piece has a fixed count of characters. `_` is one character of UTF-8.
 //!
 //! A literal is not looked for row by row but in the buffer of all rows, and only where it is found the row
-//! is looked up and the rest of the pattern tried: at few hits 10 to 75 times as fast as a search a row.
-//! Where every other row has a hit, finding the rows costs as much as the search, and with few rows selected
-//! most of the buffer does not count: then a search a row wins, so [`SearchMethod`] is the caller's to race.
+//! is looked up and the rest of the pattern tried: at one hit in a hundred rows 5 to 17 times as fast as our
+//! search a row, at one in two still twice. With few rows selected most of the buffer does not count: then a
+//! search a row wins, so [`SearchMethod`] is the caller's to race.
 
-use super::columns::{INLINE_MAX, Offset, Strings, Text, VIEW_BYTES, VIEW_TEXT, Views, view_len, view_place};
+use super::columns::{Offset, Strings, Text, Views};
 use super::equal::{ends_with, equal_constant, equal_constant_view, starts_with};
-use super::find::{EACH_ROW_BLOCK, Finder, contains_rows, find, find_each};
+use super::find::{Finder, find};
 use super::rows::{for_each_row, retain};
 use super::scan::is_begin;
+use super::search::{EACH_ROW_BLOCK, contains, contains_rows, contains_view};
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Level, Selection};
 
@@ -399,104 +400,4 @@ fn keep_matches<T: Text>(
         }
     }
     BitBuffer::from_words(words, row_count)
-}
-
-/// Rows that have the needle.
-fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: &Finder) -> BitBuffer {
-    let (offsets, (base, bytes)) = (column.offsets(), column.filled());
-    let mut words = vec![0; column.row_count().div_ceil(WORD_BITS)];
-    let mut row = 0;
-    let needle_len = finder.needle().len();
-    find_each(level, bytes, finder, |hit| {
-        row = row_of(offsets, row, base + hit);
-        let end = offsets[row + 1].index();
-        words[row / WORD_BITS] |= u64::from(base + hit + needle_len <= end) << (row % WORD_BITS);
-        // One hit a row is enough, and behind one that leaves the row every other does, too.
-        end - base
-    });
-    BitBuffer::from_words(words, column.row_count())
-}
-
-/// The row of a byte that is not before `row`.
-#[inline(always)]
-fn row_of<O: Offset>(offsets: &[O], mut row: usize, at: usize) -> usize {
-    const STEP: usize = 32;
-    let at = O::from_index(at).expect("below an offset");
-    // Counting beats bisection up to some thousand rows: it has no branches to mispredict.
-    while let Some(ends) = offsets[row + 1..].first_chunk::<STEP>() {
-        let passed = ends.iter().map(|end| u32::from(*end <= at)).sum::<u32>() as usize;
-        row += passed;
-        if passed < STEP {
-            return row;
-        }
-    }
-    row + offsets[row + 1..].iter().filter(|end| **end <= at).count()
-}
-
-/// Rows of views that have the needle.
-///
-/// The views themselves are bytes to search for short texts. Long texts may lie in their buffers in any
-/// order, so the buffers are searched as wholes, too, and each row looks for a hit among its bytes.
-fn contains_view(level: Level, column: Views<'_>, finder: &Finder) -> BitBuffer {
-    let (views, needle_len) = (column.views(), finder.needle().len());
-    let mut words = vec![0; views.len().div_ceil(WORD_BITS)];
-    if needle_len <= INLINE_MAX {
-        find_each(level, column.view_bytes(), finder, |hit| {
-            let (row, at) = (hit / VIEW_BYTES, hit % VIEW_BYTES);
-            let len = view_len(views[row]);
-            let is_inside = len <= INLINE_MAX && at >= VIEW_TEXT && at + needle_len <= VIEW_TEXT + len;
-            words[row / WORD_BITS] |= u64::from(is_inside) << (row % WORD_BITS);
-            hit + 1
-        });
-    }
-    let long_len = |view: &u128| if view_len(*view) > INLINE_MAX { view_len(*view) } else { 0 };
-    let long_bytes: usize = views.iter().map(long_len).sum();
-    let buffer_bytes: usize = column.buffers().iter().map(|buffer| buffer.len()).sum();
-    // What is left of a filter may point to little of much.
-    let is_dense = buffer_bytes <= 2 * long_bytes;
-    let hits: Vec<Vec<u64>> = if is_dense {
-        column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect()
-    } else {
-        Vec::new()
-    };
-    if is_dense && hits.iter().all(Vec::is_empty) {
-        return BitBuffer::from_words(words, views.len());
-    }
-    for (row, view) in views.iter().enumerate().filter(|(_, view)| view_len(**view) > INLINE_MAX) {
-        let is_hit = if is_dense {
-            let (buffer, start) = view_place(*view);
-            let last = (start + view_len(*view)).checked_sub(needle_len).filter(|last| *last >= start);
-            last.is_some_and(|last| any_bit(&hits[buffer], start, last))
-        } else {
-            find(level, column.row(row), finder).is_some()
-        };
-        words[row / WORD_BITS] |= u64::from(is_hit) << (row % WORD_BITS);
-    }
-    BitBuffer::from_words(words, views.len())
-}
-
-/// A bit for each position of the needle, or no words when there is none.
-fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Vec<u64> {
-    let mut words = Vec::new();
-    find_each(level, bytes, finder, |hit| {
-        if words.is_empty() {
-            words.resize(bytes.len().div_ceil(WORD_BITS), 0);
-        }
-        words[hit / WORD_BITS] |= 1 << (hit % WORD_BITS);
-        hit + 1
-    });
-    words
-}
-
-/// Whether one of the bits `first ..= last` is set; bits behind the words are zeros.
-#[inline(always)]
-fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
-    let word = |index: usize| words.get(index).copied().unwrap_or_default();
-    let (first_word, last_word) = (first / WORD_BITS, last / WORD_BITS);
-    let behind = word(last_word) << (WORD_BITS - 1 - last % WORD_BITS);
-    if first_word == last_word {
-        return behind >> (WORD_BITS - 1 - last % WORD_BITS) >> (first % WORD_BITS) != 0;
-    }
-    (word(first_word) >> (first % WORD_BITS)) | behind != 0
-        || (first_word + 1..last_word).any(|index| word(index) != 0)
 }

@@ -2,7 +2,7 @@
 //!
 //! A function call and a few unpredictable branches a row cost more than the bytes of a short text. So loops
 //! here look at a whole buffer or at 64 rows at a time, and at a single row only when little speaks against
-//! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `equal.rs` and `equal_columns.rs`
+//! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `search.rs` that in all rows, `equal.rs` and `equal_columns.rs`
 //! equality, `order.rs` order, `pad.rs` what trailing spaces mean, `like.rs` patterns, `scan.rs` what can be
 //! known of a block in advance, `case.rs` lower and upper case.
 //!
@@ -22,6 +22,9 @@ mod order;
 mod pad;
 mod rows;
 mod scan;
+mod search;
+#[cfg(target_arch = "x86_64")]
+mod search_x86;
 
 pub use case::{Case, TextBuffer, change_case};
 pub use columns::{LayoutError, Offset, Strings, Text, Views};

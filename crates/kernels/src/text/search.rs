@@ -1,0 +1,229 @@
+//! Searching all rows of a column: their buffer in blocks, or row by row in blocks of rows.
+//!
+//! Which positions are hits cannot be predicted, so branches that ask cost more than the search. A block is
+//! searched without them, and what is to be done with a hit is done for all of its hits together.
+
+use super::columns::{INLINE_MAX, Offset, Strings, Text, VIEW_BYTES, VIEW_TEXT, Views, view_len, view_place};
+use super::find::{Finder, find};
+#[cfg(target_arch = "x86_64")]
+use super::search_x86 as x86;
+use crate::bits::WORD_BITS;
+use crate::{BitBuffer, Level};
+
+/// Positions that are searched before hits are handed out: whether a position is one cannot be predicted, so
+/// what is done with hits is better done for many at once.
+pub(super) const BLOCK: usize = 16 << 10;
+/// Hits that end a block before.
+pub(super) const BLOCK_HITS: usize = 1 << 10;
+
+/// A search for every position of a needle, which is not empty, a block at a time.
+pub(super) struct Search<'a> {
+    pub(super) haystack: &'a [u8],
+    pub(super) finder: &'a Finder,
+    /// Where the block before ended.
+    pub(super) next: usize,
+    /// Candidates that were no hits.
+    pub(super) miss_count: usize,
+    /// Whether there were too many of those.
+    pub(super) is_linear: bool,
+    /// What hits count from.
+    pub(super) base: usize,
+    pub(super) hits: [u16; BLOCK_HITS],
+    pub(super) hit_count: usize,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(haystack: &'a [u8], finder: &'a Finder) -> Self {
+        debug_assert!(finder.needle_len > 0);
+        let hits = [0; BLOCK_HITS];
+        Self { haystack, finder, next: 0, miss_count: 0, is_linear: false, base: 0, hits, hit_count: 0 }
+    }
+
+    /// The ascending positions of the needle in the next block, unless all was searched: what they count
+    /// from, and the positions.
+    #[inline(always)]
+    pub(super) fn next_block(&mut self, level: Level) -> Option<(usize, &[u16])> {
+        if self.next + self.finder.needle_len > self.haystack.len() {
+            return None;
+        }
+        (self.base, self.hit_count) = (self.next, 0);
+        search_block(level, self);
+        Some((self.base, &self.hits[..self.hit_count]))
+    }
+
+    /// A block by the search that needs no budget, which takes no step as far as there is no hit.
+    pub(super) fn linear_block(&mut self) {
+        let find = |at: usize| Some(at + self.finder.linear.find(self.haystack.get(at..)?)?);
+        let mut found = find(self.next);
+        self.base = found.unwrap_or_default();
+        while let Some(hit) = found {
+            let Ok(offset) = u16::try_from(hit - self.base) else { break };
+            let Some(place) = self.hits.get_mut(self.hit_count) else { break };
+            *place = offset;
+            self.hit_count += 1;
+            found = find(hit + 1);
+        }
+        self.next = found.unwrap_or(self.haystack.len());
+    }
+}
+
+kernel! {
+    /// Searches the next block.
+    fn search_block(search: &mut Search<'_>) = search_block_plain, avx512 = x86::search_block;
+}
+
+#[inline(always)]
+fn search_block_plain(search: &mut Search<'_>) {
+    search.linear_block();
+}
+
+/// Rows of which a search row by row looks at once.
+pub(super) const EACH_ROW_BLOCK: usize = 256;
+
+kernel! {
+    /// Sets the bits of those of the rows that have the needle.
+    pub(super) fn contains_rows[T: Text][T](column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) =
+        contains_rows_plain, avx512 = x86::contains_rows;
+}
+
+#[inline(always)]
+pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) {
+    for row in rows {
+        let is_hit = finder.linear.find(column.row(*row as usize)).is_some();
+        words[*row as usize / WORD_BITS] |= u64::from(is_hit) << (*row as usize % WORD_BITS);
+    }
+}
+
+/// Rows that have the needle.
+pub(super) fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: &Finder) -> BitBuffer {
+    let (base, bytes) = column.filled();
+    let mut words = vec![0; column.row_count().div_ceil(WORD_BITS)];
+    let mut search = Search::new(bytes, finder);
+    let mut word = 0;
+    while let Some((block, hits)) = search.next_block(level) {
+        word = mark_rows(level, column, finder.needle().len(), base + block, hits, word, &mut words);
+    }
+    BitBuffer::from_words(words, column.row_count())
+}
+
+kernel! {
+    /// Sets the bits of rows that the needle, found at `base` and each hit, lies inside; `word` is not behind
+    /// that of the first, and the answer is the word of the last.
+    fn mark_rows[O: Offset][O](
+        column: Strings<'_, O>,
+        needle_len: usize,
+        base: usize,
+        hits: &[u16],
+        word: usize,
+        words: &mut [u64]
+    ) -> usize = mark_rows_plain;
+}
+
+/// Of 64 rows only the last is asked until one ends behind the hit, then all of them at once: no load waits
+/// for another, where a bisection waits for main memory at every step.
+#[inline(always)]
+fn mark_rows_plain<O: Offset>(
+    column: Strings<'_, O>,
+    needle_len: usize,
+    base: usize,
+    hits: &[u16],
+    mut word: usize,
+    words: &mut [u64],
+) -> usize {
+    let ends = &column.offsets()[1..];
+    let (whole, rest) = ends.as_chunks::<WORD_BITS>();
+    for hit in hits {
+        let hit = base + usize::from(*hit);
+        let at = O::from_index(hit).expect("below an offset");
+        while whole.get(word).is_some_and(|ends| ends[WORD_BITS - 1] <= at) {
+            word += 1;
+        }
+        let (ends, passed) = match whole.get(word) {
+            Some(ends) => (ends.as_slice(), count_up_to(ends, at)),
+            None => (rest, count_up_to(rest, at)),
+        };
+        let is_inside = hit + needle_len <= ends[passed].index();
+        words[word] |= u64::from(is_inside) << passed;
+    }
+    word
+}
+
+/// How many of the ends of rows are not behind a byte.
+#[inline(always)]
+fn count_up_to<O: Offset>(ends: &[O], at: O) -> usize {
+    ends.iter().map(|end| u32::from(*end <= at)).sum::<u32>() as usize
+}
+
+/// Rows of views that have the needle.
+///
+/// The views themselves are bytes to search for short texts. Long texts may lie in their buffers in any
+/// order, so the buffers are searched as wholes, too, and each row looks for a hit among its bytes.
+pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) -> BitBuffer {
+    let (views, needle_len) = (column.views(), finder.needle().len());
+    let mut words = vec![0; views.len().div_ceil(WORD_BITS)];
+    if needle_len <= INLINE_MAX {
+        let mut search = Search::new(column.view_bytes(), finder);
+        while let Some((block, hits)) = search.next_block(level) {
+            for hit in hits {
+                let hit = block + usize::from(*hit);
+                let (row, at) = (hit / VIEW_BYTES, hit % VIEW_BYTES);
+                let len = view_len(views[row]);
+                let is_inside = len <= INLINE_MAX && at >= VIEW_TEXT && at + needle_len <= VIEW_TEXT + len;
+                words[row / WORD_BITS] |= u64::from(is_inside) << (row % WORD_BITS);
+            }
+        }
+    }
+    let long_len = |view: &u128| if view_len(*view) > INLINE_MAX { view_len(*view) } else { 0 };
+    let long_bytes: usize = views.iter().map(long_len).sum();
+    let buffer_bytes: usize = column.buffers().iter().map(|buffer| buffer.len()).sum();
+    // What is left of a filter may point to little of much.
+    let is_dense = buffer_bytes <= 2 * long_bytes;
+    let hits: Vec<Vec<u64>> = if is_dense {
+        column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect()
+    } else {
+        Vec::new()
+    };
+    if is_dense && hits.iter().all(Vec::is_empty) {
+        return BitBuffer::from_words(words, views.len());
+    }
+    for (row, view) in views.iter().enumerate().filter(|(_, view)| view_len(**view) > INLINE_MAX) {
+        let is_hit = if is_dense {
+            let (buffer, start) = view_place(*view);
+            let last = (start + view_len(*view)).checked_sub(needle_len).filter(|last| *last >= start);
+            last.is_some_and(|last| any_bit(&hits[buffer], start, last))
+        } else {
+            find(level, column.row(row), finder).is_some()
+        };
+        words[row / WORD_BITS] |= u64::from(is_hit) << (row % WORD_BITS);
+    }
+    BitBuffer::from_words(words, views.len())
+}
+
+/// A bit for each position of the needle, or no words when there is none.
+fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Vec<u64> {
+    let mut words = Vec::new();
+    let mut search = Search::new(bytes, finder);
+    while let Some((block, hits)) = search.next_block(level) {
+        if words.is_empty() && !hits.is_empty() {
+            words.resize(bytes.len().div_ceil(WORD_BITS), 0);
+        }
+        for hit in hits {
+            let hit = block + usize::from(*hit);
+            words[hit / WORD_BITS] |= 1 << (hit % WORD_BITS);
+        }
+    }
+    words
+}
+
+/// Whether one of the bits `first ..= last` is set; bits behind the words are zeros.
+#[inline(always)]
+fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
+    let word = |index: usize| words.get(index).copied().unwrap_or_default();
+    let (first_word, last_word) = (first / WORD_BITS, last / WORD_BITS);
+    let behind = word(last_word) << (WORD_BITS - 1 - last % WORD_BITS);
+    if first_word == last_word {
+        return behind >> (WORD_BITS - 1 - last % WORD_BITS) >> (first % WORD_BITS) != 0;
+    }
+    (word(first_word) >> (first % WORD_BITS)) | behind != 0
+        || (first_word + 1..last_word).any(|index| word(index) != 0)
+}
