@@ -1,0 +1,174 @@
+//! The 64 bytes that every file begins with, and the footer of a part ends with: `docs/format/README.md`.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Damage, Error, Result};
+use crate::wire::{Malformed, Reader, Wire, Write};
+
+pub(crate) const HEADER_BYTES: usize = 64;
+/// The most bytes that may belong to a header.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+/// What this version writes; it reads that and all before.
+pub(crate) const FORMAT: u32 = 1;
+/// Bytes in front of the header's own hash.
+const HASHED_BYTES: usize = 56;
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Commit,
+    Checkpoint,
+    Part,
+    Footer,
+    Deletions,
+}
+
+impl FileKind {
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::Commit => b"KEIRINCM",
+            Self::Checkpoint => b"KEIRINCP",
+            Self::Part => b"KEIRINPT",
+            Self::Footer => b"KEIRINFT",
+            Self::Deletions => b"KEIRINDL",
+        }
+    }
+}
+
+/// The id of a database.
+pub(crate) type DatabaseId = [u8; 16];
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) database: DatabaseId,
+    /// 0 in the log.
+    pub(crate) table: u64,
+    /// The version or the number of the file.
+    pub(crate) number: u64,
+}
+
+/// A header that was read, its own hash verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) identity: Identity,
+    pub(crate) payload_bytes: usize,
+    payload_hash: u64,
+    /// The hash of the header, which names the content.
+    pub(crate) hash: u64,
+}
+
+/// The header of a payload, and its hash.
+pub(crate) fn write(kind: FileKind, identity: Identity, payload: &[u8]) -> ([u8; HEADER_BYTES], u64) {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend(kind.magic());
+    bytes.put_u32(FORMAT);
+    bytes.put_count(payload.len());
+    bytes.extend(identity.database);
+    bytes.put_u64(identity.table);
+    bytes.put_u64(identity.number);
+    bytes.put_u64(xxh3_64(payload));
+    let hash = xxh3_64(&bytes);
+    bytes.put_u64(hash);
+    (bytes.try_into().expect("64 bytes were written"), hash)
+}
+
+/// A header and its payload as one file.
+pub(crate) fn file(kind: FileKind, identity: Identity, payload: &[u8]) -> (Vec<u8>, u64) {
+    let (header, hash) = write(kind, identity, payload);
+    ([&header[..], payload].concat(), hash)
+}
+
+impl Header {
+    /// Reads the header in `bytes`, which are those of `path`, or the end of it.
+    pub(crate) fn read(kind: FileKind, bytes: &[u8], path: &str) -> Result<Self> {
+        let damaged = |malformed: Malformed| Damage {
+            path: path.to_owned(),
+            reason: malformed.to_string(),
+            ..Damage::default()
+        };
+        let (header, format) = Self::parse(kind, bytes).map_err(damaged)?;
+        if format > FORMAT {
+            return Err(Error::Newer { path: path.to_owned(), found: format, known: FORMAT });
+        }
+        Ok(header)
+    }
+
+    fn parse(kind: FileKind, bytes: &[u8]) -> Wire<(Self, u32)> {
+        let mut reader = Reader::new(bytes);
+        let hashed = bytes.get(..HASHED_BYTES).map(xxh3_64);
+        if reader.take(8)? != kind.magic() {
+            return reader.malformed(format!("{} is missing", kind.magic().escape_ascii()));
+        }
+        let format = reader.u32()?;
+        let payload_bytes = reader.u32()? as usize;
+        let database = reader.take(16)?.try_into().expect("16 bytes were taken");
+        let identity = Identity { database, table: reader.u64()?, number: reader.u64()? };
+        let payload_hash = reader.u64()?;
+        let hash = reader.u64()?;
+        if hashed != Some(hash) {
+            return reader.malformed("the checksum of the header is another");
+        }
+        if format == 0 || payload_bytes > PAYLOAD_BYTES_MAX {
+            return reader.malformed(format!("format {format} with {payload_bytes} bytes"));
+        }
+        Ok((Self { identity, payload_bytes, payload_hash, hash }, format))
+    }
+
+    /// Fails unless this is the payload.
+    pub(crate) fn check_payload(&self, payload: &[u8], path: &str) -> Result<()> {
+        let damaged = |reason: String| Damage { path: path.to_owned(), reason, ..Damage::default() };
+        if payload.len() != self.payload_bytes {
+            let reason = format!("{} bytes behind the header, not {}", payload.len(), self.payload_bytes);
+            return Err(damaged(reason).into());
+        }
+        if xxh3_64(payload) != self.payload_hash {
+            return Err(damaged("the checksum is another".to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// Fails unless the file is the one that was looked for.
+    pub(crate) fn check_identity(&self, expected: Identity, path: &str) -> Result<()> {
+        if self.identity == expected {
+            return Ok(());
+        }
+        let reason = if self.identity.database != expected.database {
+            "it belongs to another database".to_owned()
+        } else {
+            let Identity { table, number, .. } = self.identity;
+            format!("it is file {number} of table {table}")
+        };
+        Err(Damage { path: path.to_owned(), reason, ..Damage::default() }.into())
+    }
+}
+
+/// The payload of a whole file that is nothing but header and payload.
+pub(crate) fn open<'a>(kind: FileKind, bytes: &'a [u8], path: &str) -> Result<(Header, &'a [u8])> {
+    let header = Header::read(kind, bytes, path)?;
+    let payload = &bytes[HEADER_BYTES..];
+    header.check_payload(payload, path)?;
+    Ok((header, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_bit_of_a_file_is_found() {
+        let identity = Identity { database: [7; 16], table: 1, number: 2 };
+        let (file, hash) = file(FileKind::Deletions, identity, b"payload");
+        let (header, payload) = open(FileKind::Deletions, &file, "x").unwrap();
+        assert_eq!((header.identity, header.hash, payload), (identity, hash, &b"payload"[..]));
+        for bit in 0..file.len() * 8 {
+            let mut changed = file.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(FileKind::Deletions, &changed, "x").is_err(), "bit {bit}");
+        }
+        for length in 0..file.len() {
+            assert!(open(FileKind::Deletions, &file[..length], "x").is_err(), "{length} bytes");
+        }
+        assert!(open(FileKind::Commit, &file, "x").is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! The one door to files: every byte that storage reads or writes goes through [`Io`].
+//!
+//! Paths are relative to the directory of the database, with `/` between names, as the keys of an object
+//! store. [`Disk`] is the real door; the tests have another one that loses what a file system may lose.
+
+use std::fmt::Debug;
+use std::io;
+use std::time::Duration;
+
+mod disk;
+
+pub use disk::Disk;
+
+/// Where the files of a database are.
+pub trait Io: Debug + Send + Sync {
+    /// Creates a file.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one.
+    fn create(&self, path: &str) -> io::Result<Box<dyn Output>>;
+
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not.
+    fn open(&self, path: &str) -> io::Result<Box<dyn Input>>;
+
+    /// Gives a file another name, in the same directory.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if something has that name; nothing is replaced.
+    fn publish(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// Makes a directory, unless it is there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn create_directory(&self, path: &str) -> io::Result<()>;
+
+    /// Makes durable which files a directory has; the empty path is the directory of the database.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn sync_directory(&self, path: &str) -> io::Result<()>;
+
+    /// What a directory has, in any order.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such directory.
+    fn list(&self, path: &str) -> io::Result<Vec<Entry>>;
+
+    /// Locks a file against all others who would, making it if need be, until the answer is dropped.
+    ///
+    /// # Errors
+    /// `WouldBlock` if someone else has locked it.
+    fn lock(&self, path: &str) -> io::Result<Box<dyn Lock>>;
+
+    /// The time since 1970.
+    fn now(&self) -> Duration;
+
+    /// Numbers that nobody can foretell.
+    fn random(&self) -> u64;
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name alone.
+    pub name: String,
+    /// When it was written to last, since 1970.
+    pub modified: Duration,
+}
+
+/// A file that is written from begin to end.
+pub trait Output: Debug + Send {
+    /// Writes some of the bytes, at least one, and says how many.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Makes durable what was written. When it fails, nothing is known about any of it: never try again.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Writes all of the bytes.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that is read anywhere, by any number of threads.
+pub trait Input: Debug + Send + Sync {
+    /// Count of bytes.
+    fn byte_count(&self) -> u64;
+
+    /// Reads some bytes from a place on, none at the end, and says how many.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if there are fewer bytes.
+    fn read_exact_at(&self, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(offset, buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A lock, given back when it is dropped.
+pub trait Lock: Debug + Send + Sync {}

@@ -1,0 +1,63 @@
+//! Tables on disk: immutable parts of columns, a log of commits, and recovery that serves what is whole.
+//!
+//! `docs/format/` has the bytes. Nothing here knows SQL, Arrow or DataFusion: columns are slices of values.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use keirin_storage::column::{Column, Values};
+//! use keirin_storage::io::Disk;
+//! use keirin_storage::part::WriteOptions;
+//! use keirin_storage::schema::{DataType, Definition};
+//! use keirin_storage::{Access, Database, Options};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! let disk = Arc::new(Disk::create(&directory.path().join("mydb"))?);
+//! let database = Database::open(disk, Access::Write, Options::default())?;
+//! let mut transaction = database.begin()?;
+//! let table = transaction.create_table(Definition::new("main", "trips", vec![("year", DataType::I32)]))?;
+//! let mut writer = transaction.write_part(table, WriteOptions::default())?;
+//! writer.push(&[Column { validity: None, values: Values::I32(vec![2019, 2020].into()) }])?;
+//! transaction.add_part(table, writer.finish()?)?;
+//! transaction.commit()?;
+//!
+//! let snapshot = database.snapshot();
+//! assert_eq!(snapshot.table_named("main", "trips").map(|table| table.row_count()), Some(2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`schema`] | tables, columns and types |
+//! | [`mod@column`] | values in memory |
+//! | [`part`] | rows in files: stripes, blocks, statistics |
+//! | [`io`] | the one door to files |
+//!
+//! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write.
+//!
+//! Bytes from disk are hostile: they are held against checksums, limits and each other before memory is asked
+//! for, and what is wrong with them is an error that names file, table, part, column and block.
+
+#![forbid(unsafe_code)]
+
+mod bits;
+pub mod column;
+mod database;
+mod deletions;
+mod error;
+mod header;
+pub mod io;
+mod log;
+mod marker;
+pub mod part;
+mod removal;
+pub mod schema;
+mod state;
+mod store;
+mod transaction;
+mod wire;
+
+pub use database::{Access, Database, Options, Snapshot};
+pub use deletions::DeletionVector;
+pub use error::{Damage, Error, Result};
+pub use state::{Deletions, Part, State, Table};
+pub use transaction::Transaction;

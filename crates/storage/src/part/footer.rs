@@ -1,0 +1,247 @@
+//! The footer of a part: what it has, and where its blocks are.
+
+use keirin_codecs::frame::{self, Frame, Limits};
+use keirin_codecs::strings::Buffer;
+use keirin_codecs::{Goal, integers::Int};
+use keirin_kernels::{BitBuffer, Level};
+
+use super::statistics::{BlockFlags, Statistics};
+use super::{BLOCK_ROWS_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
+use crate::header::HEADER_BYTES;
+use crate::schema::{DataType, Field, SortKey, read_fields, read_keys, write_fields, write_keys};
+use crate::wire::{Reader, Wire, Write};
+
+/// Where a block is, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BlockEntry {
+    pub(super) offset: u64,
+    pub(super) validity_bytes: u32,
+    pub(super) value_bytes: u32,
+    pub(super) statistics: Statistics,
+}
+
+impl BlockEntry {
+    /// From the begin of the block to where its values begin.
+    pub(super) fn values_at(&self) -> u64 {
+        align(u64::from(self.validity_bytes))
+    }
+
+    /// Bytes from the begin of the block to its end.
+    pub(super) fn byte_count(&self) -> u64 {
+        match self.value_bytes {
+            0 => u64::from(self.validity_bytes),
+            bytes => self.values_at() + u64::from(bytes),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Footer {
+    pub(super) row_count: u64,
+    pub(super) stripe_rows: Vec<u32>,
+    pub(super) fields: Vec<Field>,
+    pub(super) keys: Vec<SortKey>,
+    /// Node by node, in each stripe by stripe.
+    pub(super) blocks: Vec<BlockEntry>,
+}
+
+/// A column of the index whose rows may lack a value.
+fn optional<T>(rows: impl Iterator<Item = Option<T>> + Clone, default: T) -> (BitBuffer, Vec<T>)
+where
+    T: Clone,
+{
+    (
+        rows.clone().map(|row| row.is_some()).collect(),
+        rows.map(|row| row.unwrap_or(default.clone())).collect(),
+    )
+}
+
+impl Footer {
+    /// # Errors
+    /// When the index is too large for frames.
+    pub(super) fn write(&self, level: Level) -> keirin_codecs::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        bytes.put_u64(self.row_count);
+        bytes.put_count(self.stripe_rows.len());
+        self.stripe_rows.iter().for_each(|rows| bytes.put_u32(*rows));
+        write_fields(&mut bytes, &self.fields);
+        write_keys(&mut bytes, &self.keys);
+        let mut put = |frame: keirin_codecs::Result<Vec<u8>>| frame.map(|frame| bytes.extend(frame));
+        put(integers(level, self.blocks.iter().map(|block| block.offset)))?;
+        put(integers(level, self.blocks.iter().map(|block| block.validity_bytes)))?;
+        put(integers(level, self.blocks.iter().map(|block| block.value_bytes)))?;
+        let statistics = || self.blocks.iter().map(|block| &block.statistics);
+        put(integers(level, statistics().map(|block| block.rows)))?;
+        put(integers(level, statistics().map(|block| block.nulls)))?;
+        put(integers(level, statistics().map(|block| block.distinct)))?;
+        put(integers(level, statistics().map(|block| block.flags.0)))?;
+        for bounds in [
+            optional(statistics().map(|block| block.min.as_deref()), &[][..]),
+            optional(statistics().map(|block| block.max.as_deref()), &[][..]),
+        ] {
+            put(frame::of_flags(level, Goal::Smallest, bounds.0.as_bits()))?;
+            let text: Buffer = bounds.1.into_iter().collect();
+            put(frame::of_strings(level, Goal::Smallest, text.rows(level)))?;
+        }
+        let sums = optional(statistics().map(|block| block.sum), 0);
+        put(frame::of_flags(level, Goal::Smallest, sums.0.as_bits()))?;
+        put(frame::of_integers(level, Goal::Smallest, &sums.1))?;
+        Ok(bytes)
+    }
+
+    /// Reads the footer that lies at `footer_at` in its file.
+    pub(super) fn read(level: Level, bytes: &[u8], footer_at: u64) -> Wire<Self> {
+        let mut reader = Reader::new(bytes);
+        let row_count = reader.u64()?;
+        let stripe_count = reader.count(4, STRIPES_MAX)?;
+        let mut stripe_rows = Vec::with_capacity(stripe_count);
+        for _ in 0..stripe_count {
+            match reader.u32()? {
+                rows if (1..=STRIPE_ROWS).contains(&(rows as usize)) => stripe_rows.push(rows),
+                rows => return reader.malformed(format!("a stripe of {rows} rows")),
+            }
+        }
+        if stripe_rows.iter().map(|rows| u64::from(*rows)).sum::<u64>() != row_count {
+            return reader.malformed(format!("stripes of other rows than {row_count}"));
+        }
+        let (fields, keys) = (read_fields(&mut reader, 0)?, read_keys(&mut reader)?);
+        let node_count = fields.iter().flat_map(Field::nodes).count();
+        let block_count = node_count * stripe_count;
+        if block_count > BLOCKS_MAX {
+            return reader.malformed(format!("{block_count} blocks, at most {BLOCKS_MAX} are possible"));
+        }
+        let blocks = read_index(level, &mut reader, block_count)?;
+        reader.end()?;
+        let footer = Self { row_count, stripe_rows, fields, keys, blocks };
+        footer.problem(footer_at).map_or(Ok(footer), |problem| reader.malformed(problem))
+    }
+
+    /// What is wrong with places and counts of rows.
+    fn problem(&self, footer_at: u64) -> Option<String> {
+        for block in &self.blocks {
+            let end = block.offset.checked_add(block.byte_count());
+            let is_inside = block.offset >= HEADER_BYTES as u64 && end.is_some_and(|end| end <= footer_at);
+            let is_empty = block.byte_count() == 0;
+            if !is_empty && (!is_inside || align(block.offset) != block.offset) {
+                return Some(format!("a block at byte {} of {} bytes", block.offset, block.byte_count()));
+            }
+            let Statistics { rows, nulls, .. } = block.statistics;
+            if rows > BLOCK_ROWS_MAX || nulls > rows || (nulls > 0) != (block.validity_bytes > 0) {
+                return Some(format!("a block of {rows} rows with {nulls} nulls"));
+            }
+        }
+        let mut first = 0;
+        for field in &self.fields {
+            for (stripe, rows) in self.stripe_rows.iter().enumerate() {
+                let problem = self.rows_problem(&mut { first }, field, stripe, *rows);
+                if problem.is_some() {
+                    return problem;
+                }
+            }
+            first += field.nodes().count();
+        }
+        None
+    }
+
+    /// What is wrong with the count of rows of a node and those inside, which are numbered from `node` on.
+    fn rows_problem(&self, node: &mut usize, field: &Field, stripe: usize, rows: u32) -> Option<String> {
+        let found = self.block(*node, stripe).statistics.rows;
+        if found != rows {
+            return Some(format!("a block of {found} rows of '{}' in stripe {stripe} of {rows}", field.name));
+        }
+        *node += 1;
+        let children = field.data_type.children();
+        let rows_inside = match field.data_type {
+            DataType::Struct(_) => rows,
+            // The elements of lists are as many as they are; those of maps as many keys as values.
+            _ if !children.is_empty() => self.block(*node, stripe).statistics.rows,
+            _ => return None,
+        };
+        children.iter().find_map(|child| self.rows_problem(node, child, stripe, rows_inside))
+    }
+
+    /// The block of a node in a stripe.
+    pub(super) fn block(&self, node: usize, stripe: usize) -> &BlockEntry {
+        &self.blocks[node * self.stripe_rows.len() + stripe]
+    }
+}
+
+fn text_row(text: &Buffer, row: usize) -> &[u8] {
+    &text.bytes[text.offsets[row].cast_unsigned() as usize..text.offsets[row + 1].cast_unsigned() as usize]
+}
+
+fn integers<T: Int>(level: Level, values: impl Iterator<Item = T>) -> keirin_codecs::Result<Vec<u8>> {
+    frame::of_integers(level, Goal::Smallest, &values.collect::<Vec<T>>())
+}
+
+/// The frames of an index, one behind the other.
+struct IndexReader<'r, 'a> {
+    level: Level,
+    reader: &'r mut Reader<'a>,
+    block_count: usize,
+}
+
+impl IndexReader<'_, '_> {
+    /// What `read` makes of the next frame, which has a row for each block.
+    fn frame<T>(&mut self, read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>) -> Wire<T> {
+        /// The most bytes that a row of an index has, encoded or not.
+        const ROW_BYTES_MAX: usize = 80;
+        const FRAME_BYTES: usize = 1 << 12;
+        let bytes = (self.block_count * ROW_BYTES_MAX + FRAME_BYTES) as u64;
+        let rows = u32::try_from(self.block_count).expect("the count was held against its limit");
+        let frame = Frame::open(self.reader.rest(), Limits { rows, bytes })
+            .or_else(|error| self.reader.malformed(error.to_string()))?;
+        if frame.row_count() != self.block_count {
+            return self.reader.malformed(format!("{} rows of an index", frame.row_count()));
+        }
+        let read = read(frame).or_else(|error| self.reader.malformed(error.to_string()))?;
+        self.reader.take(frame.byte_count())?;
+        Ok(read)
+    }
+
+    fn integers<T: Int>(&mut self) -> Wire<Vec<T>> {
+        let level = self.level;
+        self.frame(|frame| frame.integers(level)?.decode(level))
+    }
+
+    fn flags(&mut self) -> Wire<BitBuffer> {
+        let level = self.level;
+        self.frame(|frame| Ok(frame.flags(level)?.decode()))
+    }
+
+    fn bounds(&mut self) -> Wire<impl Iterator<Item = Option<Vec<u8>>> + use<>> {
+        let (level, is_there) = (self.level, self.flags()?);
+        let text = self.frame(|frame| frame.strings(level)?.decode(level))?;
+        Ok((0..self.block_count)
+            .map(move |block| is_there.as_bits().get(block).then(|| text_row(&text, block).to_vec())))
+    }
+}
+
+fn read_index(level: Level, reader: &mut Reader<'_>, block_count: usize) -> Wire<Vec<BlockEntry>> {
+    let mut index = IndexReader { level, reader, block_count };
+    let offsets: Vec<u64> = index.integers()?;
+    let validity_bytes: Vec<u32> = index.integers()?;
+    let value_bytes: Vec<u32> = index.integers()?;
+    let (rows, nulls, distinct): (Vec<u32>, Vec<u32>, Vec<u32>) =
+        (index.integers()?, index.integers()?, index.integers()?);
+    let flags: Vec<u16> = index.integers()?;
+    let mut min = index.bounds()?;
+    let mut max = index.bounds()?;
+    let (has_sum, sums): (BitBuffer, Vec<i128>) = (index.flags()?, index.integers()?);
+    Ok((0..block_count)
+        .map(|block| BlockEntry {
+            offset: offsets[block],
+            validity_bytes: validity_bytes[block],
+            value_bytes: value_bytes[block],
+            statistics: Statistics {
+                rows: rows[block],
+                nulls: nulls[block],
+                distinct: distinct[block],
+                flags: BlockFlags(flags[block]),
+                min: min.next().flatten(),
+                max: max.next().flatten(),
+                sum: has_sum.as_bits().get(block).then(|| sums[block]),
+            },
+        })
+        .collect())
+}

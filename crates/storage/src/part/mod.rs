@@ -1,0 +1,30 @@
+//! Parts: immutable files with rows of a table. `docs/format/part.md` draws them.
+
+mod block;
+mod footer;
+mod reader;
+mod statistics;
+mod writer;
+
+pub use block::ColumnCodec;
+pub use reader::PartReader;
+pub use statistics::{BlockFlags, Statistics};
+pub use writer::{PartWriter, WriteOptions};
+
+/// The most rows of a stripe.
+pub const STRIPE_ROWS: usize = 1 << 16;
+/// Where blocks and value frames begin.
+const ALIGN_BYTES: u64 = 64;
+/// The most stripes of a part.
+const STRIPES_MAX: usize = 1 << 16;
+/// The most blocks of a part.
+const BLOCKS_MAX: usize = 1 << 20;
+/// The most rows of a block: those of lists can be more than a stripe has.
+const BLOCK_ROWS_MAX: u32 = 1 << 28;
+/// The most bytes that the values of a block take.
+const BLOCK_BYTES_MAX: u64 = 1 << 30;
+
+/// The next place at or behind this one where a block may begin.
+fn align(at: u64) -> u64 {
+    at.next_multiple_of(ALIGN_BYTES)
+}

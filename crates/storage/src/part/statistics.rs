@@ -1,0 +1,306 @@
+//! What is known of a block without reading it.
+
+use keirin_kernels::aggregate::{self, DecimalSum, Ordered};
+use keirin_kernels::distinct::HyperLogLog;
+use keirin_kernels::hash::{self, Key, Seed, hash_keys, hash_strings};
+use keirin_kernels::text::{Extreme, Pad, Strings, Text, extreme_row, facts};
+use keirin_kernels::{Bits, Level, Selection};
+
+/// The most bytes of text that a least or greatest value has.
+const BOUND_BYTES_MAX: usize = 64;
+
+/// Facts of a block, as bits: `docs/format/part.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockFlags(pub(crate) u16);
+
+impl BlockFlags {
+    const MIN_EXACT: u16 = 1;
+    const MAX_EXACT: u16 = 2;
+    const SORTED: u16 = 4;
+    const CONSTANT: u16 = 8;
+    const ASCII: u16 = 16;
+    const NO_TRAILING_SPACES: u16 = 32;
+
+    fn with(self, flag: u16, is_set: bool) -> Self {
+        Self(self.0 | if is_set { flag } else { 0 })
+    }
+
+    /// The least value is one of the values, not a bound below them.
+    #[must_use]
+    pub fn min_is_exact(self) -> bool {
+        self.0 & Self::MIN_EXACT != 0
+    }
+
+    /// The greatest value is one of the values, not a bound above them.
+    #[must_use]
+    pub fn max_is_exact(self) -> bool {
+        self.0 & Self::MAX_EXACT != 0
+    }
+
+    /// No nulls, and no value is less than the one before it.
+    #[must_use]
+    pub fn is_sorted(self) -> bool {
+        self.0 & Self::SORTED != 0
+    }
+
+    /// No nulls, and all values are the same.
+    #[must_use]
+    pub fn is_constant(self) -> bool {
+        self.0 & Self::CONSTANT != 0
+    }
+
+    /// Text of which every byte is below 128.
+    #[must_use]
+    pub fn is_ascii(self) -> bool {
+        self.0 & Self::ASCII != 0
+    }
+
+    /// Text of which no value ends with a space.
+    #[must_use]
+    pub fn has_no_trailing_spaces(self) -> bool {
+        self.0 & Self::NO_TRAILING_SPACES != 0
+    }
+}
+
+/// What is known of a block without reading it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Rows.
+    pub rows: u32,
+    /// Rows without a value.
+    pub nulls: u32,
+    /// Different values, about; 0 if nobody counted.
+    pub distinct: u32,
+    /// More facts.
+    pub flags: BlockFlags,
+    /// The least value, or a bound below: its little-endian bytes, or text.
+    pub min: Option<Vec<u8>>,
+    /// The greatest value, or a bound above.
+    pub max: Option<Vec<u8>>,
+    /// The exact sum of integers and decimals.
+    pub sum: Option<i128>,
+}
+
+/// What measuring takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meter<'a> {
+    pub(crate) level: Level,
+    pub(crate) validity: Option<Bits<'a>>,
+}
+
+impl<'a> Meter<'a> {
+    fn selection(&self) -> Selection<'a> {
+        self.validity.map_or(Selection::All, Selection::Bits)
+    }
+
+    /// Counts alone.
+    pub(crate) fn counts(&self, row_count: usize) -> Statistics {
+        let valid = aggregate::count(self.level, row_count, self.validity, Selection::All);
+        let count = |count: usize| u32::try_from(count).expect("a block has fewer rows");
+        Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
+    }
+
+    fn distinct(&self, statistics: &Statistics, hash: impl FnOnce(&Seed, &mut [u64])) -> u32 {
+        let mut hashes = vec![0; statistics.rows as usize];
+        hash(&Seed::new(0), &mut hashes);
+        let mut sketch = HyperLogLog::new();
+        sketch.insert(&hashes);
+        let nulls = f64::from(u32::from(statistics.nulls > 0));
+        let most = statistics.rows - statistics.nulls;
+        #[expect(clippy::cast_possible_truncation, reason = "it is between zero and the count of rows")]
+        let values = (sketch.estimate() - nulls).round().clamp(0.0, f64::from(most)) as u32;
+        values
+    }
+
+    /// All of numbers that the kernels can order; `keys` are their bits.
+    fn ordered<T: Ordered + PartialOrd, K: Key>(
+        &self,
+        values: &[T],
+        keys: &[K],
+        bytes: impl Fn(T) -> Vec<u8>,
+    ) -> Statistics {
+        let mut statistics = self.counts(values.len());
+        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
+            hash_keys(self.level, seed, keys, self.validity, hashes);
+        });
+        let min = aggregate::min(self.level, values, self.validity, Selection::All);
+        let max = aggregate::max(self.level, values, self.validity, Selection::All);
+        statistics.min = min.map(&bytes);
+        statistics.max = max.map(&bytes);
+        // NaN is not in order with itself, and says so.
+        statistics.finish(values.is_sorted())
+    }
+
+    /// Integers of up to 64 bits.
+    pub(crate) fn integers<T>(&self, values: &[T], bytes: impl Fn(T) -> Vec<u8>) -> Statistics
+    where
+        T: Key + PartialOrd + aggregate::Integer,
+    {
+        let mut statistics = self.ordered(values, values, bytes);
+        statistics.sum = Some(aggregate::sum(self.level, values, self.validity, Selection::All));
+        statistics
+    }
+
+    pub(crate) fn decimals(&self, values: &[i128]) -> Statistics {
+        let mut statistics = self.ordered(values, values, |value| value.to_le_bytes().to_vec());
+        let mut sum = DecimalSum::default();
+        sum.add(self.level, values, self.validity, Selection::All);
+        statistics.sum = sum.value();
+        statistics
+    }
+
+    pub(crate) fn f32s(&self, values: &[f32]) -> Statistics {
+        let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
+        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
+    }
+
+    pub(crate) fn f64s(&self, values: &[f64]) -> Statistics {
+        let bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
+        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
+    }
+
+    /// 16 bytes that are ordered as bytes are.
+    pub(crate) fn uuids(&self, values: &[i128]) -> Statistics {
+        let mut statistics = self.counts(values.len());
+        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
+            hash_keys(self.level, seed, values, self.validity, hashes);
+        });
+        let order = |value: &i128| value.to_le_bytes();
+        let valid = || {
+            let is_valid = |row: &usize| self.validity.is_none_or(|bits| bits.get(*row));
+            (0..values.len()).filter(is_valid).map(|row| order(&values[row]))
+        };
+        statistics.min = valid().min().map(Vec::from);
+        statistics.max = valid().max().map(Vec::from);
+        statistics.finish(values.is_sorted_by_key(order))
+    }
+
+    pub(crate) fn flags(&self, values: Bits<'_>) -> Statistics {
+        let mut statistics = self.counts(values.len());
+        let valid = statistics.rows - statistics.nulls;
+        let selected = self.validity.map_or_else(
+            || keirin_kernels::count_ones(self.level, values),
+            |validity| keirin_kernels::bitmaps::count_ones_in_both(self.level, validity, values),
+        );
+        let (any, all) = (selected > 0, selected == valid as usize);
+        statistics.min = (valid > 0).then(|| vec![u8::from(all)]);
+        statistics.max = (valid > 0).then(|| vec![u8::from(any)]);
+        statistics.distinct = u32::from(any) + u32::from(!all);
+        statistics.finish(false)
+    }
+
+    pub(crate) fn text(&self, rows: Strings<'_, i32>) -> Statistics {
+        let mut statistics = self.counts(rows.row_count());
+        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
+            let strings = hash::Strings::Offsets32(rows.offsets(), rows.bytes());
+            hash_strings(self.level, seed, strings, self.validity, hashes);
+        });
+        let bound = |extreme| extreme_row(self.level, rows, self.selection(), extreme, Pad::None);
+        let (min, max) = (bound(Extreme::Least), bound(Extreme::Greatest));
+        let facts = facts(self.level, rows);
+        let is_full = statistics.nulls == 0;
+        let is_sorted = is_full && (1..rows.row_count()).all(|row| rows.row(row - 1) <= rows.row(row));
+        let is_constant = min.zip(max).is_some_and(|(min, max)| rows.row(min) == rows.row(max));
+        let (min, max) = (min.map(|row| rows.row(row)), max.map(|row| rows.row(row)));
+        let is_short = |text: Option<&[u8]>| text.is_some_and(|text| text.len() <= BOUND_BYTES_MAX);
+        statistics.flags = BlockFlags::default()
+            .with(BlockFlags::MIN_EXACT, is_short(min))
+            .with(BlockFlags::MAX_EXACT, is_short(max))
+            .with(BlockFlags::SORTED, is_sorted)
+            .with(BlockFlags::CONSTANT, is_full && is_constant)
+            .with(BlockFlags::ASCII, facts.is_ascii)
+            .with(BlockFlags::NO_TRAILING_SPACES, !facts.has_trailing_spaces);
+        statistics.min = min.map(|text| text[..text.len().min(BOUND_BYTES_MAX)].to_vec());
+        statistics.max = max.and_then(upper_bound);
+        statistics
+    }
+}
+
+/// The text, or the least of few bytes that is greater than all texts that begin with its begin.
+fn upper_bound(text: &[u8]) -> Option<Vec<u8>> {
+    if text.len() <= BOUND_BYTES_MAX {
+        return Some(text.to_vec());
+    }
+    let last = text[..BOUND_BYTES_MAX].iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut bound = text[..=last].to_vec();
+    bound[last] += 1;
+    Some(bound)
+}
+
+impl Statistics {
+    /// The flags of values that are kept whole.
+    fn finish(mut self, is_sorted: bool) -> Self {
+        let is_full = self.nulls == 0;
+        let is_constant = is_full && self.min.is_some() && self.min == self.max;
+        self.flags = BlockFlags::default()
+            .with(BlockFlags::MIN_EXACT, self.min.is_some())
+            .with(BlockFlags::MAX_EXACT, self.max.is_some())
+            .with(BlockFlags::SORTED, is_full && is_sorted || is_constant)
+            .with(BlockFlags::CONSTANT, is_constant);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keirin_kernels::BitBuffer;
+
+    use super::*;
+
+    #[test]
+    fn bounds_of_long_text_are_bounds() {
+        let check = |text: &[u8], expected: Option<&[u8]>| {
+            let bound = upper_bound(text);
+            assert_eq!(bound.as_deref(), expected);
+            assert!(bound.is_none_or(|bound| bound.as_slice() >= text));
+        };
+        check(b"short", Some(b"short"));
+        check(&[b'a'; 64], Some(&[b'a'; 64]));
+        check(&[b'a'; 65], Some(&[&[b'a'; 63][..], b"b"].concat()));
+        check(&[&[b'a'; 10][..], &[255; 60]].concat(), Some(&[&[b'a'; 9][..], b"b"].concat()));
+        check(&[255; 65], None);
+    }
+
+    fn check(statistics: &Statistics, min: &[u8], max: &[u8], nulls: u32, distinct: u32, sum: Option<i128>) {
+        assert_eq!(statistics.min.as_deref(), Some(min));
+        assert_eq!(statistics.max.as_deref(), Some(max));
+        assert_eq!((statistics.nulls, statistics.distinct, statistics.sum), (nulls, distinct, sum));
+    }
+
+    #[test]
+    fn statistics_leave_nulls_out() {
+        let level = Level::best();
+        let validity: BitBuffer = [true, true, false, true].into_iter().collect();
+        let meter = Meter { level, validity: Some(validity.as_bits()) };
+        let numbers = meter.integers(&[3_i16, -1, 100, 3], |value| value.to_le_bytes().to_vec());
+        check(&numbers, &(-1_i16).to_le_bytes(), &3_i16.to_le_bytes(), 1, 2, Some(5));
+        let floats = meter.f64s(&[0.0, -0.0, f64::NAN, 1.5]);
+        check(&floats, &(-0.0_f64).to_le_bytes(), &1.5_f64.to_le_bytes(), 1, 3, None);
+        let uuid = |first: u8, last: u8| {
+            let mut bytes = [0; 16];
+            (bytes[0], bytes[15]) = (first, last);
+            i128::from_le_bytes(bytes)
+        };
+        let uuids = meter.uuids(&[uuid(2, 0), uuid(1, 9), uuid(0, 0), uuid(2, 1)]);
+        check(&uuids, &uuid(1, 9).to_le_bytes(), &uuid(2, 1).to_le_bytes(), 1, 3, None);
+        let flags: BitBuffer = [true, true, false, true].into_iter().collect();
+        check(&meter.flags(flags.as_bits()), &[1], &[1], 1, 1, None);
+        let (offsets, bytes) = ([0, 1, 3, 3, 4], b"bab ");
+        let text = meter.text(Strings::new(level, &offsets, bytes).unwrap());
+        check(&text, b" ", b"b", 1, 3, None);
+        assert!(text.flags.is_ascii() && !text.flags.has_no_trailing_spaces());
+    }
+
+    #[test]
+    fn order_and_sameness_are_seen() {
+        let meter = Meter { level: Level::best(), validity: None };
+        let flags = |values: &[i64]| {
+            let flags = meter.integers(values, |value| value.to_le_bytes().to_vec()).flags;
+            (flags.is_sorted(), flags.is_constant())
+        };
+        assert_eq!(flags(&[1, 2, 2, 5]), (true, false));
+        assert_eq!(flags(&[1, 2, 1]), (false, false));
+        assert_eq!(flags(&[7; 9]), (true, true));
+        assert!(!meter.f64s(&[1.0, f64::NAN]).flags.is_sorted());
+    }
+}

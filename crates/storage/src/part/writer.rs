@@ -1,0 +1,256 @@
+//! Writes a part, a stripe at a time, in memory that does not grow with the rows.
+
+use std::sync::Arc;
+
+use super::block::{Block, ColumnCodec, Encoder};
+use super::footer::{BlockEntry, Footer};
+use super::{ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
+use crate::column::Column;
+use crate::error::{Error, Result};
+use crate::header::{self, FileKind, HEADER_BYTES, Identity};
+use crate::io::Output;
+use crate::schema::{Definition, Field};
+use crate::state::Part;
+use crate::store::{Store, part_path};
+
+/// Values of a stripe are cut here, for each column: no block gets much larger unless a single row is.
+const STRIPE_BYTES: usize = 64 << 20;
+/// Encoded blocks are kept until they are so many bytes, to be written column by column.
+const GROUP_BYTES: usize = 64 << 20;
+/// Bytes that are given to the system together.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How a part is written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// By column; those behind the end have the default.
+    pub codecs: Vec<ColumnCodec>,
+    /// The rows come sorted by the keys of the table.
+    pub is_sorted: bool,
+}
+
+/// A part that is being written.
+#[derive(Debug)]
+pub struct PartWriter {
+    store: Arc<Store>,
+    output: Box<dyn Output>,
+    path: String,
+    identity: Identity,
+    definition: Arc<Definition>,
+    options: WriteOptions,
+    /// Rows of the next stripe, and the bytes of their values in the largest column.
+    rows: Vec<Column<'static>>,
+    /// Encoded stripes that are not written, each with its blocks by node.
+    stripes: Vec<Vec<Block>>,
+    encoded_bytes: usize,
+    /// Entries of the blocks that were written, by stripe and node.
+    entries: Vec<Vec<BlockEntry>>,
+    stripe_rows: Vec<u32>,
+    /// Bytes that the system does not have yet, and where they begin in the file.
+    buffer: Vec<u8>,
+    buffer_at: u64,
+}
+
+impl PartWriter {
+    pub(crate) fn create(
+        store: Arc<Store>,
+        identity: Identity,
+        definition: Arc<Definition>,
+        options: WriteOptions,
+    ) -> Result<Self> {
+        store.check()?;
+        let path = part_path(identity.table, identity.number);
+        let output = store.io.create(&path).map_err(Error::io("create", &path))?;
+        let (header, _) = header::write(FileKind::Part, identity, &[]);
+        let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+        Ok(Self {
+            store,
+            output,
+            path,
+            identity,
+            definition,
+            options,
+            rows,
+            stripes: Vec::new(),
+            encoded_bytes: 0,
+            entries: Vec::new(),
+            stripe_rows: Vec::new(),
+            buffer: header.to_vec(),
+            buffer_at: 0,
+        })
+    }
+
+    /// Rows that were pushed.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        let pending = self.rows.first().map_or(0, Column::row_count);
+        self.stripe_rows.iter().map(|rows| u64::from(*rows)).sum::<u64>() + pending as u64
+    }
+
+    /// Bytes of the file so far, about.
+    #[must_use]
+    pub fn byte_count(&self) -> u64 {
+        self.buffer_at + (self.buffer.len() + self.encoded_bytes) as u64
+    }
+
+    /// Appends rows: as many columns as the table has, of its types, all of one length.
+    ///
+    /// # Errors
+    /// `Invalid` when the columns are no rows of the table, or the part would have too many stripes.
+    pub fn push(&mut self, columns: &[Column<'_>]) -> Result<()> {
+        let row_count = columns.first().map_or(0, Column::row_count);
+        let is_even = columns.iter().all(|column| column.row_count() == row_count);
+        if columns.len() != self.rows.len() || !is_even {
+            let message = format!("{} columns of different lengths for {}", columns.len(), self.rows.len());
+            return Err(Error::Invalid(message));
+        }
+        let mut first = 0;
+        while first < row_count {
+            let here = self.rows[0].row_count();
+            let mut count = (STRIPE_ROWS - here).min(row_count - first);
+            let bytes_of = |count: usize| {
+                let bytes = columns.iter().map(|column| column.slice(first..first + count).byte_count());
+                bytes.max().unwrap_or(0)
+            };
+            let bytes_here = self.rows.iter().map(Column::byte_count).max().unwrap_or(0);
+            while count > 1 && bytes_here + bytes_of(count) > STRIPE_BYTES {
+                count /= 2;
+            }
+            let bytes = bytes_of(count);
+            if here > 0 && bytes_here + bytes > STRIPE_BYTES {
+                self.end_stripe()?;
+                continue;
+            }
+            if bytes as u64 > BLOCK_BYTES_MAX {
+                return Err(Error::Invalid(format!("a row of {bytes} bytes, at most 1 GiB is possible")));
+            }
+            for (mine, theirs) in self.rows.iter_mut().zip(columns) {
+                mine.append(&theirs.slice(first..first + count))?;
+            }
+            first += count;
+            if self.rows[0].row_count() == STRIPE_ROWS {
+                self.end_stripe()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes the rows that are there as a stripe.
+    fn end_stripe(&mut self) -> Result<()> {
+        let row_count = self.rows.first().map_or(0, Column::row_count);
+        if row_count == 0 {
+            return Ok(());
+        }
+        let mut blocks = Vec::new();
+        for (index, (field, rows)) in self.definition.fields.iter().zip(&mut self.rows).enumerate() {
+            let codec = self.options.codecs.get(index).copied().unwrap_or_default();
+            let encoder = Encoder { level: self.store.level, codec, column: &field.name };
+            encoder.encode(field, rows, &mut blocks)?;
+            *rows = Column::empty(&field.data_type);
+        }
+        let stripe_count = self.stripe_rows.len() + 1;
+        if stripe_count > STRIPES_MAX || stripe_count * blocks.len() > BLOCKS_MAX {
+            return Err(Error::Invalid(format!("a part of {stripe_count} stripes; begin another part")));
+        }
+        self.stripe_rows.push(u32::try_from(row_count).expect("a stripe has 65,536 rows"));
+        self.encoded_bytes +=
+            blocks.iter().map(|block| block.validity.len() + block.values.len()).sum::<usize>();
+        self.stripes.push(blocks);
+        if self.encoded_bytes >= GROUP_BYTES { self.write_group() } else { Ok(()) }
+    }
+
+    /// Writes the stripes that are encoded, node by node.
+    fn write_group(&mut self) -> Result<()> {
+        let node_count = self.stripes.first().map_or(0, Vec::len);
+        let mut stripes: Vec<_> = self.stripes.drain(..).map(Vec::into_iter).collect();
+        let first = self.entries.len();
+        self.entries.resize_with(first + stripes.len(), || Vec::with_capacity(node_count));
+        for _ in 0..node_count {
+            for (stripe, blocks) in stripes.iter_mut().enumerate() {
+                let block = blocks.next().expect("every stripe has a block of each node");
+                let entry = self.write_block(block)?;
+                self.entries[first + stripe].push(entry);
+            }
+        }
+        self.encoded_bytes = 0;
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: Block) -> Result<BlockEntry> {
+        let Block { validity, values, statistics } = block;
+        let bytes = |frame: &[u8]| {
+            let too_large = |_| Error::Invalid("a block of 4 GiB".to_owned());
+            u32::try_from(frame.len()).map_err(too_large)
+        };
+        let (validity_bytes, value_bytes) = (bytes(&validity)?, bytes(&values)?);
+        self.pad();
+        let offset = self.buffer_at + self.buffer.len() as u64;
+        self.buffer.extend(validity);
+        if !values.is_empty() {
+            self.pad();
+            self.buffer.extend(values);
+        }
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(BlockEntry { offset, validity_bytes, value_bytes, statistics })
+    }
+
+    /// Zeros to where a block may begin.
+    fn pad(&mut self) {
+        let at = self.buffer_at + self.buffer.len() as u64;
+        let zeros = usize::try_from(align(at) - at).expect("less than the alignment");
+        debug_assert!(zeros < usize::try_from(ALIGN_BYTES).expect("a small number"));
+        self.buffer.resize(self.buffer.len() + zeros, 0);
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.output.write_all(&self.buffer).map_err(Error::io("write", &self.path))?;
+        self.buffer_at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes what is left and the footer, and makes the file durable. Nothing refers to it yet.
+    ///
+    /// # Errors
+    /// When the system refuses, or there are no rows.
+    pub fn finish(mut self) -> Result<Part> {
+        self.end_stripe()?;
+        self.write_group()?;
+        let row_count = self.row_count();
+        if row_count == 0 {
+            return Err(Error::Invalid("a part without rows".to_owned()));
+        }
+        let node_count = self.definition.fields.iter().flat_map(Field::nodes).count();
+        let mut entries: Vec<_> = self.entries.drain(..).map(Vec::into_iter).collect();
+        let mut blocks = Vec::with_capacity(node_count * entries.len());
+        for _ in 0..node_count {
+            blocks.extend(entries.iter_mut().filter_map(Iterator::next));
+        }
+        let footer = Footer {
+            row_count,
+            stripe_rows: std::mem::take(&mut self.stripe_rows),
+            fields: self.definition.fields.clone(),
+            keys: if self.options.is_sorted { self.definition.keys.clone() } else { Vec::new() },
+            blocks,
+        };
+        let failed = |source| Error::Encode { column: "footer".to_owned(), source };
+        let footer = footer.write(self.store.level).map_err(failed)?;
+        let footer_bytes =
+            u32::try_from(footer.len()).ok().filter(|bytes| *bytes as usize <= header::PAYLOAD_BYTES_MAX);
+        let too_large = || Error::Invalid("a footer of more than 1 GiB; begin another part".to_owned());
+        let footer_bytes = footer_bytes.ok_or_else(too_large)?;
+        let (header, hash) = header::write(FileKind::Footer, self.identity, &footer);
+        self.buffer.extend(footer);
+        self.buffer.extend(header);
+        self.flush()?;
+        self.store.sync(&mut *self.output, &self.path)?;
+        let number = self.identity.number;
+        let file_bytes = self.buffer_at;
+        Ok(Part { number, order: number, row_count, file_bytes, footer_bytes, hash, deletions: None })
+    }
+}
+
+const _: () =
+    assert!((HEADER_BYTES as u64).is_multiple_of(ALIGN_BYTES), "the first block begins behind the header");
