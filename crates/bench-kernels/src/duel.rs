@@ -17,6 +17,9 @@ use serde_json::json;
 const SAMPLE_MIN: Duration = Duration::from_micros(300);
 const SAMPLES: usize = 31;
 const SAMPLES_QUICK: usize = 1;
+/// A case that takes longer than this has fewer samples.
+const CASE_LONG: Duration = Duration::from_secs(10);
+const SAMPLES_LONG: usize = 7;
 
 /// One implementation of the work.
 pub struct Lane<'a> {
@@ -128,9 +131,12 @@ impl Report {
                 u32::try_from(SAMPLE_MIN.as_nanos().div_ceil(once)).expect("a sample is below a second")
             })
             .collect();
-        let samples = if self.is_quick { SAMPLES_QUICK } else { SAMPLES };
-        let mut times = vec![Vec::with_capacity(samples); lanes.len()];
-        for _ in 0..samples {
+        let mut times = vec![Vec::new(); lanes.len()];
+        let start = thread_time();
+        for sample in 0..if self.is_quick { SAMPLES_QUICK } else { SAMPLES } {
+            if sample >= SAMPLES_LONG && thread_time() - start > CASE_LONG {
+                break;
+            }
             for ((lane, repeats), times) in lanes.iter_mut().zip(&repeats).zip(&mut times) {
                 times.push(lane.sample(*repeats).as_secs_f64() / f64::from(*repeats));
             }
