@@ -8,6 +8,7 @@ use super::find::{Finder, find};
 #[cfg(target_arch = "x86_64")]
 use super::search_x86 as x86;
 use crate::bits::WORD_BITS;
+use crate::region::prefetch;
 use crate::{BitBuffer, Level};
 
 /// Positions that are searched before hits are handed out: whether a position is one cannot be predicted, so
@@ -120,7 +121,8 @@ kernel! {
 }
 
 /// Of 64 rows only the last is asked until one ends behind the hit, then all of them at once: no load waits
-/// for another, where a bisection waits for main memory at every step.
+/// for another, where a bisection waits for main memory at every step. Ends to come are asked for early: hits
+/// are too far apart for the CPU to see a sequence.
 #[inline(always)]
 fn mark_rows_plain<O: Offset>(
     column: Strings<'_, O>,
@@ -130,6 +132,8 @@ fn mark_rows_plain<O: Offset>(
     mut word: usize,
     words: &mut [u64],
 ) -> usize {
+    const AHEAD_WORDS: usize = 16;
+    const LINE: usize = 64;
     let ends = &column.offsets()[1..];
     let (whole, rest) = ends.as_chunks::<WORD_BITS>();
     for hit in hits {
@@ -137,6 +141,9 @@ fn mark_rows_plain<O: Offset>(
         let at = O::from_index(hit).expect("below an offset");
         while whole.get(word).is_some_and(|ends| ends[WORD_BITS - 1] <= at) {
             word += 1;
+            if let Some(ends) = whole.get(word + AHEAD_WORDS) {
+                ends.iter().step_by(LINE / size_of::<O>()).for_each(prefetch);
+            }
         }
         let (ends, passed) = match whole.get(word) {
             Some(ends) => (ends.as_slice(), count_up_to(ends, at)),

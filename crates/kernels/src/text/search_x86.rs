@@ -9,6 +9,7 @@ use super::columns::Text;
 use super::find::Finder;
 use super::find_x86::{PAIR, Probes, VECTOR, find, low_bits_up_to, spends_budget};
 use super::search::{BLOCK, BLOCK_HITS, EACH_ROW_BLOCK, Search, contains_rows_plain};
+use crate::region::prefetch_ptr;
 
 /// The hits of a block: first it is seen which groups of vectors have candidates, then the candidates of those
 /// are compared. Hardly a branch depends on where they are.
@@ -18,6 +19,8 @@ use super::search::{BLOCK, BLOCK_HITS, EACH_ROW_BLOCK, Search, contains_rows_pla
 pub(super) fn search_block(search: &mut Search<'_>) {
     const VECTORS: usize = 4;
     const GROUP: usize = VECTORS * VECTOR;
+    // What the CPU asks for by itself ends with a page, and with the block before.
+    const AHEAD: usize = 8 << 10;
     const { assert!(BLOCK == 64 * GROUP) };
     if search.is_linear {
         return search.linear_block();
@@ -35,6 +38,9 @@ pub(super) fn search_block(search: &mut Search<'_>) {
     while at + GROUP <= end {
         // SAFETY: the four vectors hold positions.
         groups |= u64::from(unsafe { probes.any_of_four(at) }) << (at / GROUP);
+        for line in 0..VECTORS {
+            prefetch_ptr(rest.as_ptr().wrapping_add(at + line * VECTOR + AHEAD));
+        }
         at += GROUP;
     }
     groups |= u64::from(at < end) << (at / GROUP % 64);
