@@ -194,11 +194,11 @@ impl Column<'_> {
         )
     }
 
-    /// Bytes that the values take, about.
+    /// Bytes that the values take, about; a flag counts as one.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         each_number!(&self.values, numbers => size_of_val::<[_]>(numbers),
-            Values::Flags(flags) => flags.as_bits().len() / 8,
+            Values::Flags(flags) => flags.as_bits().len(),
             Values::Text { offsets, .. } => offsets.len() * 4 + span(offsets).len(),
             Values::List { offsets, children } => {
                 let inside = |child: &Column<'_>| child.slice(span(offsets)).byte_count();

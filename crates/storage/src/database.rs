@@ -238,36 +238,34 @@ impl Database {
     /// An older version.
     ///
     /// # Errors
-    /// `NoVersion` when it is not there any more, or not yet.
+    /// `NoVersion` when it is out of the retention, or not there yet.
     pub fn as_of_version(&self, version: u64) -> Result<Snapshot> {
-        let newest = self.current().version;
-        let (loaded, files) = load(&*self.store.io, version)?;
-        if loaded.state.version != version || version > newest {
-            return Err(Error::NoVersion { version, oldest: oldest_version(&files), newest });
+        let (io, newest) = (&*self.store.io, self.current());
+        let limit = io.now().saturating_sub(self.options.retention);
+        let is_known = version <= newest.version;
+        let is_retained =
+            is_known && (version == newest.version || is_after(log::time(io, version + 1)?, limit));
+        if is_retained {
+            let (loaded, _) = load(io, version)?;
+            if loaded.state.version == version {
+                return Ok(Snapshot { store: Arc::clone(&self.store), state: Arc::new(loaded.state) });
+            }
         }
-        Ok(Snapshot { store: Arc::clone(&self.store), state: Arc::new(loaded.state) })
+        let oldest = self.oldest_needed(&newest, limit)?;
+        Err(Error::NoVersion { version, oldest, newest: newest.version })
     }
 
     /// The version that was the newest at a time, in microseconds since 1970.
     ///
     /// # Errors
-    /// `NoVersion` when it is not there any more.
+    /// `NoVersion` when it is out of the retention.
     pub fn as_of_time(&self, time: i64) -> Result<Snapshot> {
         let newest = self.current();
-        let oldest = oldest_version(&Files::list(&*self.store.io)?);
         let mut version = newest.version;
-        while version > oldest {
-            let snapshot = self.as_of_version(version)?;
-            if snapshot.time <= time {
-                return Ok(snapshot);
-            }
+        while version > 0 && log::time(&*self.store.io, version)? > time {
             version -= 1;
         }
-        self.as_of_version(oldest).and_then(|snapshot| {
-            let is_it = oldest == 0 || snapshot.time <= time;
-            let (version, newest) = (oldest.saturating_sub(1), newest.version);
-            if is_it { Ok(snapshot) } else { Err(Error::NoVersion { version, oldest, newest }) }
-        })
+        self.as_of_version(version)
     }
 
     /// What was found to be damaged since the database was opened.
@@ -406,7 +404,7 @@ impl Database {
             return Ok(before.version);
         }
         for table in directories {
-            self.store.sync_directory(&table_path(*table)).map_err(Failed::Unknown)?;
+            self.store.sync_directory(&table_path(*table)).map_err(Failed::Before)?;
         }
         state.version = before.version + 1;
         let now = i64::try_from(self.store.io.now().as_micros()).unwrap_or(i64::MAX);
@@ -449,7 +447,7 @@ impl Database {
     }
 
     fn write_log(&self, kind: FileKind, state: &State, record: &Record) -> std::result::Result<u64, Failed> {
-        let written = log::write(&*self.store.io, kind, state.database, state.version, record);
+        let written = log::write(&self.store, kind, state.database, state.version, record);
         written.inspect_err(|failed| {
             if let Failed::Unknown(_) = failed {
                 self.store.stop(&log::path(kind, state.version));
@@ -472,12 +470,9 @@ fn load(io: &dyn Io, version: u64) -> Result<(log::Loaded, Files)> {
     }
 }
 
-/// The oldest version that the log can give.
-fn oldest_version(files: &Files) -> u64 {
-    if files.commits.contains(&1) || files.commits.is_empty() && files.checkpoints.is_empty() {
-        return 0;
-    }
-    files.checkpoints.first().copied().unwrap_or(0)
+/// Whether a time of the log is not before one of the clock.
+pub(crate) fn is_after(time: i64, limit: Duration) -> bool {
+    time >= i64::try_from(limit.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn new_id(io: &dyn Io) -> DatabaseId {

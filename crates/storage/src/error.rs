@@ -52,6 +52,9 @@ pub enum Error {
         /// The file or directory that failed.
         path: String,
     },
+    /// The last step of a commit failed.
+    #[error("nobody knows whether the changes were committed; open the database again to see")]
+    OutcomeUnknown(#[source] Box<Self>),
     /// Another transaction was first.
     #[error("{what} was changed by another transaction")]
     Conflict {

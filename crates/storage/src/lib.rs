@@ -41,23 +41,32 @@
 
 mod bits;
 pub mod column;
+mod compaction;
 mod database;
 mod deletions;
 mod error;
 mod header;
+#[cfg(test)]
+mod hostile;
 pub mod io;
 mod log;
 mod marker;
 pub mod part;
 mod removal;
 pub mod schema;
+#[cfg(test)]
+mod simulation;
+mod sort;
 mod state;
 mod store;
+#[cfg(test)]
+mod tampering;
 mod transaction;
 mod wire;
 
 pub use database::{Access, Database, Options, Snapshot};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
+pub use sort::sort_rows;
 pub use state::{Deletions, Part, State, Table};
 pub use transaction::Transaction;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::database::Database;
+use crate::database::{Database, is_after};
 use crate::error::{Error, Result};
 use crate::header::FileKind;
 use crate::log::{self, Files};
@@ -49,20 +49,19 @@ impl Database {
         })
     }
 
-    /// The oldest version that was still the newest at the begin of the retention.
-    fn oldest_needed(&self, newest: &State, limit: Duration) -> Result<u64> {
-        let limit = i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
+    /// The oldest version that was still the newest after this time.
+    pub(crate) fn oldest_needed(&self, newest: &State, limit: Duration) -> Result<u64> {
         let (mut version, mut time) = (newest.version(), newest.time());
-        while version > 1 && time > limit {
-            match log::time(&*self.store.io, version - 1) {
-                Ok(earlier) => time = earlier,
-                // Versions below have been removed.
-                Err(Error::Io { .. }) => break,
-                Err(other) => return Err(other),
-            }
+        while version > 0 && is_after(time, limit) {
             version -= 1;
+            time = match log::time(&*self.store.io, version) {
+                Ok(time) => time,
+                // It has been removed, with those below.
+                Err(Error::Io { .. }) => return Ok(version + 1),
+                Err(other) => return Err(other),
+            };
         }
-        Ok(if time > limit && version == 1 { 0 } else { version })
+        Ok(version)
     }
 
     fn remove_from_tables(

@@ -90,6 +90,12 @@ impl DataType {
         matches!(self, Self::Text | Self::Json)
     }
 
+    /// Whether rows can be sorted by it.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self, Self::Interval | Self::List(_) | Self::Struct(_) | Self::Map(_))
+    }
+
     /// The fields of which a value is made.
     #[must_use]
     pub fn children(&self) -> &[Field] {
@@ -383,8 +389,12 @@ impl Definition {
         if columns.len() < self.fields.len() {
             return Some("two columns have one name".to_owned());
         }
-        let strange = self.keys.iter().find(|key| self.index_of(key.field).is_none());
-        strange.map(|key| format!("it is sorted by a field {} that is no column", key.field))
+        let column = |key: &SortKey| self.fields.iter().find(|field| field.id == key.field);
+        if let Some(strange) = self.keys.iter().find(|key| column(key).is_none()) {
+            return Some(format!("it is sorted by a field {} that is no column", strange.field));
+        }
+        let unordered = self.keys.iter().filter_map(column).find(|field| !field.data_type.is_ordered());
+        unordered.map(|field| format!("column '{}' has no order to sort by", field.name))
     }
 
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
@@ -495,5 +505,8 @@ pub(crate) mod tests {
         let mut definition = Definition::new("main", "t", vec![("a", DataType::I8)]);
         definition.keys = vec![SortKey { field: 1, is_descending: false, nulls_first: false }];
         check(definition, "no column");
+        let mut definition = Definition::new("main", "t", vec![("a", list(DataType::I8))]);
+        definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: false }];
+        check(definition, "no order");
     }
 }

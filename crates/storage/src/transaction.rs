@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use keirin_kernels::Level;
+
 use crate::database::{Database, Snapshot};
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
@@ -62,7 +64,11 @@ impl<'a> Transaction<'a> {
         Ok(number)
     }
 
-    fn table(&self, table: u64) -> Result<&Arc<Table>> {
+    pub(crate) fn level(&self) -> Level {
+        self.database.store.level
+    }
+
+    pub(crate) fn table(&self, table: u64) -> Result<&Arc<Table>> {
         self.state.table(table).ok_or_else(|| Error::Invalid(format!("there is no table {table}")))
     }
 
@@ -152,7 +158,7 @@ impl<'a> Transaction<'a> {
         let Some(entry) = found.part(part) else {
             return Err(Error::Invalid(format!("there is no part {part} of table {table}")));
         };
-        let level = self.database.store.level;
+        let level = self.level();
         let mut all = self.base.deletions(&found, entry)?;
         let before = all.row_count(level);
         all.merge(level, rows);
@@ -186,8 +192,8 @@ impl<'a> Transaction<'a> {
     /// Makes the changes durable and visible, all of them, and gives the version that has them.
     ///
     /// # Errors
-    /// `Conflict` when another transaction changed the same. When a sync failed, nobody knows whether the
-    /// changes are there until the database is opened again; all other errors mean that they are not.
+    /// `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
+    /// not, which opening the database again shows; after all other errors they are not.
     pub fn commit(mut self) -> Result<u64> {
         let (actions, directories) =
             (std::mem::take(&mut self.actions), std::mem::take(&mut self.directories));
@@ -211,7 +217,7 @@ impl<'a> Transaction<'a> {
             Err(Failed::Unknown(error)) => {
                 // The commit may be there and need its files.
                 self.paths.clear();
-                Err(error)
+                Err(Error::OutcomeUnknown(Box::new(error)))
             }
         }
     }

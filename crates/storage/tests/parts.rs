@@ -10,149 +10,12 @@ use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::io::Disk;
 use keirin_storage::part::{ColumnCodec, STRIPE_ROWS, WriteOptions};
-use keirin_storage::schema::{DataType, Definition, Field};
+use keirin_storage::schema::{DataType, Definition, SortKey};
 use keirin_storage::{Access, Database, DeletionVector, Error, Options};
 
-fn field(name: &str, data_type: DataType) -> Field {
-    Field::new(0, name, data_type)
-}
+mod common;
 
-/// Columns of every kind of values, with and without nulls.
-fn definition() -> Definition {
-    let list = |element| DataType::List(Box::new(field("element", element)));
-    let point = vec![field("x", DataType::F64), field("tags", list(DataType::Text))];
-    let map = Box::new([field("key", DataType::Text), field("value", DataType::I32)]);
-    let types = vec![
-        ("boolean", DataType::Boolean),
-        ("i8", DataType::I8),
-        ("i16", DataType::I16),
-        ("i32", DataType::I32),
-        ("i64", DataType::I64),
-        ("u8", DataType::U8),
-        ("u16", DataType::U16),
-        ("u32", DataType::U32),
-        ("u64", DataType::U64),
-        ("f32", DataType::F32),
-        ("f64", DataType::F64),
-        ("decimal", DataType::Decimal { precision: 38, scale: 2 }),
-        ("uuid", DataType::Uuid),
-        ("interval", DataType::Interval),
-        ("text", DataType::Text),
-        ("binary", DataType::Binary),
-        ("list", list(list(DataType::I64))),
-        ("struct", DataType::Struct(point)),
-        ("map", DataType::Map(map)),
-    ];
-    Definition::new("main", "t", types)
-}
-
-/// A random number for a row and a purpose.
-fn random(row: usize, purpose: u64) -> u64 {
-    let mixed = (row as u64 ^ purpose << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 7
-}
-
-/// Rows of a type; every seventh is null.
-fn column(data_type: &DataType, row_count: usize, purpose: u64) -> Column<'static> {
-    let value = |row: usize| random(row, purpose);
-    macro_rules! numbers {
-        ($variant:ident, $type:ty) => {
-            Values::$variant((0..row_count).map(|row| value(row) as $type).collect::<Vec<_>>().into())
-        };
-    }
-    let lengths = |step: u64| -> Vec<i32> {
-        let mut end = 0;
-        let ends = (0..row_count).map(|row| {
-            end += (value(row) % step) as i32;
-            end
-        });
-        std::iter::once(0).chain(ends).collect()
-    };
-    let children = |count: usize| {
-        let fields = data_type.children().iter().zip(purpose + 1..);
-        fields.map(|(field, purpose)| column(&field.data_type, count, purpose)).collect::<Vec<_>>()
-    };
-    let values = match data_type {
-        DataType::Boolean => {
-            Values::Flags(Flags::Owned((0..row_count).map(|row| value(row) % 3 == 0).collect()))
-        }
-        DataType::I8 => numbers!(I8, i8),
-        DataType::I16 => numbers!(I16, i16),
-        DataType::I32 => numbers!(I32, i32),
-        DataType::I64 => numbers!(I64, i64),
-        DataType::U8 => numbers!(U8, u8),
-        DataType::U16 => numbers!(U16, u16),
-        DataType::U32 => numbers!(U32, u32),
-        DataType::U64 => numbers!(U64, u64),
-        DataType::F32 => numbers!(F32, f32),
-        DataType::F64 => numbers!(F64, f64),
-        DataType::Decimal { .. } | DataType::Uuid | DataType::Interval => numbers!(I128, i128),
-        DataType::Text | DataType::Binary => {
-            let words = ["", "ein", "größeres ", "Wort"];
-            let rows: Vec<&[u8]> =
-                (0..row_count).map(|row| words[value(row) as usize % 4].as_bytes()).collect();
-            let mut offsets = vec![0];
-            offsets.extend(rows.iter().scan(0, |end, row| {
-                *end += row.len() as i32;
-                Some(*end)
-            }));
-            Values::Text { offsets: offsets.into(), bytes: rows.concat().into() }
-        }
-        DataType::List(_) | DataType::Map(_) => {
-            let offsets = lengths(4);
-            let children = children(offsets[row_count] as usize);
-            Values::List { offsets: offsets.into(), children }
-        }
-        DataType::Struct(_) => Values::Struct { row_count, children: children(row_count) },
-        other => unreachable!("{other:?} is not in the table"),
-    };
-    let validity: BitBuffer = (0..row_count).map(|row| value(row + row_count) % 7 != 0).collect();
-    Column { validity: (!purpose.is_multiple_of(3)).then_some(Flags::Owned(validity)), values }
-}
-
-/// A value as something to compare.
-#[derive(Debug, PartialEq)]
-enum Value {
-    Null,
-    Bits(u128),
-    Bytes(Vec<u8>),
-    Values(Vec<Value>),
-}
-
-fn value(column: &Column<'_>, row: usize) -> Value {
-    if column.validity_bits().is_some_and(|bits| !bits.get(row)) {
-        return Value::Null;
-    }
-    let range = |offsets: &[i32]| offsets[row] as usize..offsets[row + 1] as usize;
-    match &column.values {
-        Values::Flags(flags) => Value::Bits(u128::from(flags.as_bits().get(row))),
-        Values::I8(values) => Value::Bits(i128::from(values[row]).cast_unsigned()),
-        Values::I16(values) => Value::Bits(i128::from(values[row]).cast_unsigned()),
-        Values::I32(values) => Value::Bits(i128::from(values[row]).cast_unsigned()),
-        Values::I64(values) => Value::Bits(i128::from(values[row]).cast_unsigned()),
-        Values::I128(values) => Value::Bits(values[row].cast_unsigned()),
-        Values::U8(values) => Value::Bits(u128::from(values[row])),
-        Values::U16(values) => Value::Bits(u128::from(values[row])),
-        Values::U32(values) => Value::Bits(u128::from(values[row])),
-        Values::U64(values) => Value::Bits(u128::from(values[row])),
-        Values::F32(values) => Value::Bits(u128::from(values[row].to_bits())),
-        Values::F64(values) => Value::Bits(u128::from(values[row].to_bits())),
-        Values::Text { offsets, bytes } => Value::Bytes(bytes[range(offsets)].to_vec()),
-        Values::List { offsets, children } => {
-            let rows = range(offsets);
-            Value::Values(
-                children.iter().flat_map(|child| rows.clone().map(|row| value(child, row))).collect(),
-            )
-        }
-        Values::Struct { children, .. } => {
-            Value::Values(children.iter().map(|child| value(child, row)).collect())
-        }
-    }
-}
-
-fn rows_of(column: &Column<'_>, rows: impl Iterator<Item = usize>) -> Vec<Value> {
-    rows.map(|row| value(column, row)).collect()
-}
+use common::{Value, column, definition, random, rows_of};
 
 /// Writes rows in pieces and reads them back by every kind of selection.
 fn check(row_count: usize, piece: usize, codec: ColumnCodec) {
@@ -296,6 +159,77 @@ fn deleted_rows_and_old_versions_are_kept_apart() {
     delete(&[1, 2]).commit().expect("nobody else");
     assert_eq!(database.snapshot().table(table).expect("there").parts().len(), 0);
     assert!(matches!(database.as_of_version(9), Err(Error::NoVersion { oldest: 0, newest: 3, .. })));
+}
+
+/// The numbers of all rows of a table, in order.
+fn numbers_of(database: &Database, table: u64) -> Vec<i64> {
+    let snapshot = database.snapshot();
+    let table = snapshot.table(table).expect("there");
+    let mut numbers = Vec::new();
+    for part in table.parts() {
+        let reader = snapshot.open_part(table, part).expect("whole");
+        for stripe in 0..reader.stripe_count() {
+            let column = reader.read(0, stripe, Selection::All).expect("whole");
+            let Values::I64(values) = &column.values else { panic!("{column:?}") };
+            numbers.extend(&values[..]);
+        }
+    }
+    numbers
+}
+
+#[test]
+fn compaction_sorts_by_the_key() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(Disk::create(directory.path()).expect("a directory"));
+    let database = Database::open(disk, Access::Write, Options::default()).expect("a new database");
+    let mut definition = Definition::new("main", "t", vec![("a", DataType::I64)]);
+    definition.keys = vec![SortKey { field: 0, is_descending: true, nulls_first: false }];
+    let mut transaction = database.begin().expect("nobody else");
+    let table = transaction.create_table(definition).expect("new");
+    transaction.commit().expect("nobody else");
+    let mut expected = Vec::new();
+    let insert = |values: &[i64], is_sorted: bool| {
+        let mut transaction = database.begin().expect("nobody else");
+        let options = WriteOptions { is_sorted, ..WriteOptions::default() };
+        let mut writer = transaction.write_part(table, options).expect("a new part");
+        writer.push(&[numbers(values)]).expect("rows");
+        let part = writer.finish().expect("room");
+        let number = part.number;
+        transaction.add_part(table, part).expect("new");
+        transaction.commit().expect("nobody else");
+        number
+    };
+    let mut parts = Vec::new();
+    for (purpose, (count, is_sorted)) in
+        [(STRIPE_ROWS * 2 + 5, true), (100, false), (STRIPE_ROWS + 1, true)].into_iter().enumerate()
+    {
+        let mut values: Vec<i64> =
+            (0..count).map(|row| (random(row, purpose as u64) % 100_000) as i64).collect();
+        if is_sorted {
+            values.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        expected.extend(&values);
+        parts.push(insert(&values, is_sorted));
+    }
+    let mut vector = DeletionVector::default();
+    let deleted: BitBuffer = (0..100).map(|row| row % 2 == 0).collect();
+    vector.delete(Level::best(), 0, deleted.as_bits());
+    let unsorted = STRIPE_ROWS * 2 + 5;
+    let kept =
+        |(row, _): &(usize, i64)| !(unsorted..unsorted + 100).contains(row) || (row - unsorted) % 2 == 1;
+    let mut expected: Vec<i64> =
+        expected.into_iter().enumerate().filter(kept).map(|(_, value)| value).collect();
+    expected.sort_unstable_by(|a, b| b.cmp(a));
+
+    let mut transaction = database.begin().expect("nobody else");
+    transaction.delete_rows(table, parts[1], &vector).expect("rows");
+    transaction.commit().expect("nobody else");
+    let mut transaction = database.begin().expect("nobody else");
+    transaction.compact(table, &parts, WriteOptions::default()).expect("whole");
+    transaction.commit().expect("nobody else");
+    let snapshot = database.snapshot();
+    assert_eq!(snapshot.table(table).expect("there").parts().len(), 1);
+    assert!(numbers_of(&database, table) == expected);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::io;
 use std::time::Duration;
 
 mod disk;
+#[cfg(test)]
+pub(crate) mod unreliable;
 
 pub use disk::Disk;
 

@@ -11,6 +11,7 @@ use crate::error::{Damage, Error, Result};
 use crate::header::{self, FileKind, Header, Identity};
 use crate::io::Io;
 use crate::state::State;
+use crate::store::Store;
 pub(crate) use record::Record;
 
 pub(crate) const DIRECTORY: &str = "log";
@@ -163,10 +164,16 @@ pub(crate) fn next(io: &dyn Io, state: &State) -> Result<State> {
     read(io, FileKind::Commit, state.version + 1, Some(state))
 }
 
-/// When a version was committed.
+/// When a version was committed; version 0 was there before all times.
 pub(crate) fn time(io: &dyn Io, version: u64) -> Result<i64> {
-    let commit = read_record(io, FileKind::Commit, version);
-    commit.map(|(_, record)| record.time).or_else(|_| time_of_checkpoint(io, version))
+    if version == 0 {
+        return Ok(i64::MIN);
+    }
+    match read_record(io, FileKind::Commit, version) {
+        // Removed; a commit that cannot be read is another matter.
+        Err(Error::Io { .. }) => time_of_checkpoint(io, version),
+        commit => Ok(commit?.1.time),
+    }
 }
 
 /// The same from a checkpoint, which is whole if there is an answer.
@@ -177,9 +184,9 @@ pub(crate) fn time_of_checkpoint(io: &dyn Io, version: u64) -> Result<i64> {
 /// What is left after a step of [`write`] failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Nothing: the file is not there, and the next may be written.
+    /// Nothing: the file is not there.
     Before(Error),
-    /// Perhaps the file, perhaps not; or what was written may get lost. Nothing more may be written.
+    /// Perhaps the file, perhaps not. Nothing more may be written.
     Unknown(Error),
 }
 
@@ -193,12 +200,13 @@ impl From<Failed> for Error {
 
 /// Makes a record durable under its name and gives the hash of its header.
 pub(crate) fn write(
-    io: &dyn Io,
+    store: &Store,
     kind: FileKind,
     database: header::DatabaseId,
     version: u64,
     record: &Record,
 ) -> std::result::Result<u64, Failed> {
+    let io = &*store.io;
     let (path, unfinished) = (path(kind, version), format!("{DIRECTORY}/{version:020}{UNFINISHED}"));
     let payload = record.write();
     if payload.len() > header::PAYLOAD_BYTES_MAX {
@@ -221,7 +229,7 @@ pub(crate) fn write(
     }
     let mut output = io.create(&unfinished).map_err(before("create"))?;
     output.write_all(&bytes).map_err(before("write"))?;
-    output.sync().map_err(|source| Failed::Unknown(Error::io("sync", &unfinished)(source)))?;
+    store.sync(&mut *output, &unfinished).map_err(Failed::Before)?;
     drop(output);
     io.publish(&unfinished, &path).map_err(|source| Failed::Unknown(Error::io("publish", &path)(source)))?;
     io.sync_directory(DIRECTORY).map_err(|source| Failed::Unknown(Error::io("sync", DIRECTORY)(source)))?;

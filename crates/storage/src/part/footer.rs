@@ -6,7 +6,7 @@ use keirin_codecs::{Goal, integers::Int};
 use keirin_kernels::{BitBuffer, Level};
 
 use super::statistics::{BlockFlags, Statistics};
-use super::{BLOCK_ROWS_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
+use super::{BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
 use crate::header::HEADER_BYTES;
 use crate::schema::{DataType, Field, SortKey, read_fields, read_keys, write_fields, write_keys};
 use crate::wire::{Reader, Wire, Write};
@@ -117,12 +117,12 @@ impl Footer {
     }
 
     /// What is wrong with places and counts of rows.
-    fn problem(&self, footer_at: u64) -> Option<String> {
+    pub(super) fn problem(&self, footer_at: u64) -> Option<String> {
         for block in &self.blocks {
             let end = block.offset.checked_add(block.byte_count());
             let is_inside = block.offset >= HEADER_BYTES as u64 && end.is_some_and(|end| end <= footer_at);
-            let is_empty = block.byte_count() == 0;
-            if !is_empty && (!is_inside || align(block.offset) != block.offset) {
+            let (is_empty, is_huge) = (block.byte_count() == 0, block.byte_count() > 2 * BLOCK_BYTES_MAX);
+            if is_huge || !is_empty && (!is_inside || align(block.offset) != block.offset) {
                 return Some(format!("a block at byte {} of {} bytes", block.offset, block.byte_count()));
             }
             let Statistics { rows, nulls, .. } = block.statistics;

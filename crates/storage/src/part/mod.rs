@@ -20,7 +20,7 @@ const STRIPES_MAX: usize = 1 << 16;
 /// The most blocks of a part.
 const BLOCKS_MAX: usize = 1 << 20;
 /// The most rows of a block: those of lists can be more than a stripe has.
-const BLOCK_ROWS_MAX: u32 = 1 << 28;
+const BLOCK_ROWS_MAX: u32 = 1 << 26;
 /// The most bytes that the values of a block take.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
 

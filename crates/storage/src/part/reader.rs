@@ -172,7 +172,7 @@ impl PartReader {
         let decoder = BlockDecoder { level: self.store.level, races: &self.store.races, stream: &stream };
         let reading = Reading { part: self, column, stripe, decoder };
         let mut node = self.nodes[column];
-        if field.data_type.children().is_empty() {
+        if is_leaf(&field.data_type) {
             return reading.leaf(field, node, selection);
         }
         let all = reading.tree(field, &mut node)?;
@@ -243,8 +243,7 @@ impl Reading<'_> {
     /// All rows of a column and those inside, whose nodes are numbered from `node` on.
     fn tree(&self, field: &Field, node: &mut usize) -> Result<Column<'static>> {
         let block = self.part.footer.block(*node, self.stripe);
-        let children = field.data_type.children();
-        if children.is_empty() {
+        if is_leaf(&field.data_type) {
             let column = self.leaf(field, *node, Selection::All)?;
             *node += 1;
             return Ok(column);
@@ -253,12 +252,18 @@ impl Reading<'_> {
         let rows = block.statistics.rows;
         let bytes = self.bytes(block)?;
         let validity = self.validity(block, &bytes, Selection::All)?;
-        let elements = self.part.footer.block(*node, self.stripe).statistics.rows;
-        let inside = children.iter().map(|child| self.tree(child, node)).collect::<Result<Vec<_>>>()?;
+        let first = *node;
+        let inside = field
+            .data_type
+            .children()
+            .iter()
+            .map(|child| self.tree(child, node))
+            .collect::<Result<Vec<_>>>()?;
         let values = match field.data_type {
             DataType::Struct(_) => Values::Struct { row_count: rows as usize, children: inside },
-            _ if rows == 0 && elements == 0 => Column::empty(&field.data_type).values,
+            _ if rows == 0 => Column::empty(&field.data_type).values,
             _ => {
+                let elements = self.part.footer.block(first, self.stripe).statistics.rows;
                 let lengths = bytes.get(place(block)..).unwrap_or_default();
                 let offsets = self.decoder.offsets(lengths, rows, elements);
                 let offsets = offsets.map_err(|reason| self.damage(block, reason))?;
@@ -269,7 +274,51 @@ impl Reading<'_> {
     }
 }
 
+/// Whether it has values and nothing inside.
+fn is_leaf(data_type: &DataType) -> bool {
+    data_type.children().is_empty() && !matches!(data_type, DataType::Struct(_))
+}
+
 /// Where the values begin in the bytes of a block.
 fn place(block: &BlockEntry) -> usize {
     usize::try_from(block.values_at()).expect("a block lies inside its file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostile::{one_part, read_all};
+    use crate::io::unreliable::Random;
+    use crate::simulation::for_seeds;
+
+    #[test]
+    fn entries_of_an_index_that_lie_are_errors() {
+        let (io, identity, part) = one_part();
+        let store = Arc::new(Store::new(io));
+        let open = || PartReader::open(Arc::clone(&store), identity, &part).unwrap();
+        let footer_at = part.file_bytes - u64::from(part.footer_bytes) - HEADER_BYTES as u64;
+        let honest = open().footer.blocks;
+        for_seeds(0..20_000, |seed| {
+            let mut random = Random::new(seed);
+            let mut blocks = honest.clone();
+            for _ in 0..1 + random.below(3) {
+                let other = honest[random.below(honest.len())].clone();
+                let index = random.below(blocks.len());
+                let block = &mut blocks[index];
+                match random.below(6) {
+                    0 => block.offset = random.next() >> random.below(64) & !63,
+                    1 => block.offset = other.offset,
+                    2 => block.validity_bytes = other.validity_bytes,
+                    3 => block.value_bytes = u32::MAX >> random.below(32),
+                    4 => block.statistics.rows = other.statistics.rows,
+                    _ => *block = other,
+                }
+            }
+            let mut reader = open();
+            reader.footer.blocks = blocks;
+            if reader.footer.problem(footer_at).is_none() {
+                read_all(&reader);
+            }
+        });
+    }
 }

@@ -1,0 +1,155 @@
+//! Makes one part of several, without the rows that are deleted, in the order of the table's key.
+//!
+//! Parts that are sorted are merged a stripe of each at a time: the stripes are sorted together, and written as
+//! far as the first row behind which a part has stripes that are not there yet. Equal rows keep the order of
+//! their parts.
+
+use std::sync::Arc;
+
+use keirin_kernels::bitmaps::not;
+use keirin_kernels::{Level, Selection};
+
+use crate::column::Column;
+use crate::deletions::DeletionVector;
+use crate::error::{Error, Result};
+use crate::part::{PartReader, PartWriter, WriteOptions};
+use crate::sort::sort_rows;
+use crate::state::{Part, Table};
+use crate::transaction::Transaction;
+
+/// A part that is read stripe by stripe.
+struct Source {
+    reader: PartReader,
+    deletions: DeletionVector,
+    /// Where the columns of the table are in the part.
+    columns: Vec<usize>,
+    next_stripe: usize,
+    /// Rows that were read and not written.
+    rows: Vec<Column<'static>>,
+}
+
+fn row_count(columns: &[Column<'_>]) -> usize {
+    columns.first().map_or(0, Column::row_count)
+}
+
+impl Source {
+    fn open(transaction: &Transaction<'_>, table: &Table, part: &Part) -> Result<Self> {
+        let deletions = transaction.base().deletions(table, part)?;
+        let reader = transaction.base().open_part(table, part)?;
+        reader.check_deletions(&deletions)?;
+        let columns = table.definition.fields.iter().map(|field| {
+            let same = reader.fields().iter().position(|other| other.id == field.id);
+            let same = same.filter(|index| reader.fields()[*index].data_type == field.data_type);
+            same.ok_or_else(|| {
+                let (part, name) = (part.number, &field.name);
+                Error::Invalid(format!("part {part} has no column '{name}' of its type"))
+            })
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        Ok(Self { reader, deletions, columns, next_stripe: 0, rows: Vec::new() })
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.next_stripe == self.reader.stripe_count()
+    }
+
+    /// The next stripe's rows that are not deleted; of no row if all are.
+    fn next(&mut self, level: Level) -> Result<Vec<Column<'static>>> {
+        let stripe = self.next_stripe;
+        self.next_stripe += 1;
+        let number = u32::try_from(stripe).expect("a part has few stripes");
+        let live = self.deletions.stripe(number).map(|deleted| not(level, deleted));
+        let selection = live.as_ref().map_or(Selection::All, |live| Selection::Bits(live.as_bits()));
+        self.columns.iter().map(|column| self.reader.read(*column, stripe, selection)).collect()
+    }
+}
+
+impl Transaction<'_> {
+    /// Replaces parts by one that has the rows that are left, if any are: in the order of the table's key, or
+    /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time, of
+    /// another all of it.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such table or part, or a part was written before the table got a column;
+    /// `Damaged` when rows cannot be read.
+    pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {
+        let found = Arc::clone(self.table(table)?);
+        let mut entries = Vec::new();
+        for part in parts {
+            let missing = || Error::Invalid(format!("there is no part {part} of table {table}"));
+            entries.push(found.part(*part).ok_or_else(missing)?);
+        }
+        entries.sort_by_key(|part| (part.order, part.number));
+        let is_sorted = !found.definition.keys.is_empty();
+        let mut writer = self.write_part(table, WriteOptions { is_sorted, ..options })?;
+        let level = self.level();
+        let sources = entries.into_iter().map(|part| Source::open(self, &found, part));
+        if is_sorted {
+            merge(level, &found, sources.collect::<Result<_>>()?, &mut writer)?;
+        } else {
+            for source in sources {
+                let mut source = source?;
+                while !source.is_at_end() {
+                    writer.push(&source.next(level)?)?;
+                }
+            }
+        }
+        let added = if writer.row_count() == 0 { Vec::new() } else { vec![writer.finish()?] };
+        self.replace_parts(table, parts, added)
+    }
+}
+
+fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
+    columns.iter_mut().zip(rows).try_for_each(|(column, rows)| column.append(rows))
+}
+
+/// Writes the rows of all sources in the order of the table's key.
+fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut PartWriter) -> Result<()> {
+    let definition = &table.definition;
+    let empty = || definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect::<Vec<_>>();
+    for source in &mut sources {
+        source.rows = empty();
+        if source.reader.keys() != definition.keys {
+            while !source.is_at_end() {
+                let next = source.next(level)?;
+                append(&mut source.rows, &next)?;
+            }
+            let order = sort_rows(level, definition, &source.rows)?;
+            source.rows = source.rows.iter().map(|column| column.take(level, &order)).collect();
+        }
+    }
+    loop {
+        for source in &mut sources {
+            while row_count(&source.rows) == 0 && !source.is_at_end() {
+                source.rows = source.next(level)?;
+            }
+        }
+        sources.retain(|source| row_count(&source.rows) > 0);
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let mut all = empty();
+        // The numbers behind the last row of each source, and of those the rows that more rows may follow.
+        let (mut ends, mut open_ends) = (Vec::new(), Vec::new());
+        for source in &sources {
+            append(&mut all, &source.rows)?;
+            ends.push(row_count(&all));
+            open_ends.extend((!source.is_at_end()).then(|| row_count(&all) - 1));
+        }
+        let order = sort_rows(level, definition, &all)?;
+        let is_open_end = |row: &u32| open_ends.contains(&(*row as usize));
+        let count = order.iter().position(is_open_end).map_or(order.len(), |place| place + 1);
+        let written: Vec<_> = all.iter().map(|column| column.take(level, &order[..count])).collect();
+        writer.push(&written)?;
+        let mut counts = vec![0; sources.len()];
+        for row in &order[..count] {
+            counts[ends.partition_point(|end| *end <= *row as usize)] += 1;
+        }
+        for (source, count) in sources.iter_mut().zip(counts) {
+            let left: Vec<u32> = (count..row_count(&source.rows))
+                .map(|row| u32::try_from(row).expect("sorted rows are numbered by u32"))
+                .collect();
+            source.rows = source.rows.iter().map(|column| column.take(level, &left)).collect();
+        }
+    }
+}

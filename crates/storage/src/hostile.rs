@@ -1,0 +1,122 @@
+//! Bytes that were made to look right: their checksums match, what they say does not. No panic, no wrong
+//! shape, no memory beyond the limits.
+
+#![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
+
+use std::sync::Arc;
+
+use keirin_kernels::{Level, Selection};
+
+use crate::deletions::DeletionVector;
+use crate::header::{self, FileKind, HEADER_BYTES, Identity};
+use crate::io::unreliable::{Random, Unreliable};
+use crate::log::Record;
+use crate::part::{PartReader, WriteOptions};
+use crate::simulation::{Run, columns, definition, for_seeds};
+use crate::state::{Part, State};
+use crate::store::{Store, part_path};
+use crate::{Access, Database, Options};
+
+/// Changes a few bytes to others, often to extremes.
+fn mutate(bytes: &mut [u8], random: &mut Random) {
+    for _ in 0..1 + random.below(3) {
+        let at = random.below(bytes.len());
+        let extremes = [0, 1, 0x7f, 0x80, 0xff];
+        let byte = if random.once_in(2) { extremes[random.below(5)] } else { random.next() as u8 };
+        let count = [1, 1, 2, 4, 8][random.below(5)];
+        bytes[at..].iter_mut().take(count).for_each(|there| *there = byte);
+    }
+}
+
+#[test]
+fn records_that_lie_are_errors() {
+    let run = Run::without_faults(3, 30);
+    let paths = run.io().paths().into_iter().map(|(path, _)| path);
+    let records: Vec<Vec<u8>> = paths
+        .filter(|path| path.starts_with("log/"))
+        .map(|path| run.io().bytes(&path)[HEADER_BYTES..].to_vec())
+        .collect();
+    for_seeds(0..20_000, |seed| {
+        let mut random = Random::new(seed);
+        let mut bytes = records[random.below(records.len())].clone();
+        mutate(&mut bytes, &mut random);
+        if let Ok(record) = Record::read(&bytes) {
+            let mut state = State::default();
+            // An error is fine; what was carried out must be written and read again.
+            _ = record.actions.iter().try_for_each(|action| state.apply(action));
+            let again = Record { actions: state.actions(), ..record };
+            assert_eq!(Record::read(&again.write()), Ok(again));
+        }
+    });
+}
+
+#[test]
+fn deletions_that_lie_are_errors() {
+    let level = Level::best();
+    let mut vector = DeletionVector::default();
+    for stripe in [0, 2, 5] {
+        let rows =
+            (0..1000).map(|row| row % (stripe as usize + 7) == 0).collect::<keirin_kernels::BitBuffer>();
+        vector.delete(level, stripe, rows.as_bits());
+    }
+    let bytes = vector.write(level, 1, 6000).unwrap();
+    for_seeds(0..5_000, |seed| {
+        let mut random = Random::new(seed);
+        let mut bytes = bytes.clone();
+        mutate(&mut bytes, &mut random);
+        if let Ok(vector) = DeletionVector::read(level, &bytes, 1, 6000) {
+            assert!(vector.stripes().all(|(_, rows)| rows == 1000));
+        }
+    });
+}
+
+/// A database with one part of a few hundred rows.
+pub(crate) fn one_part() -> (Arc<Unreliable>, Identity, Part) {
+    let io = Arc::new(Unreliable::new(1));
+    let database = Database::open(Arc::<Unreliable>::clone(&io), Access::Write, Options::default()).unwrap();
+    let mut transaction = database.begin().unwrap();
+    let table = transaction.create_table(definition("t")).unwrap();
+    let mut writer = transaction.write_part(table, WriteOptions::default()).unwrap();
+    let rows: Vec<_> = (0..500).map(|row| (row, (row % 3 > 0).then_some((row % 5) as u8))).collect();
+    writer.push(&columns(&rows)).unwrap();
+    let part = writer.finish().unwrap();
+    transaction.add_part(table, part.clone()).unwrap();
+    transaction.commit().unwrap();
+    let identity = Identity { database: database.snapshot().database, table, number: part.number };
+    (io, identity, part)
+}
+
+/// Blocks and footer are changed; the checksums of the headers match.
+#[test]
+fn parts_that_lie_are_errors() {
+    let (io, identity, part) = one_part();
+    let path = part_path(identity.table, part.number);
+    let file = io.bytes(&path);
+    let footer_at = file.len() - HEADER_BYTES - part.footer_bytes as usize;
+    for_seeds(0..3_000, |seed| {
+        let mut random = Random::new(seed);
+        let mut changed = file[..file.len() - HEADER_BYTES].to_vec();
+        let (blocks, footer) = changed.split_at_mut(footer_at);
+        mutate(if random.once_in(4) { blocks } else { footer }, &mut random);
+        let (last, hash) = header::write(FileKind::Footer, identity, footer);
+        changed.extend(last);
+        let io = Arc::new(io.fork());
+        io.tamper(&path, |bytes| *bytes = changed);
+        let part = Part { hash, ..part.clone() };
+        if let Ok(reader) = PartReader::open(Arc::new(Store::new(io)), identity, &part) {
+            read_all(&reader);
+        }
+    });
+}
+
+/// What can be read has the rows that it should have.
+pub(crate) fn read_all(reader: &PartReader) {
+    for column in 0..reader.fields().len() {
+        for stripe in 0..reader.stripe_count() {
+            if let Ok(values) = reader.read(column, stripe, Selection::All) {
+                let rows = reader.stripe(stripe);
+                assert_eq!(values.row_count() as u64, rows.end - rows.start);
+            }
+        }
+    }
+}

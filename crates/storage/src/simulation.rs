@@ -1,0 +1,441 @@
+//! Random workloads on a file system that loses what it may, held against a model.
+//!
+//! A seed is a run: sessions of statements with faults, each ended by a power cut or a killed process. What
+//! must hold: a statement that was acknowledged is there for ever, one that failed is not there at all, one of
+//! unknown outcome is one or the other from then on, every open succeeds, and old versions stay what they were.
+//!
+//! `KEIRIN_SIMULATION_SEED=n cargo test -p keirin-storage simulation` replays one seed;
+//! `KEIRIN_SIMULATION_SEEDS=100000 cargo test --release -p keirin-storage -- --ignored` runs many.
+
+#![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keirin_kernels::{BitBuffer, Level, Selection};
+
+use crate::column::{Column, Flags, Values};
+use crate::io::unreliable::{Faults, Random, Unreliable};
+use crate::part::WriteOptions;
+use crate::schema::{DataType, Definition, Field};
+use crate::{Access, Database, DeletionVector, Error, Options, Result, Snapshot, Table};
+
+const RETENTION: Duration = Duration::from_secs(60);
+
+/// A number and a text or none, which also is how many elements the list of the row has.
+pub(crate) type Row = (i64, Option<u8>);
+
+/// What a database should have: tables by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Model {
+    pub(crate) tables: BTreeMap<String, Vec<Row>>,
+    property: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Statement {
+    Create(String),
+    Drop(String),
+    /// Rows for several tables, as one transaction, in several parts.
+    Insert(Vec<(String, Vec<Vec<Row>>)>),
+    /// Rows whose number has this remainder.
+    Delete(String, i64, i64),
+    /// Parts from one place on, so many.
+    Compact(String, usize, usize),
+    Property(String),
+    Checkpoint,
+    RemoveOldFiles,
+}
+
+pub(crate) fn definition(name: &str) -> Definition {
+    let list = DataType::List(Box::new(Field::new(0, "element", DataType::I32)));
+    Definition::new("main", name, vec![("a", DataType::I64), ("b", DataType::Text), ("c", list)])
+}
+
+pub(crate) fn columns(rows: &[Row]) -> Vec<Column<'static>> {
+    let numbers: Vec<i64> = rows.iter().map(|row| row.0).collect();
+    let length = |row: &Row| i32::from(row.1.unwrap_or(0) % 5);
+    let offsets: Vec<i32> = std::iter::once(0)
+        .chain(rows.iter().scan(0, |end, row| {
+            *end += length(row);
+            Some(*end)
+        }))
+        .collect();
+    let text = vec![b'x'; offsets[rows.len()] as usize];
+    let elements: Vec<i32> = rows.iter().flat_map(|row| vec![row.0 as i32; length(row) as usize]).collect();
+    let validity: BitBuffer = rows.iter().map(|row| row.1.is_some()).collect();
+    let validity = Some(Flags::Owned(validity));
+    let element = Column { validity: None, values: Values::I32(elements.into()) };
+    let list = Values::List { offsets: offsets.clone().into(), children: vec![element] };
+    vec![
+        Column { validity: None, values: Values::I64(numbers.into()) },
+        Column {
+            validity: validity.clone(),
+            values: Values::Text { offsets: offsets.into(), bytes: text.into() },
+        },
+        Column { validity, values: list },
+    ]
+}
+
+/// The rows of a table, or what is damaged.
+pub(crate) fn read(snapshot: &Snapshot, table: &Table) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for part in table.parts() {
+        let deletions = snapshot.deletions(table, part)?;
+        let reader = snapshot.open_part(table, part)?;
+        reader.check_deletions(&deletions)?;
+        for stripe in 0..reader.stripe_count() {
+            let columns: Vec<_> =
+                (0..3).map(|column| reader.read(column, stripe, Selection::All)).collect::<Result<_>>()?;
+            let [a, b, c] = columns.try_into().expect("three columns");
+            let Values::I64(numbers) = &a.values else { panic!("{a:?}") };
+            let Values::Text { offsets, .. } = &b.values else { panic!("{b:?}") };
+            let Values::List { offsets: lists, children } = &c.values else { panic!("{c:?}") };
+            let Values::I32(elements) = &children[0].values else { panic!("{c:?}") };
+            let deleted = deletions.stripe(stripe as u32);
+            for row in 0..numbers.len() {
+                let is_null = b.validity_bits().is_some_and(|bits| !bits.get(row));
+                assert_eq!(is_null, c.validity_bits().is_some_and(|bits| !bits.get(row)));
+                let length = (offsets[row + 1] - offsets[row]) as u8;
+                let list = &elements[lists[row] as usize..lists[row + 1] as usize];
+                assert!(list.iter().all(|element| *element == numbers[row] as i32));
+                assert_eq!(list.len(), usize::from(length));
+                if deleted.is_none_or(|deleted| !deleted.get(row)) {
+                    rows.push((numbers[row], (!is_null).then_some(length)));
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What a version has.
+pub(crate) fn model_of(snapshot: &Snapshot) -> Result<Model> {
+    let mut tables = BTreeMap::new();
+    for table in snapshot.tables() {
+        tables.insert(table.definition.name.clone(), read(snapshot, table)?);
+    }
+    Ok(Model { tables, property: snapshot.properties().get("p").cloned() })
+}
+
+impl Model {
+    /// What the statement leaves if it succeeds.
+    fn after(&self, statement: &Statement) -> Self {
+        let mut next = self.clone();
+        match statement {
+            Statement::Create(name) => _ = next.tables.insert(name.clone(), Vec::new()),
+            Statement::Drop(name) => _ = next.tables.remove(name),
+            Statement::Insert(inserts) => {
+                for (name, parts) in inserts {
+                    next.tables.get_mut(name).expect("it is there").extend(parts.concat());
+                }
+            }
+            Statement::Delete(name, modulus, remainder) => {
+                let rows = next.tables.get_mut(name).expect("it is there");
+                rows.retain(|row| row.0.rem_euclid(*modulus) != *remainder);
+            }
+            Statement::Property(value) => next.property = Some(value.clone()),
+            Statement::Compact(..) | Statement::Checkpoint | Statement::RemoveOldFiles => {}
+        }
+        next
+    }
+
+    /// A statement that makes sense here.
+    fn statement(&self, random: &mut Random, next_row: &mut i64) -> Statement {
+        let names: Vec<&String> = self.tables.keys().collect();
+        let name = |random: &mut Random| names[random.below(names.len())].clone();
+        let choice = if names.is_empty() { 0 } else { random.below(20) };
+        let free = (0..4).map(|index| format!("t{index}")).find(|name| !self.tables.contains_key(name));
+        match (choice, free) {
+            (0, Some(free)) => Statement::Create(free),
+            (1, _) if names.len() > 1 => Statement::Drop(name(random)),
+            (2..=6, _) => Statement::Delete(name(random), 1 + random.below(6) as i64, random.below(6) as i64),
+            (7..=9, _) => Statement::Compact(name(random), random.below(4), 1 + random.below(5)),
+            (10, _) => Statement::Property(random.next().to_string()),
+            (11, _) => Statement::Checkpoint,
+            (12, _) => Statement::RemoveOldFiles,
+            _ => {
+                let tables = 1 + usize::from(random.once_in(4));
+                let insert = |_| {
+                    let parts = (0..1 + random.below(2)).map(|_| rows(random, next_row)).collect();
+                    (name(random), parts)
+                };
+                let mut inserts: Vec<_> = (0..tables).map(insert).collect();
+                inserts.dedup_by(|a, b| a.0 == b.0);
+                Statement::Insert(inserts)
+            }
+        }
+    }
+}
+
+fn rows(random: &mut Random, next_row: &mut i64) -> Vec<Row> {
+    let count = 1 + random.below(30);
+    let row = |_| {
+        *next_row += 1 + random.below(3) as i64;
+        (*next_row, (!random.once_in(4)).then(|| random.below(5) as u8))
+    };
+    (0..count).map(row).collect()
+}
+
+/// Carries a statement out.
+fn run(database: &Database, statement: &Statement) -> Result<()> {
+    let number = |name: &str| database.snapshot().table_named("main", name).expect("the model has it").number;
+    let mut transaction = database.begin()?;
+    match statement {
+        Statement::Create(name) => _ = transaction.create_table(definition(name))?,
+        Statement::Drop(name) => transaction.drop_table(number(name))?,
+        Statement::Insert(inserts) => {
+            for (name, parts) in inserts {
+                for rows in parts {
+                    let mut writer = transaction.write_part(number(name), WriteOptions::default())?;
+                    writer.push(&columns(rows))?;
+                    transaction.add_part(number(name), writer.finish()?)?;
+                }
+            }
+        }
+        Statement::Delete(name, modulus, remainder) => {
+            let snapshot = transaction.base().clone();
+            let table = snapshot.table_named("main", name).expect("the model has it");
+            for part in table.parts() {
+                let reader = snapshot.open_part(table, part)?;
+                let column = reader.read(0, 0, Selection::All)?;
+                let Values::I64(numbers) = &column.values else { panic!("{column:?}") };
+                let rows: BitBuffer =
+                    numbers.iter().map(|number| number.rem_euclid(*modulus) == *remainder).collect();
+                let mut vector = DeletionVector::default();
+                vector.delete(Level::best(), 0, rows.as_bits());
+                transaction.delete_rows(table.number, part.number, &vector)?;
+            }
+        }
+        Statement::Compact(name, first, count) => {
+            let snapshot = transaction.base().clone();
+            let table = snapshot.table_named("main", name).expect("the model has it");
+            let parts: Vec<u64> =
+                table.parts().iter().skip(*first).take(*count).map(|part| part.number).collect();
+            transaction.compact(table.number, &parts, WriteOptions::default())?;
+        }
+        Statement::Property(value) => transaction.set_property("p", Some(value))?,
+        Statement::Checkpoint => return database.checkpoint(),
+        Statement::RemoveOldFiles => return database.remove_old_files().map(|_| ()),
+    }
+    transaction.commit().map(|_| ())
+}
+
+/// A run: what the database should have, and what it had at each version.
+pub(crate) struct Run {
+    random: Random,
+    io: Arc<Unreliable>,
+    model: Model,
+    /// The model after a statement whose outcome is unknown.
+    perhaps: Option<Model>,
+    /// By version: the time when it was committed, and what it has.
+    history: BTreeMap<u64, (i64, Model)>,
+    next_row: i64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let random = Random::new(seed);
+        let io = Arc::new(Unreliable::new(seed ^ 0xD15C));
+        let history = BTreeMap::from([(0, (0, Model::default()))]);
+        Self { random, io, model: Model::default(), perhaps: None, history, next_row: 0 }
+    }
+
+    /// The files after so many statements.
+    pub(crate) fn without_faults(seed: u64, statements: usize) -> Self {
+        let mut run = Self::new(seed);
+        run.session(statements, Faults::default());
+        run
+    }
+
+    pub(crate) fn io(&self) -> &Unreliable {
+        &self.io
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        *self.history.last_key_value().expect("there is always version 0").0
+    }
+
+    pub(crate) fn model_at(&self, version: u64) -> &Model {
+        &self.history[&version].1
+    }
+
+    fn open(&self, access: Access) -> Result<Database> {
+        let io: Arc<Unreliable> = Arc::clone(&self.io);
+        Database::open(io, access, Options { retention: RETENTION, checkpoint_every: 5 })
+    }
+
+    /// Holds a freshly opened database against the model, which learns what became of the last statement.
+    fn check(&mut self, database: &Database) -> Result<()> {
+        if let Some(damage) = database.damage().pop() {
+            assert!(self.io.had_fault(), "{damage}");
+            return Err(damage.into());
+        }
+        let snapshot = database.snapshot();
+        let found = model_of(&snapshot)?;
+        match self.perhaps.take() {
+            Some(perhaps) if found == perhaps => self.model = perhaps,
+            _ => assert_eq!(found, self.model),
+        }
+        self.remember(database);
+        Ok(())
+    }
+
+    fn remember(&mut self, database: &Database) {
+        let snapshot = database.snapshot();
+        let before = self.history.insert(snapshot.version(), (snapshot.time(), self.model.clone()));
+        assert!(before.is_none_or(|(_, model)| model == self.model), "a version is for ever");
+        self.history.split_off(&(snapshot.version() + 1));
+    }
+
+    /// An old version is what it was, unless it is out of the retention.
+    fn check_old(&mut self, database: &Database) -> Result<()> {
+        let newest = database.snapshot().version();
+        let version = self.random.below(newest as usize + 1) as u64;
+        let now = i64::try_from(crate::io::Io::now(&*self.io).as_micros()).expect("a small clock");
+        let replaced = self.history.get(&(version + 1)).map_or(i64::MAX, |(time, _)| *time);
+        let is_retained = replaced >= now - RETENTION.as_micros() as i64;
+        match database.as_of_version(version).and_then(|snapshot| model_of(&snapshot)) {
+            Ok(found) => assert_eq!(found, self.history[&version].1, "version {version}"),
+            Err(error) if self.io.had_fault() => return Err(error),
+            Err(error) => assert!(!is_retained, "version {version} of {newest}: {error}"),
+        }
+        Ok(())
+    }
+
+    /// Opens, runs statements until something stops it, and ends in a power cut or a killed process.
+    fn session(&mut self, statements: usize, faults: Faults) {
+        self.io.set_faults(faults);
+        if let Err(error) = self.try_session(statements) {
+            assert!(self.io.had_fault(), "{error:?} without a fault");
+        }
+        let cut = self.io.must_restart() || self.random.once_in(2);
+        self.io = Arc::new(self.io.restarted(cut));
+    }
+
+    fn try_session(&mut self, statements: usize) -> Result<()> {
+        let database = self.open(Access::Write)?;
+        self.check(&database)?;
+        for _ in 0..statements {
+            if self.random.once_in(4) {
+                self.io.pass(Duration::from_secs(self.random.below(50) as u64));
+            }
+            let statement = self.model.statement(&mut self.random, &mut self.next_row);
+            let next = self.model.after(&statement);
+            match run(&database, &statement) {
+                Ok(()) => {
+                    self.model = next;
+                    self.remember(&database);
+                }
+                Err(error @ Error::OutcomeUnknown(_)) => {
+                    self.perhaps = Some(next);
+                    return Err(error);
+                }
+                // Not committed: what follows must find the tables as they were.
+                Err(error) => {
+                    assert!(self.io.had_fault(), "{statement:?}: {error:?} without a fault");
+                    database.begin().map(|_| ())?;
+                    assert_eq!(model_of(&database.snapshot())?, self.model, "{statement:?} failed");
+                }
+            }
+            if self.random.once_in(8) {
+                self.check_old(&database)?;
+            }
+            if self.random.once_in(8) {
+                let reader = self.open(Access::Read)?;
+                if reader.damage().is_empty() {
+                    assert_eq!(model_of(&reader.snapshot())?, self.model, "another process");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Without faults, all is there and whole.
+    fn finish(mut self) {
+        let database = self.open(Access::Write).expect("every database opens");
+        self.check(&database).expect("all of it can be read");
+        assert_eq!(database.check(), []);
+        run(&database, &Statement::Property("last".to_owned())).expect("it can be written to");
+    }
+}
+
+/// A run of several sessions with faults of every kind.
+fn simulate(seed: u64) {
+    let mut run = Run::new(seed);
+    for _ in 0..1 + run.random.below(4) {
+        let statements = run.random.below(12);
+        let at = run.io.operations() + 1 + run.random.below(30 + 15 * statements) as u64;
+        let random = &mut run.random;
+        let mut rare = |times: usize| if random.once_in(3) { times + random.below(200) } else { 0 };
+        let (disk_full, failed_sync, read_error, short) = (rare(50), rare(30), rare(200), rare(2));
+        let cut_at = (!random.once_in(4)).then_some(at);
+        run.session(
+            statements,
+            Faults { cut_at, disk_full, failed_sync, read_error, short, ..Faults::default() },
+        );
+    }
+    run.finish();
+}
+
+/// How many seeds a long test runs.
+pub(crate) fn seed_count() -> u64 {
+    let seeds = std::env::var("KEIRIN_SIMULATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    seeds.unwrap_or(100_000)
+}
+
+/// Runs a test for many seeds and says which failed.
+pub(crate) fn for_seeds(seeds: Range<u64>, test: impl Fn(u64)) {
+    let seed = std::env::var("KEIRIN_SIMULATION_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    for seed in seed.map_or(seeds, |seed| seed..seed + 1) {
+        let run = std::panic::AssertUnwindSafe(|| test(seed));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("replay it with KEIRIN_SIMULATION_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    for_seeds(0..200, simulate);
+}
+
+#[test]
+#[ignore = "takes many minutes; KEIRIN_SIMULATION_SEEDS says how many"]
+fn nothing_acknowledged_is_lost_over_many_seeds() {
+    for_seeds(0..seed_count(), simulate);
+}
+
+/// One workload, cut at each of its operations in turn.
+#[test]
+fn a_power_cut_at_every_operation_loses_nothing() {
+    let sessions = |cut_at: Option<u64>, seed: u64| {
+        let mut run = Run::new(seed);
+        run.session(15, Faults { cut_at, ..Faults::default() });
+        let operations = run.io.operations();
+        run.finish();
+        operations
+    };
+    let operations = sessions(None, 1);
+    assert!(operations > 50, "a workload that changes something");
+    (1..=operations).for_each(|operation| _ = sessions(Some(operation), 1));
+}
+
+/// What the simulation would say of a database that does not sync: it must notice.
+#[test]
+fn missing_syncs_are_noticed() {
+    for lying_syncs in [[true, false], [false, true]] {
+        let is_noticed = |seed| {
+            let run = std::panic::AssertUnwindSafe(|| {
+                let mut run = Run::new(seed);
+                run.session(10, Faults { lying_syncs, ..Faults::default() });
+                run.finish();
+            });
+            std::panic::catch_unwind(run).is_err()
+        };
+        assert!((0..50).any(is_noticed), "{lying_syncs:?}");
+    }
+}

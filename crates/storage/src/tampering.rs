@@ -1,0 +1,117 @@
+//! Files that changed behind the database's back: found, named, and no obstacle to what is whole.
+//!
+//! `KEIRIN_SIMULATION_SEEDS=100000 cargo test --release -p keirin-storage -- --ignored tampering` tries many.
+
+#![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
+
+use std::sync::Arc;
+
+use crate::io::Io;
+use crate::io::unreliable::{Random, Unreliable};
+use crate::simulation::{Run, for_seeds, model_of, read, seed_count};
+use crate::{Access, Database, Error, Options};
+
+/// What happens to a file.
+#[derive(Clone, Copy, Debug)]
+enum Tampering {
+    Flip {
+        bit: usize,
+    },
+    Cut {
+        bytes: usize,
+    },
+    /// Something else of the same length, as a sector that was written to the wrong place.
+    Overwrite {
+        at: usize,
+        seed: u64,
+    },
+    Remove,
+}
+
+fn tamper(io: &Unreliable, path: &str, tampering: Tampering) {
+    match tampering {
+        Tampering::Flip { bit } => io.tamper(path, |bytes| bytes[bit / 8] ^= 1 << (bit % 8)),
+        Tampering::Cut { bytes: count } => io.tamper(path, |bytes| bytes.truncate(count)),
+        Tampering::Overwrite { at, seed } => io.tamper(path, |bytes| {
+            let mut random = Random::new(seed);
+            bytes[at..].iter_mut().take(512).for_each(|byte| *byte = random.next().to_le_bytes()[0]);
+        }),
+        Tampering::Remove => io.remove(path).expect("it is there"),
+    }
+}
+
+/// Whatever was done to a file, the database opens, says what is wrong, and answers right or not at all.
+fn check(run: &Run, path: &str, tampering: Tampering) {
+    let io = Arc::new(run.io().fork());
+    tamper(&io, path, tampering);
+    let what = format!("{path}: {tampering:?}");
+    let database = match Database::open(Arc::<Unreliable>::clone(&io), Access::Read, Options::default()) {
+        Ok(database) => database,
+        // One digit makes another format of it; no directory is a database without it.
+        Err(Error::Newer { .. } | Error::NotADatabase) if path == "KEIRIN" => return,
+        Err(error) => panic!("{what}: {error:?}"),
+    };
+    let snapshot = database.snapshot();
+    let (newest, expected) = (run.newest(), run.model_at(snapshot.version()));
+    let is_last_commit = path == format!("log/{newest:020}.commit");
+    if snapshot.version() < newest && !(is_last_commit && matches!(tampering, Tampering::Remove)) {
+        assert!(!database.damage().is_empty(), "{what}: version {} of {newest}", snapshot.version());
+    }
+    assert!(database.damage().iter().all(|damage| damage.path == path), "{what}: {:?}", database.damage());
+    let mut is_found = !database.damage().is_empty();
+    for table in snapshot.tables() {
+        match read(&snapshot, table) {
+            Ok(rows) => assert_eq!(rows, expected.tables[&table.definition.name], "{what}"),
+            Err(Error::Damaged(damage)) => {
+                assert_eq!((damage.path.as_str(), damage.table), (path, Some(table.number)), "{what}");
+                assert!(damage.part.is_some(), "{what}");
+                is_found = true;
+            }
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+    }
+    assert_eq!(database.check().is_empty(), !is_found || path.starts_with("log/") || path == "KEIRIN");
+    if !is_found {
+        // Nobody looked there, or it is padding: then nothing else may differ.
+        assert_eq!(model_of(&snapshot).expect("it was read before"), *expected, "{what}");
+    }
+
+    let writer = Database::open(io, Access::Write, Options::default()).expect("a reader opened it");
+    match writer.begin() {
+        Ok(_) | Err(Error::LogDamaged { .. }) => {}
+        Err(error) => panic!("{what}: {error:?}"),
+    }
+}
+
+fn tamper_somewhere(run: &Run, seed: u64) {
+    let mut random = Random::new(seed);
+    let files = run.io().paths();
+    let (path, byte_count) = &files[random.below(files.len())];
+    if *byte_count == 0 {
+        return;
+    }
+    let tampering = match random.below(16) {
+        0 => Tampering::Remove,
+        1..=3 => Tampering::Cut { bytes: random.below(*byte_count) },
+        4 => Tampering::Overwrite { at: random.below(byte_count / 512 + 1) * 512, seed },
+        _ => Tampering::Flip { bit: random.below(byte_count * 8) },
+    };
+    check(run, path, tampering);
+}
+
+#[test]
+fn every_changed_file_is_found_or_harmless() {
+    let run = Run::without_faults(7, 30);
+    for_seeds(0..400, |seed| tamper_somewhere(&run, seed));
+    for (path, _) in run.io().paths() {
+        check(&run, &path, Tampering::Remove);
+        check(&run, &path, Tampering::Cut { bytes: 0 });
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; KEIRIN_SIMULATION_SEEDS says how many"]
+fn every_changed_file_is_found_or_harmless_over_many_seeds() {
+    let runs: Vec<Run> = (0..20).map(|seed| Run::without_faults(seed, 10 + seed as usize * 3)).collect();
+    for_seeds(0..seed_count(), |seed| tamper_somewhere(&runs[seed as usize % runs.len()], seed));
+}

@@ -1,0 +1,151 @@
+//! Databases of every format version stay readable for ever.
+//!
+//! `cargo test -p keirin-storage --test golden -- --ignored` writes a database of the current version; do that
+//! once for a new version, and never change the files of an old one.
+
+#![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keirin_kernels::{BitBuffer, Level, Selection};
+use keirin_storage::column::Column;
+use keirin_storage::io::Disk;
+use keirin_storage::part::WriteOptions;
+use keirin_storage::schema::{DataType, Definition, SortKey};
+use keirin_storage::{Access, Database, DeletionVector, Options};
+
+mod common;
+
+use common::{column, definition, rows_of};
+
+const ROW_COUNT: usize = 300;
+/// Rows that are deleted.
+const DELETED: std::ops::Range<usize> = 100..150;
+
+fn golden(format: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/format-{format}"))
+}
+
+fn columns() -> Vec<Column<'static>> {
+    let fields = definition().fields;
+    fields.iter().zip(0..).map(|(field, index)| column(&field.data_type, ROW_COUNT, index * 10)).collect()
+}
+
+fn open(path: &Path, access: Access) -> Database {
+    let options = Options { checkpoint_every: 3, ..Options::default() };
+    Database::open(Arc::new(Disk::open(path)), access, options).expect("a database")
+}
+
+/// Two tables, one dropped, a property, deleted rows, checkpoints and commits behind them.
+#[test]
+#[ignore = "writes the golden database of the current format"]
+fn write_golden() {
+    let path = golden(1);
+    assert!(!path.exists(), "{} is there and must not change", path.display());
+    fs::create_dir_all(&path).expect("room");
+    let database = open(&path, Access::Write);
+    let mut transaction = database.begin().expect("nobody else");
+    let mut sorted = Definition::new("main", "sorted", vec![("a", DataType::I32)]);
+    sorted.keys = vec![SortKey { field: 0, is_descending: true, nulls_first: true }];
+    sorted.properties.insert("comment".into(), "größer zuerst".into());
+    let sorted = transaction.create_table(sorted).expect("new");
+    let table = transaction.create_table(definition()).expect("new");
+    let dropped = Definition::new("main", "dropped", vec![("a", DataType::I32)]);
+    let dropped = transaction.create_table(dropped).expect("new");
+    transaction.set_property("view", Some("SELECT 1")).expect("always");
+    transaction.commit().expect("nobody else");
+
+    let mut parts = Vec::new();
+    for rows in [0..200, 200..ROW_COUNT] {
+        let mut transaction = database.begin().expect("nobody else");
+        let mut writer = transaction.write_part(table, WriteOptions::default()).expect("new");
+        let columns = columns();
+        let rows: Vec<_> = columns.iter().map(|column| column.slice(rows.clone())).collect();
+        writer.push(&rows).expect("rows");
+        let part = writer.finish().expect("room");
+        parts.push(part.number);
+        transaction.add_part(table, part).expect("new");
+        transaction.commit().expect("nobody else");
+    }
+    let mut transaction = database.begin().expect("nobody else");
+    let mut vector = DeletionVector::default();
+    let rows: BitBuffer = (0..200).map(|row| DELETED.contains(&row)).collect();
+    vector.delete(Level::best(), 0, rows.as_bits());
+    transaction.delete_rows(table, parts[0], &vector).expect("rows");
+    transaction.drop_table(dropped).expect("there");
+    transaction.commit().expect("nobody else");
+    let mut transaction = database.begin().expect("nobody else");
+    let options = WriteOptions { is_sorted: true, ..WriteOptions::default() };
+    let mut writer = transaction.write_part(sorted, options).expect("new");
+    writer.push(&[column(&DataType::I32, 0, 0)]).expect("no rows");
+    let values: Vec<i32> = (0..50).rev().collect();
+    let values = keirin_storage::column::Values::I32(values.into());
+    writer.push(&[Column { validity: None, values }]).expect("rows");
+    let part = writer.finish().expect("room");
+    transaction.add_part(sorted, part).expect("new");
+    transaction.commit().expect("nobody else");
+    drop(database);
+    fs::remove_file(path.join("LOCK")).expect("there");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("room");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("a name");
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).expect("room");
+        }
+    }
+}
+
+fn check(database: &Database) {
+    assert_eq!(database.damage(), []);
+    assert_eq!(database.check(), []);
+    let snapshot = database.snapshot();
+    assert_eq!(snapshot.tables().count(), 2);
+    assert_eq!(snapshot.properties()["view"], "SELECT 1");
+    let sorted = snapshot.table_named("main", "sorted").expect("there");
+    assert_eq!(sorted.definition.properties["comment"], "größer zuerst");
+    let part = snapshot.open_part(sorted, sorted.parts()[0]).expect("whole");
+    assert_eq!(part.keys(), [SortKey { field: 0, is_descending: true, nulls_first: true }]);
+    let table = snapshot.table_named("main", "t").expect("there");
+    assert_eq!(*table.definition, definition());
+    assert_eq!(table.row_count(), (ROW_COUNT - DELETED.len()) as u64);
+    let mut first = 0;
+    for part in table.parts() {
+        let deletions = snapshot.deletions(table, part).expect("whole");
+        let reader = snapshot.open_part(table, part).expect("whole");
+        let rows = first..first + part.row_count as usize;
+        let deleted: Vec<usize> = deletions.stripe(0).map_or(Vec::new(), |bits| bits.ones().collect());
+        assert_eq!(deleted, if first == 0 { DELETED.collect() } else { Vec::new() });
+        for (index, column) in columns().iter().enumerate() {
+            let read = reader.read(index, 0, Selection::All).expect("whole");
+            let name = &reader.fields()[index].name;
+            assert_eq!(rows_of(&read, 0..rows.len()), rows_of(column, rows.clone()), "{name}");
+        }
+        first = rows.end;
+    }
+    assert_eq!(first, ROW_COUNT);
+}
+
+#[test]
+fn databases_of_every_format_are_read_and_written_to() {
+    for format in 1..=1 {
+        check(&open(&golden(format), Access::Read));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("copy");
+        copy(&golden(format), &path);
+        let database = open(&path, Access::Write);
+        check(&database);
+        let mut transaction = database.begin().expect("nobody else");
+        transaction.set_property("more", Some("to say")).expect("always");
+        transaction.commit().expect("nobody else");
+        drop(database);
+        check(&open(&path, Access::Write));
+    }
+}
