@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crate::deletions::DeletionVector;
@@ -56,6 +56,8 @@ pub struct Database {
     pub(crate) store: Arc<Store>,
     options: Options,
     current: RwLock<Arc<State>>,
+    /// Versions that were given out; their files stay while anyone has them.
+    given: Mutex<Vec<Weak<State>>>,
     damage: Mutex<Vec<Damage>>,
     /// Unless it was opened for reading.
     writing: Option<Writing>,
@@ -206,7 +208,8 @@ impl Database {
         };
         let store = Arc::new(Store::new(io));
         let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
-        let database = Self { store, options, current, damage, writing };
+        let given = Mutex::default();
+        let database = Self { store, options, current, given, damage, writing };
         if database.writing.as_ref().is_some_and(|writing| writing.log_is_whole) {
             // What cannot be removed now, can be the next time.
             database.remove_old_files().unwrap_or_default();
@@ -217,7 +220,22 @@ impl Database {
     /// The newest version that this process knows.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { store: Arc::clone(&self.store), state: self.current() }
+        self.give(self.current())
+    }
+
+    fn give(&self, state: Arc<State>) -> Snapshot {
+        let mut given = locked(&self.given);
+        let is_new = given.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), &*state));
+        if is_new {
+            given.retain(|version| version.strong_count() > 0);
+            given.push(Arc::downgrade(&state));
+        }
+        Snapshot { store: Arc::clone(&self.store), state }
+    }
+
+    /// Versions that someone in this process still reads.
+    pub(crate) fn given(&self) -> Vec<Arc<State>> {
+        locked(&self.given).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Looks for newer versions that another process has written.
@@ -225,12 +243,30 @@ impl Database {
     /// # Errors
     /// When the log cannot be listed or is of a later format.
     pub fn refresh(&self) -> Result<()> {
-        if self.writing.is_none() {
-            let (loaded, _) = load(&*self.store.io, u64::MAX)?;
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-            if loaded.state.version > current.version {
-                *current = Arc::new(loaded.state);
+        let (io, before) = (&*self.store.io, self.current());
+        let files = Files::list(io)?;
+        if self.writing.is_some() || files.newest() <= before.version {
+            return Ok(());
+        }
+        let mut state = (*before).clone();
+        while files.commits.contains(&(state.version + 1)) {
+            match log::next(io, &state) {
+                Ok(next) => state = next,
+                Err(Error::Newer { path, found, known }) => return Err(Error::Newer { path, found, known }),
+                // Removed meanwhile, or damaged: a checkpoint may help.
+                Err(_) => break,
             }
+        }
+        if state.version < files.newest() {
+            let (loaded, _) = load(io, u64::MAX)?;
+            loaded.damage.into_iter().for_each(|damage| self.report(damage));
+            if loaded.state.version > state.version {
+                state = loaded.state;
+            }
+        }
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if state.version > current.version {
+            *current = Arc::new(state);
         }
         Ok(())
     }
@@ -248,7 +284,7 @@ impl Database {
         if is_retained {
             let (loaded, _) = load(io, version)?;
             if loaded.state.version == version {
-                return Ok(Snapshot { store: Arc::clone(&self.store), state: Arc::new(loaded.state) });
+                return Ok(self.give(Arc::new(loaded.state)));
             }
         }
         let oldest = self.oldest_needed(&newest, limit)?;
@@ -274,6 +310,14 @@ impl Database {
         locked(&self.damage).clone()
     }
 
+    /// Adds damage to what [`Database::damage`] says, for who found it while reading.
+    pub fn report(&self, found: Damage) {
+        let mut damage = locked(&self.damage);
+        if !damage.contains(&found) {
+            damage.push(found);
+        }
+    }
+
     /// Reads all of the newest version and reports what is damaged.
     pub fn check(&self) -> Vec<Damage> {
         let snapshot = self.snapshot();
@@ -283,12 +327,7 @@ impl Database {
                 self.check_part(&snapshot, table, part, &mut found);
             }
         }
-        let mut damage = locked(&self.damage);
-        for one in &found {
-            if !damage.contains(one) {
-                damage.push(one.clone());
-            }
-        }
+        found.iter().for_each(|damage| self.report(damage.clone()));
         found
     }
 

@@ -28,6 +28,10 @@ impl Database {
     /// When the database cannot be written to, or the log cannot be read.
     pub fn remove_old_files(&self) -> Result<usize> {
         self.without_commits(|newest, retention, unfinished| {
+            if newest.version() == 0 {
+                // Without a log there is no telling whose the files are.
+                return Ok(0);
+            }
             let io = &*self.store.io;
             let now = io.now();
             let limit = now.saturating_sub(retention);
@@ -43,6 +47,7 @@ impl Database {
                 state = log::next(io, &state)?;
                 add_files(&state, &mut needed);
             }
+            self.given().iter().for_each(|state| add_files(state, &mut needed));
             let mut removed = self.remove_from_tables(limit, &needed, unfinished)?;
             removed += self.remove_from_log(&log_files, oldest)?;
             Ok(removed)

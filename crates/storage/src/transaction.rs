@@ -197,6 +197,7 @@ impl<'a> Transaction<'a> {
     pub fn commit(mut self) -> Result<u64> {
         let (actions, directories) =
             (std::mem::take(&mut self.actions), std::mem::take(&mut self.directories));
+        let committed: BTreeSet<String> = actions.iter().filter_map(path_of).collect();
         let outcome = self.database.commit(&directories, |newest| {
             if newest.version() == self.base.version() {
                 return Ok((std::mem::take(&mut self.state), actions));
@@ -210,7 +211,8 @@ impl<'a> Transaction<'a> {
         });
         match outcome {
             Ok(version) => {
-                self.paths.clear();
+                // What was made and not added goes.
+                self.paths.retain(|path| !committed.contains(path));
                 Ok(version)
             }
             Err(Failed::Before(error)) => Err(error),
@@ -220,6 +222,17 @@ impl<'a> Transaction<'a> {
                 Err(Error::OutcomeUnknown(Box::new(error)))
             }
         }
+    }
+}
+
+/// The file that an action adds.
+fn path_of(action: &Action) -> Option<String> {
+    match action {
+        Action::AddPart { table, part } => Some(part_path(*table, part.number)),
+        Action::SetDeletions { table, deletions: Some(deletions), .. } => {
+            Some(deletions_path(*table, deletions.number))
+        }
+        _ => None,
     }
 }
 

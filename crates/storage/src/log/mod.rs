@@ -37,7 +37,9 @@ impl Files {
         for entry in entries {
             let version = |suffix: &str| {
                 let digits = entry.name.strip_suffix(suffix)?;
-                (digits.len() == 20).then(|| digits.parse::<u64>().ok()).flatten()
+                let version = digits.parse::<u64>().ok().filter(|_| digits.len() == 20)?;
+                // What comes after it must be a number, too.
+                (version < u64::MAX).then_some(version)
             };
             if let Some(commit) = version(".commit") {
                 files.commits.insert(commit);
@@ -48,6 +50,12 @@ impl Files {
             }
         }
         Ok(files)
+    }
+
+    /// The newest version that has a file.
+    pub(crate) fn newest(&self) -> u64 {
+        let newest = |versions: &BTreeSet<u64>| versions.last().copied().unwrap_or(0);
+        newest(&self.commits).max(newest(&self.checkpoints))
     }
 }
 
@@ -101,7 +109,7 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
         }
     }
     // A checkpoint that cannot be read says of a version that there was one.
-    is_whole &= files.checkpoints.range(..=version).next_back().is_none_or(|last| *last <= state.version);
+    is_whole &= files.newest().min(version) <= state.version;
     Ok(Loaded { state, checkpoint, damage, is_whole })
 }
 

@@ -6,6 +6,10 @@ use crate::schema::Definition;
 use crate::state::{Action, Deletions, Part};
 use crate::wire::{Reader, Wire, Write};
 
+/// 65,536 stripes of 65,536 rows.
+const PART_ROWS_MAX: u64 = 1 << 32;
+const PART_BYTES_MAX: u64 = 1 << 48;
+
 /// What commits and checkpoints say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -107,9 +111,9 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
         1 => Action::CreateTable { table: reader.u64()?, definition: Arc::new(Definition::read(reader)?) },
         2 => Action::DropTable { table: reader.u64()? },
         3 => Action::AlterTable { table: reader.u64()?, definition: Arc::new(Definition::read(reader)?) },
-        4 => Action::AddPart {
-            table: reader.u64()?,
-            part: Part {
+        4 => {
+            let table = reader.u64()?;
+            let part = Part {
                 number: reader.u64()?,
                 order: reader.u64()?,
                 row_count: reader.u64()?,
@@ -117,8 +121,14 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
                 footer_bytes: reader.u32()?,
                 hash: reader.u64()?,
                 deletions: None,
-            },
-        },
+            };
+            // So that sums over parts are numbers.
+            if part.row_count > PART_ROWS_MAX || part.file_bytes > PART_BYTES_MAX {
+                let Part { row_count, file_bytes, .. } = part;
+                return reader.malformed(format!("a part of {row_count} rows in {file_bytes} bytes"));
+            }
+            Action::AddPart { table, part }
+        }
         5 => Action::RemovePart { table: reader.u64()?, part: reader.u64()? },
         6 => {
             let (table, part) = (reader.u64()?, reader.u64()?);

@@ -1,0 +1,199 @@
+//! Several processes and threads over one database: killed in the middle, reading beside a writer, writing at
+//! once.
+//!
+//! The processes are this test program again, told by the environment what to do.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keirin_kernels::{BitBuffer, Level, Selection};
+use keirin_storage::column::{Column, Values};
+use keirin_storage::io::Disk;
+use keirin_storage::part::WriteOptions;
+use keirin_storage::schema::{DataType, Definition};
+use keirin_storage::{Access, Database, DeletionVector, Options, Result, Snapshot};
+
+const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
+/// Rows of a statement; all have its number.
+const ROWS: usize = 100;
+
+fn open(path: &Path, access: Access) -> Result<Database> {
+    let options = Options { retention: Duration::from_secs(60), checkpoint_every: 10 };
+    Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options)
+}
+
+/// The numbers of all rows that are not deleted, in order.
+fn numbers(snapshot: &Snapshot) -> Vec<i64> {
+    let table = snapshot.table_named("main", "t").expect("it was created first");
+    let mut numbers = Vec::new();
+    for part in table.parts() {
+        let deletions = snapshot.deletions(table, part).expect("whole");
+        let reader = snapshot.open_part(table, part).expect("whole");
+        for stripe in 0..reader.stripe_count() {
+            let column = reader.read(0, stripe, Selection::All).expect("whole");
+            let Values::I64(values) = &column.values else { panic!("{column:?}") };
+            let deleted = deletions.stripe(u32::try_from(stripe).expect("few stripes"));
+            let rows = (0..values.len()).filter(|row| deleted.is_none_or(|deleted| !deleted.get(*row)));
+            numbers.extend(rows.map(|row| values[row]));
+        }
+    }
+    numbers
+}
+
+fn insert(database: &Database, number: i64) -> Result<()> {
+    let mut transaction = database.begin()?;
+    let table = transaction.state().table_named("main", "t").expect("it was created first").number;
+    let mut writer = transaction.write_part(table, WriteOptions::default())?;
+    writer.push(&[Column { validity: None, values: Values::I64(vec![number; ROWS].into()) }])?;
+    transaction.add_part(table, writer.finish()?)?;
+    transaction.commit().map(|_| ())
+}
+
+fn create(path: &Path) {
+    let database = open(path, Access::Write).expect("an empty directory");
+    let mut transaction = database.begin().expect("nobody else");
+    transaction.create_table(Definition::new("main", "t", vec![("a", DataType::I64)])).expect("new");
+    transaction.commit().expect("nobody else");
+}
+
+/// Loads, deletes and compacts until it is killed, and says which statements are acknowledged.
+#[test]
+#[ignore = "the other process of the tests here"]
+fn loader() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let database = open(Path::new(&directory), Access::Write).expect("a database");
+    let mut number = numbers(&database.snapshot()).last().map_or(0, |last| last + 1);
+    loop {
+        insert(&database, number).expect("room");
+        println!("acknowledged {number}");
+        number += 1;
+        let snapshot = database.snapshot();
+        let table = snapshot.table_named("main", "t").expect("there");
+        let parts = table.parts();
+        let mut transaction = database.begin().expect("nobody else");
+        if number % 7 == 0 {
+            // The first statement that is left is deleted, in whichever part it is.
+            let first = numbers(&snapshot)[0];
+            let part = parts[0];
+            let reader = snapshot.open_part(table, part).expect("whole");
+            let column = reader.read(0, 0, Selection::All).expect("whole");
+            let Values::I64(values) = &column.values else { panic!("{column:?}") };
+            let mut vector = DeletionVector::default();
+            let rows: BitBuffer = values.iter().map(|value| *value == first).collect();
+            vector.delete(Level::best(), 0, rows.as_bits());
+            transaction.delete_rows(table.number, part.number, &vector).expect("rows");
+        } else if parts.len() > 6 {
+            let some: Vec<u64> = parts[1..5].iter().map(|part| part.number).collect();
+            transaction.compact(table.number, &some, WriteOptions::default()).expect("whole");
+        }
+        transaction.commit().expect("nobody else");
+    }
+}
+
+fn start_loader(directory: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--ignored", "--exact", "loader", "--nocapture"]).env(DIRECTORY, directory);
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("this program runs")
+}
+
+/// Every statement is there as a whole, in order, without gaps.
+fn check_numbers(numbers: &[i64]) {
+    assert!(numbers.chunks(ROWS).all(|rows| rows.len() == ROWS && rows.iter().all(|row| *row == rows[0])));
+    let statements: Vec<i64> = numbers.iter().step_by(ROWS).copied().collect();
+    assert!(statements.windows(2).all(|pair| pair[1] == pair[0] + 1), "{statements:?}");
+}
+
+/// Kills a loading process some milliseconds after its first statements, again and again.
+fn kill_loaders(rounds: u32) {
+    let directory = tempfile::tempdir().expect("a directory");
+    create(directory.path());
+    for round in 0..rounds {
+        let mut loader = start_loader(directory.path());
+        let mut lines = BufReader::new(loader.stdout.take().expect("a pipe")).lines();
+        let mut acknowledged = -1;
+        let mut note = |line: String| {
+            if let Some((_, number)) = line.split_once("acknowledged ") {
+                acknowledged = number.parse().expect("a number");
+            }
+        };
+        for line in lines.by_ref() {
+            let line = line.expect("text");
+            let is_first = line.contains("acknowledged");
+            note(line);
+            if is_first {
+                break;
+            }
+        }
+        let started = Instant::now();
+        let wait = Duration::from_micros(u64::from(round.wrapping_mul(2_654_435_769) % 40_000));
+        while started.elapsed() < wait {
+            note(lines.next().expect("it runs").expect("text"));
+        }
+        loader.kill().expect("it runs");
+        loader.wait().expect("it was started");
+        // What it had written to the pipe before counts as acknowledged.
+        lines.map_while(std::result::Result::ok).for_each(&mut note);
+        let database = open(directory.path(), Access::Write).expect("every database opens");
+        assert_eq!(database.damage(), []);
+        let numbers = numbers(&database.snapshot());
+        check_numbers(&numbers);
+        assert!(numbers.last().is_none_or(|last| *last >= acknowledged), "{acknowledged} is lost");
+        assert_eq!(database.check(), []);
+    }
+}
+
+#[test]
+fn killed_processes_lose_nothing() {
+    kill_loaders(5);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn two_hundred_killed_processes_lose_nothing() {
+    kill_loaders(200);
+}
+
+#[test]
+fn a_reader_sees_one_version_at_a_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    create(directory.path());
+    let reader = open(directory.path(), Access::Read).expect("a database");
+    let mut loader = start_loader(directory.path());
+    let started = Instant::now();
+    let mut versions = 0;
+    while versions < 30 && started.elapsed() < Duration::from_secs(20) {
+        let before = reader.snapshot().version();
+        reader.refresh().expect("whole");
+        versions += u32::from(reader.snapshot().version() > before);
+        check_numbers(&numbers(&reader.snapshot()));
+    }
+    loader.kill().expect("it runs");
+    loader.wait().expect("it was started");
+    assert!(versions > 0 && reader.damage().is_empty());
+}
+
+#[test]
+fn threads_write_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    create(directory.path());
+    let database = open(directory.path(), Access::Write).expect("a database");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let database = &database;
+            scope.spawn(move || {
+                for number in 0..10 {
+                    insert(database, thread * 10 + number).expect("room");
+                }
+            });
+        }
+    });
+    let mut numbers = numbers(&database.snapshot());
+    numbers.sort_unstable();
+    let expected: Vec<i64> = (0..40).flat_map(|number| vec![number; ROWS]).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(database.snapshot().version(), 41);
+    assert_eq!(database.check(), []);
+}
