@@ -31,13 +31,13 @@ fn add_row(state: &mut State, (key, value): (u64, i64), is_own: bool, is_new: bo
     unsafe { _mm256_store_si256(state, sum) };
 }
 
-/// As `add_rows` in `count_sum.rs`.
+/// As `add_rows` in `count_sum`.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn add_rows(seed: &Seed, groups: &mut Groups, keys: &[u64], values: &[i64]) -> usize {
     add_rows_by(seed, groups, keys, values, |state, row, is_own, is_new| add_row(state, row, is_own, is_new))
 }
 
-/// As `add_run` in `count_sum.rs`.
+/// As `add_run` in `count_sum`.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn add_run(seed: &Seed, groups: &mut Groups, rows: &[Row], next: &[Row]) {
     add_run_by(seed, groups, rows, next, |state, row, is_own, is_new| add_row(state, row, is_own, is_new));
@@ -56,7 +56,7 @@ fn stream(line: &Line<Row>, target: &mut MaybeUninit<Line<Row>>) {
     }
 }
 
-/// As `scatter` in `count_sum.rs`.
+/// As `scatter` in `count_sum`.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn scatter(seed: &Seed, out: &mut Scatter<Row>, keys: &[u64], values: &[i64]) {
     // SAFETY: `stream` writes the whole line.

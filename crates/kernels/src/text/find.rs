@@ -58,6 +58,12 @@ impl Finder {
         Self { linear, needle_len: needle.len(), probes, has_rare_pair, head }
     }
 
+    /// How many vectors are compared to know that a candidate is a hit, at most.
+    #[inline(always)]
+    pub(super) fn compare_cost(&self) -> usize {
+        1 + self.needle_len / self.head.len()
+    }
+
     /// What is looked for.
     #[must_use]
     #[inline(always)]

@@ -11,10 +11,7 @@ use crate::bits::WORD_BITS;
 use crate::region::prefetch;
 use crate::{BitBuffer, Level};
 
-/// Positions that are searched before hits are handed out: whether a position is one cannot be predicted, so
-/// what is done with hits is better done for many at once.
-pub(super) const BLOCK: usize = 16 << 10;
-/// Hits that end a block before.
+/// The most hits of a block.
 pub(super) const BLOCK_HITS: usize = 1 << 10;
 
 /// A search for every position of a needle, which is not empty, a block at a time.
@@ -23,9 +20,14 @@ pub(super) struct Search<'a> {
     pub(super) finder: &'a Finder,
     /// Where the block before ended.
     pub(super) next: usize,
-    /// Candidates that were no hits.
-    pub(super) miss_count: usize,
-    /// Whether there were too many of those.
+    /// Vectors compared for candidates that were no hits.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only the search by vectors has any")
+    )]
+    pub(super) miss_cost: usize,
+    /// Whether that was too much.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the search by vectors asks"))]
     pub(super) is_linear: bool,
     /// What hits count from.
     pub(super) base: usize,
@@ -35,9 +37,9 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(haystack: &'a [u8], finder: &'a Finder) -> Self {
-        debug_assert!(finder.needle_len > 0);
+        assert!(finder.needle_len > 0, "an empty needle is everywhere");
         let hits = [0; BLOCK_HITS];
-        Self { haystack, finder, next: 0, miss_count: 0, is_linear: false, base: 0, hits, hit_count: 0 }
+        Self { haystack, finder, next: 0, miss_cost: 0, is_linear: false, base: 0, hits, hit_count: 0 }
     }
 
     /// The ascending positions of the needle in the next block, unless all was searched: what they count
@@ -52,7 +54,7 @@ impl<'a> Search<'a> {
         Some((self.base, &self.hits[..self.hit_count]))
     }
 
-    /// A block by the search that needs no budget, which takes no step as far as there is no hit.
+    /// A block by the search that needs no budget. It begins at the next hit, wherever that is.
     pub(super) fn linear_block(&mut self) {
         let find = |at: usize| Some(at + self.finder.linear.find(self.haystack.get(at..)?)?);
         let mut found = find(self.next);
@@ -95,14 +97,27 @@ pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u
     }
 }
 
+/// With more hits a row than this, a search a row, which stops at the first, is faster.
+const ROW_HITS: usize = 2;
+/// So, in a buffer whose rows are not in order, with more hits than one in so many bytes.
+const HIT_BYTES: usize = 32;
+
 /// Rows that have the needle.
 pub(super) fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: &Finder) -> BitBuffer {
     let (base, bytes) = column.filled();
     let mut words = vec![0; column.row_count().div_ceil(WORD_BITS)];
     let mut search = Search::new(bytes, finder);
-    let mut word = 0;
+    let (mut word, mut hit_cost) = (0, 0);
     while let Some((block, hits)) = search.next_block(level) {
-        word = mark_rows(level, column, finder.needle().len(), base + block, hits, word, &mut words);
+        word = mark_rows(level, column, finder.needle_len, base + block, hits, word, &mut words);
+        hit_cost += hits.len() * finder.compare_cost();
+        if hit_cost > BLOCK_HITS + ROW_HITS * WORD_BITS * word {
+            let rows = word * WORD_BITS..column.row_count();
+            let rows: Vec<u32> =
+                rows.map(|row| u32::try_from(row).expect("a batch has fewer rows")).collect();
+            contains_rows(level, column, finder, &rows, &mut words);
+            break;
+        }
     }
     BitBuffer::from_words(words, column.row_count())
 }
@@ -185,16 +200,13 @@ pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) ->
     let buffer_bytes: usize = column.buffers().iter().map(|buffer| buffer.len()).sum();
     // What is left of a filter may point to little of much.
     let is_dense = buffer_bytes <= 2 * long_bytes;
-    let hits: Vec<Vec<u64>> = if is_dense {
-        column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect()
-    } else {
-        Vec::new()
-    };
-    if is_dense && hits.iter().all(Vec::is_empty) {
+    let in_buffers = || column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect();
+    let hits: Option<Vec<Vec<u64>>> = is_dense.then(in_buffers).flatten();
+    if hits.as_ref().is_some_and(|hits| hits.iter().all(Vec::is_empty)) {
         return BitBuffer::from_words(words, views.len());
     }
     for (row, view) in views.iter().enumerate().filter(|(_, view)| view_len(**view) > INLINE_MAX) {
-        let is_hit = if is_dense {
+        let is_hit = if let Some(hits) = &hits {
             let (buffer, start) = view_place(*view);
             let last = (start + view_len(*view)).checked_sub(needle_len).filter(|last| *last >= start);
             last.is_some_and(|last| any_bit(&hits[buffer], start, last))
@@ -206,9 +218,9 @@ pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) ->
     BitBuffer::from_words(words, views.len())
 }
 
-/// A bit for each position of the needle, or no words when there is none.
-fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Vec<u64> {
-    let mut words = Vec::new();
+/// A bit for each position of the needle, or no words when there is none; nothing when there are too many.
+fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Option<Vec<u64>> {
+    let (mut words, mut hit_cost) = (Vec::new(), 0);
     let mut search = Search::new(bytes, finder);
     while let Some((block, hits)) = search.next_block(level) {
         if words.is_empty() && !hits.is_empty() {
@@ -218,8 +230,12 @@ fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Vec<u64> {
             let hit = block + usize::from(*hit);
             words[hit / WORD_BITS] |= 1 << (hit % WORD_BITS);
         }
+        hit_cost += hits.len() * finder.compare_cost();
+        if hit_cost > BLOCK_HITS + block / HIT_BYTES {
+            return None;
+        }
     }
-    words
+    Some(words)
 }
 
 /// Whether one of the bits `first ..= last` is set; bits behind the words are zeros.
@@ -233,4 +249,28 @@ fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
     }
     (word(first_word) >> (first % WORD_BITS)) | behind != 0
         || (first_word + 1..last_word).any(|index| word(index) != 0)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Whether a search of so many copies of a text ends as a linear one.
+    fn ends_linear(text: &str, copies: usize, needle: &str) -> bool {
+        let (haystack, finder) = (text.repeat(copies), Finder::new(needle.as_bytes()));
+        let mut search = Search::new(haystack.as_bytes(), &finder);
+        while search.next_block(Level::best()).is_some() {}
+        search.is_linear
+    }
+
+    #[test]
+    fn a_search_turns_linear_where_most_candidates_are_no_hits() {
+        if Level::best().name() == "portable" || Level::best().name() == "avx2" {
+            return;
+        }
+        let needle = ["a".repeat(10), "a".repeat(10)].join("b");
+        assert!(ends_linear("aab", 10_000, &needle));
+        assert!(!ends_linear("a way from here to there ", 1000, "needle"));
+        assert!(!ends_linear("needle", 10_000, "needle"));
+    }
 }

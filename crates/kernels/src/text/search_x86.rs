@@ -8,8 +8,17 @@ use std::arch::x86_64::*;
 use super::columns::Text;
 use super::find::Finder;
 use super::find_x86::{PAIR, Probes, VECTOR, find, low_bits_up_to, spends_budget};
-use super::search::{BLOCK, BLOCK_HITS, EACH_ROW_BLOCK, Search, contains_rows_plain};
+use super::search::{BLOCK_HITS, EACH_ROW_BLOCK, Search, contains_rows_plain};
 use crate::region::prefetch_ptr;
+
+/// Vectors in a group, and positions in a group and a block.
+const VECTORS: usize = 4;
+const GROUP: usize = VECTORS * VECTOR;
+const BLOCK: usize = 64 * GROUP;
+
+/// How far ahead bytes are asked for: the CPU's own prefetching ends at each page, and rests while hits are
+/// compared.
+const AHEAD: usize = 8 << 10;
 
 /// The hits of a block: first it is seen which groups of vectors have candidates, then the candidates of those
 /// are compared. Hardly a branch depends on where they are.
@@ -17,17 +26,13 @@ use crate::region::prefetch_ptr;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[allow(clippy::cast_possible_truncation, reason = "a block has fewer positions")]
 pub(super) fn search_block(search: &mut Search<'_>) {
-    const VECTORS: usize = 4;
-    const GROUP: usize = VECTORS * VECTOR;
-    // What the CPU asks for by itself ends with a page, and with the block before.
-    const AHEAD: usize = 8 << 10;
-    const { assert!(BLOCK == 64 * GROUP) };
     if search.is_linear {
         return search.linear_block();
     }
     let (finder, start) = (search.finder, search.next);
     let rest = &search.haystack[start..];
-    let position_count = rest.len() - finder.needle_len + 1;
+    let last = rest.len().checked_sub(finder.needle_len).expect("there is a position");
+    let position_count = last + 1;
     let probes = Probes::new(rest, finder);
     let mut end = position_count.min(BLOCK);
 
@@ -45,7 +50,7 @@ pub(super) fn search_block(search: &mut Search<'_>) {
     }
     groups |= u64::from(at < end) << (at / GROUP % 64);
 
-    let (mut candidate_count, mut hit_count) = (0, 0);
+    let mut hit_count = 0;
     while groups != 0 {
         let group = groups.trailing_zeros() as usize * GROUP;
         if hit_count > BLOCK_HITS - GROUP {
@@ -67,15 +72,19 @@ pub(super) fn search_block(search: &mut Search<'_>) {
             let position = group + vector * VECTOR + candidates[vector].trailing_zeros() as usize;
             candidates[vector] &= candidates[vector] - 1;
             vectors ^= u32::from(candidates[vector] == 0) << vector;
-            candidate_count += 1;
             search.hits[hit_count] = position as u16;
             // SAFETY: it is a position.
-            hit_count += usize::from(unsafe { probes.is_hit(rest, position) });
+            let is_hit = unsafe { probes.is_hit(rest, position) };
+            hit_count += usize::from(is_hit);
+            search.miss_cost += usize::from(!is_hit) * finder.compare_cost();
+        }
+        if spends_budget(search.miss_cost, start + group) {
+            search.is_linear = true;
+            end = end.min(group + GROUP);
+            break;
         }
     }
     (search.hit_count, search.next) = (hit_count, start + end);
-    search.miss_count += candidate_count - hit_count;
-    search.is_linear = spends_budget(search.miss_count, search.next);
 }
 
 /// Sets the bits of those of the rows that have the needle.
@@ -105,7 +114,7 @@ pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], w
             let wide = behind.filter(|behind| behind.len() >= 3 * VECTOR);
             let probes = Probes::new(wide.unwrap_or(text), finder);
             let [low, high] = if wide.is_some() {
-                // SAFETY: three vectors are there, and no probe stands further than one behind its position.
+                // SAFETY: three vectors are there, and no probe stands further than less than a vector behind its position.
                 let differences = unsafe { [probes.differences::<3>(0), probes.differences::<3>(VECTOR)] };
                 [
                     _mm512_mask_testn_epi8_mask(masks[0], differences[0], differences[0]),
