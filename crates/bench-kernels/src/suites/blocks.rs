@@ -8,11 +8,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
-use std::time::Instant;
 
+use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_kernels::Level;
 use keirin_kernels::lz::{self, Block, Format};
-use keirin_race::Race;
+use keirin_race::Races;
 
 use crate::corpora;
 use crate::duel::{Lane, Report, Unit};
@@ -23,20 +23,14 @@ const BLOCK_BYTES: [(usize, &str); 2] = [(64 << 10, "64 KiB"), (1 << 20, "1 MiB"
 const BATCH_BYTES: usize = 512 << 10;
 /// A cold race has so many bytes.
 const COLD_BYTES: usize = 8 << 20;
-/// Output between two choices of a race.
-const TURN_BYTES: usize = 128 << 10;
 
 /// Decodes a whole block, or panics.
 type Decode<'a> = &'a dyn Fn(&[u8], &mut [u8]);
 
-/// Variants by name.
-type Named<V> = Vec<(&'static str, V)>;
-
 /// A format, how it is compressed, and who else decodes it; the first rival is the one to beat.
 pub(super) struct Contest<'a, F: Format> {
+    pub(super) codec: Codec,
     pub(super) variants: &'a [(&'static str, F::Variant)],
-    /// Those of them that race over blocks like this one.
-    pub(super) racing: &'a dyn Fn(&[u8]) -> Named<F::Variant>,
     pub(super) compress: &'a dyn Fn(&[u8]) -> Vec<u8>,
     pub(super) rivals: &'a [(&'static str, Decode<'a>)],
 }
@@ -72,10 +66,8 @@ impl<F: Format> Contest<'_, F> {
         if stored * 20 > bytes.len() * 19 {
             return; // It does not compress, and says nothing about decoding.
         }
-        let racing = (self.racing)(&blocks[0].0);
-        let names: Vec<_> = racing.iter().map(|(name, _)| *name).collect();
-        let race = Race::new(&names, 0);
-        let cold = RefCell::new(Race::new(&names, 0));
+        let start = || Decoder::new(self.codec, &Races::with_seed(0), case, &blocks[0].0);
+        let (warm, cold) = (start(), RefCell::new(start()));
         let cold_done = Cell::new(0);
         let batch_count = (BATCH_BYTES / block_bytes).max(2);
         let output = RefCell::new(vec![0; batch_count * block_bytes]);
@@ -107,13 +99,17 @@ impl<F: Format> Contest<'_, F> {
             }
             sample(&output)
         };
-        let raced = |race: &Race| {
-            batches(&|blocks| {
-                let arm = race.choose();
-                let start = Instant::now();
-                let done = lz::advance(level, racing[arm].1, blocks, TURN_BYTES);
-                race.record(arm, done as u64, start.elapsed());
-            })
+        let raced = |decoder: &Decoder| {
+            let mut output = output.borrow_mut();
+            for batch in blocks.chunks(batch_count) {
+                let outputs = output.chunks_mut(block_bytes);
+                let blocks = batch
+                    .iter()
+                    .zip(outputs)
+                    .map(|((input, size), output)| (&input[..], &mut output[..*size]));
+                decoder.decompress_batch(blocks, |_, error| panic!("a valid block: {error}"));
+            }
+            sample(&output)
         };
 
         let mut lanes = Vec::new();
@@ -149,11 +145,11 @@ impl<F: Format> Contest<'_, F> {
             cold_done.set(cold_done.get() + bytes.len());
             if cold_done.get() > COLD_BYTES {
                 cold_done.set(bytes.len());
-                cold.replace(Race::new(&names, 0));
+                cold.replace(start());
             }
             raced(&cold.borrow())
         }));
-        lanes.push(Lane::new("keirin", || raced(&race)));
+        lanes.push(Lane::new("keirin", || raced(&warm)));
         let engines: Vec<String> = lanes.iter().map(|lane| lane.engine().to_owned()).collect();
         let speeds = report.case(case, Unit::Bytes, bytes.len(), lanes);
         geomeans.add(case, &engines, &speeds);

@@ -1,5 +1,6 @@
 //! LZ4 blocks of liblz4's fast level: our variants and the race against `LZ4_decompress_safe` and lz4_flex.
 
+use keirin_codecs::blocks::Codec;
 use keirin_kernels::Level;
 use keirin_kernels::lz4::{Lz4, Variant};
 
@@ -10,11 +11,8 @@ pub(super) fn run(report: &mut Report) {
     let variants: Vec<_> =
         Variant::racing(Level::best()).iter().map(|variant| (variant.name(), *variant)).collect();
     let contest = Contest::<Lz4> {
+        codec: Codec::Lz4,
         variants: &variants,
-        racing: &|block| {
-            let promising = Variant::promising(Level::best(), block);
-            promising.into_iter().map(|variant| (variant.name(), variant)).collect()
-        },
         compress: &|block| lz4::block::compress(block, None, false).expect("a block can be compressed"),
         rivals: &[
             ("liblz4", &|input, output| {

@@ -2,6 +2,7 @@
 //!
 //! google/snappy is built as cargo's C++ flags say: `CXXFLAGS="-mssse3 -mbmi2"` gives its fastest loops.
 
+use keirin_codecs::blocks::Codec;
 use keirin_kernels::Level;
 use keirin_kernels::bench::google_snappy;
 use keirin_kernels::snappy::{Snappy, Variant};
@@ -13,8 +14,8 @@ pub(super) fn run(report: &mut Report) {
     let variants: Vec<_> =
         Variant::racing(Level::best()).iter().map(|variant| (variant.name(), *variant)).collect();
     let contest = Contest::<Snappy> {
+        codec: Codec::Snappy,
         variants: &variants,
-        racing: &|_| variants.clone(),
         compress: &|block| google_snappy::compress(block).expect("a block can be compressed"),
         rivals: &[
             ("google/snappy", &|input, output| {

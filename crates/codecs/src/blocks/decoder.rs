@@ -4,7 +4,7 @@
 //! blocks. Alone, a block has other limits than beside another, so that there are two races.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keirin_kernels::Level;
 use keirin_kernels::lz::{self, Block, Format};
@@ -17,6 +17,9 @@ use super::{Codec, Error};
 /// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
+/// Bytes that decode so fast, long runs mostly, that a turn takes less than this get longer turns.
+const TURN_TIME_MIN: Duration = Duration::from_micros(10);
+const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// Decodes the blocks of one stream; threads may share it.
 #[derive(Debug)]
@@ -106,20 +109,28 @@ impl Decoder {
     ) {
         let mut blocks: Vec<Block<'a, F>> =
             blocks.into_iter().map(|(input, output)| Block::new(input, output)).collect();
-        let mut first = 0;
+        let (mut first, mut turn_bytes, mut is_first_turn) = (0, TURN_BYTES, true);
         loop {
             first += blocks[first..].iter().take_while(|block| block.outcome().is_some()).count();
             let rest = &mut blocks[first..];
             let waiting = rest.iter().filter(|block| block.outcome().is_none()).take(2).count();
             let (race, bytes) = match waiting {
                 0 => break,
-                1 => (&self.single, TURN_BYTES),
-                _ => (&self.pairs, 2 * TURN_BYTES),
+                1 => (&self.single, turn_bytes),
+                _ => (&self.pairs, 2 * turn_bytes),
             };
             let arm = race.choose();
             let start = Instant::now();
             let done = lz::advance(self.level, variants[arm], rest, bytes);
-            race.record(arm, done as u64, start.elapsed());
+            let time = start.elapsed();
+            // What is left of the last blocks takes longer a byte, whatever the loop.
+            if is_first_turn || done >= bytes / 2 {
+                race.record(arm, done as u64, time);
+            }
+            is_first_turn = false;
+            if time < TURN_TIME_MIN && turn_bytes < TURN_BYTES_MAX {
+                turn_bytes *= 2;
+            }
         }
         for (index, block) in blocks.iter().enumerate() {
             if let Some(Err(source)) = block.outcome() {

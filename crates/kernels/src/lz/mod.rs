@@ -36,6 +36,9 @@ pub trait Format: hidden::Decode {}
 pub(crate) mod hidden {
     use super::{Cursor, DecodeError, Level};
 
+    /// The fast loop over one or two blocks.
+    pub(crate) type Loop = fn(Level, &mut Cursor<'_>, Option<&mut Cursor<'_>>);
+
     pub trait Decode {
         /// The loops of the format.
         type Variant: Copy;
@@ -43,8 +46,8 @@ pub(crate) mod hidden {
         /// Reads what stands before the first token; returns its size.
         fn begin(input: &[u8], decoded_bytes: usize) -> Result<usize, DecodeError>;
 
-        /// The fast loop over one or two blocks.
-        fn run(level: Level, variant: Self::Variant, a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>);
+        /// The fast loop of a variant; `None` for the one that has the exact loop alone.
+        fn fast(variant: Self::Variant) -> Option<Loop>;
 
         /// Decodes the rest, from `read` and `written` on, byte by byte if it must.
         fn finish(input: &[u8], read: usize, output: &mut [u8], written: usize) -> Result<(), DecodeError>;
@@ -204,17 +207,23 @@ pub fn advance<F: Format>(
     blocks: &mut [Block<'_, F>],
     bytes: usize,
 ) -> usize {
-    let mut done = 0;
+    let mut done: usize = 0;
     let mut rest = blocks;
-    // After the last quarter or less, short runs of the loop would cost more than they bring.
-    while done < bytes && bytes - done > bytes / 4 {
-        // Those at the front have ended; one further behind may be half done.
-        let Some(first) = rest.iter().position(|block| block.outcome.is_none()) else { break };
+    // Those at the front have ended; one further behind may be half done.
+    while let Some(first) = rest.iter().position(|block| block.outcome.is_none()) {
         rest = &mut rest[first..];
         let (a, others) = rest.split_first_mut().expect("the first has not ended");
-        let share = bytes - done;
-        done += match others.iter_mut().find(|block| block.outcome.is_none()) {
+        let b = others.iter_mut().find(|block| block.outcome.is_none());
+        let share = bytes.saturating_sub(done);
+        // Short runs of the loop cost more than they bring. So the last quarter is left to the next call,
+        // but what little remains of the last block is not.
+        let is_little = b.is_none() && a.output.len() - a.written <= bytes / 4;
+        if share <= bytes / 4 && !is_little {
+            break;
+        }
+        done += match b {
             Some(b) => two(level, variant, a, b, share / 2),
+            None if is_little => one(level, variant, a, usize::MAX),
             None => one(level, variant, a, share),
         };
     }
@@ -224,7 +233,10 @@ pub fn advance<F: Format>(
 fn one<F: Format>(level: Level, variant: F::Variant, block: &mut Block<'_, F>, bytes: usize) -> usize {
     let before = block.written;
     let mut cursor = block.cursor(bytes);
-    F::run(level, variant, &mut cursor, None);
+    match F::fast(variant) {
+        Some(run) => run(level, &mut cursor, None),
+        None => cursor.stop(),
+    }
     let progress = cursor.progress();
     block.take(progress);
     block.written - before
@@ -240,7 +252,10 @@ fn two<F: Format>(
 ) -> usize {
     let before = a.written + b.written;
     let (mut first, mut second) = (a.cursor(bytes), b.cursor(bytes));
-    F::run(level, variant, &mut first, Some(&mut second));
+    match F::fast(variant) {
+        Some(run) => run(level, &mut first, Some(&mut second)),
+        None => [&mut first, &mut second].into_iter().for_each(Cursor::stop),
+    }
     let (first, second) = (first.progress(), second.progress());
     a.take(first);
     b.take(second);

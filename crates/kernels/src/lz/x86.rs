@@ -16,8 +16,20 @@ use std::arch::x86_64::{
 
 use super::copy::Match;
 
-/// A function that runs an arm over one block or two, compiled with the features that the arm is made of.
+/// A function that runs an arm over one block or two, compiled with the features that the arm is made of. One block
+/// may have an arm of its own.
 macro_rules! arm {
+    ($name:ident, $arm:ty, alone $alone:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
+            match b {
+                // SAFETY: this function has the features that the arm is made of.
+                None => unsafe { run::<$alone>(a, None) },
+                // SAFETY: as above.
+                b => unsafe { run::<$arm>(a, b) },
+            }
+        }
+    };
     ($name:ident, $arm:ty, $features:literal) => {
         #[target_feature(enable = $features)]
         pub(super) fn $name(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {

@@ -19,7 +19,10 @@ mod x86;
 
 use crate::Level;
 use crate::dispatch::Kind;
-use crate::lz::{Cursor, DecodeError, Format, hidden};
+use crate::lz::{
+    Cursor, DecodeError, Format,
+    hidden::{self, Loop},
+};
 
 /// LZ4 blocks without a header; the largest offset is 65,535.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +47,15 @@ pub enum Variant {
     Extend,
     /// The last 64 bytes stay in a register: for offsets up to 64.
     Window,
+    /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals.
+    Long,
+    /// 64 of both; no branch on either of the bytes that extend lengths.
+    LongExtend,
 }
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Exact,
         Self::Plain,
         Self::Eight,
@@ -57,6 +64,8 @@ impl Variant {
         Self::Permute,
         Self::Extend,
         Self::Window,
+        Self::Long,
+        Self::LongExtend,
     ];
 
     /// What a user calls it.
@@ -71,6 +80,8 @@ impl Variant {
             Self::Permute => "permute",
             Self::Extend => "extend",
             Self::Window => "window",
+            Self::Long => "long",
+            Self::LongExtend => "long-extend",
         }
     }
 
@@ -96,20 +107,19 @@ impl hidden::Decode for Lz4 {
         Ok(0)
     }
 
-    fn run(level: Level, variant: Variant, a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
-        match variant {
-            Variant::Exact => {
-                a.stop();
-                b.into_iter().for_each(Cursor::stop);
-            }
-            Variant::Plain => plain(level, a, b),
-            Variant::Eight => eight(level, a, b),
-            Variant::Shuffle => shuffle(level, a, b),
-            Variant::ShuffleSkip => shuffle_skip(level, a, b),
-            Variant::Permute => permute(level, a, b),
-            Variant::Extend => extend(level, a, b),
-            Variant::Window => window(level, a, b),
-        }
+    fn fast(variant: Variant) -> Option<Loop> {
+        Some(match variant {
+            Variant::Exact => return None,
+            Variant::Plain => plain,
+            Variant::Eight => eight,
+            Variant::Shuffle => shuffle,
+            Variant::ShuffleSkip => shuffle_skip,
+            Variant::Permute => permute,
+            Variant::Extend => extend,
+            Variant::Window => window,
+            Variant::Long => long,
+            Variant::LongExtend => long_extend,
+        })
     }
 
     fn finish(input: &[u8], read: usize, output: &mut [u8], written: usize) -> Result<(), DecodeError> {
@@ -138,4 +148,10 @@ kernel! {
 }
 kernel! {
     fn window(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::window;
+}
+kernel! {
+    fn long(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::long;
+}
+kernel! {
+    fn long_extend(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::long_extend;
 }

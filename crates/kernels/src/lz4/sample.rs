@@ -8,13 +8,16 @@
 use super::Variant;
 use crate::Level;
 
-/// Enough for shares of a few per cent; read in a few microseconds, once a stream.
-const SEQUENCE_COUNT: usize = 1024;
+/// Enough for shares of a few per cent, and to get past the start of a block, where matches have nowhere to lie;
+/// read in some ten microseconds, once a stream.
+const SEQUENCE_COUNT: usize = 4096;
 
 /// Shares of sequences.
 #[derive(Debug, Default)]
 struct Sample {
     without_literals: f64,
+    /// There are 15 literals or more.
+    long_literals: f64,
     /// The match is longer than 16 bytes.
     long: f64,
     /// Bytes extend the length of the match.
@@ -42,6 +45,7 @@ impl Sample {
                 next()?;
             }
             let offset = next()? | next()? << 8;
+            sample.long_literals += f64::from(u8::from(token >> 4 == 15));
             sample.without_literals += f64::from(u8::from(literals == 0));
             sample.long += f64::from(u8::from(token & 15 > 12));
             sample.extended += f64::from(u8::from(token & 15 == 15));
@@ -61,8 +65,13 @@ impl Sample {
         if count == 0.0 {
             return None;
         }
-        for share in [&mut sample.without_literals, &mut sample.long, &mut sample.extended, &mut sample.near]
-        {
+        for share in [
+            &mut sample.without_literals,
+            &mut sample.long_literals,
+            &mut sample.long,
+            &mut sample.extended,
+            &mut sample.near,
+        ] {
             *share /= count;
         }
         Some(sample)
@@ -78,6 +87,8 @@ impl Sample {
             }
             Variant::Permute => self.long > 0.015,
             Variant::Extend => self.extended > 0.05,
+            Variant::Long => self.long_literals > 0.05,
+            Variant::LongExtend => self.extended > 0.05 && self.long_literals > 0.05,
             Variant::Window => self.near > 0.5,
         }
     }

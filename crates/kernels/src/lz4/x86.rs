@@ -2,14 +2,16 @@
 
 use std::arch::x86_64::__m512i;
 
-use super::arms::{INPUT_ROOM, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, other};
+use super::arms::{Alone, INPUT_ROOM, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, other};
 use crate::lz::x86::{Permute32, Permute64, Shuffle16, arm, window};
 use crate::lz::{Arm, Cursor, Step, read_u16, run};
 
-arm!(shuffle, Sequence<Shuffle16, false, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
-arm!(shuffle_skip, Sequence<Shuffle16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
-arm!(permute, Sequence<Permute32, false, false>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
-arm!(extend, Sequence<Permute64, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(shuffle, Sequence<Shuffle16, 16, false, false>, alone Alone<Shuffle16>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
+arm!(shuffle_skip, Sequence<Shuffle16, 16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
+arm!(permute, Sequence<Permute32, 16, false, false>, alone Alone<Permute32>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(extend, Sequence<Permute64, 16, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(long, Sequence<Permute32, 32, false, false>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(long_extend, Sequence<Permute64, 64, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(window, Window, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 
 /// The step with the last 64 bytes in a register; what it cannot do, the common step does.

@@ -12,7 +12,10 @@ mod x86;
 
 use crate::Level;
 use crate::dispatch::Kind;
-use crate::lz::{Cursor, DecodeError, Format, Reason, hidden};
+use crate::lz::{
+    Cursor, DecodeError, Format, Reason,
+    hidden::{self, Loop},
+};
 
 /// Raw Snappy blocks, as in Parquet.
 #[derive(Clone, Copy, Debug)]
@@ -89,17 +92,14 @@ impl hidden::Decode for Snappy {
         }
     }
 
-    fn run(level: Level, variant: Variant, a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
-        match variant {
-            Variant::Exact => {
-                a.stop();
-                b.into_iter().for_each(Cursor::stop);
-            }
-            Variant::Plain => plain(level, a, b),
-            Variant::Shuffle => shuffle(level, a, b),
-            Variant::Permute => permute(level, a, b),
-            Variant::PermuteWide => permute_wide(level, a, b),
-        }
+    fn fast(variant: Variant) -> Option<Loop> {
+        Some(match variant {
+            Variant::Exact => return None,
+            Variant::Plain => plain,
+            Variant::Shuffle => shuffle,
+            Variant::Permute => permute,
+            Variant::PermuteWide => permute_wide,
+        })
     }
 
     fn finish(input: &[u8], read: usize, output: &mut [u8], written: usize) -> Result<(), DecodeError> {
