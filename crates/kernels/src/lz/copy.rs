@@ -53,6 +53,19 @@ pub(crate) trait Match {
     /// # Safety
     /// `1 <= offset`; the bytes from `from` to `to + WIDTH` are of one buffer; the CPU has what is used.
     unsafe fn short(from: *const u8, to: *mut u8, offset: usize);
+
+    /// What [`Match::long`] may write behind what it should.
+    const LONG_ROOM: usize = FILL_ROOM;
+
+    /// Writes at least `length` bytes as [`Match::short`] does, and fewer than `LONG_ROOM` more.
+    ///
+    /// # Safety
+    /// `1 <= offset`; the bytes from `from` to `to + length + LONG_ROOM` are of one buffer; the CPU has what is used.
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, offset: usize, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { fill(from, to, offset, length) };
+    }
 }
 
 /// Copies of 8 bytes; patterns shorter than that by a product.

@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm512_storeu_si512,
 };
 
-use super::copy::Match;
+use super::copy::{Match, grow};
 
 /// A function that runs an arm over one block or two, compiled with the features that the arm is made of. One block
 /// may have an arm of its own.
@@ -110,6 +110,14 @@ impl Match for Permute32 {
         // SAFETY: the caller's promise: memory and CPU.
         unsafe { _mm256_storeu_si256(to.cast(), _mm256_permutexvar_epi8(row, bytes)) };
     }
+
+    const LONG_ROOM: usize = 64;
+
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, offset: usize, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { fill64(from, to, offset, length) };
+    }
 }
 
 /// 64 bytes by `vpermb` (AVX-512 VBMI).
@@ -124,6 +132,14 @@ impl Match for Permute64 {
         // SAFETY: the caller's promise: memory and CPU.
         unsafe { _mm512_storeu_si512(to.cast(), repeat64(from, offset)) };
     }
+
+    const LONG_ROOM: usize = 64;
+
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, offset: usize, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { fill64(from, to, offset, length) };
+    }
 }
 
 /// # Safety
@@ -137,6 +153,40 @@ unsafe fn repeat64(from: *const u8, offset: usize) -> __m512i {
     // SAFETY: the CPU has VBMI by the caller's promise.
     unsafe { _mm512_permutexvar_epi8(row, bytes) }
 }
+
+/// A pattern is stored again and again, as many bytes further as there are whole periods in a register: nothing is
+/// read again that was just written.
+///
+/// # Safety
+/// As [`Match::long`], with 64 bytes of room.
+#[inline(always)]
+unsafe fn fill64(from: *const u8, to: *mut u8, offset: usize, length: usize) {
+    if offset >= 64 {
+        // SAFETY: the caller's promise; each step reads what is an offset behind, no less than a step.
+        unsafe { grow::<64>(from, to, length) };
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let pattern = unsafe { repeat64(from, offset) };
+    let distance = usize::from(WHOLE_PERIODS[offset]);
+    let mut done = 0;
+    while done < length {
+        // SAFETY: `done < length`, so these 64 bytes end before the room does.
+        unsafe { _mm512_storeu_si512(to.add(done).cast(), pattern) };
+        done += distance;
+    }
+}
+
+/// By an offset below 64: the largest multiple of it up to 64.
+static WHOLE_PERIODS: [u8; 64] = {
+    let mut distances = [64; 64];
+    let mut offset = 1;
+    while offset < 64 {
+        distances[offset] = (64 - 64 % offset) as u8;
+        offset += 1;
+    }
+    distances
+};
 
 /// The last 64 bytes of a block's output in one register, so that a match in them does not wait for memory.
 ///

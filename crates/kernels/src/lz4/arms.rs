@@ -6,9 +6,7 @@
 
 use std::marker::PhantomData;
 
-use crate::lz::{
-    Arm, Bytes8, Cursor, End, FILL_ROOM, Match, Step, copy, fill, grow, out_of_line, read_u16, run,
-};
+use crate::lz::{Arm, Bytes8, Cursor, End, Match, Step, copy, grow, out_of_line, read_u16, run};
 
 /// A token, 14 literals, of which 16 are read, an offset and a byte of length.
 pub(super) const INPUT_ROOM: usize = 32;
@@ -23,7 +21,7 @@ pub(super) const TOKEN_MATCH_MAX: usize = 18;
 /// # Safety
 /// The cursor has `INPUT_ROOM` and `GENERAL_OUTPUT_ROOM`.
 #[inline(always)]
-unsafe fn general(cursor: &mut Cursor<'_>) -> Step {
+unsafe fn general<M: Match>(cursor: &mut Cursor<'_>) -> Step {
     let mut step = Step::Short;
     // SAFETY: the cursor has room for all that is read below without a look at the end.
     let token = usize::from(unsafe { *cursor.at });
@@ -77,11 +75,11 @@ unsafe fn general(cursor: &mut Cursor<'_>) -> Step {
             };
             length += extension;
         }
-        if length.saturating_add(FILL_ROOM) > cursor.output_len - written {
+        if length.saturating_add(M::LONG_ROOM) > cursor.output_len - written {
             return Step::Stop;
         }
         // SAFETY: `1 <= offset <= written`, and the room was just seen.
-        unsafe { fill(from, to, offset, length) };
+        unsafe { M::long(from, to, offset, length) };
         step = Step::Long;
     }
     cursor.at = at;
@@ -111,9 +109,32 @@ unsafe fn extension(at: &mut *const u8, end: *const u8) -> Option<usize> {
     }
 }
 
+/// How the sequences that an arm does not serve are decoded: by [`general`] as a call.
+pub(super) trait Rest: Match {
+    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End;
+}
+
+impl Rest for Bytes8 {
+    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_out_of_line;
+}
+
 #[cold]
 #[inline(never)]
-unsafe fn general_out_of_line(
+pub(super) unsafe fn general_out_of_line(
+    at: *const u8,
+    input_end: *const u8,
+    output: *mut u8,
+    written: usize,
+    output_len: usize,
+) -> End {
+    // SAFETY: the caller's promise.
+    unsafe { general_by_parts::<Bytes8>(at, input_end, output, written, output_len) }
+}
+
+/// # Safety
+/// As [`general`].
+#[inline(always)]
+pub(super) unsafe fn general_by_parts<M: Match>(
     at: *const u8,
     input_end: *const u8,
     output: *mut u8,
@@ -122,7 +143,7 @@ unsafe fn general_out_of_line(
 ) -> End {
     let mut cursor = Cursor::at(at, input_end, output, written, output_len);
     // SAFETY: the caller's promise.
-    let step = unsafe { general(&mut cursor) };
+    let step = unsafe { general::<M>(&mut cursor) };
     cursor.end(step)
 }
 
@@ -131,15 +152,15 @@ unsafe fn general_out_of_line(
 /// # Safety
 /// As [`general`].
 #[inline(always)]
-pub(super) unsafe fn other(cursor: &mut Cursor<'_>) -> Step {
+pub(super) unsafe fn other<M: Rest>(cursor: &mut Cursor<'_>) -> Step {
     // SAFETY: the caller's promise.
-    unsafe { out_of_line(cursor, general_out_of_line) }
+    unsafe { out_of_line(cursor, M::GENERAL) }
 }
 
 /// Every sequence by [`general`].
-struct General;
+pub(super) struct General<M>(PhantomData<M>);
 
-impl Arm for General {
+impl<M: Match> Arm for General<M> {
     type State = ();
     const INPUT_ROOM: usize = INPUT_ROOM;
     const OUTPUT_ROOM: usize = GENERAL_OUTPUT_ROOM;
@@ -152,7 +173,7 @@ impl Arm for General {
     #[inline(always)]
     unsafe fn step(cursor: &mut Cursor<'_>, (): &mut ()) -> Step {
         // SAFETY: the caller's promise.
-        unsafe { general(cursor) }
+        unsafe { general::<M>(cursor) }
     }
 }
 
@@ -161,7 +182,7 @@ impl Arm for General {
 /// without a branch, and so is that of literals where more than 16 are copied.
 pub(super) struct Sequence<M, const LITERALS: usize, const SKIP: bool, const EXTEND: bool>(PhantomData<M>);
 
-impl<M: Match, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
+impl<M: Rest, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
     for Sequence<M, LITERALS, SKIP, EXTEND>
 {
     type State = ();
@@ -189,7 +210,7 @@ impl<M: Match, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
         }
         if literals > literals_max {
             // SAFETY: the cursor has room.
-            return unsafe { other(cursor) };
+            return unsafe { other::<M>(cursor) };
         }
         let to = cursor.output.wrapping_add(cursor.written);
         if !SKIP || literals > 0 {
@@ -211,7 +232,7 @@ impl<M: Match, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
         }
         if length > length_max {
             // SAFETY: the cursor has room; what was written is written again.
-            return unsafe { other(cursor) };
+            return unsafe { other::<M>(cursor) };
         }
         let written = cursor.written + literals;
         let from = written.wrapping_sub(offset);
@@ -232,7 +253,7 @@ impl<M: Match, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
 /// have no registers for it, and gain nothing.
 pub(super) struct Alone<M>(PhantomData<M>);
 
-impl<M: Match> Arm for Alone<M> {
+impl<M: Rest> Arm for Alone<M> {
     /// The next token.
     type State = usize;
     const INPUT_ROOM: usize = INPUT_ROOM;
@@ -250,7 +271,7 @@ impl<M: Match> Arm for Alone<M> {
         let length_max = if M::WIDTH < TOKEN_MATCH_MAX { M::WIDTH } else { TOKEN_MATCH_MAX };
         if literals > TOKEN_LITERALS_MAX || length > length_max {
             // SAFETY: the cursor has room.
-            let step = unsafe { other(cursor) };
+            let step = unsafe { other::<M>(cursor) };
             *token = next_token(cursor);
             return step;
         }
@@ -288,7 +309,7 @@ fn next_token(cursor: &Cursor<'_>) -> usize {
 #[inline(always)]
 pub(super) fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
     // SAFETY: every CPU has what this arm is made of.
-    unsafe { run::<General>(a, b) };
+    unsafe { run::<General<Bytes8>>(a, b) };
 }
 
 #[inline(always)]

@@ -128,7 +128,7 @@ impl hidden::Decode for Lz4 {
 }
 
 kernel! {
-    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain;
+    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::plain;
 }
 kernel! {
     fn eight(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::eight;

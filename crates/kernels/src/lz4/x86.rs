@@ -2,10 +2,42 @@
 
 use std::arch::x86_64::__m512i;
 
-use super::arms::{Alone, INPUT_ROOM, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, other};
+use super::arms::{
+    Alone, General, INPUT_ROOM, Rest, Sequence, TOKEN_LITERALS_MAX, TOKEN_MATCH_MAX, general_by_parts,
+    general_out_of_line, other,
+};
 use crate::lz::x86::{Permute32, Permute64, Shuffle16, arm, window};
-use crate::lz::{Arm, Cursor, Step, read_u16, run};
+use crate::lz::{Arm, Cursor, End, Step, read_u16, run};
 
+impl Rest for Shuffle16 {
+    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_out_of_line;
+}
+
+impl Rest for Permute32 {
+    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_by_64;
+}
+
+impl Rest for Permute64 {
+    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_by_64;
+}
+
+/// # Safety
+/// As [`general_by_parts`], on a CPU with VBMI.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2")]
+unsafe fn general_by_64(
+    at: *const u8,
+    input_end: *const u8,
+    output: *mut u8,
+    written: usize,
+    output_len: usize,
+) -> End {
+    // SAFETY: the caller's promise.
+    unsafe { general_by_parts::<Permute64>(at, input_end, output, written, output_len) }
+}
+
+arm!(plain, General<Permute64>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(shuffle, Sequence<Shuffle16, 16, false, false>, alone Alone<Shuffle16>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(shuffle_skip, Sequence<Shuffle16, 16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(permute, Sequence<Permute32, 16, false, false>, alone Alone<Permute32>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
@@ -28,7 +60,7 @@ impl Arm for Window {
             let has_room = cursor.input_left() >= Self::INPUT_ROOM
                 && cursor.output_len - cursor.written >= Self::OUTPUT_ROOM;
             // SAFETY: the cursor has room.
-            if !has_room || unsafe { other(cursor) } == Step::Stop {
+            if !has_room || unsafe { other::<Permute64>(cursor) } == Step::Stop {
                 return None;
             }
         }
@@ -64,7 +96,7 @@ impl Arm for Window {
             }
         }
         // SAFETY: as the caller promises.
-        let step = unsafe { other(cursor) };
+        let step = unsafe { other::<Permute64>(cursor) };
         if step == Step::Stop {
             return step;
         }
