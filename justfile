@@ -37,6 +37,12 @@ docs:
 bench *arguments:
     cargo run --release -p keirin-bench -- {{arguments}}
 
+# `just bench-kernels lz4 snappy`: the hot loops. google/snappy gets the compiler and flags that make it fastest.
+bench-kernels *arguments:
+    CXX=clang++ CXXFLAGS="-DNDEBUG -DHAVE_BUILTIN_EXPECT=1 -DHAVE_BUILTIN_CTZ=1 -DHAVE_BUILTIN_PREFETCH=1 \
+        -DHAVE_ATTRIBUTE_ALWAYS_INLINE=1 -DSNAPPY_HAVE_SSSE3=1 -mssse3 -msse4.2 -mbmi2" \
+        cargo run --release -p keirin-bench-kernels -- {{arguments}}
+
 # The Python environment with the rivals that the benchmarks compare with.
 rivals:
     benchmarks/setup

@@ -84,16 +84,16 @@ impl<'a> Cursor<'a> {
 /// Where a step ended, in registers: a null pointer for [`Step::Stop`].
 pub(crate) type End = (*const u8, usize);
 
+/// A step that gets a cursor in parts: where it is, the end of its input, its output, bytes written and in all.
+pub(crate) type StepByParts = unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End;
+
 /// Steps with a function that is not inlined, as `step` gets the parts of a cursor and returns an [`End`]:
 /// given the address of the cursor, the loop would keep it in memory.
 ///
 /// # Safety
 /// As `step`.
 #[inline(always)]
-pub(crate) unsafe fn out_of_line(
-    cursor: &mut Cursor<'_>,
-    step: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End,
-) -> Step {
+pub(crate) unsafe fn out_of_line(cursor: &mut Cursor<'_>, step: StepByParts) -> Step {
     let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
     // SAFETY: the caller's promise.
     let (at, written) = unsafe { step(at, input_end, output, written, output_len) };

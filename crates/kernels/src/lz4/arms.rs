@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use crate::lz::{Arm, Bytes8, Cursor, End, Match, Step, copy, grow, out_of_line, read_u16, run};
+use crate::lz::{Arm, Bytes8, Cursor, End, Match, Step, StepByParts, copy, grow, out_of_line, read_u16, run};
 
 /// A token, 14 literals, of which 16 are read, an offset and a byte of length.
 pub(super) const INPUT_ROOM: usize = 32;
@@ -109,13 +109,14 @@ unsafe fn extension(at: &mut *const u8, end: *const u8) -> Option<usize> {
     }
 }
 
-/// How the sequences that an arm does not serve are decoded: by [`general`] as a call.
+/// How the sequences that an arm does not serve are decoded.
 pub(super) trait Rest: Match {
-    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End;
+    /// [`general`], compiled for what the CPU of the arm has.
+    const GENERAL: StepByParts;
 }
 
 impl Rest for Bytes8 {
-    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_out_of_line;
+    const GENERAL: StepByParts = general_out_of_line;
 }
 
 #[cold]
@@ -240,7 +241,7 @@ impl<M: Rest, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
         if from >= written {
             return Step::Stop;
         }
-        // SAFETY: `1 <= offset <= written`, and `WIDTH` bytes are left behind 14 literals.
+        // SAFETY: `1 <= offset <= written`, and `WIDTH` bytes are left behind the literals.
         unsafe { M::short(cursor.output.add(from), cursor.output.add(written), offset) };
         cursor.at = next;
         cursor.written = written + length;

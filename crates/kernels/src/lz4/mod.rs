@@ -6,7 +6,9 @@
 //!
 //! What limits decoding is the chain from token to token, matches that read what was just written (a load that
 //! needs two stores waits some 15 cycles for both), and mispredicted branches on lengths and offsets. Which of
-//! them hurts depends on the data, and so which of the variants is fastest: by up to a factor of two.
+//! them hurts depends on the data, and so which of the variants is fastest: by up to a factor of two. On a Zen 5,
+//! two blocks at a time, a race is 1.5 to 1.7 times as fast as liblz4 1.10 (geometric mean over 90 columns and
+//! files in blocks of 64 KiB and 1 MiB), 1.1 to 1.2 times as fast as the best variant alone.
 //!
 //! Stricter than liblz4 in one point, offset 0 is refused, and laxer in another: matches may end where they
 //! like, the rule that the last five bytes are literals binds encoders only.
@@ -35,21 +37,24 @@ pub enum Variant {
     Exact,
     /// liblz4's strategy: branches for what is common, then copies of 8 to 32 bytes.
     Plain,
-    /// Copies of 8 bytes, no branch on the offset.
+    /// Copies of 8 bytes, no branch on the offset: for CPUs without shuffles of bytes.
     Eight,
-    /// 16 literals, then 16 bytes of the match by one shuffle; a branch for longer ones only.
+    /// 16 literals, then 16 bytes of the match by one shuffle; a branch for longer ones only. The best on half of
+    /// all data, numbers and prose.
     Shuffle,
-    /// The same with a branch on "no literals".
+    /// The same with a branch on "no literals": columns where all sequences have some, or none, by up to 1.3.
     ShuffleSkip,
-    /// 32 bytes of the match by one permutation.
+    /// 32 bytes of the match by one permutation: names and paths, by up to 1.4.
     Permute,
-    /// 64 bytes of the match by one permutation; no branch on the byte that extends a length.
+    /// 64 bytes of the match by one permutation; no branch on the byte that extends a length: JSON, XML, URLs,
+    /// by up to 1.4.
     Extend,
-    /// The last 64 bytes stay in a register: for offsets up to 64.
+    /// The last 64 bytes stay in a register, for offsets up to 64: keys that count up, flags, by up to 2.7.
     Window,
-    /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals.
+    /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals: UUIDs,
+    /// hashes, by up to 1.5.
     Long,
-    /// 64 of both; no branch on either of the bytes that extend lengths.
+    /// 64 of both; no branch on either of the bytes that extend lengths: pages of rows, by up to 1.5.
     LongExtend,
 }
 

@@ -7,18 +7,18 @@ use super::arms::{
     general_out_of_line, other,
 };
 use crate::lz::x86::{Permute32, Permute64, Shuffle16, arm, window};
-use crate::lz::{Arm, Cursor, End, Step, read_u16, run};
+use crate::lz::{Arm, Cursor, End, Step, StepByParts, read_u16, run};
 
 impl Rest for Shuffle16 {
-    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_out_of_line;
+    const GENERAL: StepByParts = general_out_of_line;
 }
 
 impl Rest for Permute32 {
-    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_by_64;
+    const GENERAL: StepByParts = general_by_64;
 }
 
 impl Rest for Permute64 {
-    const GENERAL: unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End = general_by_64;
+    const GENERAL: StepByParts = general_by_64;
 }
 
 /// # Safety
