@@ -161,6 +161,26 @@ impl Column<'_> {
         Column { validity: None, values }
     }
 
+    /// Takes the rows away, not the memory that they had.
+    pub(crate) fn clear(&mut self) {
+        self.validity = None;
+        each_number!(&mut self.values, numbers => numbers.to_mut().clear(),
+            Values::Flags(flags) => *flags = Flags::Owned(BitBuffer::default()),
+            Values::Text { offsets, bytes } => {
+                offsets.to_mut().truncate(1);
+                bytes.to_mut().clear();
+            }
+            Values::List { offsets, children } => {
+                offsets.to_mut().truncate(1);
+                children.iter_mut().for_each(Column::clear);
+            }
+            Values::Struct { row_count, children } => {
+                *row_count = 0;
+                children.iter_mut().for_each(Column::clear);
+            }
+        );
+    }
+
     /// A column of this type without a value in any row.
     #[must_use]
     pub fn nulls(data_type: &DataType, row_count: usize) -> Column<'static> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
 use crate::header::{self, DatabaseId, FileKind, Identity};
+use crate::inserts::Inserts;
 use crate::io::{Io, Lock};
 use crate::log::{self, Failed, Files, Record};
 use crate::marker;
@@ -59,6 +60,7 @@ pub struct Database {
     /// Versions that were given out; their files stay while anyone has them.
     given: Mutex<Vec<Weak<State>>>,
     damage: Mutex<Vec<Damage>>,
+    pub(crate) inserts: Inserts,
     /// Unless it was opened for reading.
     writing: Option<Writing>,
 }
@@ -208,8 +210,8 @@ impl Database {
         };
         let store = Arc::new(Store::new(io));
         let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
-        let given = Mutex::default();
-        let database = Self { store, options, current, given, damage, writing };
+        let (given, inserts) = (Mutex::default(), Inserts::default());
+        let database = Self { store, options, current, given, damage, inserts, writing };
         if database.writing.as_ref().is_some_and(|writing| writing.log_is_whole) {
             // What cannot be removed now, can be the next time.
             database.remove_old_files().unwrap_or_default();

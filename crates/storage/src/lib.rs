@@ -32,7 +32,8 @@
 //! | [`part`] | rows in files: stripes, blocks, statistics |
 //! | [`io`] | the one door to files |
 //!
-//! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write.
+//! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
+//! inserts together, and [`Table::parts_to_compact`] says which parts [`Transaction::compact`] should make one.
 //!
 //! Bytes from disk are hostile: they are held against checksums, limits and each other before memory is asked
 //! for, and what is wrong with them is an error that names file, table, part, column and block.
@@ -48,6 +49,7 @@ mod error;
 mod header;
 #[cfg(test)]
 mod hostile;
+mod inserts;
 pub mod io;
 mod log;
 mod marker;
@@ -61,6 +63,7 @@ mod state;
 mod store;
 #[cfg(test)]
 mod tampering;
+mod tiers;
 mod transaction;
 mod wire;
 

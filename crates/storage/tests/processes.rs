@@ -15,6 +15,7 @@ use keirin_storage::io::Disk;
 use keirin_storage::part::WriteOptions;
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Access, Database, DeletionVector, Options, Result, Snapshot};
+use tempfile::TempDir;
 
 const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
 /// Rows of a statement; all have its number.
@@ -175,25 +176,58 @@ fn a_reader_sees_one_version_at_a_time() {
     assert!(versions > 0 && reader.damage().is_empty());
 }
 
-#[test]
-fn threads_write_at_once() {
+/// Four threads insert ten times each by `insert`.
+fn insert_at_once(insert: impl Fn(&Database, i64) + Sync) -> (TempDir, Database) {
     let directory = tempfile::tempdir().expect("a directory");
     create(directory.path());
     let database = open(directory.path(), Access::Write).expect("a database");
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let database = &database;
-            scope.spawn(move || {
-                for number in 0..10 {
-                    insert(database, thread * 10 + number).expect("room");
-                }
-            });
+            let (database, insert) = (&database, &insert);
+            scope.spawn(move || (0..10).for_each(|number| insert(database, thread * 10 + number)));
         }
     });
     let mut numbers = numbers(&database.snapshot());
     numbers.sort_unstable();
     let expected: Vec<i64> = (0..40).flat_map(|number| vec![number; ROWS]).collect();
     assert_eq!(numbers, expected);
-    assert_eq!(database.snapshot().version(), 41);
     assert_eq!(database.check(), []);
+    (directory, database)
+}
+
+#[test]
+fn threads_write_at_once() {
+    let (_directory, database) = insert_at_once(|database, number| insert(database, number).expect("room"));
+    assert_eq!(database.snapshot().version(), 41);
+}
+
+#[test]
+fn inserts_that_wait_are_committed_together() {
+    let rows = |number: i64| vec![Column { validity: None, values: Values::I64(vec![number; ROWS].into()) }];
+    let refused = std::sync::atomic::AtomicUsize::new(0);
+    let (_directory, database) = insert_at_once(|database, number| {
+        let snapshot = database.snapshot();
+        let table = snapshot.table_named("main", "t").expect("there");
+        let version = database.insert(table, rows(number), &[]).expect("room");
+        assert!(version > snapshot.version());
+        // One that is refused takes no other with it.
+        let nothing = database.insert(table, Vec::new(), &[]);
+        refused.fetch_add(usize::from(nothing.is_err()), std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(refused.into_inner(), 40);
+    let snapshot = database.snapshot();
+    let table = snapshot.table_named("main", "t").expect("there");
+    assert_eq!(table.parts().len() as u64, snapshot.version() - 1, "a commit is a part");
+    let version = database.insert(
+        table,
+        rows(0)[..1].iter().map(|column| column.take(Level::best(), &[])).collect(),
+        &[],
+    );
+    assert_eq!(version.expect("nothing to do"), snapshot.version());
+
+    let mut transaction = database.begin().expect("nobody else");
+    transaction.drop_table(table.number).expect("there");
+    transaction.commit().expect("nobody else");
+    let late = database.insert(table, rows(1), &[]);
+    assert!(matches!(late, Err(keirin_storage::Error::Conflict { .. })), "{late:?}");
 }

@@ -133,59 +133,48 @@ impl Encoder<'_> {
     }
 
     fn integers<T: Int>(&self, values: &[T]) -> Result<Vec<u8>> {
-        let frame = match self.codec {
-            ColumnCodec::Auto(goal) => frame::of_integers(self.level, goal, values),
-            ColumnCodec::Raw(_) => {
-                let raw = integers::encode_as(self.level, Goal::Fastest, integers::Encoding::Raw, values);
-                self.raw_frame(T::KIND, values.len(), size_of_val(values), raw)
-            }
-        };
-        self.compress(frame)
+        let (kind, level, bytes) = (T::KIND, self.level, size_of_val(values));
+        let auto = |goal| frame::of_integers(level, goal, values);
+        let raw = |goal| integers::encode_as(level, goal, integers::Encoding::Raw, values);
+        self.frame(kind, values.len(), bytes, auto, raw)
     }
 
     fn floats<F: Float>(&self, values: &[F]) -> Result<Vec<u8>> {
-        let frame = match self.codec {
-            ColumnCodec::Auto(goal) => frame::of_floats(self.level, goal, values),
-            ColumnCodec::Raw(_) => {
-                let raw = floats::encode_as(self.level, Goal::Fastest, floats::Encoding::Bits, values);
-                self.raw_frame(F::KIND, values.len(), size_of_val(values), raw)
-            }
-        };
-        self.compress(frame)
+        let (kind, level, bytes) = (F::KIND, self.level, size_of_val(values));
+        let auto = |goal| frame::of_floats(level, goal, values);
+        let raw = |goal| floats::encode_as(level, goal, floats::Encoding::Bits, values);
+        self.frame(kind, values.len(), bytes, auto, raw)
     }
 
     fn flags(&self, values: Bits<'_>) -> Result<Vec<u8>> {
-        let frame = match self.codec {
-            ColumnCodec::Auto(goal) => frame::of_flags(self.level, goal, values),
-            ColumnCodec::Raw(_) => {
-                let raw = flags::encode_as(self.level, Goal::Fastest, flags::Encoding::Raw, values);
-                self.raw_frame(Kind::Flags, values.len(), values.len().div_ceil(8), raw)
-            }
-        };
-        self.compress(frame)
+        let auto = |goal| frame::of_flags(self.level, goal, values);
+        let raw = |goal| flags::encode_as(self.level, goal, flags::Encoding::Raw, values);
+        self.frame(Kind::Flags, values.len(), values.len().div_ceil(8), auto, raw)
     }
 
     fn text(&self, rows: Rows<'_>) -> Result<Vec<u8>> {
-        let frame = match self.codec {
-            ColumnCodec::Auto(goal) => frame::of_strings(self.level, goal, rows),
-            ColumnCodec::Raw(_) => {
-                let raw = strings::encode_as(self.level, Goal::Fastest, strings::Encoding::Raw, rows);
-                self.raw_frame(Kind::Text, rows.row_count(), span(rows.offsets()).len(), raw)
-            }
-        };
-        self.compress(frame)
+        let auto = |goal| frame::of_strings(self.level, goal, rows);
+        let raw = |goal| strings::encode_as(self.level, goal, strings::Encoding::Raw, rows);
+        self.frame(Kind::Text, rows.row_count(), span(rows.offsets()).len(), auto, raw)
     }
 
-    fn raw_frame(
+    /// The frame that the codec of the column makes of so many rows and bytes of values.
+    fn frame(
         &self,
         kind: Kind,
         row_count: usize,
         value_bytes: usize,
-        encoded: keirin_codecs::Result<Option<Vec<u8>>>,
-    ) -> keirin_codecs::Result<Vec<u8>> {
-        let encoded = encoded?.expect("raw encodings hold any values");
-        let value_bytes = value_bytes as u64;
-        frame::write(kind, Compression::None, row_count, value_bytes, encoded.len(), &encoded)
+        auto: impl FnOnce(Goal) -> keirin_codecs::Result<Vec<u8>>,
+        raw: impl FnOnce(Goal) -> keirin_codecs::Result<Option<Vec<u8>>>,
+    ) -> Result<Vec<u8>> {
+        self.compress(match self.codec {
+            ColumnCodec::Auto(goal) => auto(goal),
+            ColumnCodec::Raw(_) => raw(Goal::Fastest).and_then(|encoded| {
+                let encoded = encoded.expect("raw encodings hold any values");
+                let value_bytes = value_bytes as u64;
+                frame::write(kind, Compression::None, row_count, value_bytes, encoded.len(), &encoded)
+            }),
+        })
     }
 
     /// The frame with its bytes compressed, where that is wanted or earns the time that it takes to undo it.

@@ -18,7 +18,7 @@ const STRIPE_BYTES: usize = 64 << 20;
 /// Encoded blocks are kept until they are so many bytes, to be written column by column.
 const GROUP_BYTES: usize = 64 << 20;
 /// Bytes that are given to the system together.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 18;
 
 /// How a part is written.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub struct PartWriter {
     identity: Identity,
     definition: Arc<Definition>,
     options: WriteOptions,
-    /// Rows of the next stripe, and the bytes of their values in the largest column.
+    /// Rows of the next stripe.
     rows: Vec<Column<'static>>,
     /// Encoded stripes that are not written, each with its blocks by node.
     stripes: Vec<Vec<Block>>,
@@ -146,7 +146,7 @@ impl PartWriter {
             let codec = self.options.codecs.get(index).copied().unwrap_or_default();
             let encoder = Encoder { level: self.store.level, codec, column: &field.name };
             encoder.encode(field, rows, &mut blocks)?;
-            *rows = Column::empty(&field.data_type);
+            rows.clear();
         }
         let stripe_count = self.stripe_rows.len() + 1;
         if stripe_count > STRIPES_MAX || stripe_count * blocks.len() > BLOCKS_MAX {
@@ -185,15 +185,24 @@ impl PartWriter {
         let (validity_bytes, value_bytes) = (bytes(&validity)?, bytes(&values)?);
         self.pad();
         let offset = self.buffer_at + self.buffer.len() as u64;
-        self.buffer.extend(validity);
+        self.write(&validity)?;
         if !values.is_empty() {
             self.pad();
-            self.buffer.extend(values);
-        }
-        if self.buffer.len() >= BUFFER_BYTES {
-            self.flush()?;
+            self.write(&values)?;
         }
         Ok(BlockEntry { offset, validity_bytes, value_bytes, statistics })
+    }
+
+    /// Gives bytes to the system, few of them later.
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() <= BUFFER_BYTES {
+            self.buffer.extend(bytes);
+            return Ok(());
+        }
+        self.flush()?;
+        self.output.write_all(bytes).map_err(Error::io("write", &self.path))?;
+        self.buffer_at += bytes.len() as u64;
+        Ok(())
     }
 
     /// Zeros to where a block may begin.
@@ -242,8 +251,8 @@ impl PartWriter {
         let too_large = || Error::Invalid("a footer of more than 1 GiB; begin another part".to_owned());
         let footer_bytes = footer_bytes.ok_or_else(too_large)?;
         let (header, hash) = header::write(FileKind::Footer, self.identity, &footer);
-        self.buffer.extend(footer);
-        self.buffer.extend(header);
+        self.write(&footer)?;
+        self.write(&header)?;
         self.flush()?;
         self.store.sync(&mut *self.output, &self.path)?;
         let number = self.identity.number;

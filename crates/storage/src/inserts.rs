@@ -1,0 +1,163 @@
+//! Small inserts together: while one group is made durable, the next gathers.
+//!
+//! An insert costs a few syncs, whatever its size. So whoever comes while others are being committed waits, and
+//! the first of those who waited writes the rows of all of them, as one part a table in one commit. Nobody waits
+//! for others to come.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::column::Column;
+use crate::database::{Database, locked};
+use crate::error::{Error, Result};
+use crate::part::{ColumnCodec, WriteOptions};
+use crate::schema::Definition;
+use crate::sort::sort_rows;
+use crate::state::Table;
+
+/// A group is not made larger than this.
+const GROUP_BYTES: usize = 64 << 20;
+
+/// Rows that wait to be inserted.
+#[derive(Debug)]
+struct Insert {
+    ticket: u64,
+    table: u64,
+    definition: Arc<Definition>,
+    columns: Vec<Column<'static>>,
+    codecs: Vec<ColumnCodec>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Insert>,
+    next_ticket: u64,
+    /// Whether someone writes a group.
+    is_led: bool,
+    /// What became of inserts whose owners have not seen it.
+    outcomes: BTreeMap<u64, Result<u64>>,
+}
+
+/// The inserts of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Inserts {
+    queue: Mutex<Queue>,
+    is_done: Condvar,
+}
+
+/// Ends the lead of a group, even by a panic.
+struct Lead<'a> {
+    inserts: &'a Inserts,
+    tickets: Vec<u64>,
+    outcomes: Vec<Result<u64>>,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let lost = || Err(Error::Invalid("the rows could not be written".to_owned()));
+        let outcomes = self.outcomes.drain(..).chain(std::iter::repeat_with(lost));
+        let mut queue = locked(&self.inserts.queue);
+        queue.outcomes.extend(self.tickets.drain(..).zip(outcomes));
+        queue.is_led = false;
+        self.inserts.is_done.notify_all();
+    }
+}
+
+impl Database {
+    /// Inserts rows and gives the version that has them, once they are durable: all of them or none. The table
+    /// is as the caller knows it, codecs are by column. Rows of inserts that wait at the same time are committed
+    /// together.
+    ///
+    /// # Errors
+    /// `Conflict` when the table was altered or dropped; `Invalid` when the rows are none of the table;
+    /// `OutcomeUnknown` and others as for [`Transaction::commit`](crate::Transaction::commit).
+    pub fn insert(
+        &self,
+        table: &Table,
+        columns: Vec<Column<'static>>,
+        codecs: &[ColumnCodec],
+    ) -> Result<u64> {
+        let inserts = &self.inserts;
+        let mut queue = locked(&inserts.queue);
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        let (definition, codecs) = (Arc::clone(&table.definition), codecs.to_vec());
+        queue.waiting.push(Insert { ticket, table: table.number, definition, columns, codecs });
+        loop {
+            if let Some(outcome) = queue.outcomes.remove(&ticket) {
+                return outcome;
+            }
+            if queue.is_led {
+                queue = inserts.is_done.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.is_led = true;
+            let mut bytes = 0;
+            let fits = |insert: &&Insert| {
+                let is_room = bytes < GROUP_BYTES;
+                bytes += insert.columns.iter().map(Column::byte_count).sum::<usize>();
+                is_room
+            };
+            let count = queue.waiting.iter().take_while(fits).count();
+            let group: Vec<Insert> = queue.waiting.drain(..count).collect();
+            drop(queue);
+            let tickets = group.iter().map(|insert| insert.ticket).collect();
+            let mut lead = Lead { inserts, tickets, outcomes: Vec::new() };
+            lead.outcomes = self.insert_group(&group);
+            drop(lead);
+            queue = locked(&inserts.queue);
+        }
+    }
+
+    /// What becomes of each insert of a group.
+    fn insert_group(&self, group: &[Insert]) -> Vec<Result<u64>> {
+        let all: Vec<&Insert> = group.iter().collect();
+        match self.commit_inserts(&all) {
+            Ok(version) => group.iter().map(|_| Ok(version)).collect(),
+            Err(error) if group.len() == 1 => vec![Err(error)],
+            Err(Error::OutcomeUnknown(error)) => {
+                let path = error.to_string();
+                let unknown = || Error::OutcomeUnknown(Box::new(Error::Stopped { path: path.clone() }));
+                group.iter().map(|_| Err(unknown())).collect()
+            }
+            // None of them is there. One may be to blame, and the others need not fail with it.
+            Err(_) => group.iter().map(|insert| self.commit_inserts(&[insert])).collect(),
+        }
+    }
+
+    fn commit_inserts(&self, group: &[&Insert]) -> Result<u64> {
+        let mut transaction = self.begin()?;
+        let mut tables: BTreeMap<u64, Vec<&Insert>> = BTreeMap::new();
+        group.iter().for_each(|insert| tables.entry(insert.table).or_default().push(insert));
+        for (table, inserts) in tables {
+            let definition = &inserts[0].definition;
+            let is_same = |other: &Definition| *other == **definition;
+            let found = transaction.state().table(table).is_some_and(|table| is_same(&table.definition));
+            if !found || !inserts.iter().all(|insert| is_same(&insert.definition)) {
+                return Err(Error::Conflict { what: format!("table '{}'", definition.name) });
+            }
+            let mut rows: Vec<_> =
+                definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+            for insert in inserts.iter() {
+                if insert.columns.len() != rows.len() {
+                    let message = format!("{} columns for {}", insert.columns.len(), rows.len());
+                    return Err(Error::Invalid(message));
+                }
+                rows.iter_mut().zip(&insert.columns).try_for_each(|(rows, more)| rows.append(more))?;
+            }
+            if rows.iter().all(|column| column.row_count() == 0) {
+                continue;
+            }
+            let is_sorted = !definition.keys.is_empty();
+            if is_sorted {
+                let order = sort_rows(transaction.level(), definition, &rows)?;
+                rows = rows.iter().map(|column| column.take(transaction.level(), &order)).collect();
+            }
+            let options = WriteOptions { codecs: inserts[0].codecs.clone(), is_sorted };
+            let mut writer = transaction.write_part(table, options)?;
+            writer.push(&rows)?;
+            transaction.add_part(table, writer.finish()?)?;
+        }
+        transaction.commit()
+    }
+}
