@@ -10,10 +10,11 @@ mod tpch;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use keirin::arrow::array::RecordBatch;
+use keirin::arrow::array::{RecordBatch, RecordBatchReader};
 use keirin::arrow::datatypes::SchemaRef;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
 pub(crate) use hits::provide_queries as provide_clickbench_queries;
@@ -52,8 +53,15 @@ impl Source {
             .iter()
             .map(|folder| folder.join(format!("{name}.parquet")))
             .find(|path| path.is_file());
+        let recoded = name.rsplit_once('_').and_then(|(table, codec)| Some((table, compression(codec)?)));
         let file = match own {
             Some(file) => file,
+            None if let Some((table, compression)) = recoded => {
+                let from = self.table(table)?.file;
+                let stem = from.file_stem().expect("a table is a file").to_string_lossy().into_owned();
+                let codec = &name[table.len() + 1..];
+                self.cached(&format!("{stem}-{codec}.parquet"), |path| recode(&from, compression, path))?
+            }
             None if name == "hits" => hits::file(self)?,
             None => match seed::columns(name) {
                 Some(columns) => self.cached(&format!("{name}-{}.parquet", self.seed_rows), |path| {
@@ -84,6 +92,29 @@ impl Source {
         fs::rename(&made, &path).map_err(failed)?;
         Ok(path)
     }
+}
+
+/// The codecs in which `<table>_<codec>` is to be had.
+fn compression(codec: &str) -> Option<Compression> {
+    match codec {
+        "snappy" => Some(Compression::SNAPPY),
+        "lz4" => Some(Compression::LZ4_RAW),
+        "zstd" => Some(Compression::ZSTD(ZstdLevel::default())),
+        _ => None,
+    }
+}
+
+/// Writes the rows of the Parquet file `from` with another codec.
+fn recode(from: &Path, compression: Compression, path: &Path) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
+    let file = File::open(from).map_err(|error| failed(&error))?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|reader| reader.build());
+    let reader = reader.map_err(|error| failed(&error))?;
+    let mut outcome = Ok(());
+    let schema = reader.schema();
+    let batches = reader.map_while(|batch| batch.map_err(|error| outcome = Err(failed(&error))).ok());
+    write_parquet(path, schema, compression, batches)?;
+    outcome
 }
 
 /// Writes a Parquet file, without Arrow's own schema in it: types are what every reader sees.

@@ -18,7 +18,7 @@ const LOAD_TIMEOUTS: u32 = 6;
 
 /// The engines by name and the forms they may take.
 pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
-    ("keirin", &["memory", "parquet"]),
+    ("keirin", &["memory", "parquet", "parquet-library"]),
     ("duckdb", &["native", "memory", "parquet"]),
     ("clickhouse", &["mergetree", "memory"]),
     ("polars", &["memory", "parquet"]),

@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use crate::protocol::{Reply, Request, Table, serve};
 
-/// Where Keirin's tables may live.
-const FORMS: [&str; 2] = ["memory", "parquet"];
+/// Where Keirin's tables may live; `parquet-library` decompresses pages by the parquet crate.
+const FORMS: [&str; 3] = ["memory", "parquet", LIBRARY];
+const LIBRARY: &str = "parquet-library";
 
 struct Keirin {
     form: String,
@@ -46,11 +47,15 @@ impl Keirin {
             return Err(format!("no form {form:?}; there are {}", FORMS.join(", ")));
         }
         let database = Database::builder().threads(threads).in_memory().map_err(|error| error.to_string())?;
-        Ok(Self { form, session: database.session(), database })
+        let engine = Self { form, session: database.session(), database };
+        if engine.form == LIBRARY {
+            engine.execute("SET keirin.parquet_decoder = 'parquet'")?;
+        }
+        Ok(engine)
     }
 
     fn kind(&self) -> &'static str {
-        if self.form == "parquet" { "VIEW" } else { "TABLE" }
+        if self.form == "memory" { "TABLE" } else { "VIEW" }
     }
 
     fn load(&self, table: &Table) -> Result<Reply, String> {
@@ -148,6 +153,6 @@ mod tests {
     #[test]
     fn an_unknown_form_is_refused() {
         let Err(error) = Keirin::open("tape".into(), 1) else { panic!("it opened") };
-        assert_eq!(error, "no form \"tape\"; there are memory, parquet");
+        assert_eq!(error, "no form \"tape\"; there are memory, parquet, parquet-library");
     }
 }

@@ -1,6 +1,6 @@
 //! The suites, and how the SQL suites are put together from definition, data and engines.
 //!
-//! A suite is a name and a function that fills a [`Report`]. The four here ask engines in other
+//! A suite is a name and a function that fills a [`Report`]. The five here ask engines in other
 //! processes; a suite that races loops in this process (codecs, kernels, memory) is one more entry
 //! with a function of its own.
 
@@ -28,11 +28,12 @@ pub(crate) struct Results {
     pub(crate) peaks: Vec<u64>,
 }
 
-pub(crate) const SUITES: [Suite; 4] = [
+pub(crate) const SUITES: [Suite; 5] = [
     Suite { name: "seed", about: "reductions at the speed of memory", run: run_sql },
     Suite { name: "clickbench", about: "the 43 queries over a wide table of web hits", run: run_sql },
     Suite { name: "tpch", about: "the 22 queries of TPC-H", run: run_sql },
     Suite { name: "strings", about: "comparing, searching and grouping text", run: run_sql },
+    Suite { name: "parquet", about: "scans of Parquet files by codec", run: run_sql },
 ];
 
 /// What the command line says.
@@ -151,6 +152,7 @@ fn best_form(engine: &str, suite: &str, parquet_bytes: u64) -> &'static str {
     match engine {
         // One small table at a time, and the suite is about memory.
         _ if suite == "seed" => "memory",
+        _ if suite == "parquet" => "parquet",
         "duckdb" => "native",
         "clickhouse" => "mergetree",
         _ if fits => "memory",
@@ -207,5 +209,6 @@ mod tests {
         check("duckdb", "tpch", 1 << 50, "native");
         check("clickhouse", "clickbench", 1, "mergetree");
         check("clickhouse", "seed", 1, "memory");
+        check("keirin", "parquet", 1, "parquet");
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use keirin_race::Races;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::catalog::DEFAULT_SCHEMA;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<FairPool>,
     pub(crate) catalog: Arc<MemoryCatalogProvider>,
     pub(crate) threads: usize,
+    /// What is known of the fastest loops.
+    pub(crate) races: Arc<Races>,
     /// The limit that it was opened with, in bytes; RESET gives it back.
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task is still there.
@@ -193,6 +196,7 @@ impl DatabaseBuilder {
                 pool,
                 catalog,
                 threads,
+                races: Arc::default(),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
                 is_durable,

@@ -70,7 +70,8 @@ impl Session {
             .with_target_partitions(shared.threads)
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA);
+            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+            .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
         let rules = [Arc::new(Subqueries) as Arc<dyn AnalyzerRule + Send + Sync>];
         let mut state = SessionStateBuilder::new_with_default_features()

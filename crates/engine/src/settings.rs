@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::ParquetDecoder;
 use crate::memory;
 use crate::text::nearest;
 
@@ -60,6 +61,26 @@ const SETTINGS: &[Setting] = &[
         set: |settings, value| {
             let bytes = value.map_or(Ok(settings.shared.memory_limit_bytes), memory::parse_bytes)?;
             settings.shared.pool.set_limit_bytes(bytes);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "parquet_decoder",
+        scope: "session",
+        description: "Who decompresses the pages of Parquet files: 'keirin', by loops that race, or the library 'parquet'",
+        get: |settings| {
+            let decoder = settings.state.upgrade().and_then(|state| state.read().config().get_extension());
+            let decoder: ParquetDecoder = decoder.map_or_else(Default::default, |decoder| *decoder);
+            let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
+            named.map_or_else(String::new, |(name, _)| (*name).to_owned())
+        },
+        set: |settings, value| {
+            let decoder = value.map_or(Ok(ParquetDecoder::default()), |value| {
+                let found = ParquetDecoder::ALL.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
+                found.map(|(_, decoder)| *decoder).ok_or("it is keirin or parquet")
+            })?;
+            let state = settings.state.upgrade().ok_or("the session is closed")?;
+            state.write().config_mut().set_extension(Arc::new(decoder));
             Ok(())
         },
     },

@@ -31,6 +31,22 @@ impl Codec {
         }
     }
 
+    /// The most bytes that a block of `stored` bytes can hold in this codec's format, a little rounded up: no
+    /// reason to allocate more for it, whatever it declares.
+    #[must_use]
+    pub fn decompressed_max(self, stored: usize) -> u64 {
+        let stored = stored as u64;
+        match self {
+            Self::None => stored,
+            // A byte more of a match's length is 255 bytes more.
+            Self::Lz4 | Self::Lz4Hc(_) => stored.saturating_mul(255),
+            // A copy has three bytes and up to 64 bytes of output.
+            Self::Snappy => stored.saturating_mul(22),
+            // A block has three bytes of header and up to 128 KiB of output.
+            Self::Zstd(_) => stored.saturating_mul((128 << 10) / 3 + 1),
+        }
+    }
+
     /// The compressed bytes of `block`, without its size (but for Snappy, whose format has it).
     ///
     /// # Errors

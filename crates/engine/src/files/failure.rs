@@ -7,6 +7,7 @@ use std::sync::Once;
 
 use datafusion::error::DataFusionError;
 
+use super::parquet::WRONG_CHECKSUM;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The system refused something: `cannot read file 'x': permission denied`.
@@ -135,8 +136,7 @@ fn reason(error: &DataFusionError) -> String {
         match stripped {
             Some(rest) => text = rest.to_owned(),
             None if text == "Page CRC checksum mismatch" => {
-                return "it is damaged: a page does not have the checksum that was written with it"
-                    .to_owned();
+                return format!("a page: {WRONG_CHECKSUM}");
             }
             None => return text,
         }

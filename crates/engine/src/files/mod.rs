@@ -32,6 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 pub(crate) use failure::{io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use options::{OptionValue, Options};
+pub(crate) use parquet::ParquetDecoder;
 pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
 

@@ -2,7 +2,8 @@
 //!
 //! DataFusion reads ahead and steals files between partitions, so that an error that arrives in a stream
 //! does not tell which file it is about. This wrapper follows each file through its morsels. It also turns
-//! panics of the decoder, which damaged files cause, into errors.
+//! panics of the decoder, which damaged files cause, into errors, and puts our decoders in the place of the
+//! source's where they can do what is asked.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
 use super::failure::{into_datafusion, name_file, survive, unexpected};
+use super::parquet::Decoding;
 use super::paths::DataFile;
 
 /// The file as the user named it; travels as an extension of `PartitionedFile`.
@@ -37,15 +39,17 @@ pub(crate) struct NamedFile(pub(crate) DataFile);
 pub(crate) struct NamedSource {
     inner: Arc<dyn FileSource>,
     format: &'static str,
+    /// Ours, for Parquet.
+    decoding: Option<Decoding>,
 }
 
 impl NamedSource {
-    pub(crate) fn new(inner: Arc<dyn FileSource>, format: &'static str) -> Self {
-        Self { inner, format }
+    pub(crate) fn new(inner: Arc<dyn FileSource>, format: &'static str, decoding: Option<Decoding>) -> Self {
+        Self { inner, format, decoding }
     }
 
     fn wrap(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
-        Arc::new(Self { inner, format: self.format })
+        Arc::new(Self { inner, ..self.clone() })
     }
 }
 
@@ -65,7 +69,10 @@ impl FileSource for NamedSource {
         base_config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        let inner = self.inner.create_morselizer(object_store, base_config, partition)?;
+        let mut inner = self.inner.create_morselizer(object_store, base_config, partition)?;
+        if let Some(decoding) = &self.decoding {
+            inner = decoding.morselizer(self.inner.as_ref(), base_config, partition, inner)?;
+        }
         Ok(Box::new(NamedMorselizer { inner, format: self.format }))
     }
 
@@ -74,7 +81,9 @@ impl FileSource for NamedSource {
     }
 
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        self.wrap(self.inner.with_batch_size(batch_size))
+        let inner = self.inner.with_batch_size(batch_size);
+        let decoding = self.decoding.clone().map(|decoding| decoding.with_batch_rows(batch_size));
+        Arc::new(Self { inner, decoding, ..self.clone() })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
@@ -128,7 +137,13 @@ impl FileSource for NamedSource {
         order: &[PhysicalSortExpr],
         properties: &EquivalenceProperties,
     ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
-        Ok(self.inner.try_pushdown_sort(order, properties)?.map(|inner| self.wrap(inner)))
+        Ok(match self.inner.try_pushdown_sort(order, properties)? {
+            SortOrderPushdownResult::Inexact { inner } => {
+                let decoding = self.decoding.clone().and_then(|decoding| decoding.with_order(order));
+                SortOrderPushdownResult::Inexact { inner: Arc::new(Self { inner, decoding, ..self.clone() }) }
+            }
+            as_it_is => as_it_is.map(|inner| self.wrap(inner)),
+        })
     }
 
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {

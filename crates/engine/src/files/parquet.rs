@@ -1,7 +1,16 @@
 //! Parquet files as a table.
 //!
 //! Footers are read when the table is opened: they give the schema and the statistics that prune files, row
-//! groups and pages, and answer `count(*)`. The scan is DataFusion's, with file names in its errors.
+//! groups and pages, and answer `count(*)`. Planning is DataFusion's; so is the scan, with file names in its
+//! errors, where ours ([`scan`]) has nothing to decompress.
+
+mod buffers;
+mod decoders;
+mod header;
+mod pages;
+mod prune;
+mod row_group;
+mod scan;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,18 +31,27 @@ use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::parquet::{
     CachedParquetFileReaderFactory, transform_binary_to_string, transform_schema_to_view,
 };
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalSortExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion_datasource::compute_all_files_statistics;
+use datafusion_datasource::morsel::Morselizer;
 use futures::{FutureExt, StreamExt, TryStreamExt, future};
+use keirin_race::Races;
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
+use self::decoders::Decoders;
+pub(crate) use self::pages::WRONG_CHECKSUM;
+use self::scan::{Opener, Scan};
 use super::failure::{damaged, from_datafusion, io_failed, survive, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::named::{NamedFile, NamedSource};
@@ -273,7 +291,13 @@ impl TableProvider for ParquetTable {
         let source = ParquetSource::new(self.schema.clone())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(Arc::new(reader));
-        let config = FileScanConfigBuilder::new(url, Arc::new(NamedSource::new(Arc::new(source), "Parquet")))
+        let decoder = state.config().get_extension::<ParquetDecoder>().unwrap_or_default();
+        let decoding = (*decoder == ParquetDecoder::Keirin).then(|| {
+            let races = state.config().get_extension::<Races>().unwrap_or_default();
+            Decoding { decoders: Arc::new(Decoders::new(races)), batch_rows: 0, order: None }
+        });
+        let source = NamedSource::new(Arc::new(source), "Parquet", decoding);
+        let config = FileScanConfigBuilder::new(url, Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(statistics)
             .with_projection_indices(projection.cloned())?
@@ -281,6 +305,56 @@ impl TableProvider for ParquetTable {
             .with_preserve_order(partitions == 1)
             .build();
         Ok(DataSourceExec::from_data_source(config))
+    }
+}
+
+/// Whose decoders decompress the pages of Parquet files. An extension of a session's configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ParquetDecoder {
+    /// Ours, for the codecs that we have.
+    #[default]
+    Keirin,
+    /// Those of the parquet crate, in DataFusion's scan.
+    Parquet,
+}
+
+impl ParquetDecoder {
+    pub(crate) const ALL: [(&str, Self); 2] = [("keirin", Self::Keirin), ("parquet", Self::Parquet)];
+}
+
+/// What a source of Parquet files needs to decompress pages by our decoders.
+#[derive(Clone)]
+pub(crate) struct Decoding {
+    decoders: Arc<Decoders>,
+    batch_rows: usize,
+    /// What to sort row groups by, which helps a top-N.
+    order: Option<PhysicalSortExpr>,
+}
+
+impl Decoding {
+    pub(crate) fn with_batch_rows(self, batch_rows: usize) -> Self {
+        Self { batch_rows, ..self }
+    }
+
+    /// Reads row groups with the first values of `order` first; `None` if their statistics do not tell.
+    pub(crate) fn with_order(self, order: &[PhysicalSortExpr]) -> Option<Self> {
+        let first = order.first().filter(|first| first.expr.is::<Column>());
+        first.map(|first| Self { order: Some(first.clone()), ..self })
+    }
+
+    /// Opens files by our scan, where it can take the place of `stock`.
+    pub(crate) fn morselizer(
+        &self,
+        source: &dyn FileSource,
+        config: &FileScanConfig,
+        partition: usize,
+        stock: Box<dyn Morselizer>,
+    ) -> DataFusionResult<Box<dyn Morselizer>> {
+        let Some(source) = source.downcast_ref::<ParquetSource>() else { return Ok(stock) };
+        Ok(match Scan::new(self, source, config, partition)? {
+            Some(scan) => Box::new(Opener::new(scan, stock)),
+            None => stock,
+        })
     }
 }
 

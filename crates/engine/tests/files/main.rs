@@ -7,6 +7,7 @@ mod csv;
 mod damage;
 mod json;
 mod listing;
+mod pages;
 
 use std::fs;
 

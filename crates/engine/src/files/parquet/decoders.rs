@@ -1,0 +1,47 @@
+//! The decoders of a scan: one for each codec and column, shared by its threads, so that the loop that wins
+//! for a column is found once.
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use keirin_codecs::blocks::{Codec, Decoder};
+use keirin_race::Races;
+use parking_lot::Mutex;
+use parquet::basic::Compression;
+
+/// The decoders of a scan.
+pub(super) struct Decoders {
+    races: Arc<Races>,
+    of_columns: Mutex<HashMap<(Codec, String), Arc<Decoder>>>,
+}
+
+impl Decoders {
+    pub(super) fn new(races: Arc<Races>) -> Self {
+        Self { races, of_columns: Mutex::default() }
+    }
+
+    /// The decoder of a column; `first` is one of its blocks.
+    pub(super) fn decoder(&self, codec: Codec, column: &str, first: &[u8]) -> Arc<Decoder> {
+        let mut decoders = self.of_columns.lock();
+        let new = || Arc::new(Decoder::new(codec, &self.races, column, first));
+        decoders.entry((codec, column.to_owned())).or_insert_with(new).clone()
+    }
+}
+
+impl Debug for Decoders {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoders").field("races", &self.races).finish_non_exhaustive()
+    }
+}
+
+/// Our codec for `compression`, if we have it. The levels do not matter to decoders.
+pub(super) fn codec(compression: Compression) -> Option<Codec> {
+    match compression {
+        Compression::UNCOMPRESSED => Some(Codec::None),
+        Compression::SNAPPY => Some(Codec::Snappy),
+        Compression::LZ4_RAW => Some(Codec::Lz4),
+        Compression::ZSTD(_) => Some(Codec::Zstd(0)),
+        _ => None,
+    }
+}

@@ -1,0 +1,229 @@
+//! Which rows of a file are read: row groups and pages that cannot have what a query looks for are left out,
+//! by DataFusion's own filters in the order of its own scan.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use datafusion::arrow::compute::sort_to_indices;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetSource;
+use datafusion::datasource::physical_plan::parquet::{
+    BloomFilterStatistics, PagePruningAccessPlanFilter, ParquetAccessPlan, ParquetFileMetrics,
+    RowGroupAccess, RowGroupAccessPlanFilter,
+};
+use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
+use parquet::arrow::ParquetRecordBatchStreamBuilder;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::arrow::parquet_column;
+use parquet::file::metadata::PageIndexPolicy;
+
+/// Row groups that are to be read, with all rows or some, in order.
+pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
+
+/// A file whose row groups are to be chosen.
+pub(super) struct Pruning<'a> {
+    pub(super) source: &'a ParquetSource,
+    pub(super) file: &'a PartitionedFile,
+    /// What rows must fulfil, in terms of `schema`.
+    pub(super) predicate: Option<&'a Arc<dyn PhysicalExpr>>,
+    /// The file's columns as they are read.
+    pub(super) schema: &'a SchemaRef,
+    pub(super) metrics: &'a ParquetFileMetrics,
+    /// Predicates that could not be turned into ones over statistics.
+    pub(super) failures: &'a Count,
+    /// Rows after which the scan may end, whichever they are.
+    pub(super) limit: Option<usize>,
+    /// A column of the table whose first values, in this order, are wanted first.
+    pub(super) order: Option<&'a PhysicalSortExpr>,
+}
+
+impl Pruning<'_> {
+    /// The row groups to read. `metadata` gets the page index if it may be of use; `another_reader` reads
+    /// Bloom filters.
+    pub(super) async fn row_groups(
+        &self,
+        metadata: &mut ArrowReaderMetadata,
+        reader: &mut Box<dyn AsyncFileReader>,
+        options: ArrowReaderOptions,
+        another_reader: impl FnOnce() -> Result<Box<dyn AsyncFileReader>>,
+    ) -> Result<RowGroupQueue> {
+        let settings = &self.source.table_parquet_options().global;
+        let footer = metadata.metadata().clone();
+        let all = footer.row_groups();
+        let mut kept = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(all.len()));
+        if let Some(range) = &self.file.range {
+            kept.prune_by_range(all, range);
+        }
+        let predicate = self.predicate.and_then(|predicate| self.over_statistics(predicate));
+        match &predicate {
+            Some(predicate) if settings.pruning => {
+                let columns = metadata.parquet_schema();
+                kept.prune_by_statistics(self.schema, columns, all, predicate, self.metrics);
+            }
+            _ => self.metrics.row_groups_pruned_statistics.add_matched(kept.remaining_row_group_count()),
+        }
+        match &predicate {
+            Some(predicate) if settings.bloom_filter_on_read => {
+                let filters = self.bloom_filters(predicate, &kept, metadata, another_reader).await?;
+                kept.prune_by_bloom_filters(predicate, self.metrics, &filters);
+            }
+            _ => self.metrics.row_groups_pruned_bloom_filter.add_matched(kept.remaining_row_group_count()),
+        }
+        let of_pages = self
+            .predicate
+            .filter(|_| settings.enable_page_index)
+            .map(|predicate| PagePruningAccessPlanFilter::new(predicate, self.schema.clone()))
+            .filter(|filter| filter.filter_number() > 0);
+        let are_fully_matched = kept.row_group_indexes().all(|index| kept.is_fully_matched()[index]);
+        if let Some(limit) = self.limit {
+            kept.prune_by_limit(limit, all, self.metrics);
+        }
+        let mut plan = kept.build();
+        if let Some(filter) = of_pages.filter(|_| !are_fully_matched) {
+            let options = options.with_page_index_policy(PageIndexPolicy::Optional);
+            *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
+            plan = filter.prune_plan_with_page_index(
+                plan,
+                self.schema,
+                metadata.parquet_schema(),
+                metadata.metadata(),
+                self.metrics,
+            );
+        }
+        let access = plan.into_inner().into_iter().enumerate();
+        let kept: RowGroupQueue = access.filter(|(_, access)| access.should_scan()).collect();
+        Ok(match self.order {
+            Some(order) => self.sorted(kept, order, metadata),
+            None => kept,
+        })
+    }
+
+    /// Row groups in the order of their least values, or the other way round; as they were if their statistics
+    /// do not say it.
+    fn sorted(
+        &self,
+        kept: RowGroupQueue,
+        order: &PhysicalSortExpr,
+        metadata: &ArrowReaderMetadata,
+    ) -> RowGroupQueue {
+        let column = order.expr.downcast_ref::<Column>().map(Column::name);
+        let least = column.and_then(|name| {
+            let converter =
+                StatisticsConverter::try_new(name, self.schema, metadata.parquet_schema()).ok()?;
+            let row_groups = kept.iter().map(|(index, _)| metadata.metadata().row_group(*index));
+            let least = converter.row_group_mins(row_groups).ok()?;
+            sort_to_indices(&least, Some(order.options), None).ok()
+        });
+        match least {
+            Some(places) => places.values().iter().map(|place| kept[*place as usize].clone()).collect(),
+            None => kept,
+        }
+    }
+
+    fn over_statistics(&self, predicate: &Arc<dyn PhysicalExpr>) -> Option<Arc<PruningPredicate>> {
+        PruningPredicateBuilder::new()
+            .with_file_schema(self.schema.clone())
+            .with_error_counter(self.failures)
+            .with_max_in_list_size(self.source.max_in_list_size())
+            .build(predicate.clone())
+    }
+
+    /// The Bloom filters of the row groups in `kept`, for the columns that `predicate` compares with values.
+    async fn bloom_filters(
+        &self,
+        predicate: &PruningPredicate,
+        kept: &RowGroupAccessPlanFilter,
+        metadata: &ArrowReaderMetadata,
+        reader: impl FnOnce() -> Result<Box<dyn AsyncFileReader>>,
+    ) -> Result<Vec<BloomFilterStatistics>> {
+        let footer = metadata.metadata();
+        let mut filters = vec![BloomFilterStatistics::new(); footer.num_row_groups()];
+        let columns: Vec<_> = predicate
+            .literal_columns()
+            .into_iter()
+            .filter_map(|name| {
+                let (leaf, _) = parquet_column(metadata.parquet_schema(), self.schema, &name)?;
+                Some((name, leaf))
+            })
+            .collect();
+        let has_filter = |leaf| {
+            kept.row_group_indexes()
+                .any(|index| footer.row_group(index).column(leaf).bloom_filter_offset().is_some())
+        };
+        if !columns.iter().any(|(_, leaf)| has_filter(*leaf)) {
+            return Ok(filters);
+        }
+        let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader()?, metadata.clone());
+        for index in kept.row_group_indexes() {
+            for (name, leaf) in &columns {
+                let column = metadata.parquet_schema().column(*leaf);
+                match builder.get_row_group_column_bloom_filter(index, *leaf).await {
+                    Ok(Some(filter)) => {
+                        filters[index].insert(name, filter, column.physical_type(), column.type_length());
+                    }
+                    Ok(None) => {}
+                    // A damaged filter prunes nothing.
+                    Err(_) => self.metrics.predicate_evaluation_errors.add(1),
+                }
+            }
+        }
+        Ok(filters)
+    }
+}
+
+/// Leaves out row groups that were to be read, when a filter that other operators narrow, such as the limit of
+/// a top-N, has come to exclude them.
+pub(super) struct Narrowing {
+    predicate: Arc<dyn PhysicalExpr>,
+    tracking: DynamicFilterTracking,
+    current: Option<Arc<PruningPredicate>>,
+    failures: Count,
+    values_max: usize,
+}
+
+impl Narrowing {
+    /// `None` for a predicate that stays what it is.
+    pub(super) fn new(pruning: &Pruning<'_>) -> Option<Self> {
+        let predicate = pruning.predicate?.clone();
+        let tracking = DynamicFilterTracking::classify(&predicate);
+        matches!(tracking, DynamicFilterTracking::Watching(_)).then(|| Self {
+            predicate,
+            tracking,
+            current: None,
+            failures: pruning.failures.clone(),
+            values_max: pruning.source.max_in_list_size(),
+        })
+    }
+
+    /// Whether no row of a row group can pass any more.
+    pub(super) fn excludes(
+        &mut self,
+        row_group: usize,
+        schema: &SchemaRef,
+        metadata: &ArrowReaderMetadata,
+    ) -> bool {
+        if self.tracking.watcher().is_some_and(|watcher| watcher.changed()) {
+            self.current = PruningPredicateBuilder::new()
+                .with_file_schema(schema.clone())
+                .with_error_counter(&self.failures)
+                .with_max_in_list_size(self.values_max)
+                .build(self.predicate.clone());
+        }
+        let Some(predicate) = &self.current else { return false };
+        let all = metadata.metadata().row_groups();
+        let mut plan = ParquetAccessPlan::new_none(all.len());
+        plan.scan(row_group);
+        let mut kept = RowGroupAccessPlanFilter::new(plan);
+        // These are counted by the caller, once.
+        let uncounted = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
+        kept.prune_by_statistics(schema, metadata.parquet_schema(), all, predicate, &uncounted);
+        kept.remaining_row_group_count() == 0
+    }
+}

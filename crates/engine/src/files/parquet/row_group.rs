@@ -1,0 +1,192 @@
+//! The columns of a row group, fetched: whole chunks, or the pages in which selected rows are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::array_reader::RowGroups;
+use parquet::arrow::arrow_reader::RowSelection;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::column::page::PageIterator;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
+
+use super::buffers::Buffers;
+use super::decoders::{Decoders, codec};
+use super::pages::{OneChunk, Pages, Place, Slot, Stored};
+
+/// Runs of rows, selected and not, from this length on are skipped rather than read and thrown away: below,
+/// the parquet crate wants the pages between them too (its `RowSelectionPolicy::Auto`).
+const RUN_ROWS_MIN: usize = 32;
+
+/// What the readers of a stream share.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    pub(super) decoders: Arc<Decoders>,
+    pub(super) buffers: Buffers,
+}
+
+/// A row group whose columns have been fetched.
+pub(super) struct RowGroup {
+    metadata: Arc<ParquetMetaData>,
+    index: usize,
+    columns: Vec<Option<Stored>>,
+    /// Whether all rows are read.
+    all: bool,
+    shared: Shared,
+}
+
+/// A column that is to be fetched.
+struct Wanted {
+    column: usize,
+    ranges: Vec<Range<u64>>,
+    /// The pages by the offset index, the dictionary in front; none if the chunk is fetched whole.
+    slots: Vec<Slot>,
+}
+
+impl RowGroup {
+    /// Fetches the columns in `mask` of row group `index` from a file of `file_bytes`.
+    pub(super) async fn fetch(
+        reader: &mut dyn AsyncFileReader,
+        metadata: &Arc<ParquetMetaData>,
+        index: usize,
+        mask: &ProjectionMask,
+        selection: Option<&RowSelection>,
+        file_bytes: u64,
+        shared: Shared,
+    ) -> Result<Self> {
+        let row_group = metadata.row_group(index);
+        let pages = metadata.offset_index().and_then(|index_of_all| index_of_all.get(index));
+        let runs = selection.filter(|selection| has_long_runs(selection));
+        let mut wanted = Vec::new();
+        for (column, chunk) in row_group.columns().iter().enumerate() {
+            if !mask.leaf_included(column) {
+                continue;
+            }
+            let range = chunk_range(chunk, file_bytes).map_err(|reason| misplaced(chunk, index, reason))?;
+            let locations = pages.and_then(|pages| pages.get(column)).map(|pages| &pages.page_locations[..]);
+            wanted.push(match (runs, locations) {
+                (Some(runs), Some(locations @ [_, ..])) => {
+                    let slots = slots(locations, &range, row_group.num_rows())
+                        .map_err(|reason| misplaced(chunk, index, reason))?;
+                    let dictionary = range.start..slots[0].at;
+                    let mut ranges = runs.scan_ranges(locations);
+                    if !dictionary.is_empty() {
+                        ranges.insert(0, dictionary);
+                    }
+                    Wanted { column, ranges, slots }
+                }
+                _ => Wanted { column, ranges: vec![range], slots: Vec::new() },
+            });
+        }
+        let ranges: Vec<_> = wanted.iter().flat_map(|wanted| wanted.ranges.iter().cloned()).collect();
+        let fetched = if ranges.is_empty() { Vec::new() } else { reader.get_byte_ranges(ranges).await? };
+        let mut fetched = fetched.into_iter();
+        let mut columns = vec![None; row_group.num_columns()];
+        for Wanted { column, ranges, slots } in wanted {
+            let chunk = row_group.column(column);
+            let mut parts = Vec::with_capacity(ranges.len());
+            for range in &ranges {
+                let bytes = fetched.next().filter(|bytes| bytes.len() as u64 == range.end - range.start);
+                parts.push(bytes.ok_or_else(|| misplaced(chunk, index, "the file has been cut off since"))?);
+            }
+            columns[column] = Some(match slots.is_empty() {
+                true => Stored::Whole(ranges[0].start, parts.swap_remove(0)),
+                false => listed(slots, &ranges, parts),
+            });
+        }
+        Ok(Self { metadata: metadata.clone(), index, columns, all: selection.is_none(), shared })
+    }
+}
+
+/// Puts what was fetched into its slots; a dictionary page comes first.
+fn listed(mut slots: Vec<Slot>, ranges: &[Range<u64>], parts: Vec<Bytes>) -> Stored {
+    if ranges.first().is_some_and(|range| range.start < slots[0].at) {
+        slots.insert(0, Slot { at: ranges[0].start, rows: None, bytes: None });
+    }
+    for (range, bytes) in ranges.iter().zip(parts) {
+        if let Ok(slot) = slots.binary_search_by_key(&range.start, |slot| slot.at) {
+            slots[slot].bytes = Some(bytes);
+        }
+    }
+    Stored::Listed(slots.into())
+}
+
+/// Whether the parquet crate will skip rows by counting them (`RowSelectionStrategy::Selectors`).
+fn has_long_runs(selection: &RowSelection) -> bool {
+    let mut runs = 0;
+    let rows: usize =
+        selection.iter().map(|run| run.row_count).inspect(|rows| runs += usize::from(*rows > 0)).sum();
+    runs > 0 && rows / runs >= RUN_ROWS_MIN
+}
+
+/// Where a column chunk is in the file.
+fn chunk_range(
+    chunk: &ColumnChunkMetaData,
+    file_bytes: u64,
+) -> std::result::Result<Range<u64>, &'static str> {
+    let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+    let outside = "the footer puts it outside of the file";
+    let start = u64::try_from(start).map_err(|_| outside)?;
+    let bytes = u64::try_from(chunk.compressed_size()).map_err(|_| outside)?;
+    let end = start.checked_add(bytes).filter(|end| *end <= file_bytes).ok_or(outside)?;
+    Ok(start..end)
+}
+
+/// The pages of a chunk as the offset index lists them: one after the other within the chunk, with rows that
+/// add up.
+fn slots(
+    locations: &[PageLocation],
+    chunk: &Range<u64>,
+    rows: i64,
+) -> std::result::Result<Vec<Slot>, &'static str> {
+    let (mut end, mut slots) = (chunk.start, Vec::with_capacity(locations.len()));
+    for (index, location) in locations.iter().enumerate() {
+        let next_row = locations.get(index + 1).map_or(rows, |next| next.first_row_index);
+        let page_rows = next_row.checked_sub(location.first_row_index);
+        let page_rows = page_rows.and_then(|rows| usize::try_from(rows).ok());
+        let at = u64::try_from(location.offset).ok().filter(|at| *at >= end);
+        let bytes = u64::try_from(location.compressed_page_size).ok();
+        let (Some(page_rows), Some(at), Some(bytes)) = (page_rows, at, bytes) else {
+            return Err("its offset index is damaged: its pages are not in order");
+        };
+        end = at.saturating_add(bytes);
+        if end > chunk.end {
+            return Err("its offset index is damaged: a page is outside of the column");
+        }
+        slots.push(Slot { at, rows: Some(page_rows), bytes: None });
+    }
+    Ok(slots)
+}
+
+fn misplaced(chunk: &ColumnChunkMetaData, row_group: usize, reason: &str) -> ParquetError {
+    let column = chunk.column_path().string();
+    ParquetError::General(format!("column '{column}' in row group {row_group}: {reason}"))
+}
+
+impl RowGroups for RowGroup {
+    fn num_rows(&self) -> usize {
+        usize::try_from(self.metadata.row_group(self.index).num_rows()).unwrap_or(0)
+    }
+
+    fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
+        let chunk = self.metadata.row_group(self.index).column(column);
+        let missing = |what| ParquetError::General(format!("column {column} {what}"));
+        let codec = codec(chunk.compression()).ok_or_else(|| missing("has another codec"))?;
+        let stored = self.columns[column].clone().ok_or_else(|| missing("was not fetched"))?;
+        let place = Place { column: chunk.column_path().string().into(), row_group: self.index };
+        let Shared { decoders, buffers } = self.shared.clone();
+        let pages = Pages::new(place, stored, codec, decoders, buffers, self.all);
+        Ok(Box::new(OneChunk(Some(pages))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.index)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}

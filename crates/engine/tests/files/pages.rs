@@ -1,0 +1,207 @@
+//! Parquet pages of every codec and version: our decoders and the library's give the same rows, read the same
+//! bytes, and damage is an error that says where.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use keirin::ErrorKind;
+use keirin::arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray,
+};
+use keirin::arrow::datatypes::{DataType, Field, Int32Type};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+
+use crate::Fixture;
+
+const ROWS: i32 = 6000;
+
+fn codecs() -> [(&'static str, Compression); 7] {
+    [
+        ("none", Compression::UNCOMPRESSED),
+        ("snappy", Compression::SNAPPY),
+        ("lz4_raw", Compression::LZ4_RAW),
+        ("zstd", Compression::ZSTD(ZstdLevel::default())),
+        ("lz4", Compression::LZ4),
+        ("gzip", Compression::GZIP(GzipLevel::default())),
+        ("brotli", Compression::BROTLI(BrotliLevel::default())),
+    ]
+}
+
+/// Columns of all shapes: sorted, repeated, random, text, NULLs, lists, structs, nothing but NULL.
+fn rows() -> RecordBatch {
+    let random = |n: i32| i64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64.cast_signed());
+    let text: StringArray =
+        (0..ROWS).map(|n| (n % 5 > 0).then(|| format!("text {}", random(n) % 1000))).collect();
+    let list = (0..ROWS).map(|n| (n % 7 > 0).then(|| (0..n % 4).map(move |item| Some(n + item))));
+    let parts: ArrayRef = Arc::new(Int32Array::from_iter_values((0..ROWS).map(|n| n / 2)));
+    let pair = StructArray::from(vec![
+        (Arc::new(Field::new("a", DataType::Int32, false)), parts),
+        (Arc::new(Field::new("b", DataType::Utf8, true)), Arc::new(text.clone()) as _),
+    ]);
+    let columns: [(&str, ArrayRef); 9] = [
+        ("id", Arc::new(Int32Array::from_iter_values(0..ROWS))),
+        ("low", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|n| i64::from(n / 50 % 3))))),
+        ("random", Arc::new(Int64Array::from_iter_values((0..ROWS).map(random)))),
+        (
+            "float",
+            Arc::new((0..ROWS).map(|n| (n % 3 > 0).then(|| f64::from(n) / 8.0)).collect::<Float64Array>()),
+        ),
+        ("flag", Arc::new((0..ROWS).map(|n| Some(n % 11 < 4)).collect::<BooleanArray>())),
+        ("text", Arc::new(text)),
+        ("list", Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(list))),
+        ("pair", Arc::new(pair)),
+        ("nothing", Arc::new(Int64Array::new_null(ROWS as usize))),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn write(path: &str, properties: WriterProperties) {
+    let rows = rows();
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).unwrap(), rows.schema(), Some(properties)).unwrap();
+    // A page can end with each batch that is written.
+    for start in (0..rows.num_rows()).step_by(100) {
+        writer.write(&rows.slice(start, 100)).unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Three row groups with pages of 300 rows; text and lists without dictionaries.
+fn properties(version: WriterVersion, compression: Compression) -> WriterProperties {
+    WriterProperties::builder()
+        .set_writer_version(version)
+        .set_compression(compression)
+        .set_max_row_group_row_count(Some(2500))
+        .set_data_page_row_count_limit(300)
+        .set_column_dictionary_enabled("random".into(), false)
+        .set_column_encoding("float".into(), Encoding::BYTE_STREAM_SPLIT)
+        .set_column_dictionary_enabled("float".into(), false)
+        .set_column_bloom_filter_enabled("text".into(), true)
+        .build()
+}
+
+/// `FILE` stands for the file.
+const QUERIES: [&str; 12] = [
+    "SELECT * FROM FILE",
+    "SELECT count(*), sum(low), sum(float), min(text), max(text), count(nothing) FROM FILE",
+    "SELECT id, text, list FROM FILE WHERE id BETWEEN 2890 AND 3110",
+    "SELECT random, pair, flag FROM FILE WHERE id IN (7, 2501, 5999)",
+    "SELECT text, sum(id) FROM FILE WHERE low = 2 AND flag GROUP BY text ORDER BY text",
+    "SELECT pair['b'], list[2] FROM FILE WHERE pair['a'] = 700",
+    "SELECT * FROM FILE WHERE text = 'text 17' ORDER BY id",
+    "SELECT * FROM FILE WHERE text = 'text that is not there'",
+    "SELECT id, float FROM FILE ORDER BY id DESC LIMIT 5",
+    "SELECT text, id FROM FILE ORDER BY text NULLS FIRST, id LIMIT 7",
+    "SELECT id FROM FILE LIMIT 4000",
+    "SELECT count(*) FROM FILE AS a JOIN FILE AS b ON a.id = b.id + 5400 WHERE b.flag",
+];
+
+#[test]
+fn both_decoders_give_the_same_rows() {
+    let fixture = Fixture::new();
+    // Both versions, with filters above the scan and in it.
+    let kinds = [(WriterVersion::PARQUET_1_0, "false"), (WriterVersion::PARQUET_2_0, "true")];
+    for ((name, compression), (version, pushdown)) in
+        codecs().into_iter().flat_map(|codec| kinds.map(|kind| (codec, kind)))
+    {
+        let path = fixture.path(&format!("{name}_{}.parquet", version.as_num()));
+        write(&path, properties(version, compression));
+        fixture.run(&format!("SET datafusion.execution.parquet.pushdown_filters = {pushdown}"));
+        for query in QUERIES {
+            let sql = query.replace("FILE", &format!("'{path}'"));
+            let [ours, theirs] = ["keirin", "parquet"].map(|decoder| {
+                fixture.run(&format!("SET keirin.parquet_decoder = '{decoder}'"));
+                let mut rows = fixture.run(&sql);
+                if !sql.contains("ORDER BY") {
+                    rows.sort();
+                }
+                rows
+            });
+            assert_eq!(ours.len(), theirs.len(), "{sql}, pushdown {pushdown}");
+            assert!(ours == theirs, "{sql}, pushdown {pushdown}: {:?} {:?}", ours.first(), theirs.first());
+        }
+    }
+}
+
+/// What a scan says of itself in EXPLAIN ANALYZE, summed over the partitions and files.
+fn metric(fixture: &Fixture, sql: &str, name: &str) -> f64 {
+    let plan = fixture.run(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
+    let label = format!("{name}=");
+    let found = plan.split(&label).skip(1);
+    let value = |text: &str| {
+        let end = text.find([',', ']']).unwrap_or(text.len());
+        let mut words = text[..end].split_whitespace();
+        let number: f64 = words.next().unwrap().parse().unwrap();
+        let unit = match words.next() {
+            Some("K" | "KB") => 1e3,
+            Some("M" | "MB") => 1e6,
+            _ => 1.0,
+        };
+        number * unit
+    };
+    let values: Vec<f64> = found.map(value).collect();
+    assert!(!values.is_empty(), "{name} is not in\n{plan}");
+    values.iter().sum()
+}
+
+#[test]
+fn both_decoders_read_the_same_bytes() {
+    let fixture = Fixture::new();
+    fixture.run("SET keirin.threads = 1");
+    let path = fixture.path("pruned.parquet");
+    write(&path, properties(WriterVersion::PARQUET_1_0, Compression::SNAPPY));
+    let all = metric(&fixture, &format!("SELECT * FROM '{path}'"), "bytes_scanned");
+    for query in [
+        "SELECT random FROM FILE",
+        "SELECT random FROM FILE WHERE id > 4999",
+        "SELECT random, text FROM FILE WHERE id BETWEEN 2890 AND 3110",
+        "SELECT random FROM FILE WHERE text = 'text that is not there'",
+        "SELECT random FROM FILE ORDER BY id DESC LIMIT 5",
+    ] {
+        let sql = query.replace("FILE", &format!("'{path}'"));
+        let [ours, theirs] = ["keirin", "parquet"].map(|decoder| {
+            fixture.run(&format!("SET keirin.parquet_decoder = '{decoder}'"));
+            metric(&fixture, &sql, "bytes_scanned")
+        });
+        assert!(ours <= theirs && ours < all / 2.0, "{sql}: {ours} of ours, {theirs} of theirs, {all} all");
+    }
+}
+
+#[test]
+fn damaged_pages_are_errors_that_say_where() {
+    let fixture = Fixture::new();
+    for (name, compression) in &codecs()[1..4] {
+        let path = fixture.path(&format!("good_{name}.parquet"));
+        write(&path, properties(WriterVersion::PARQUET_2_0, *compression));
+        let bytes = std::fs::read(&path).unwrap();
+        // The header and the first values of the first page, which is of `id`.
+        let mut damaged = bytes.clone();
+        damaged[16..60].fill(0xFF);
+        let bad = fixture.write(&format!("bad_{name}.parquet"), &damaged);
+        let place = ["bad_", "column 'id' in row group 0", "the page at byte 4"];
+        fixture.check_error(&format!("SELECT sum(id) FROM '{bad}'"), ErrorKind::Data, &place);
+        fixture.check(&format!("SELECT count(*), sum(low) FROM '{bad}'"), &["6000|6000"]);
+    }
+}
+
+#[test]
+fn flipped_bytes_of_compressed_pages_never_panic_or_hang() {
+    let fixture = Fixture::new();
+    for (name, compression) in &codecs()[1..4] {
+        let path = fixture.path(&format!("good_{name}.parquet"));
+        write(&path, properties(WriterVersion::PARQUET_1_0, *compression));
+        let bytes = std::fs::read(&path).unwrap();
+        for at in (4..bytes.len()).step_by(bytes.len() / 60) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0xFF;
+            let bad = fixture.write("flipped.parquet", &flipped);
+            if let Err(error) = fixture.try_run(&format!("SELECT * FROM '{bad}' WHERE id > 100")) {
+                assert_ne!(error.kind(), ErrorKind::Cancelled, "{name} byte {at}: {error}");
+                assert!(error.message().contains("flipped.parquet"), "{name} byte {at}: {error}");
+            }
+        }
+    }
+}
