@@ -24,6 +24,7 @@
 //! | [`bloom`] | reject keys before they are looked for |
 //! | [`compact`] | keep the rows whose bit is set |
 //! | [`compare`] | columns with constants and with columns, into bitmaps |
+//! | [`decode`] | sums of differences, runs, floats from integers, text from symbols |
 //! | [`distinct`] | count different keys, exactly or nearly |
 //! | [`gather`] | take values by number |
 //! | [`group_small`] | sums, counts and extrema by keys of 8 and 16 bits |
@@ -53,6 +54,7 @@ mod bits;
 pub mod bloom;
 pub mod compact;
 pub mod compare;
+pub mod decode;
 pub mod distinct;
 pub mod gather;
 pub mod group_small;

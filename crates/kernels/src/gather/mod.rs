@@ -1,13 +1,15 @@
 //! Takes values by number: rows of a column, entries of a dictionary.
 //!
 //! All numbers are checked at once, which is a maximum and vectorises; then nothing is checked any more.
-//! Values are loaded one by one; the gather instructions were not tried. A small dictionary with codes of one byte stays
-//! in two registers instead, and a permutation looks up as many codes as a register has values (`x86.rs`).
+//! Values are loaded one by one; the gather instructions were not tried. A small dictionary stays in two registers
+//! instead, and a permutation looks up as many codes as a register has values (`x86.rs`).
+
+use std::mem::MaybeUninit;
 
 use crate::bits::WORD_BITS;
 use crate::compare::Comparable;
 use crate::sealed::Sealed;
-use crate::{BitBuffer, Bits};
+use crate::{BitBuffer, Bits, Level};
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -19,12 +21,41 @@ impl Index for u8 {}
 impl Index for u16 {}
 impl Index for u32 {}
 
+/// `values[index]` for each index.
+///
+/// # Panics
+/// When an index is not below the count of values.
+#[must_use]
+pub fn gather<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]) -> Vec<T> {
+    let mut out = Vec::with_capacity(indices.len());
+    let are_inside = gather_to(level, values, indices, &mut out.spare_capacity_mut()[..indices.len()]);
+    assert!(are_inside, "indices below {}", values.len());
+    // SAFETY: all of these were written.
+    unsafe { out.set_len(indices.len()) };
+    out
+}
+
+/// Sets `out` to `values[index]` for each index; `false`, and anything in `out`, when an index is not below the
+/// count of values.
+///
+/// # Panics
+/// When there are not as many indices as places.
+#[must_use]
+pub fn gather_into<T: Comparable, I: Index>(
+    level: Level,
+    values: &[T],
+    indices: &[I],
+    out: &mut [T],
+) -> bool {
+    assert_eq!(indices.len(), out.len(), "as many indices as places");
+    // SAFETY: the same layout, and the loops write nothing but values.
+    let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<T>]) };
+    gather_to(level, values, indices, out)
+}
+
 kernel! {
-    /// `values[index]` for each index.
-    ///
-    /// # Panics
-    /// When an index is not below the count of values.
-    pub fn gather[T: Comparable, I: Index][T, I](values: &[T], indices: &[I]) -> Vec<T>
+    /// Writes all of `out`, or some of it and gives `false`. There are as many indices as places.
+    fn gather_to[T: Comparable, I: Index][T, I](values: &[T], indices: &[I], out: &mut [MaybeUninit<T>]) -> bool
         = gather_plain, avx512 = x86::gather_avx512, vbmi = x86::gather_vbmi;
 }
 
@@ -40,17 +71,18 @@ kernel! {
 const BLOCK: usize = 1024;
 
 #[inline(always)]
-fn gather_plain<T: Comparable, I: Index>(values: &[T], indices: &[I]) -> Vec<T> {
-    let mut out = Vec::with_capacity(indices.len());
-    for block in indices.chunks(BLOCK) {
-        check(values.len(), block);
-        out.extend(block.iter().map(|index| {
-            let index: u32 = (*index).into();
-            // SAFETY: the greatest index of the block was checked.
-            unsafe { *values.get_unchecked(index as usize) }
-        }));
-    }
-    out
+fn gather_plain<T: Comparable, I: Index>(values: &[T], indices: &[I], out: &mut [MaybeUninit<T>]) -> bool {
+    indices.chunks(BLOCK).zip(out.chunks_mut(BLOCK)).all(|(indices, out)| {
+        let are_inside = are_below(values.len(), indices);
+        if are_inside {
+            for (index, out) in indices.iter().zip(out) {
+                let index: u32 = (*index).into();
+                // SAFETY: the greatest index of the block was checked.
+                out.write(unsafe { *values.get_unchecked(index as usize) });
+            }
+        }
+        are_inside
+    })
 }
 
 #[inline(always)]
@@ -61,10 +93,10 @@ fn gather_bits_plain<I: Index>(bits: Bits<'_>, indices: &[I]) -> BitBuffer {
     BitBuffer::from_words(indices.chunks(WORD_BITS).map(word).collect(), indices.len())
 }
 
-/// Panics unless all indices are below `count`.
+/// Whether all indices are below `count`.
 #[inline(always)]
-fn check<I: Index>(count: usize, indices: &[I]) {
+fn are_below<I: Index>(count: usize, indices: &[I]) -> bool {
     let greatest = indices.iter().fold(I::default(), |greatest, index| greatest.max(*index));
     let greatest: u32 = greatest.into();
-    assert!(indices.is_empty() || (greatest as usize) < count, "index {greatest} of {count} values");
+    indices.is_empty() || (greatest as usize) < count
 }

@@ -3,6 +3,7 @@
 pub mod aggregate;
 pub mod bitmaps;
 pub mod bitpack;
+pub mod decode;
 pub mod group;
 #[expect(
     clippy::cast_possible_truncation,

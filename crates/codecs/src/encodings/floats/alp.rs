@@ -12,13 +12,14 @@
 //! Unlike the paper, floats of 32 bits are computed with 64, so that more of them are decimal numbers; and the
 //! integers are any column of integers, not packed bits alone.
 //!
-//! A greater integer never gives a smaller float: so a comparison with a constant becomes one of integers.
+//! A greater integer never gives a smaller float, since each product is rounded to the nearest: so a comparison with a constant becomes one of integers.
 
 use std::fmt;
 
 use keirin_kernels::aggregate::Ordered;
 use keirin_kernels::bitmaps;
 use keirin_kernels::compare::{Comparison, compare_constant};
+use keirin_kernels::decode::{Decimal, decimals_to_floats};
 use keirin_kernels::{BitBuffer, Level};
 
 use super::{Float, Node};
@@ -58,7 +59,7 @@ impl Point {
 
     #[inline(always)]
     fn decode<F: Float>(self, whole: F::Whole) -> F {
-        F::from_whole(whole, POWERS[self.f], INVERSES[self.e])
+        whole.to_float(POWERS[self.f], INVERSES[self.e])
     }
 
     /// Bits of the sample when packed.
@@ -173,9 +174,7 @@ impl<F: Float> Node<F> for Alp<'_, F> {
         for (index, out) in out.chunks_mut(BLOCK).enumerate() {
             let wholes = &mut wholes[..out.len()];
             self.wholes.decode_into(level, first + index * BLOCK, wholes)?;
-            for (value, whole) in out.iter_mut().zip(wholes) {
-                *value = self.point.decode(*whole);
-            }
+            decimals_to_floats(level, wholes, POWERS[self.point.f], INVERSES[self.point.e], out);
         }
         let place = |row: usize| self.rows.partition_point(|exception| (*exception as usize) < row);
         for place in place(first)..place(first + out.len()) {

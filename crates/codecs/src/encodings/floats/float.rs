@@ -1,6 +1,7 @@
 //! The floats that are encoded.
 
 use keirin_kernels::compare::Comparable;
+use keirin_kernels::decode::{Decimal, Halves};
 
 use crate::frame::Kind;
 use crate::integers::Int;
@@ -9,11 +10,11 @@ use crate::integers::Int;
 pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + sealed::Sealed {
     /// The unsigned integer of the same size.
     #[doc(hidden)]
-    type Bits: Int;
+    type Bits: Int + Halves<Float = Self>;
 
     /// The integer that a decimal number is without its point.
     #[doc(hidden)]
-    type Whole: Int;
+    type Whole: Int + Decimal<Float = Self>;
 
     /// What frames call it.
     const KIND: Kind;
@@ -36,10 +37,6 @@ pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + s
     #[doc(hidden)]
     fn to_whole(self, scale: f64, inverse: f64) -> Option<Self::Whole>;
 
-    /// The float nearest to `whole * scale * inverse`, each product rounded: never less for a greater `whole`.
-    #[doc(hidden)]
-    fn from_whole(whole: Self::Whole, scale: f64, inverse: f64) -> Self;
-
     /// The integer half way between two, or the lower of neighbours.
     #[doc(hidden)]
     fn middle(low: Self::Whole, high: Self::Whole) -> Self::Whole;
@@ -47,10 +44,6 @@ pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + s
     /// The upper bits, shifted down by `width`, and the lower `width` bits.
     #[doc(hidden)]
     fn split(self, width: u32) -> (u16, Self::Bits);
-
-    /// The float of such halves; bits of the lower half above `width` are not looked at.
-    #[doc(hidden)]
-    fn join(upper: u16, lower: Self::Bits, width: u32) -> Self;
 }
 
 mod sealed {
@@ -87,12 +80,6 @@ macro_rules! floats {
                 (scaled.abs() < LIMIT).then_some(scaled as $Whole)
             }
 
-            #[inline(always)]
-            #[allow(clippy::cast_possible_truncation, reason = "rounded to the nearest float")]
-            fn from_whole(whole: $Whole, scale: f64, inverse: f64) -> Self {
-                (whole as f64 * scale * inverse) as $T
-            }
-
             fn middle(low: $Whole, high: $Whole) -> $Whole {
                 low.midpoint(high)
             }
@@ -102,11 +89,6 @@ macro_rules! floats {
             fn split(self, width: u32) -> (u16, $Bits) {
                 let bits = self.to_bits();
                 ((bits >> width) as u16, bits & ((1 << width) - 1))
-            }
-
-            #[inline(always)]
-            fn join(upper: u16, lower: $Bits, width: u32) -> Self {
-                Self::from_bits($Bits::from(upper) << width | lower & ((1 << width) - 1))
             }
         }
     )*};

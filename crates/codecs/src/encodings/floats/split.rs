@@ -11,6 +11,7 @@ use std::fmt;
 
 use keirin_kernels::Level;
 use keirin_kernels::bitpack::packed_bytes;
+use keirin_kernels::decode::{Halves, join_halves};
 
 use super::{Float, Node};
 use crate::encodings::{BLOCK, spread};
@@ -77,9 +78,7 @@ impl<F: Float> Node<F> for Split<'_, F> {
             let (uppers, lowers) = (&mut uppers[..out.len()], &mut lowers[..out.len()]);
             self.uppers.decode_into(level, first + index * BLOCK, uppers)?;
             F::Bits::unpack_into(level, self.lowers, first + index * BLOCK, lowers);
-            for ((value, upper), lower) in out.iter_mut().zip(uppers).zip(lowers) {
-                *value = F::join(*upper, *lower, self.width);
-            }
+            join_halves(level, uppers, lowers, self.width, out);
         }
         Ok(())
     }
@@ -88,9 +87,9 @@ impl<F: Float> Node<F> for Split<'_, F> {
         let mut uppers = Vec::with_capacity(rows.len());
         self.uppers.take(level, rows, &mut uppers)?;
         out.extend(
-            rows.iter().zip(uppers).map(|(row, upper)| {
-                F::join(upper, F::Bits::unpack_one(self.lowers, *row as usize), self.width)
-            }),
+            rows.iter()
+                .zip(uppers)
+                .map(|(row, upper)| F::Bits::unpack_one(self.lowers, *row as usize).join(upper, self.width)),
         );
         Ok(())
     }

@@ -59,11 +59,7 @@ impl<'a, T: Int> Delta<'a, T> {
         if let Some(first) = deltas.first_mut() {
             *first = T::Signed::default();
         }
-        let mut value = self.starts[block];
-        for (out, delta) in out.iter_mut().zip(deltas) {
-            value = value.plus(T::from_signed(*delta));
-            *out = value;
-        }
+        T::prefix_sums(level, self.starts[block], deltas, out);
         Ok(())
     }
 }

@@ -9,12 +9,11 @@
 
 use std::fmt;
 
-use keirin_kernels::aggregate;
 use keirin_kernels::compare::Comparison;
-use keirin_kernels::gather::gather;
+use keirin_kernels::gather::{gather, gather_into};
 use keirin_kernels::group_table::GroupTable;
 use keirin_kernels::hash::Seed;
-use keirin_kernels::{BitBuffer, Level, Selection};
+use keirin_kernels::{BitBuffer, Level};
 
 use super::{BoxNode, Explain, Int, Node};
 use crate::encodings::{BLOCK, grouped, same_bits};
@@ -76,12 +75,11 @@ impl<'a, T: Int> Dict<'a, T> {
     }
 
     /// The entries of these codes.
-    fn look_up(&self, level: Level, codes: &[u32]) -> Result<Vec<T>> {
-        let greatest = aggregate::max(level, codes, None, Selection::All);
-        if greatest.is_some_and(|code| code as usize >= self.entries.len()) {
-            return Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" });
+    fn look_up(&self, level: Level, codes: &[u32], out: &mut [T]) -> Result<()> {
+        if gather_into(level, &self.entries, codes, out) {
+            return Ok(());
         }
-        Ok(gather(level, &self.entries, codes))
+        Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" })
     }
 }
 
@@ -95,7 +93,7 @@ impl<T: Int> Node<T> for Dict<'_, T> {
         for (index, out) in out.chunks_mut(BLOCK).enumerate() {
             let codes = &mut codes[..out.len()];
             self.codes.decode_into(level, first + index * BLOCK, codes)?;
-            out.copy_from_slice(&self.look_up(level, codes)?);
+            self.look_up(level, codes, out)?;
         }
         Ok(())
     }
@@ -103,8 +101,9 @@ impl<T: Int> Node<T> for Dict<'_, T> {
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
         let mut codes = Vec::with_capacity(rows.len());
         self.codes.take(level, rows, &mut codes)?;
-        out.extend(self.look_up(level, &codes)?);
-        Ok(())
+        let first = out.len();
+        out.resize(first + codes.len(), T::default());
+        self.look_up(level, &codes, &mut out[first..])
     }
 
     fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {

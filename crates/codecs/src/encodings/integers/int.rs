@@ -5,6 +5,7 @@ use std::ops::Range;
 use keirin_kernels::aggregate::{self, Ordered};
 use keirin_kernels::bitpack::{self, Packed, packed_bytes};
 use keirin_kernels::compare::{Comparable, Comparison, compare_constant};
+use keirin_kernels::decode;
 use keirin_kernels::hash::Key;
 use keirin_kernels::{BitBuffer, Level, Selection};
 
@@ -54,9 +55,6 @@ pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
     fn signed(self) -> Self::Signed;
 
     #[doc(hidden)]
-    fn from_signed(signed: Self::Signed) -> Self;
-
-    #[doc(hidden)]
     fn to_i128(self) -> i128;
 
     /// Bits of `self - reference`, around the end of the type.
@@ -65,6 +63,10 @@ pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
 
     #[doc(hidden)]
     fn sum(level: Level, values: &[Self]) -> Result<i128>;
+
+    /// Values that differ so from the one before, the first from `start`.
+    #[doc(hidden)]
+    fn prefix_sums(level: Level, start: Self, differences: &[Self::Signed], out: &mut [Self]);
 
     /// The most bits that packing keeps of a value.
     #[doc(hidden)]
@@ -148,6 +150,10 @@ macro_rules! integers {
                 Ok(aggregate::sum(level, values, None, Selection::All))
             }
 
+            fn prefix_sums(level: Level, start: Self, differences: &[$Signed], out: &mut [Self]) {
+                decode::prefix_sums(level, start, differences, out);
+            }
+
             fn pack(level: Level, values: &[Self], width: u32, reference: Self) -> Vec<u8> {
                 bitpack::pack(level, values, width, reference)
             }
@@ -219,11 +225,6 @@ macro_rules! int_of_bytes {
         fn signed(self) -> $Signed {
             $Signed::from_le_bytes(self.to_le_bytes())
         }
-
-        #[inline(always)]
-        fn from_signed(signed: $Signed) -> Self {
-            Self::from_le_bytes(signed.to_le_bytes())
-        }
     };
 }
 
@@ -253,6 +254,14 @@ impl Int for i128 {
 
     fn sum(_: Level, values: &[Self]) -> Result<i128> {
         values.iter().try_fold(0_i128, |sum, value| sum.checked_add(*value)).ok_or(Error::SumOverflow)
+    }
+
+    fn prefix_sums(_: Level, start: Self, differences: &[Self], out: &mut [Self]) {
+        let mut value = start;
+        for (difference, out) in differences.iter().zip(out) {
+            value = value.wrapping_add(*difference);
+            *out = value;
+        }
     }
 
     fn pack(level: Level, values: &[Self], width: u32, reference: Self) -> Vec<u8> {

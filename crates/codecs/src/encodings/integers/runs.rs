@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::compare::Comparison;
+use keirin_kernels::decode::expand_runs;
 use keirin_kernels::{BitBuffer, Level};
 
 use super::{Int, Node};
@@ -76,15 +77,10 @@ impl<T: Int> Node<T> for Runs<T> {
         self.count
     }
 
-    fn decode_into(&self, _: Level, first: usize, out: &mut [T]) -> Result<()> {
-        /// Short runs are written as so many values at once, over which the next runs write.
-        const SHORT: usize = 8;
-        for (value, run) in self.runs(first..first + out.len()) {
-            match out[run.start..].first_chunk_mut::<SHORT>() {
-                Some(short) if run.len() <= SHORT => *short = [value; SHORT],
-                _ => out[run].fill(value),
-            }
-        }
+    fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()> {
+        let run = self.run(first);
+        let first = u32::try_from(first).expect("a block has fewer than 2^32 rows");
+        expand_runs(level, &self.values[run..], &self.ends[run..], first, out);
         Ok(())
     }
 

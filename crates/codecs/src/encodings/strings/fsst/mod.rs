@@ -9,13 +9,14 @@
 //! follows it. Each row can be decoded by itself. (Boncz, Neumann, Leis: "FSST: Fast Random Access String
 //! Compression", PVLDB 13, 2020.)
 //!
-//! Good for URLs, names, comments. Decoding writes eight bytes for each code and goes on by the length of its
-//! symbol, over which the next one writes.
+//! Good for URLs, names, comments. Decoding all rows looks at no row's codes: of corrupt bytes that have the right
+//! count of text, a row may be another one when it is asked for alone.
 
 use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::Level;
+use keirin_kernels::decode::{SYMBOL_BYTES, Symbols, decode_symbols};
 
 use super::{Buffer, Ends, Node, Rows, TEXT_BYTES_MAX, check_bytes, offset, raw, rebase};
 use crate::reader::Reader;
@@ -25,7 +26,7 @@ use crate::{Error, Result};
 mod symbols;
 mod train;
 
-use symbols::{ESCAPE, Matcher, SYMBOL_BYTES};
+use symbols::Matcher;
 
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     if !writer.may_nest() {
@@ -55,78 +56,23 @@ pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     true
 }
 
-/// What decoding takes: the bytes of each symbol in the low bytes of a word, and how many they are; zero for
-/// codes without symbol.
-struct Table {
-    words: [u64; 256],
-    lengths: [u8; 256],
-}
-
-impl fmt::Debug for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.words.iter().zip(&self.lengths).take_while(|pair| *pair.1 > 0)).finish()
+fn open_symbols(reader: &mut Reader<'_>) -> Result<(Box<Symbols>, usize)> {
+    let at = reader.at();
+    let symbol_count = usize::from(reader.u8()?);
+    let lengths = reader.take(symbol_count)?;
+    if lengths.iter().any(|length| !(1..=SYMBOL_BYTES).contains(&usize::from(*length))) {
+        return Err(Error::Corrupt { at, reason: "a symbol that has not 1 to 8 bytes" });
     }
-}
-
-impl Table {
-    fn open(reader: &mut Reader<'_>) -> Result<Self> {
-        let at = reader.at();
-        let symbol_count = usize::from(reader.u8()?);
-        let mut table = Self { words: [0; 256], lengths: [0; 256] };
-        table.lengths[..symbol_count].copy_from_slice(reader.take(symbol_count)?);
-        for code in 0..symbol_count {
-            let length = usize::from(table.lengths[code]);
-            if !(1..=SYMBOL_BYTES).contains(&length) {
-                return Err(Error::Corrupt { at, reason: "a symbol that has not 1 to 8 bytes" });
-            }
-            let mut word = [0; SYMBOL_BYTES];
-            word[..length].copy_from_slice(reader.take(length)?);
-            table.words[code] = u64::from_le_bytes(word);
-        }
-        Ok(table)
-    }
-
-    /// Decodes to the beginning of `out`, of which up to [`SYMBOL_BYTES`] more may be written; the count of
-    /// bytes, or `None` if they are more than fit or an escape has no byte behind it.
-    fn decode(&self, codes: &[u8], out: &mut [u8]) -> Option<usize> {
-        let (mut rest, mut end) = (codes, 0);
-        loop {
-            // Four codes at once while none is an escape and there is room for four symbols.
-            while let (Some((four, behind)), Some(room)) =
-                (rest.split_first_chunk::<4>(), out.get_mut(end..).and_then(<[u8]>::first_chunk_mut::<32>))
-            {
-                if four.contains(&ESCAPE) {
-                    break;
-                }
-                let mut filled = 0;
-                for code in four {
-                    let word = self.words[usize::from(*code)].to_le_bytes();
-                    room[filled..filled + SYMBOL_BYTES].copy_from_slice(&word);
-                    filled += usize::from(self.lengths[usize::from(*code)]);
-                }
-                end += filled;
-                rest = behind;
-            }
-            let [code, behind @ ..] = rest else { return Some(end) };
-            rest = behind;
-            if *code == ESCAPE {
-                let [byte, behind @ ..] = rest else { return None };
-                *out.get_mut(end)? = *byte;
-                end += 1;
-                rest = behind;
-            } else {
-                let word = self.words[usize::from(*code)].to_le_bytes();
-                out.get_mut(end..end + SYMBOL_BYTES)?.copy_from_slice(&word);
-                end += usize::from(self.lengths[usize::from(*code)]);
-            }
-        }
-    }
+    let symbols = lengths.iter().map(|length| reader.take(usize::from(*length)));
+    let symbols: Vec<&[u8]> = symbols.collect::<Result<_>>()?;
+    Ok((Box::new(Symbols::new(symbols)), symbol_count))
 }
 
 #[derive(Debug)]
 pub(super) struct Fsst<'a> {
     at: usize,
-    table: Box<Table>,
+    symbols: Box<Symbols>,
+    symbol_count: usize,
     ends: Ends<'a>,
     code_ends: Ends<'a>,
     codes: &'a [u8],
@@ -136,27 +82,21 @@ pub(super) struct Fsst<'a> {
 impl<'a> Fsst<'a> {
     pub(super) fn open(reader: &mut Reader<'a>, count: usize) -> Result<Self> {
         let at = reader.at();
-        let table = Box::new(Table::open(reader)?);
+        let (symbols, symbol_count) = open_symbols(reader)?;
         let text_bytes = reader.count(TEXT_BYTES_MAX, "more text than a block has")?;
         let ends = Ends::open(reader, count, text_bytes)?;
         let code_bytes = reader.count(TEXT_BYTES_MAX, "more codes than a block has")?;
         let code_ends = Ends::open(reader, count, code_bytes)?;
-        Ok(Self { at, table, ends, code_ends, codes: reader.take(code_bytes)?, count })
+        Ok(Self { at, symbols, symbol_count, ends, code_ends, codes: reader.take(code_bytes)?, count })
     }
 
     /// Appends so many bytes that these codes must be.
-    fn append(&self, codes: &[u8], byte_count: usize, out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        // No code is more than eight bytes: so there is no memory for text that there are no codes for.
-        if byte_count > codes.len() * SYMBOL_BYTES {
-            return Err(self.corrupt());
+    fn append(&self, level: Level, codes: &[u8], byte_count: usize, out: &mut Vec<u8>) -> Result<()> {
+        if decode_symbols(level, &self.symbols, codes, byte_count, out) {
+            Ok(())
+        } else {
+            Err(self.corrupt())
         }
-        out.resize(start + byte_count + SYMBOL_BYTES, 0);
-        if self.table.decode(codes, &mut out[start..]) != Some(byte_count) {
-            return Err(self.corrupt());
-        }
-        out.truncate(start + byte_count);
-        Ok(())
     }
 
     fn corrupt(&self) -> Error {
@@ -184,7 +124,7 @@ impl Node for Fsst<'_> {
             _ => &[],
         };
         let mut bytes = Vec::new();
-        self.append(codes, byte_count, &mut bytes)?;
+        self.append(level, codes, byte_count, &mut bytes)?;
         Ok(Buffer { offsets, bytes })
     }
 
@@ -193,7 +133,7 @@ impl Node for Fsst<'_> {
         let (ranges, code_ranges) = (self.ends.ranges(level, rows)?, self.code_ends.ranges(level, rows)?);
         for (range, codes) in ranges.into_iter().zip(code_ranges) {
             check_bytes(buffer.bytes.len() + range.len(), byte_limit)?;
-            self.append(&self.codes[codes], range.len(), &mut buffer.bytes)?;
+            self.append(level, &self.codes[codes], range.len(), &mut buffer.bytes)?;
             buffer.offsets.push(offset(buffer.bytes.len()));
         }
         Ok(buffer)
@@ -204,7 +144,6 @@ impl Node for Fsst<'_> {
     }
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let symbol_count = self.table.lengths.iter().take_while(|length| **length > 0).count();
-        write!(f, "fsst({symbol_count})")
+        write!(f, "fsst({})", self.symbol_count)
     }
 }

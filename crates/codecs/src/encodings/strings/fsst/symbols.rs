@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-/// The most bytes of a symbol.
-pub(super) const SYMBOL_BYTES: usize = 8;
 /// The code in front of a byte that no symbol holds.
 pub(super) const ESCAPE: u8 = 255;
 /// As many as there are codes beside the escape.

@@ -1,0 +1,24 @@
+//! Encoded columns, one value or one code at a time.
+
+/// The rows of runs, of which each has a value and the row at which it ends.
+#[must_use]
+pub fn runs<T: Copy>(values: &[T], ends: &[u32]) -> Vec<T> {
+    let row_count = ends.last().copied().unwrap_or(0);
+    (0..row_count).map(|row| values[ends.iter().filter(|end| **end <= row).count()]).collect()
+}
+
+/// The text of codes: each is a symbol, or nothing where there is none; the byte behind 255 is itself. `None`
+/// when there is none behind.
+#[must_use]
+pub fn symbols(symbols: &[Vec<u8>], codes: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut codes = codes.iter();
+    while let Some(code) = codes.next() {
+        if *code == 255 {
+            text.push(*codes.next()?);
+        } else {
+            text.extend(symbols.get(usize::from(*code)).into_iter().flatten());
+        }
+    }
+    Some(text)
+}
