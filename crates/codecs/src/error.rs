@@ -68,6 +68,12 @@ pub enum Error {
         /// The one that header and stored bytes have.
         computed: u64,
     },
+    /// What was compressed does not come back.
+    #[error("{reason}")]
+    Damaged {
+        /// What the decoder says.
+        reason: String,
+    },
     /// Values were asked for before the frame was decompressed.
     #[error("the frame is compressed ({compression:?})")]
     Compressed {

@@ -20,11 +20,13 @@ use keirin_kernels::text::Text;
 use keirin_kernels::{Bits, Level};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::blocks::Codec;
+use crate::blocks::{Codec, Decoder};
+use crate::encodings::check_count;
 use crate::floats::{self, Float};
 use crate::integers::{self, Int};
 use crate::strings::{self, Rows};
-use crate::{Error, Goal, Result, flags};
+use crate::writer::Writer;
+use crate::{Choice, Error, Result, flags};
 
 /// What this version writes, and reads.
 const VERSION: u8 = 1;
@@ -93,6 +95,18 @@ ids! {
         Snappy = 2,
         /// A ZSTD frame.
         Zstd = 3,
+    }
+}
+
+impl From<Compression> for Codec {
+    /// A codec that reads it; at which level it was written is of no interest.
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::None,
+            Compression::Lz4 => Self::Lz4,
+            Compression::Snappy => Self::Snappy,
+            Compression::Zstd => Self::Zstd(3),
+        }
     }
 }
 
@@ -227,6 +241,25 @@ impl<'a> Frame<'a> {
         Frame { compression: Compression::None, stored: encoded, ..*self }
     }
 
+    /// The same block without compression: itself if it has none, or else in `buffer`. `decoder` is one for the
+    /// frame's compression, of the stream that the block belongs to.
+    ///
+    /// # Errors
+    /// When what was compressed is damaged.
+    pub fn decompress<'b>(&self, decoder: &Decoder, buffer: &'b mut Vec<u8>) -> Result<Frame<'b>>
+    where
+        'a: 'b,
+    {
+        if self.compression == Compression::None {
+            return Ok(*self);
+        }
+        // The limits allow so many; what the buffer held is written over.
+        buffer.resize(self.encoded_bytes(), 0);
+        let damaged = |error: crate::blocks::Error| Error::Damaged { reason: error.to_string() };
+        decoder.decompress(self.stored, buffer).map_err(damaged)?;
+        Ok(self.decompressed(buffer))
+    }
+
     /// The integers of a frame that has them, not compressed.
     ///
     /// # Errors
@@ -320,43 +353,60 @@ pub fn write(
     Ok(frame)
 }
 
-fn write_encoded(kind: Kind, row_count: usize, value_bytes: usize, encoded: &[u8]) -> Result<Vec<u8>> {
-    write(kind, Compression::None, row_count, value_bytes as u64, encoded.len(), encoded)
+/// The frame of what `write` appends, compressed as it says.
+fn write_by(
+    level: Level,
+    choice: Choice,
+    kind: Kind,
+    row_count: usize,
+    value_bytes: usize,
+    write_values: impl FnOnce(&mut Writer) -> Codec,
+) -> Result<Vec<u8>> {
+    check_count(row_count)?;
+    let mut writer = Writer::for_frame(level, choice);
+    let codec = write_values(&mut writer);
+    let encoded = writer.bytes;
+    let compressed = if codec == Codec::None { None } else { codec.compress(&encoded).ok() };
+    // What a library cannot compress, or not make smaller, is stored as it is.
+    let (compression, stored) = match &compressed {
+        Some(compressed) if compressed.len() < encoded.len() => (codec.into(), compressed),
+        _ => (Compression::None, &encoded),
+    };
+    write(kind, compression, row_count, value_bytes as u64, encoded.len(), stored)
 }
 
-/// The frame of integers, encoded in the way that suits `goal` best.
+/// The frame of integers, encoded and compressed in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
-pub fn of_integers<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>> {
-    let encoded = integers::encode(level, goal, values)?;
-    write_encoded(T::KIND, values.len(), size_of_val(values), &encoded)
+pub fn of_integers<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]) -> Result<Vec<u8>> {
+    let bytes = size_of_val(values);
+    write_by(level, choice.into(), T::KIND, values.len(), bytes, |writer| integers::write(writer, values))
 }
 
-/// The frame of floats, encoded in the way that suits `goal` best.
+/// The frame of floats, encoded and compressed in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
-pub fn of_floats<F: Float>(level: Level, goal: Goal, values: &[F]) -> Result<Vec<u8>> {
-    let encoded = floats::encode(level, goal, values)?;
-    write_encoded(F::KIND, values.len(), size_of_val(values), &encoded)
+pub fn of_floats<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]) -> Result<Vec<u8>> {
+    let bytes = size_of_val(values);
+    write_by(level, choice.into(), F::KIND, values.len(), bytes, |writer| floats::write(writer, values))
 }
 
-/// The frame of flags, encoded in the way that suits `goal` best.
+/// The frame of flags, encoded and compressed in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
-pub fn of_flags(level: Level, goal: Goal, flags: Bits<'_>) -> Result<Vec<u8>> {
-    let encoded = flags::encode(level, goal, flags)?;
-    write_encoded(Kind::Flags, flags.len(), flags.len().div_ceil(8), &encoded)
+pub fn of_flags(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Result<Vec<u8>> {
+    let (count, bytes) = (flags.len(), flags.len().div_ceil(8));
+    write_by(level, choice.into(), Kind::Flags, count, bytes, |writer| flags::write(writer, flags))
 }
 
-/// The frame of text, encoded in the way that suits `goal` best.
+/// The frame of text, encoded and compressed in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 rows or bytes, or more.
-pub fn of_strings(level: Level, goal: Goal, rows: Rows<'_>) -> Result<Vec<u8>> {
-    let encoded = strings::encode(level, goal, rows)?;
-    let byte_count = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]) as usize;
-    write_encoded(Kind::Text, rows.row_count(), byte_count, &encoded)
+pub fn of_strings(level: Level, choice: impl Into<Choice>, rows: Rows<'_>) -> Result<Vec<u8>> {
+    let bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]) as usize;
+    write_by(level, choice.into(), Kind::Text, rows.row_count(), bytes, |writer| strings::write(writer, rows))
 }

@@ -1,17 +1,17 @@
 //! What the choice among encodings is for.
 
-/// The trade between bytes and time: how fast stored bytes come in.
+/// The trade between bytes and time: what a byte saved is worth in time of decoding.
 ///
-/// An encoding costs the time in which its bytes arrive plus the time in which they are decoded, and the
-/// cheapest wins. The slower bytes arrive, the more decoding a smaller encoding may take.
+/// A way to store values costs its bytes, each worth so many nanoseconds, and the time in which it is decoded.
+/// The cheapest wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// The fewest bytes, whatever decoding takes.
+    /// A byte is worth 100 ns: the fewest bytes, nearly whatever decoding takes.
     Smallest,
-    /// Bytes come at the speed of a good disk.
+    /// A byte is worth 1 ns, the time in which a good disk reads it.
     #[default]
     Balanced,
-    /// Bytes come at the speed of memory.
+    /// A byte is worth 0.05 ns, the time in which memory is read.
     Fastest,
 }
 
@@ -19,11 +19,10 @@ impl Goal {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Smallest, Self::Balanced, Self::Fastest];
 
-    /// Nanoseconds in which a stored byte arrives: 10 MB/s, 2 GB/s and 20 GB/s.
     fn ns_per_byte(self) -> f64 {
         match self {
             Self::Smallest => 100.0,
-            Self::Balanced => 0.5,
+            Self::Balanced => 1.0,
             Self::Fastest => 0.05,
         }
     }
@@ -31,5 +30,31 @@ impl Goal {
     /// What so many bytes and so long a decoding cost.
     pub(crate) fn cost(self, bytes: f64, decode_ns: f64) -> f64 {
         bytes * self.ns_per_byte() + decode_ns
+    }
+}
+
+/// Where times of decoding come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// A sample is decoded by this CPU while it has the time of day. Values whose best encodings cost nearly the
+    /// same may be stored in one or the other.
+    #[default]
+    Measured,
+    /// From what was once measured: the same values are the same bytes on every day and machine.
+    Modelled,
+}
+
+/// How to choose: for what, and by which times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The trade.
+    pub goal: Goal,
+    /// The times.
+    pub clock: Clock,
+}
+
+impl From<Goal> for Choice {
+    fn from(goal: Goal) -> Self {
+        Self { goal, clock: Clock::Measured }
     }
 }

@@ -36,11 +36,13 @@
 pub mod blocks;
 mod encodings;
 mod error;
+mod explain;
 pub mod frame;
 mod goal;
+mod judge;
 mod reader;
 mod writer;
 
 pub use encodings::{flags, floats, integers, strings};
 pub use error::{Error, Result};
-pub use goal::Goal;
+pub use goal::{Choice, Clock, Goal};

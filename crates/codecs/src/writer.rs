@@ -2,27 +2,50 @@
 
 use keirin_kernels::Level;
 
-use crate::Goal;
+use crate::blocks::Codec;
+use crate::goal::Clock;
 use crate::reader::DEPTH_LIMIT;
+use crate::{Choice, Goal, judge};
 
 /// Bytes that grow, and how to choose what is appended.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) level: Level,
-    pub(crate) goal: Goal,
+    choice: Choice,
+    /// Whether all of the bytes may be compressed.
+    is_frame: bool,
     /// How many encodings lie around the one that is written.
     depth: u32,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Writer {
-    pub(crate) fn new(level: Level, goal: Goal) -> Self {
-        Self { level, goal, depth: 0, bytes: Vec::new() }
+    pub(crate) fn new(level: Level, choice: Choice) -> Self {
+        Self { level, choice, is_frame: false, depth: 0, bytes: Vec::new() }
+    }
+
+    /// A writer of bytes that are compressed if that pays.
+    pub(crate) fn for_frame(level: Level, choice: Choice) -> Self {
+        Self { is_frame: true, ..Self::new(level, choice) }
     }
 
     /// Another writer at the same depth, to see how long something gets.
     pub(crate) fn trial(&self) -> Self {
         Self { bytes: Vec::new(), ..*self }
+    }
+
+    pub(crate) fn goal(&self) -> Goal {
+        self.choice.goal
+    }
+
+    /// Whether the choice at this depth takes times.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.depth == 0 && self.choice.clock == Clock::Measured
+    }
+
+    /// How what is written at this depth may be compressed.
+    pub(crate) fn codecs(&self) -> &'static [Codec] {
+        if self.is_frame && self.depth == 0 { judge::codecs(self.choice.goal) } else { &[] }
     }
 
     /// Whether an encoding may have others inside.
@@ -37,9 +60,10 @@ impl Writer {
     }
 
     /// What `write` appends, one level further in.
-    pub(crate) fn nested(&mut self, write: impl FnOnce(&mut Self)) {
+    pub(crate) fn nested<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         self.depth += 1;
-        write(self);
+        let written = write(self);
         self.depth -= 1;
+        written
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
 
 use keirin_codecs::floats::{self, Column, Encoding, Float};
-use keirin_codecs::{Error, Goal};
+use keirin_codecs::{Choice, Clock, Error, Goal};
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_testkit::columns::{Random, Spread};
@@ -118,12 +118,17 @@ fn floats_of_32_bits_come_back() {
     check_all::<f32>(|value| value as f32);
 }
 
+/// Chosen as on every machine, however busy it is.
+fn modelled(goal: Goal) -> Choice {
+    Choice { goal, clock: Clock::Modelled }
+}
+
 #[test]
 fn each_shape_gets_the_encoding_made_for_it() {
     let check = |shape: &str, expected: &str| {
         let shapes = shapes(10_000, 7);
         let (_, values) = shapes.iter().find(|(name, _)| *name == shape).expect("a shape");
-        let bytes = floats::encode(Level::best(), Goal::Balanced, values).expect("few values");
+        let bytes = floats::encode(Level::best(), modelled(Goal::Balanced), values).expect("few values");
         let column = Column::<f64>::open(Level::best(), &bytes, values.len()).expect("what was written");
         assert_eq!(column.explain(), expected, "{shape}");
     };

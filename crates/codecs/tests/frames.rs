@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits};
 use keirin_codecs::strings::Buffer;
-use keirin_codecs::{Error, Goal, flags, floats, integers, strings};
+use keirin_codecs::{Choice, Clock, Error, Goal, flags, floats, integers, strings};
 use keirin_kernels::{BitBuffer, Level};
 use keirin_race::Races;
+use keirin_testkit::columns::Random;
 
 const LIMITS: Limits = Limits { rows: 1 << 20, bytes: 1 << 30 };
 
@@ -67,6 +68,50 @@ fn a_compressed_frame_is_read_when_it_was_decompressed() {
         let column = column.integers::<i64>(level).expect("what was encoded");
         assert_eq!(column.decode(level), Ok(numbers()), "{codec:?}");
     }
+}
+
+/// Chosen as on every machine, however busy it is.
+fn modelled(goal: Goal) -> Choice {
+    Choice { goal, clock: Clock::Modelled }
+}
+
+#[test]
+fn a_frame_is_compressed_where_that_pays_and_says_so() {
+    let level = Level::best();
+    let check = |goal: Goal, row: &dyn Fn(usize) -> String, compression, made_of: &str| {
+        let rows: Vec<String> = (0..5000).map(row).collect();
+        let text: Buffer = rows.iter().map(String::as_bytes).collect();
+        let frame = frame::of_strings(level, modelled(goal), text.rows(level)).expect("few rows");
+        let opened = Frame::open(&frame, LIMITS).expect("what was written");
+        assert_eq!(opened.compression(), compression, "{goal:?} {}", opened.explain(level).expect("text"));
+        let explained = opened.explain(level).expect("what was written");
+        assert!(explained.starts_with(made_of) && explained.ends_with(" GB/s"), "{explained}");
+        let mut buffer = vec![1; 99];
+        let decoder = Decoder::new(compression.into(), &Races::default(), "rows", opened.stored());
+        let plain = opened.decompress(&decoder, &mut buffer).expect("what was written");
+        assert_eq!(plain.strings(level).and_then(|column| column.decode(level)), Ok(text));
+    };
+    let page = |row: usize| format!("https://example.com/{:x}/the/same/again/and/again", row * row * 7919);
+    check(Goal::Smallest, &page, Compression::Zstd, "");
+    check(Goal::Fastest, &page, Compression::None, "raw: ");
+    check(
+        Goal::Balanced,
+        &|row| format!("ship mode {}", Random::new(row as u64).below(8)),
+        Compression::None,
+        "dict(8) + bitpack(3): ",
+    );
+}
+
+#[test]
+fn damage_in_compressed_bytes_is_an_error() {
+    let level = Level::best();
+    let block = Codec::Zstd(3).compress(&[7; 1000]).expect("a small block");
+    let frame = frame::write(Kind::U8, Compression::Zstd, 999, 999, 999, &block).expect("few bytes");
+    let opened = Frame::open(&frame, LIMITS).expect("a good checksum");
+    let decoder = Decoder::new(Codec::Zstd(3), &Races::default(), "bytes", opened.stored());
+    let found = opened.decompress(&decoder, &mut Vec::new()).err();
+    assert!(matches!(found, Some(Error::Damaged { .. })), "{found:?}");
+    assert!(matches!(opened.explain(level), Err(Error::Damaged { .. })));
 }
 
 trait MapToBits {

@@ -3,7 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
 
 use keirin_codecs::strings::{self, Buffer, Column, Encoding, Rows};
-use keirin_codecs::{Error, Goal};
+use keirin_codecs::{Choice, Clock, Error, Goal};
 use keirin_kernels::text::Text;
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_testkit::columns::{Keys, Random, Spread};
@@ -121,13 +121,19 @@ fn a_slice_of_a_column_is_encoded_as_if_it_were_alone() {
     }
 }
 
+/// Chosen as on every machine, however busy it is.
+fn modelled(goal: Goal) -> Choice {
+    Choice { goal, clock: Clock::Modelled }
+}
+
 #[test]
 fn each_shape_gets_the_encoding_made_for_it() {
     let check = |shape: &str, goal: Goal, expected: &str| {
         let shapes = shapes(9000, 7);
         let (_, rows) = shapes.iter().find(|(name, _)| *name == shape).expect("a shape");
         let text = buffer(rows);
-        let bytes = strings::encode(Level::best(), goal, text.rows(Level::best())).expect("few rows");
+        let bytes =
+            strings::encode(Level::best(), modelled(goal), text.rows(Level::best())).expect("few rows");
         let column = Column::open(Level::best(), &bytes, rows.len(), LIMIT).expect("what was written");
         assert!(column.explain().starts_with(expected), "{shape}: {}", column.explain());
     };

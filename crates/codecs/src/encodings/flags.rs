@@ -13,10 +13,12 @@ use keirin_kernels::gather::gather_bits;
 use keirin_kernels::{BitBuffer, Bits, Level, Selection, count_ones};
 
 use super::{check_count, check_rows, grouped, same_bits, set_bits};
+use crate::blocks::Codec;
 use crate::integers;
+use crate::judge::Judge;
 use crate::reader::Reader;
 use crate::writer::Writer;
-use crate::{Error, Goal, Result};
+use crate::{Choice, Error, Result};
 
 /// An encoding of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,52 +37,80 @@ impl Encoding {
     pub const ALL: [Self; 3] = [Self::Raw, Self::Constant, Self::Runs];
 }
 
-/// Encodes `flags` in the way that suits `goal` best.
+/// Encodes `flags` in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
-pub fn encode(level: Level, goal: Goal, flags: Bits<'_>) -> Result<Vec<u8>> {
-    let encodings = [Encoding::Constant, Encoding::Runs, Encoding::Raw];
-    let mut best = (f64::INFINITY, Vec::new());
-    for encoding in encodings {
-        let Some(bytes) = encode_as(level, goal, encoding, flags)? else { continue };
-        let column = Column::open(level, &bytes, flags.len()).expect("what was written can be read");
-        let cost = goal.cost(bytes.len() as f64, column.decode_ns());
-        if cost < best.0 {
-            best = (cost, bytes);
+pub fn encode(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Result<Vec<u8>> {
+    check_count(flags.len())?;
+    let mut writer = Writer::new(level, choice.into());
+    write(&mut writer, flags);
+    Ok(writer.bytes)
+}
+
+/// Appends the best encoding of `flags`; how to compress it.
+pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
+    let mut judge = Judge::new(writer);
+    for encoding in [Encoding::Constant, Encoding::Raw, Encoding::Runs] {
+        let mut trial = writer.trial();
+        if write_as(&mut trial, encoding, flags) {
+            let open = || Column::open(writer.level, &trial.bytes, flags.len());
+            let decode_ns = open().expect("what was written can be read").decode_ns();
+            judge.consider(encoding, &trial.bytes, 1.0, decode_ns, || {
+                let _ = open().expect("what was written can be read").decode();
+            });
         }
     }
-    Ok(best.1)
+    let (encoding, codec) = judge.verdict().expect("bits can hold any flags");
+    let is_written = write_as(writer, encoding, flags);
+    assert!(is_written, "the encoding was chosen because it can hold the flags");
+    codec
 }
 
 /// Encodes `flags` so; `None` if that encoding cannot hold them or does not pay at all.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
-pub fn encode_as(level: Level, goal: Goal, encoding: Encoding, flags: Bits<'_>) -> Result<Option<Vec<u8>>> {
+pub fn encode_as(
+    level: Level,
+    choice: impl Into<Choice>,
+    encoding: Encoding,
+    flags: Bits<'_>,
+) -> Result<Option<Vec<u8>>> {
     check_count(flags.len())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
+    Ok(write_as(&mut writer, encoding, flags).then_some(writer.bytes))
+}
+
+/// Appends this encoding of `flags`, or nothing if it cannot hold them.
+fn write_as(writer: &mut Writer, encoding: Encoding, flags: Bits<'_>) -> bool {
+    let start = writer.bytes.len();
     writer.bytes.push(encoding as u8);
-    match encoding {
+    let is_written = match encoding {
         Encoding::Raw => {
             let bytes = flags.words().flat_map(u64::to_le_bytes).take(flags.len().div_ceil(8));
             writer.bytes.extend(bytes);
+            true
         }
         Encoding::Constant => {
-            let count = count_ones(level, flags);
-            if count != 0 && count != flags.len() {
-                return Ok(None);
-            }
+            let count = count_ones(writer.level, flags);
             writer.bytes.push(u8::from(count > 0));
+            count == 0 || count == flags.len()
         }
-        Encoding::Runs => {
-            let Some(ends) = ends(flags) else { return Ok(None) };
-            writer.bytes.push(u8::from(flags.get(0)));
-            writer.count(ends.len());
-            writer.nested(|writer| integers::write(writer, &ends));
-        }
+        Encoding::Runs => match ends(flags) {
+            Some(ends) => {
+                writer.bytes.push(u8::from(flags.get(0)));
+                writer.count(ends.len());
+                writer.nested(|writer| integers::write(writer, &ends));
+                true
+            }
+            None => false,
+        },
+    };
+    if !is_written {
+        writer.bytes.truncate(start);
     }
-    Ok(Some(writer.bytes))
+    is_written
 }
 
 /// The row behind each run; nothing when there are no rows, or runs are so short that they cannot pay.

@@ -35,7 +35,7 @@ fn spread<T: Copy>(values: &[T], count: usize) -> Vec<T> {
 }
 
 /// Fails when there are more rows than can be numbered.
-fn check_count(count: usize) -> Result<()> {
+pub(crate) fn check_count(count: usize) -> Result<()> {
     match u32::try_from(count) {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::BlockTooLarge { what: "rows", count, limit: u32::MAX }),

@@ -19,10 +19,12 @@ use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
 use super::{BLOCK, check_count};
+use crate::blocks::Codec;
 use crate::integers::{self, BoxNode};
+use crate::judge::Judge;
 use crate::reader::Reader;
 use crate::writer::Writer;
-use crate::{Error, Goal, Result};
+use crate::{Choice, Error, Result};
 
 mod alp;
 mod float;
@@ -52,15 +54,14 @@ impl Encoding {
     }
 }
 
-/// Encodes `values` in the way that suits `goal` best.
+/// Encodes `values` in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
-pub fn encode<F: Float>(level: Level, goal: Goal, values: &[F]) -> Result<Vec<u8>> {
+pub fn encode<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]) -> Result<Vec<u8>> {
     check_count(values.len())?;
-    let mut writer = Writer::new(level, goal);
-    let is_written = write_as(&mut writer, choose(level, goal, values), values);
-    assert!(is_written, "the encoding was chosen because it can hold the values");
+    let mut writer = Writer::new(level, choice.into());
+    write(&mut writer, values);
     Ok(writer.bytes)
 }
 
@@ -70,29 +71,35 @@ pub fn encode<F: Float>(level: Level, goal: Goal, values: &[F]) -> Result<Vec<u8
 /// When there are 2^32 values or more.
 pub fn encode_as<F: Float>(
     level: Level,
-    goal: Goal,
+    choice: impl Into<Choice>,
     encoding: Encoding,
     values: &[F],
 ) -> Result<Option<Vec<u8>>> {
     check_count(values.len())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
     Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
 }
 
-/// The encoding that is cheapest on a sample, as integers are chosen.
-fn choose<F: Float>(level: Level, goal: Goal, values: &[F]) -> Encoding {
+/// Appends the encoding that is best on a sample; how to compress it.
+pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
     let sample = super::sample(values);
-    let costs = Encoding::ALL.map(|encoding| {
-        let mut trial = Writer::new(level, goal);
-        if !write_as(&mut trial, encoding, &sample) {
-            return f64::INFINITY;
+    let scale = values.len() as f64 / sample.len().max(1) as f64;
+    let mut judge = Judge::new(writer);
+    for encoding in Encoding::ALL {
+        let mut trial = writer.trial();
+        if write_as(&mut trial, encoding, &sample) {
+            let open = || Column::<F>::open(writer.level, &trial.bytes, sample.len());
+            let decode_ns = open().expect("what was written can be read").node.decode_ns();
+            judge.consider(encoding, &trial.bytes, scale, decode_ns, || {
+                let decoded = open().and_then(|column| column.decode(writer.level));
+                decoded.expect("what was written can be read");
+            });
         }
-        let column = Column::<F>::open(level, &trial.bytes, sample.len());
-        let column = column.expect("what was written can be read");
-        goal.cost(trial.bytes.len() as f64, column.node.decode_ns())
-    });
-    let best = (0..costs.len()).min_by(|left, right| costs[*left].total_cmp(&costs[*right]));
-    Encoding::ALL[best.expect("there are encodings")]
+    }
+    let (encoding, codec) = judge.verdict().expect("bits can hold any values");
+    let is_written = write_as(writer, encoding, values);
+    assert!(is_written, "the encoding was chosen because it can hold the values");
+    codec
 }
 
 fn write_as<F: Float>(writer: &mut Writer, encoding: Encoding, values: &[F]) -> bool {

@@ -22,9 +22,10 @@ use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
 use super::{BLOCK, check_count, check_rows, is_sparse};
+use crate::blocks::Codec;
 use crate::reader::Reader;
 use crate::writer::Writer;
-use crate::{Error, Goal, Result};
+use crate::{Choice, Error, Result};
 
 mod bitpack;
 mod choose;
@@ -67,13 +68,13 @@ impl Encoding {
     }
 }
 
-/// Encodes `values` in the way that suits `goal` best.
+/// Encodes `values` in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
-pub fn encode<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>> {
+pub fn encode<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]) -> Result<Vec<u8>> {
     check_count(values.len())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
     write(&mut writer, values);
     Ok(writer.bytes)
 }
@@ -84,20 +85,21 @@ pub fn encode<T: Int>(level: Level, goal: Goal, values: &[T]) -> Result<Vec<u8>>
 /// When there are 2^32 values or more.
 pub fn encode_as<T: Int>(
     level: Level,
-    goal: Goal,
+    choice: impl Into<Choice>,
     encoding: Encoding,
     values: &[T],
 ) -> Result<Option<Vec<u8>>> {
     check_count(values.len())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
     Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
 }
 
-/// Appends the best encoding of `values`.
-pub(crate) fn write<T: Int>(writer: &mut Writer, values: &[T]) {
-    let encoding = choose::choose(writer, values);
+/// Appends the best encoding of `values`; how to compress it.
+pub(crate) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> Codec {
+    let (encoding, codec) = choose::choose(writer, values);
     let is_written = write_as(writer, encoding, values);
     assert!(is_written, "{encoding:?} was chosen because it can hold the values");
+    codec
 }
 
 /// Appends this encoding of `values`, or nothing if it cannot hold them.

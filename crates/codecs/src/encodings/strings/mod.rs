@@ -21,10 +21,12 @@ use keirin_kernels::text::{Strings, Text};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
 use super::{check_count, check_rows, is_sparse};
+use crate::blocks::Codec;
 use crate::integers;
+use crate::judge::Judge;
 use crate::reader::Reader;
 use crate::writer::Writer;
-use crate::{Error, Goal, Result};
+use crate::{Choice, Error, Result};
 
 mod constant;
 mod dict;
@@ -114,13 +116,13 @@ fn check_bytes(needed: usize, limit: usize) -> Result<()> {
     if needed > limit { Err(Error::Limit { needed: needed as u64, limit: limit as u64 }) } else { Ok(()) }
 }
 
-/// Encodes `rows` in the way that suits `goal` best.
+/// Encodes `rows` in the way that the choice finds best.
 ///
 /// # Errors
 /// When there are 2^32 rows or more.
-pub fn encode(level: Level, goal: Goal, rows: Rows<'_>) -> Result<Vec<u8>> {
+pub fn encode(level: Level, choice: impl Into<Choice>, rows: Rows<'_>) -> Result<Vec<u8>> {
     check_count(rows.row_count())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
     write(&mut writer, rows);
     Ok(writer.bytes)
 }
@@ -129,47 +131,48 @@ pub fn encode(level: Level, goal: Goal, rows: Rows<'_>) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// When there are 2^32 rows or more.
-pub fn encode_as(level: Level, goal: Goal, encoding: Encoding, rows: Rows<'_>) -> Result<Option<Vec<u8>>> {
+pub fn encode_as(
+    level: Level,
+    choice: impl Into<Choice>,
+    encoding: Encoding,
+    rows: Rows<'_>,
+) -> Result<Option<Vec<u8>>> {
     check_count(rows.row_count())?;
-    let mut writer = Writer::new(level, goal);
+    let mut writer = Writer::new(level, choice.into());
     Ok(write_as(&mut writer, encoding, rows).then_some(writer.bytes))
 }
 
-/// Appends the best encoding of `rows`.
-fn write(writer: &mut Writer, rows: Rows<'_>) {
+/// Appends the encoding of `rows` that is best on a sample; how to compress it.
+pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
     if write_as(writer, Encoding::Constant, rows) {
-        return;
+        return Codec::None;
     }
     let sample = sample(rows);
     let sample = sample.rows(writer.level);
-    let scale = rows.row_count() as f64 / sample.row_count() as f64;
-    let mut best = (f64::INFINITY, Encoding::Raw);
-    for encoding in [Encoding::Raw, Encoding::Fsst] {
+    let mut judge = Judge::new(writer);
+    let mut consider = |encoding, rows: Rows<'_>, scale| {
         let mut trial = writer.trial();
-        if write_as(&mut trial, encoding, sample) {
-            let cost = cost(&trial, sample.row_count()) * scale;
-            if cost < best.0 {
-                best = (cost, encoding);
-            }
+        if write_as(&mut trial, encoding, rows) {
+            let count = rows.row_count();
+            let open = || open(&mut Reader::new(writer.level, &trial.bytes), count, TEXT_BYTES_MAX);
+            let decode_ns = open().expect("what was written can be read").decode_ns();
+            judge.consider(encoding, &trial.bytes, scale, decode_ns, || {
+                let decoded = open().and_then(|node| node.decode(writer.level, 0..count, TEXT_BYTES_MAX));
+                decoded.expect("what was written can be read");
+            });
         }
-    }
+    };
+    let scale = rows.row_count() as f64 / sample.row_count() as f64;
+    consider(Encoding::Raw, sample, scale);
+    consider(Encoding::Fsst, sample, scale);
     // How many different strings there are, a sample hardly shows.
-    let mut trial = writer.trial();
-    if dict::is_promising(writer.level, sample)
-        && write_as(&mut trial, Encoding::Dict, rows)
-        && cost(&trial, rows.row_count()) < best.0
-    {
-        writer.bytes.append(&mut trial.bytes);
-        return;
+    if dict::is_promising(writer.level, sample) {
+        consider(Encoding::Dict, rows, 1.0);
     }
-    let is_written = write_as(writer, best.1, rows);
+    let (encoding, codec) = judge.verdict().expect("raw strings can hold any rows");
+    let is_written = write_as(writer, encoding, rows);
     assert!(is_written, "the encoding was chosen because it can hold the rows");
-}
-
-fn cost(trial: &Writer, row_count: usize) -> f64 {
-    let node = open(&mut Reader::new(trial.level, &trial.bytes), row_count, TEXT_BYTES_MAX);
-    let node = node.expect("what was written can be read");
-    trial.goal.cost(trial.bytes.len() as f64, node.decode_ns())
+    codec
 }
 
 /// Rows from all over the column, neighbours together, or all of them if they are few.

@@ -1,0 +1,104 @@
+//! Which way to store values is the cheapest: the only judge.
+//!
+//! Each way that has a chance is tried on a sample, whole pieces of the column from all over it, with all that lies
+//! inside. Its bytes, and where frames are made these compressed, cost what [`Goal`] says, together with the time
+//! in which the sample comes back: opened and decoded a few times, of which the shortest counts, since nothing but
+//! noise makes a run longer. A way that is not [`BETTER`] than a simpler one, which was looked at before, loses.
+//! What lies inside another encoding is chosen by modelled times: its own would be too short to be taken.
+//! (Kuschewski, Sauerwein, Alhomssi, Leis: "BtrBlocks", SIGMOD 2023, choose from samples, too.)
+
+use std::time::Instant;
+
+use keirin_race::Races;
+
+use crate::Goal;
+use crate::blocks::{Codec, Decoder};
+use crate::writer::Writer;
+
+/// Times that a sample is decoded.
+const RUNS: usize = 3;
+/// The share of the cost of the best so far below which another one is better.
+const BETTER: f64 = 0.97;
+/// How much more a compressed block costs, but where bytes are all that counts: it answers nothing, and gives no
+/// part of its rows, before all of it was decompressed.
+const COMPRESSED: f64 = 1.25;
+/// Modelled nanoseconds for a decompressed byte.
+const LZ4_NS: f64 = 0.2;
+const ZSTD_NS: f64 = 0.7;
+
+/// Ways that were looked at, of which it knows the best.
+#[derive(Debug)]
+pub(crate) struct Judge<'w, W> {
+    writer: &'w Writer,
+    best: Option<(f64, W, Codec)>,
+}
+
+impl<'w, W: Copy> Judge<'w, W> {
+    pub(crate) fn new(writer: &'w Writer) -> Self {
+        Self { writer, best: None }
+    }
+
+    /// Looks at what a way makes of a sample, which is one of `scale` as large as it. `decode` opens and decodes
+    /// it, which is modelled to take so many nanoseconds.
+    pub(crate) fn consider(
+        &mut self,
+        way: W,
+        encoded: &[u8],
+        scale: f64,
+        modelled_ns: f64,
+        mut decode: impl FnMut(),
+    ) {
+        let decode_ns = if self.writer.is_timed() { shortest_ns(&mut decode) } else { modelled_ns };
+        self.enter(way, Codec::None, scale, encoded.len(), decode_ns);
+        for codec in self.writer.codecs() {
+            let Ok(compressed) = codec.compress(encoded) else { continue };
+            if compressed.len() < encoded.len() {
+                let decompress_ns = self.decompress_ns(*codec, &compressed, encoded.len());
+                self.enter(way, *codec, scale, compressed.len(), decode_ns + decompress_ns);
+            }
+        }
+    }
+
+    fn decompress_ns(&self, codec: Codec, compressed: &[u8], byte_count: usize) -> f64 {
+        if !self.writer.is_timed() {
+            let ns = if matches!(codec, Codec::Zstd(_)) { ZSTD_NS } else { LZ4_NS };
+            return byte_count as f64 * ns;
+        }
+        let decoder = Decoder::new(codec, &Races::default(), "sample", compressed);
+        let mut output = vec![0; byte_count];
+        shortest_ns(&mut || decoder.decompress(compressed, &mut output).expect("what was compressed"))
+    }
+
+    fn enter(&mut self, way: W, codec: Codec, scale: f64, byte_count: usize, ns: f64) {
+        let goal = self.writer.goal();
+        let is_handicapped = codec != Codec::None && goal != Goal::Smallest;
+        let cost = goal.cost(byte_count as f64, ns) * scale * if is_handicapped { COMPRESSED } else { 1.0 };
+        if self.best.is_none_or(|(best, ..)| cost < best * BETTER) {
+            self.best = Some((cost, way, codec));
+        }
+    }
+
+    /// The best way, and how its bytes are compressed.
+    pub(crate) fn verdict(self) -> Option<(W, Codec)> {
+        self.best.map(|(_, way, codec)| (way, codec))
+    }
+}
+
+/// How long the fastest of a few runs takes.
+pub(crate) fn shortest_ns(run: &mut dyn FnMut()) -> f64 {
+    let times = (0..RUNS).map(|_| {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_nanos() as f64
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// How frames may be compressed for a goal. High levels of LZ4 decode faster than low ones, and are written once.
+pub(crate) fn codecs(goal: Goal) -> &'static [Codec] {
+    match goal {
+        Goal::Smallest => &[Codec::Zstd(9)],
+        Goal::Balanced => &[Codec::Lz4Hc(3), Codec::Zstd(3)],
+        Goal::Fastest => &[],
+    }
+}
