@@ -3,6 +3,7 @@
 mod aggregate;
 mod bits;
 mod blocks;
+mod columns;
 mod encodings;
 mod filter;
 mod group;

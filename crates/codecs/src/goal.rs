@@ -36,25 +36,28 @@ impl Goal {
 /// Where times of decoding come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// A sample is decoded by this CPU while it has the time of day. Values whose best encodings cost nearly the
-    /// same may be stored in one or the other.
+    /// A sample is decoded, then and there. Values whose best encodings cost nearly the same may be stored in one or
+    /// the other. Columns that are shorter than a sample are too short for a clock, and modelled.
     #[default]
     Measured,
     /// From what was once measured: the same values are the same bytes on every day and machine.
     Modelled,
 }
 
-/// How to choose: for what, and by which times.
+/// How to choose: for what, by which times, and among what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The trade.
     pub goal: Goal,
     /// The times.
     pub clock: Clock,
+    /// Whether frames may be compressed, too: then who reads must have a decoder
+    /// ([`Frame::decompress`](crate::frame::Frame::decompress)).
+    pub may_compress: bool,
 }
 
 impl From<Goal> for Choice {
     fn from(goal: Goal) -> Self {
-        Self { goal, clock: Clock::Measured }
+        Self { goal, ..Self::default() }
     }
 }

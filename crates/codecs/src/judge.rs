@@ -15,6 +15,8 @@ use crate::Goal;
 use crate::blocks::{Codec, Decoder};
 use crate::writer::Writer;
 
+/// Fewer rows, which are no sample but all there are, come back in less time than the clock shows well.
+pub(crate) const TIMED_ROWS_MIN: usize = 4096;
 /// Times that a sample is decoded.
 const RUNS: usize = 3;
 /// The share of the cost of the best so far below which another one is better.
@@ -30,12 +32,14 @@ const ZSTD_NS: f64 = 0.7;
 #[derive(Debug)]
 pub(crate) struct Judge<'w, W> {
     writer: &'w Writer,
+    is_timed: bool,
     best: Option<(f64, W, Codec)>,
 }
 
 impl<'w, W: Copy> Judge<'w, W> {
-    pub(crate) fn new(writer: &'w Writer) -> Self {
-        Self { writer, best: None }
+    /// Of a column of so many rows.
+    pub(crate) fn new(writer: &'w Writer, row_count: usize) -> Self {
+        Self { writer, is_timed: writer.is_timed(row_count), best: None }
     }
 
     /// Looks at what a way makes of a sample, which is one of `scale` as large as it. `decode` opens and decodes
@@ -48,7 +52,7 @@ impl<'w, W: Copy> Judge<'w, W> {
         modelled_ns: f64,
         mut decode: impl FnMut(),
     ) {
-        let decode_ns = if self.writer.is_timed() { shortest_ns(&mut decode) } else { modelled_ns };
+        let decode_ns = if self.is_timed { shortest_ns(&mut decode) } else { modelled_ns };
         self.enter(way, Codec::None, scale, encoded.len(), decode_ns);
         for codec in self.writer.codecs() {
             let Ok(compressed) = codec.compress(encoded) else { continue };
@@ -60,7 +64,7 @@ impl<'w, W: Copy> Judge<'w, W> {
     }
 
     fn decompress_ns(&self, codec: Codec, compressed: &[u8], byte_count: usize) -> f64 {
-        if !self.writer.is_timed() {
+        if !self.is_timed {
             let ns = if matches!(codec, Codec::Zstd(_)) { ZSTD_NS } else { LZ4_NS };
             return byte_count as f64 * ns;
         }

@@ -44,6 +44,13 @@ impl<'a> Reader<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
+    /// The encoding that the next byte names: its place among all of them.
+    pub(crate) fn encoding<E: Copy>(&mut self, all: &[E]) -> Result<E> {
+        let at = self.at;
+        let id = self.u8()?;
+        all.get(usize::from(id)).copied().ok_or(Error::UnknownEncoding { at, id })
+    }
+
     /// A count that no honest writer makes larger than `limit`.
     pub(crate) fn count(&mut self, limit: usize, reason: &'static str) -> Result<usize> {
         let at = self.at;

@@ -13,7 +13,7 @@ pub(crate) struct Writer {
     pub(crate) level: Level,
     choice: Choice,
     /// Whether all of the bytes may be compressed.
-    is_frame: bool,
+    may_compress: bool,
     /// How many encodings lie around the one that is written.
     depth: u32,
     pub(crate) bytes: Vec<u8>,
@@ -21,12 +21,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(level: Level, choice: Choice) -> Self {
-        Self { level, choice, is_frame: false, depth: 0, bytes: Vec::new() }
+        Self { level, choice, may_compress: false, depth: 0, bytes: Vec::new() }
     }
 
-    /// A writer of bytes that are compressed if that pays.
+    /// A writer of bytes that may be compressed, if the choice has it so.
     pub(crate) fn for_frame(level: Level, choice: Choice) -> Self {
-        Self { is_frame: true, ..Self::new(level, choice) }
+        Self { may_compress: choice.may_compress, ..Self::new(level, choice) }
     }
 
     /// Another writer at the same depth, to see how long something gets.
@@ -38,14 +38,14 @@ impl Writer {
         self.choice.goal
     }
 
-    /// Whether the choice at this depth takes times.
-    pub(crate) fn is_timed(&self) -> bool {
-        self.depth == 0 && self.choice.clock == Clock::Measured
+    /// Whether the choice at this depth, for so many rows, takes times.
+    pub(crate) fn is_timed(&self, row_count: usize) -> bool {
+        self.depth == 0 && row_count >= judge::TIMED_ROWS_MIN && self.choice.clock == Clock::Measured
     }
 
     /// How what is written at this depth may be compressed.
     pub(crate) fn codecs(&self) -> &'static [Codec] {
-        if self.is_frame && self.depth == 0 { judge::codecs(self.choice.goal) } else { &[] }
+        if self.may_compress && self.depth == 0 { judge::codecs(self.choice.goal) } else { &[] }
     }
 
     /// Whether an encoding may have others inside.

@@ -120,7 +120,7 @@ fn floats_of_32_bits_come_back() {
 
 /// Chosen as on every machine, however busy it is.
 fn modelled(goal: Goal) -> Choice {
-    Choice { goal, clock: Clock::Modelled }
+    Choice { clock: Clock::Modelled, ..goal.into() }
 }
 
 #[test]

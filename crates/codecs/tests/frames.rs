@@ -72,7 +72,7 @@ fn a_compressed_frame_is_read_when_it_was_decompressed() {
 
 /// Chosen as on every machine, however busy it is.
 fn modelled(goal: Goal) -> Choice {
-    Choice { goal, clock: Clock::Modelled }
+    Choice { goal, clock: Clock::Modelled, may_compress: true }
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn wide_integers_come_back() {
 
 /// Chosen as on every machine, however busy it is.
 fn modelled(goal: Goal) -> Choice {
-    Choice { goal, clock: Clock::Modelled }
+    Choice { clock: Clock::Modelled, ..goal.into() }
 }
 
 #[test]

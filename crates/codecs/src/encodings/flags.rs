@@ -50,7 +50,7 @@ pub fn encode(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Resul
 
 /// Appends the best encoding of `flags`; how to compress it.
 pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
-    let mut judge = Judge::new(writer);
+    let mut judge = Judge::new(writer, flags.len());
     for encoding in [Encoding::Constant, Encoding::Raw, Encoding::Runs] {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, flags) {
@@ -163,7 +163,6 @@ impl<'a> Column<'a> {
     /// When the bytes are no encoding of so many flags.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
-        let id = reader.u8()?;
         let flag = |reader: &mut Reader<'_>| {
             let at = reader.at();
             match reader.u8()? {
@@ -172,11 +171,10 @@ impl<'a> Column<'a> {
                 _ => Err(Error::Corrupt { at, reason: "a flag that is neither 0 nor 1" }),
             }
         };
-        let node = match Encoding::ALL.into_iter().find(|encoding| *encoding as u8 == id) {
-            None => return Err(Error::UnknownEncoding { at: 0, id }),
-            Some(Encoding::Raw) => Node::Raw(Bits::new(reader.take(row_count.div_ceil(8))?, 0, row_count)),
-            Some(Encoding::Constant) => Node::Constant(flag(&mut reader)?),
-            Some(Encoding::Runs) => {
+        let node = match reader.encoding(&Encoding::ALL)? {
+            Encoding::Raw => Node::Raw(Bits::new(reader.take(row_count.div_ceil(8))?, 0, row_count)),
+            Encoding::Constant => Node::Constant(flag(&mut reader)?),
+            Encoding::Runs => {
                 let first = flag(&mut reader)?;
                 let run_count = reader.count(row_count, "more runs than rows")?;
                 let ends = integers::read_ends(&mut reader, run_count, row_count)?;

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use keirin_kernels::compare::Comparison;
-use keirin_kernels::{BitBuffer, Bits};
+use keirin_kernels::bitmaps::positions;
+use keirin_kernels::compact::compact_into;
+use keirin_kernels::compare::{Comparable, Comparison};
+use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 
 use crate::{Error, Result};
 
@@ -28,10 +30,69 @@ fn sample<T: Copy>(values: &[T]) -> Vec<T> {
     blocks.flat_map(|start| &values[start..start + BLOCK]).copied().collect()
 }
 
-/// About `count` values from all over a column. The distance between them is odd, so that values that come
-/// again every so many rows, mostly an even number, are not seen alone.
+/// About `count` values from all over a column.
 fn spread<T: Copy>(values: &[T], count: usize) -> Vec<T> {
-    values.iter().step_by((values.len() / count) | 1).copied().collect()
+    values.iter().step_by(odd_step(values.len(), count)).copied().collect()
+}
+
+/// The distance between about `wanted` of `count` rows. It is odd, so that values that come again every so many
+/// rows, mostly an even number, are not seen alone.
+fn odd_step(count: usize, wanted: usize) -> usize {
+    (count / wanted) | 1
+}
+
+/// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin; `decode` fills its slice with the rows
+/// from a first one on.
+fn for_each_block<T: Copy + Default>(
+    rows: Range<usize>,
+    decode: impl Fn(usize, &mut [T]) -> Result<()>,
+    mut visit: impl FnMut(&[T]) -> Result<()>,
+) -> Result<()> {
+    let mut block = [T::default(); BLOCK];
+    let mut first = rows.start;
+    while first < rows.end {
+        let next = ((first / BLOCK + 1) * BLOCK).min(rows.end);
+        let values = &mut block[..next - first];
+        decode(first, values)?;
+        visit(values)?;
+        first = next;
+    }
+    Ok(())
+}
+
+/// The selected of `count` rows: by `take`, which appends rows by number, where they are few; else block by block.
+fn select<T: Comparable + Default>(
+    level: Level,
+    selection: Selection<'_>,
+    count: usize,
+    take: impl Fn(&[u32], &mut Vec<T>) -> Result<()>,
+    decode: impl Fn(usize, &mut [T]) -> Result<()>,
+) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    match selection {
+        Selection::All => {
+            values.resize(count, T::default());
+            decode(0, &mut values)?;
+        }
+        Selection::Rows(rows) => {
+            check_rows(rows, count);
+            take(rows, &mut values)?;
+        }
+        Selection::Bits(bits) => {
+            assert_eq!(bits.len(), count, "a selection of as many rows");
+            if is_sparse(selection.count(level, count), count) {
+                take(&positions(level, bits), &mut values)?;
+                return Ok(values);
+            }
+            let mut first = 0;
+            for_each_block(0..count, decode, |block| {
+                compact_into(level, block, bits.slice(first, block.len()), &mut values);
+                first += block.len();
+                Ok(())
+            })?;
+        }
+    }
+    Ok(values)
 }
 
 /// Fails when there are more rows than can be numbered.

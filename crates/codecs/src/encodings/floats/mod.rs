@@ -13,8 +13,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use keirin_kernels::bitmaps::positions;
-use keirin_kernels::compact::compact_into;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
@@ -24,7 +22,7 @@ use crate::integers::{self, BoxNode};
 use crate::judge::Judge;
 use crate::reader::Reader;
 use crate::writer::Writer;
-use crate::{Choice, Error, Result};
+use crate::{Choice, Result};
 
 mod alp;
 mod float;
@@ -84,7 +82,7 @@ pub fn encode_as<F: Float>(
 pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
     let sample = super::sample(values);
     let scale = values.len() as f64 / sample.len().max(1) as f64;
-    let mut judge = Judge::new(writer);
+    let mut judge = Judge::new(writer, values.len());
     for encoding in Encoding::ALL {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, &sample) {
@@ -128,8 +126,10 @@ trait Node<F: Float>: fmt::Debug + Send + Sync {
     /// Rows whose value compares so with `constant`.
     fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
         let mut words = Vec::with_capacity(self.len().div_ceil(64));
-        for_each_block(self, level, |values| {
+        let decode = |first: usize, out: &mut [F]| self.decode_into(level, first, out);
+        super::for_each_block(0..self.len(), decode, |values| {
             words.extend(compare_constant(level, comparison, values, constant).into_words());
+            Ok(())
         })?;
         Ok(BitBuffer::from_words(words, self.len()))
     }
@@ -138,21 +138,6 @@ trait Node<F: Float>: fmt::Debug + Send + Sync {
     fn decode_ns(&self) -> f64;
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
-
-/// Decodes all rows [`BLOCK`] by [`BLOCK`].
-fn for_each_block<F: Float, N: Node<F> + ?Sized>(
-    node: &N,
-    level: Level,
-    mut visit: impl FnMut(&[F]),
-) -> Result<()> {
-    let mut block = [F::default(); BLOCK];
-    for first in (0..node.len()).step_by(BLOCK) {
-        let values = &mut block[..BLOCK.min(node.len() - first)];
-        node.decode_into(level, first, values)?;
-        visit(values);
-    }
-    Ok(())
 }
 
 /// The bits as integers.
@@ -209,10 +194,7 @@ impl<'a, F: Float> Column<'a, F> {
     /// When the bytes are no encoding of so many values.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
-        let id = reader.u8()?;
-        let Some(encoding) = Encoding::ALL.into_iter().find(|encoding| encoding.id() == id) else {
-            return Err(Error::UnknownEncoding { at: 0, id });
-        };
+        let encoding = reader.encoding(&Encoding::ALL)?;
         let node: Box<dyn Node<F> + 'a> = reader.nested(|reader| {
             let node: Box<dyn Node<F> + 'a> = match encoding {
                 Encoding::Bits => {
@@ -271,27 +253,13 @@ impl<'a, F: Float> Column<'a, F> {
     /// # Panics
     /// When the selection names rows that there are not.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<F>> {
-        let mut values = Vec::new();
-        match selection {
-            Selection::All => return self.decode(level),
-            Selection::Rows(rows) => {
-                super::check_rows(rows, self.len());
-                self.node.take(level, rows, &mut values)?;
-            }
-            Selection::Bits(bits) => {
-                assert_eq!(bits.len(), self.len(), "a selection of as many rows");
-                if super::is_sparse(selection.count(level, self.len()), self.len()) {
-                    self.node.take(level, &positions(level, bits), &mut values)?;
-                    return Ok(values);
-                }
-                let mut first = 0;
-                for_each_block(&*self.node, level, |block| {
-                    compact_into(level, block, bits.slice(first, block.len()), &mut values);
-                    first += block.len();
-                })?;
-            }
-        }
-        Ok(values)
+        super::select(
+            level,
+            selection,
+            self.len(),
+            |rows, out| self.node.take(level, rows, out),
+            |first, out| self.node.decode_into(level, first, out),
+        )
     }
 
     /// Rows whose value compares so with `constant` in the total order; evaluated on the encoded form where

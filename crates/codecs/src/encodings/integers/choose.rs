@@ -21,7 +21,7 @@ pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> (Encoding, Codec)
         return (Encoding::Constant, Codec::None);
     }
     let sample = sample(values);
-    let mut judge = Judge::new(writer);
+    let mut judge = Judge::new(writer, values.len());
     let mut consider = |encoding, values: &[T], scale| {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, values) {

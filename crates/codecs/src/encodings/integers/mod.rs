@@ -16,12 +16,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use keirin_kernels::bitmaps::positions;
-use keirin_kernels::compact::compact_into;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::{BLOCK, check_count, check_rows, is_sparse};
+use super::check_count;
 use crate::blocks::Codec;
 use crate::reader::Reader;
 use crate::writer::Writer;
@@ -162,34 +160,20 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
 
 pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
 
-/// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin.
+/// Decodes a range of rows block by block.
 pub(crate) fn for_each_block<T: Int, N: Node<T> + ?Sized>(
     node: &N,
     level: Level,
     rows: Range<usize>,
-    mut visit: impl FnMut(&[T]) -> Result<()>,
+    visit: impl FnMut(&[T]) -> Result<()>,
 ) -> Result<()> {
-    let mut block = [T::default(); BLOCK];
-    let mut first = rows.start;
-    while first < rows.end {
-        let next = ((first / BLOCK + 1) * BLOCK).min(rows.end);
-        let values = &mut block[..next - first];
-        node.decode_into(level, first, values)?;
-        visit(values)?;
-        first = next;
-    }
-    Ok(())
+    super::for_each_block(rows, |first, out| node.decode_into(level, first, out), visit)
 }
 
 /// Opens the column that begins here and has `count` rows.
 pub(crate) fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
     reader.nested(|reader| {
-        let at = reader.at();
-        let id = reader.u8()?;
-        let Some(encoding) = Encoding::ALL.into_iter().find(|encoding| encoding.id() == id) else {
-            return Err(Error::UnknownEncoding { at, id });
-        };
-        let node: BoxNode<'a, T> = match encoding {
+        let node: BoxNode<'a, T> = match reader.encoding(&Encoding::ALL)? {
             Encoding::Raw => Box::new(raw::Raw::open(reader, count)?),
             Encoding::Constant => Box::new(constant::Constant::open(reader, count)?),
             Encoding::Bitpack => Box::new(bitpack::Bitpack::open(reader, count)?),
@@ -296,28 +280,13 @@ impl<'a, T: Int> Column<'a, T> {
     /// # Panics
     /// When the selection names rows that there are not.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<T>> {
-        let mut values = Vec::new();
-        match selection {
-            Selection::All => return self.decode(level),
-            Selection::Rows(rows) => {
-                check_rows(rows, self.len());
-                self.node.take(level, rows, &mut values)?;
-            }
-            Selection::Bits(bits) => {
-                assert_eq!(bits.len(), self.len(), "a selection of as many rows");
-                if is_sparse(selection.count(level, self.len()), self.len()) {
-                    self.node.take(level, &positions(level, bits), &mut values)?;
-                    return Ok(values);
-                }
-                let mut first = 0;
-                for_each_block(&*self.node, level, 0..self.len(), |block| {
-                    compact_into(level, block, bits.slice(first, block.len()), &mut values);
-                    first += block.len();
-                    Ok(())
-                })?;
-            }
-        }
-        Ok(values)
+        super::select(
+            level,
+            selection,
+            self.len(),
+            |rows, out| self.node.take(level, rows, out),
+            |first, out| self.node.decode_into(level, first, out),
+        )
     }
 
     /// Rows whose value compares so with `constant`; evaluated on the encoded form where that can be.

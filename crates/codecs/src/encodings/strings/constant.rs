@@ -51,8 +51,9 @@ impl Node for Constant<'_> {
         self.count
     }
 
-    fn decode(&self, _: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
-        self.repeat(rows.len(), byte_limit)
+    fn decode_into(&self, _: Level, rows: Range<usize>, byte_limit: usize, out: &mut Buffer) -> Result<()> {
+        *out = self.repeat(rows.len(), byte_limit)?;
+        Ok(())
     }
 
     fn take(&self, _: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {

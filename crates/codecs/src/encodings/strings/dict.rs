@@ -79,8 +79,9 @@ impl<'a> Dict<'a> {
     pub(super) fn open(reader: &mut Reader<'a>, count: usize, byte_limit: usize) -> Result<Self> {
         let at = reader.at();
         let entry_count = reader.count(count, "more entries than rows")?;
-        let entries = super::open(reader, entry_count, byte_limit)?;
-        let entries = entries.decode(reader.level, 0..entry_count, byte_limit)?;
+        let column = super::open(reader, entry_count, byte_limit)?;
+        let mut entries = Buffer::with_capacity(entry_count);
+        column.decode_into(reader.level, 0..entry_count, byte_limit, &mut entries)?;
         Ok(Self { at, entries, codes: integers::open(reader, count)? })
     }
 
@@ -112,10 +113,17 @@ impl Node for Dict<'_> {
         self.codes.len()
     }
 
-    fn decode(&self, level: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
+    fn decode_into(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        byte_limit: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
         let mut codes = vec![0; rows.len()];
         self.codes.decode_into(level, rows.start, &mut codes)?;
-        self.look_up(level, &codes, byte_limit)
+        *out = self.look_up(level, &codes, byte_limit)?;
+        Ok(())
     }
 
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {

@@ -56,11 +56,20 @@ impl Node for Raw<'_> {
         self.count
     }
 
-    fn decode(&self, level: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
-        let offsets = self.ends.offsets(level, rows.clone())?;
-        let bytes = &self.bytes[offsets[0] as usize..offsets[rows.len()] as usize];
+    fn decode_into(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        byte_limit: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        self.ends.offsets_into(level, rows.clone(), &mut out.offsets)?;
+        let bytes = &self.bytes[out.offsets[0] as usize..out.offsets[rows.len()] as usize];
         check_bytes(bytes.len(), byte_limit)?;
-        Ok(Buffer { offsets: rebase(offsets), bytes: bytes.to_vec() })
+        rebase(&mut out.offsets);
+        out.bytes.clear();
+        out.bytes.extend_from_slice(bytes);
+        Ok(())
     }
 
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
@@ -72,7 +81,8 @@ impl Node for Raw<'_> {
     }
 
     fn test(&self, level: Level, _: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
-        let offsets = self.ends.offsets(level, 0..self.count)?;
+        let mut offsets = Vec::new();
+        self.ends.offsets_into(level, 0..self.count, &mut offsets)?;
         let rows = Strings::new(level, &offsets, self.bytes).expect("offsets that were checked");
         Ok(run_test(test, rows))
     }

@@ -109,9 +109,16 @@ impl Node for Fsst<'_> {
         self.count
     }
 
-    fn decode(&self, level: Level, rows: Range<usize>, byte_limit: usize) -> Result<Buffer> {
-        let offsets = rebase(self.ends.offsets(level, rows.clone())?);
-        let byte_count = offsets[rows.len()] as usize;
+    fn decode_into(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        byte_limit: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        self.ends.offsets_into(level, rows.clone(), &mut out.offsets)?;
+        rebase(&mut out.offsets);
+        let byte_count = out.offsets[rows.len()] as usize;
         check_bytes(byte_count, byte_limit)?;
         // Only the ends of the range are needed of the codes.
         let last = rows.end.checked_sub(1).and_then(|row| u32::try_from(row).ok());
@@ -123,9 +130,8 @@ impl Node for Fsst<'_> {
             }
             _ => &[],
         };
-        let mut bytes = Vec::new();
-        self.append(level, codes, byte_count, &mut bytes)?;
-        Ok(Buffer { offsets, bytes })
+        out.bytes.clear();
+        self.append(level, codes, byte_count, &mut out.bytes)
     }
 
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {

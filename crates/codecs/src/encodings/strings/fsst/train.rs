@@ -10,6 +10,7 @@ use keirin_kernels::text::Text;
 
 use super::super::Rows;
 use super::symbols::{ESCAPE, Matcher, SYMBOLS_MAX, Symbol, word_at};
+use crate::encodings::odd_step;
 
 /// Bytes of the sample: more make symbols hardly better.
 const SAMPLE_BYTES: usize = 1 << 14;
@@ -38,7 +39,7 @@ fn sample<'a>(rows: Rows<'a>) -> Vec<&'a [u8]> {
     let (offsets, bytes) = (rows.offsets(), rows.bytes());
     let total = (offsets[count] - offsets[0]) as usize;
     let wanted = (count * SAMPLE_BYTES).checked_div(total).unwrap_or(0).clamp(64, count.max(64));
-    let picked = (0..count).step_by((count / wanted).max(1));
+    let picked = (0..count).step_by(odd_step(count, wanted));
     let mut left = SAMPLE_BYTES;
     let mut sample = Vec::new();
     for row in picked {
