@@ -191,6 +191,22 @@ fn text_beyond_the_limit_is_an_error() {
     }
 }
 
+#[test]
+fn rows_whose_symbols_end_elsewhere_than_their_text_are_an_error_alone() {
+    // Found by fuzzing: one symbol "a", text ending at 1 and 2, codes at 2 and 2.
+    let ends = |ends: [u8; 2]| [0, ends[0], 0, 0, 0, ends[1], 0, 0, 0];
+    let bytes =
+        [&[3, 1, 1, b'a', 2, 0, 0, 0][..], &ends([1, 2]), &[2, 0, 0, 0], &ends([2, 2]), &[0, 0]].concat();
+    let column = Column::open(Level::best(), &bytes, 2, LIMIT).expect("counts that fit");
+    assert_eq!(column.decode(Level::best()), Ok(buffer(&[b"a".to_vec(), b"a".to_vec()])));
+    for row in 0..2 {
+        let alone = column.decode_range(Level::best(), row..row + 1);
+        assert!(matches!(alone, Err(Error::Corrupt { .. })), "{alone:?}");
+        let selected = column.select(Level::best(), Selection::Rows(&[row as u32]));
+        assert!(matches!(selected, Err(Error::Corrupt { .. })), "{selected:?}");
+    }
+}
+
 /// Whatever the bytes: an error, or as many rows as were asked for.
 fn survives(bytes: &[u8], count: usize) {
     let level = Level::best();
