@@ -4,6 +4,7 @@
 //! far as the first row behind which a part has stripes that are not there yet. Equal rows keep the order of
 //! their parts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use keirin_kernels::bitmaps::not;
@@ -13,12 +14,13 @@ use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::part::{PartReader, PartWriter, WriteOptions};
+use crate::schema::SortKey;
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
 
 /// A part that is read stripe by stripe.
-struct Source {
+pub(crate) struct Source {
     reader: PartReader,
     deletions: DeletionVector,
     /// Where the columns of the table are in the part.
@@ -33,8 +35,12 @@ fn row_count(columns: &[Column<'_>]) -> usize {
 }
 
 impl Source {
-    fn open(transaction: &Transaction<'_>, table: &Table, part: &Part) -> Result<Self> {
-        let deletions = transaction.base().deletions(table, part)?;
+    pub(crate) fn open(
+        transaction: &Transaction<'_>,
+        table: &Table,
+        part: &Part,
+        deletions: DeletionVector,
+    ) -> Result<Self> {
         let reader = transaction.base().open_part(table, part)?;
         reader.check_deletions(&deletions)?;
         let columns = table.definition.fields.iter().map(|field| {
@@ -49,8 +55,17 @@ impl Source {
         Ok(Self { reader, deletions, columns, next_stripe: 0, rows: Vec::new() })
     }
 
-    fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.next_stripe == self.reader.stripe_count()
+    }
+
+    pub(crate) fn is_sorted_by(&self, keys: &[SortKey]) -> bool {
+        self.reader.keys() == keys
+    }
+
+    /// The numbers of the next stripe's rows.
+    pub(crate) fn next_rows(&self) -> Range<u64> {
+        self.reader.stripe(self.next_stripe)
     }
 
     /// The next stripe's rows that are not deleted; of no row if all are.
@@ -83,20 +98,28 @@ impl Transaction<'_> {
         let is_sorted = !found.definition.keys.is_empty();
         let mut writer = self.write_part(table, WriteOptions { is_sorted, ..options })?;
         let level = self.level();
-        let sources = entries.into_iter().map(|part| Source::open(self, &found, part));
+        let sources = entries.into_iter().map(|part| {
+            let deletions = self.base().deletions(&found, part)?;
+            Source::open(self, &found, part, deletions)
+        });
         if is_sorted {
             merge(level, &found, sources.collect::<Result<_>>()?, &mut writer)?;
         } else {
             for source in sources {
                 let mut source = source?;
                 while !source.is_at_end() {
-                    writer.push(&source.next(level)?)?;
+                    append_live(&mut source, level, &mut writer)?;
                 }
             }
         }
         let added = if writer.row_count() == 0 { Vec::new() } else { vec![writer.finish()?] };
         self.replace_parts(table, parts, added)
     }
+}
+
+/// Writes the next stripe's rows that are not deleted.
+pub(crate) fn append_live(source: &mut Source, level: Level, writer: &mut PartWriter) -> Result<()> {
+    writer.push(&source.next(level)?)
 }
 
 fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
@@ -109,7 +132,7 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
     let empty = || definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect::<Vec<_>>();
     for source in &mut sources {
         source.rows = empty();
-        if source.reader.keys() != definition.keys {
+        if !source.is_sorted_by(&definition.keys) {
             while !source.is_at_end() {
                 let next = source.next(level)?;
                 append(&mut source.rows, &next)?;

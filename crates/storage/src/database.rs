@@ -388,6 +388,15 @@ impl Database {
         }
     }
 
+    /// Runs what sets aside all that cannot be read of the log; then it is whole.
+    pub(crate) fn log_is_repaired(&mut self, repair: impl FnOnce() -> Result<()>) -> Result<()> {
+        let writing = self.writing.as_mut().ok_or(Error::ReadOnly)?;
+        repair()?;
+        writing.log_is_whole = true;
+        locked(&self.damage).retain(|damage| !damage.path.starts_with(log::DIRECTORY));
+        Ok(())
+    }
+
     /// A number that nothing has, for a file or a table that a transaction makes.
     pub(crate) fn new_number(&self) -> Result<u64> {
         let writing = self.writing()?;

@@ -33,7 +33,8 @@
 //! | [`io`] | the one door to files |
 //!
 //! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
-//! inserts together, and [`Table::parts_to_compact`] says which parts [`Transaction::compact`] should make one.
+//! inserts together; [`Table::parts_to_compact`] says which parts [`Transaction::compact`] should make one;
+//! [`Transaction::repair_part`] and [`Database::repair_log`] save what is whole.
 //!
 //! Bytes from disk are hostile: they are held against checksums, limits and each other before memory is asked
 //! for, and what is wrong with them is an error that names file, table, part, column and block.
@@ -55,6 +56,7 @@ mod log;
 mod marker;
 pub mod part;
 mod removal;
+mod repair;
 pub mod schema;
 #[cfg(test)]
 mod simulation;
@@ -70,6 +72,7 @@ mod wire;
 pub use database::{Access, Database, Options, Snapshot};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
+pub use repair::Lost;
 pub use sort::sort_rows;
 pub use state::{Deletions, Part, State, Table};
 pub use transaction::Transaction;

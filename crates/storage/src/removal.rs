@@ -28,14 +28,14 @@ impl Database {
     /// When the database cannot be written to, or the log cannot be read.
     pub fn remove_old_files(&self) -> Result<usize> {
         self.without_commits(|newest, retention, unfinished| {
-            if newest.version() == 0 {
-                // Without a log there is no telling whose the files are.
+            let io = &*self.store.io;
+            let log_files = Files::list(io)?;
+            if newest.version() == 0 || log_files.has_set_aside {
+                // Without a whole log there is no telling whose the files are.
                 return Ok(0);
             }
-            let io = &*self.store.io;
             let now = io.now();
             let limit = now.saturating_sub(retention);
-            let log_files = Files::list(io)?;
             let oldest = self.oldest_needed(newest, limit)?;
             let mut needed = BTreeSet::new();
             let mut state = log::load(io, &log_files, oldest)?.state;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::io::Io;
 use crate::io::unreliable::{Random, Unreliable};
-use crate::simulation::{Run, for_seeds, model_of, read, seed_count};
+use crate::part::WriteOptions;
+use crate::simulation::{Model, Run, for_seeds, model_of, read, seed_count};
 use crate::{Access, Database, Error, Options};
 
 /// What happens to a file.
@@ -76,10 +77,42 @@ fn check(run: &Run, path: &str, tampering: Tampering) {
         assert_eq!(model_of(&snapshot).expect("it was read before"), *expected, "{what}");
     }
 
-    let writer = Database::open(io, Access::Write, Options::default()).expect("a reader opened it");
-    match writer.begin() {
-        Ok(_) | Err(Error::LogDamaged { .. }) => {}
+    repair(io, expected, &what);
+}
+
+/// After a repair nothing is damaged, and no row is there that was not.
+fn repair(io: Arc<Unreliable>, expected: &Model, what: &str) {
+    let open = || {
+        let io = Arc::<Unreliable>::clone(&io);
+        Database::open(io, Access::Write, Options::default()).expect("a reader opened it")
+    };
+    let mut database = open();
+    match database.begin().map(|_| ()) {
+        Ok(()) => {}
+        Err(Error::LogDamaged { .. }) => {
+            let paths = database.repair_log().expect("no faults");
+            assert!(!paths.is_empty(), "{what}");
+        }
         Err(error) => panic!("{what}: {error:?}"),
+    }
+    let mut is_lost = false;
+    let damaged: std::collections::BTreeSet<_> =
+        database.check().into_iter().filter_map(|damage| damage.table.zip(damage.part)).collect();
+    for (table, part) in damaged {
+        let mut transaction = database.begin().expect("no faults");
+        let lost = transaction.repair_part(table, part, WriteOptions::default()).expect("no faults");
+        assert!(lost.deletions || !lost.rows.is_empty(), "{what}");
+        is_lost |= lost.deletions;
+        transaction.commit().expect("no faults");
+    }
+    drop(database);
+    let database = open();
+    assert_eq!(database.check(), [], "{what}");
+    database.begin().expect("the log is whole");
+    let found = model_of(&database.snapshot()).expect("all is whole");
+    for (name, rows) in &found.tables {
+        let expected = &expected.tables[name];
+        assert!(is_lost || rows.iter().all(|row| expected.contains(row)), "{what}");
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) const DIRECTORY: &str = "log";
 /// Names of unfinished files end so.
 const UNFINISHED: &str = ".tmp";
 
+/// Names of files that a repair has set aside end so.
+pub(crate) const SET_ASIDE: &str = ".damaged";
+
 /// The files of the log by their versions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
@@ -25,6 +28,8 @@ pub(crate) struct Files {
     pub(crate) checkpoints: BTreeSet<u64>,
     /// Names of what was begun and not finished.
     pub(crate) unfinished: Vec<String>,
+    /// Whether there are files that a repair has set aside.
+    pub(crate) has_set_aside: bool,
 }
 
 impl Files {
@@ -48,6 +53,7 @@ impl Files {
             } else if entry.name.ends_with(UNFINISHED) {
                 files.unfinished.push(format!("{DIRECTORY}/{}", entry.name));
             }
+            files.has_set_aside |= entry.name.ends_with(SET_ASIDE);
         }
         Ok(files)
     }

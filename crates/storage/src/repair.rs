@@ -1,0 +1,94 @@
+//! Makes a damaged database one that can be written to, by what is left of it. Nothing is repaired unasked.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::compaction::{Source, append_live};
+use crate::database::Database;
+use crate::deletions::DeletionVector;
+use crate::error::{Error, Result};
+use crate::header::FileKind;
+use crate::log::{self, Files};
+use crate::part::WriteOptions;
+use crate::transaction::Transaction;
+
+/// What is gone from a part for good.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Rows of the part that could not be read.
+    pub rows: Vec<Range<u64>>,
+    /// Which rows were deleted could not be read, so all of them are there again.
+    pub deletions: bool,
+}
+
+impl Database {
+    /// Sets aside the files of the log that cannot be read and those behind them, so that writing goes on from
+    /// the version that can. They get names that end in `.damaged`; as long as there are such files, nothing is
+    /// removed from the database, for what they refer to may yet be rescued. Gives their paths.
+    ///
+    /// # Errors
+    /// When the database was not opened for writing, or the system refuses.
+    pub fn repair_log(&mut self) -> Result<Vec<String>> {
+        self.store.check()?;
+        let (io, version) = (Arc::clone(&self.store.io), self.snapshot().version());
+        let files = Files::list(&*io)?;
+        let behind = |kind, versions: &std::collections::BTreeSet<u64>| {
+            let versions = versions.range(version + 1..).rev();
+            versions.map(|version| log::path(kind, *version)).collect::<Vec<_>>()
+        };
+        let mut paths = behind(FileKind::Commit, &files.commits);
+        paths.extend(behind(FileKind::Checkpoint, &files.checkpoints));
+        let before = files.checkpoints.range(..=version);
+        let unreadable = before.filter(|version| log::time_of_checkpoint(&*io, **version).is_err());
+        paths.extend(unreadable.map(|version| log::path(FileKind::Checkpoint, *version)));
+        self.log_is_repaired(|| {
+            for path in &paths {
+                let aside = format!("{path}{}", log::SET_ASIDE);
+                io.publish(path, &aside).map_err(Error::io("rename", path))?;
+            }
+            io.sync_directory(log::DIRECTORY).map_err(Error::io("sync", log::DIRECTORY))
+        })?;
+        Ok(paths)
+    }
+}
+
+impl Transaction<'_> {
+    /// Replaces a part by one with the rows that can still be read: those of stripes in which every column is
+    /// whole. Says what is lost.
+    ///
+    /// # Errors
+    /// As [`Transaction::compact`], but for damage of the part.
+    pub fn repair_part(&mut self, table: u64, part: u64, options: WriteOptions) -> Result<Lost> {
+        let found = Arc::clone(self.table(table)?);
+        let missing = || Error::Invalid(format!("there is no part {part} of table {table}"));
+        let entry = found.part(part).ok_or_else(missing)?;
+        let mut lost = Lost::default();
+        let deletions = match self.base().deletions(&found, entry) {
+            Err(Error::Damaged(_)) => {
+                lost.deletions = true;
+                DeletionVector::default()
+            }
+            deletions => deletions?,
+        };
+        let mut source = match Source::open(self, &found, entry, deletions) {
+            Err(Error::Damaged(_)) => {
+                lost.rows.push(0..entry.row_count);
+                self.replace_parts(table, &[part], Vec::new())?;
+                return Ok(lost);
+            }
+            source => source?,
+        };
+        let is_sorted = !found.definition.keys.is_empty() && source.is_sorted_by(&found.definition.keys);
+        let mut writer = self.write_part(table, WriteOptions { is_sorted, ..options })?;
+        while !source.is_at_end() {
+            let rows = source.next_rows();
+            match append_live(&mut source, self.level(), &mut writer) {
+                Err(Error::Damaged(_)) => lost.rows.push(rows),
+                outcome => outcome?,
+            }
+        }
+        let added = if writer.row_count() == 0 { Vec::new() } else { vec![writer.finish()?] };
+        self.replace_parts(table, &[part], added)?;
+        Ok(lost)
+    }
+}
