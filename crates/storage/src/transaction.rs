@@ -127,8 +127,11 @@ impl<'a> Transaction<'a> {
     /// Adds a part that was finished.
     ///
     /// # Errors
-    /// `Invalid` when there is no such table or the part is there already.
+    /// `Invalid` when there is no such table, the part is there already, or another transaction made it.
     pub fn add_part(&mut self, table: u64, part: Part) -> Result<()> {
+        if !self.numbers.contains(&part.number) {
+            return Err(Error::Invalid(format!("part {} is not of this transaction", part.number)));
+        }
         self.act(Action::AddPart { table, part })
     }
 
@@ -198,6 +201,8 @@ impl<'a> Transaction<'a> {
         let (actions, directories) =
             (std::mem::take(&mut self.actions), std::mem::take(&mut self.directories));
         let committed: BTreeSet<String> = actions.iter().filter_map(path_of).collect();
+        // From when the commit may be durable, no way out of here may remove its files.
+        let paths = std::mem::take(&mut self.paths);
         let outcome = self.database.commit(&directories, |newest| {
             if newest.version() == self.base.version() {
                 return Ok((std::mem::take(&mut self.state), actions));
@@ -212,15 +217,14 @@ impl<'a> Transaction<'a> {
         match outcome {
             Ok(version) => {
                 // What was made and not added goes.
-                self.paths.retain(|path| !committed.contains(path));
+                self.paths = paths.into_iter().filter(|path| !committed.contains(path)).collect();
                 Ok(version)
             }
-            Err(Failed::Before(error)) => Err(error),
-            Err(Failed::Unknown(error)) => {
-                // The commit may be there and need its files.
-                self.paths.clear();
-                Err(Error::OutcomeUnknown(Box::new(error)))
+            Err(Failed::Before(error)) => {
+                self.paths = paths;
+                Err(error)
             }
+            Err(Failed::Unknown(error)) => Err(Error::OutcomeUnknown(Box::new(error))),
         }
     }
 }
@@ -240,7 +244,11 @@ fn path_of(action: &Action) -> Option<String> {
 fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     let conflict = |what: String| Err(Error::Conflict { what });
     let (table, part) = match action {
-        Action::CreateTable { .. } | Action::SetProperty { .. } => return Ok(()),
+        Action::CreateTable { .. } => return Ok(()),
+        Action::SetProperty { key, .. } if base.properties().get(key) == newest.properties().get(key) => {
+            return Ok(());
+        }
+        Action::SetProperty { key, .. } => return conflict(format!("property '{key}'")),
         Action::DropTable { table } | Action::AlterTable { table, .. } | Action::AddPart { table, .. } => {
             (*table, None)
         }

@@ -76,11 +76,15 @@ impl Io for Disk {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(self.path(path))? {
             let entry = entry?;
-            // Names that are not UTF-8 are none of ours, and what is gone already is no longer there.
-            if let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) {
-                let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-                entries.push(Entry { name, modified });
-            }
+            // Names that are not UTF-8 are none of ours.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let metadata = match entry.metadata() {
+                // Gone already.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            entries.push(Entry { name, modified });
         }
         Ok(entries)
     }

@@ -141,5 +141,22 @@ pub trait Input: Debug + Send + Sync {
     }
 }
 
+/// Whether an error says more of this process and moment than of the file: too many open files, no memory, no
+/// permission, a file server that does not answer.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    /// Numbers of Linux for what has no kind: ENFILE and EMFILE.
+    const TOO_MANY_FILES: [i32; 2] = [23, 24];
+    error.raw_os_error().is_some_and(|number| TOO_MANY_FILES.contains(&number))
+        || matches!(
+            error.kind(),
+            io::ErrorKind::OutOfMemory
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ResourceBusy
+                | io::ErrorKind::StaleNetworkFileHandle
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::WouldBlock
+        )
+}
+
 /// A lock, given back when it is dropped.
 pub trait Lock: Debug + Send + Sync {}

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 
 use crate::error::{Damage, Error, Result};
 use crate::header::{self, FileKind, Header, Identity};
-use crate::io::Io;
+use crate::io::{Io, is_shortage};
 use crate::state::State;
 use crate::store::Store;
 pub(crate) use record::Record;
@@ -86,7 +86,7 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
     let mut damage = Vec::new();
     let mut base = State::default();
     for checkpoint in files.checkpoints.range(..=version).rev() {
-        match read(io, FileKind::Checkpoint, *checkpoint, None) {
+        match read_checkpoint(io, files, *checkpoint) {
             Ok(state) => {
                 base = state;
                 break;
@@ -119,13 +119,17 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
     Ok(Loaded { state, checkpoint, damage, is_whole })
 }
 
-/// The bytes of a whole file. That the system cannot read it is damage, that it is gone is not.
+/// The bytes of a whole file. That the system cannot read it is damage; that it is gone, or that something runs
+/// short, is not.
 pub(crate) fn read_file(io: &dyn Io, path: &str) -> Result<Vec<u8>> {
     let limit = (header::HEADER_BYTES + header::PAYLOAD_BYTES_MAX) as u64;
     let damaged = |reason: String| Error::from(Damage { path: path.to_owned(), reason, ..Damage::default() });
-    let failed = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => Error::io("open", path)(error),
-        _ => damaged(format!("it cannot be read: {error}")),
+    let failed = |error: std::io::Error| {
+        if error.kind() == ErrorKind::NotFound || is_shortage(&error) {
+            Error::io("read", path)(error)
+        } else {
+            damaged(format!("it cannot be read: {error}"))
+        }
     };
     let input = io.open(path).map_err(failed)?;
     if input.byte_count() > limit {
@@ -170,6 +174,20 @@ fn read(io: &dyn Io, kind: FileKind, version: u64, before: Option<&State>) -> Re
     state.time = record.time;
     state.hash = if kind == FileKind::Commit { header.hash } else { record.previous };
     state.next_number = record.next_number;
+    Ok(state)
+}
+
+/// The version of a checkpoint, which must be that of the commit of this number, if there is one: another
+/// database's, or another copy's, may lie beside our commits.
+fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
+    let state = read(io, FileKind::Checkpoint, version, None)?;
+    if files.commits.contains(&version)
+        && let Ok((commit, _)) = read_record(io, FileKind::Commit, version)
+        && (commit.hash, commit.identity.database) != (state.hash, state.database)
+    {
+        let reason = "it is not that of the commit of its version".to_owned();
+        return Err(damaged(FileKind::Checkpoint, version, reason));
+    }
     Ok(state)
 }
 
@@ -225,6 +243,11 @@ pub(crate) fn write(
     let payload = record.write();
     if payload.len() > header::PAYLOAD_BYTES_MAX {
         let message = format!("a commit of {} bytes is too large; make it several", payload.len());
+        return Err(Failed::Before(Error::Invalid(message)));
+    }
+    // What cannot be read again would end the log.
+    if let Err(malformed) = Record::read(&payload) {
+        let message = format!("a commit of these changes could not be read again: {malformed}");
         return Err(Failed::Before(Error::Invalid(message)));
     }
     let identity = Identity { database, table: 0, number: version };

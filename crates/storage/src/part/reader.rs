@@ -13,7 +13,7 @@ use crate::column::{Column, Values};
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
-use crate::io::Input;
+use crate::io::{Input, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
 use crate::state::Part;
 use crate::store::{Store, part_path};
@@ -49,7 +49,12 @@ impl PartReader {
             }
             other => other,
         };
-        let unreadable = |error: std::io::Error| damage(format!("it cannot be read: {error}"));
+        let unreadable = |error: std::io::Error| {
+            if is_shortage(&error) {
+                return Error::io("read", &path)(error);
+            }
+            damage(format!("it cannot be read: {error}"))
+        };
         let input = store.io.open(&path).map_err(unreadable)?;
         let tail_bytes = u64::from(part.footer_bytes) + HEADER_BYTES as u64;
         if input.byte_count() != part.file_bytes {
