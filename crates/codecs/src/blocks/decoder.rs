@@ -3,6 +3,7 @@
 //! The unit of a race is some 64 KiB of each of two blocks: the loop is chosen anew in the middle of larger
 //! blocks. Alone, a block has other limits than beside another, so that there are two races.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use keirin_kernels::lz::{self, Block, Format};
 use keirin_kernels::lz4::{self, Lz4};
 use keirin_kernels::snappy::{self, Snappy};
 use keirin_race::{Race, Races};
+use zstd::bulk::Decompressor;
 
 use super::{Codec, Error};
 
@@ -142,7 +144,17 @@ impl Decoder {
 
 /// A ZSTD frame that must have exactly the size of the output.
 fn zstd_block(input: &[u8], output: &mut [u8]) -> std::io::Result<()> {
-    let size = zstd::bulk::decompress_to_buffer(input, output)?;
+    thread_local! {
+        /// A context is 160 KB of memory, which comes cold when it is made for each block.
+        static CONTEXT: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    let size = CONTEXT.with_borrow_mut(|context| {
+        let decompressor = match context {
+            Some(decompressor) => decompressor,
+            None => context.insert(Decompressor::new()?),
+        };
+        decompressor.decompress_to_buffer(input, output)
+    })?;
     if size == output.len() {
         return Ok(());
     }
