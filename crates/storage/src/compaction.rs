@@ -36,7 +36,7 @@ fn row_count(columns: &[Column<'_>]) -> usize {
 
 impl Source {
     pub(crate) fn open(
-        transaction: &Transaction<'_>,
+        transaction: &Transaction,
         table: &Table,
         part: &Part,
         deletions: DeletionVector,
@@ -79,7 +79,7 @@ impl Source {
     }
 }
 
-impl Transaction<'_> {
+impl Transaction {
     /// Replaces parts by one that has the rows that are left, if any are: in the order of the table's key, or
     /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time, of
     /// another all of it.

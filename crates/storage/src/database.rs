@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ struct Writing {
     /// Kept until the database is closed.
     _lock: Box<dyn Lock>,
     /// Whether the log can be read to its end.
-    log_is_whole: bool,
+    log_is_whole: AtomicBool,
     next_number: AtomicU64,
     /// Numbers of files that transactions are making.
     unfinished: Mutex<BTreeSet<u64>>,
@@ -161,7 +161,7 @@ impl Database {
     ///
     /// # Errors
     /// When it is none, is of a later format, is locked by another writer, or the system refuses.
-    pub fn open(io: Arc<dyn Io>, access: Access, options: Options) -> Result<Self> {
+    pub fn open(io: Arc<dyn Io>, access: Access, options: Options) -> Result<Arc<Self>> {
         let mut damage = Vec::new();
         let lock = match access {
             Access::Read => {
@@ -200,7 +200,7 @@ impl Database {
                 }
                 Some(Writing {
                     _lock: lock,
-                    log_is_whole: loaded.is_whole,
+                    log_is_whole: AtomicBool::new(loaded.is_whole),
                     next_number: AtomicU64::new(free_number(&*io)?.max(state.next_number)),
                     unfinished: Mutex::default(),
                     committing: Mutex::new(Committing { checkpoint: loaded.checkpoint }),
@@ -211,8 +211,8 @@ impl Database {
         let store = Arc::new(Store::new(io));
         let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
         let (given, inserts) = (Mutex::default(), Inserts::default());
-        let database = Self { store, options, current, given, damage, inserts, writing };
-        if database.writing.as_ref().is_some_and(|writing| writing.log_is_whole) {
+        let database = Arc::new(Self { store, options, current, given, damage, inserts, writing });
+        if database.writing.as_ref().is_some_and(|writing| writing.log_is_whole.load(Ordering::Acquire)) {
             // What cannot be removed now, can be the next time.
             database.remove_old_files().unwrap_or_default();
         }
@@ -368,9 +368,9 @@ impl Database {
     ///
     /// # Errors
     /// When the database cannot be written to.
-    pub fn begin(&self) -> Result<Transaction<'_>> {
+    pub fn begin(self: &Arc<Self>) -> Result<Transaction> {
         self.writing()?;
-        Ok(Transaction::new(self, self.snapshot()))
+        Ok(Transaction::new(Arc::clone(self), self.snapshot()))
     }
 
     fn current(&self) -> Arc<State> {
@@ -381,7 +381,7 @@ impl Database {
     fn writing(&self) -> Result<&Writing> {
         self.store.check()?;
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
-        if writing.log_is_whole {
+        if writing.log_is_whole.load(Ordering::Acquire) {
             Ok(writing)
         } else {
             Err(Error::LogDamaged { version: self.current().version })
@@ -389,10 +389,11 @@ impl Database {
     }
 
     /// Runs what sets aside all that cannot be read of the log; then it is whole.
-    pub(crate) fn log_is_repaired(&mut self, repair: impl FnOnce() -> Result<()>) -> Result<()> {
-        let writing = self.writing.as_mut().ok_or(Error::ReadOnly)?;
+    pub(crate) fn log_is_repaired(&self, repair: impl FnOnce() -> Result<()>) -> Result<()> {
+        let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
+        let _committing = locked(&writing.committing);
         repair()?;
-        writing.log_is_whole = true;
+        writing.log_is_whole.store(true, Ordering::Release);
         locked(&self.damage).retain(|damage| !damage.path.starts_with(log::DIRECTORY));
         Ok(())
     }
@@ -407,7 +408,7 @@ impl Database {
     }
 
     /// Says that a transaction is over, and the files it made are committed or nobody's.
-    pub(crate) fn forget_numbers(&self, numbers: &[u64]) {
+    pub(crate) fn forget_numbers(&self, numbers: &BTreeSet<u64>) {
         if let Some(writing) = &self.writing {
             let mut unfinished = locked(&writing.unfinished);
             numbers.iter().for_each(|number| _ = unfinished.remove(number));

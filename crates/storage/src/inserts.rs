@@ -72,7 +72,7 @@ impl Database {
     /// `Conflict` when the table was altered or dropped; `Invalid` when the rows are none of the table;
     /// `OutcomeUnknown` and others as for [`Transaction::commit`](crate::Transaction::commit).
     pub fn insert(
-        &self,
+        self: &Arc<Self>,
         table: &Table,
         columns: Vec<Column<'static>>,
         codecs: &[ColumnCodec],
@@ -110,7 +110,7 @@ impl Database {
     }
 
     /// What becomes of each insert of a group.
-    fn insert_group(&self, group: &[Insert]) -> Vec<Result<u64>> {
+    fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
         let all: Vec<&Insert> = group.iter().collect();
         match self.commit_inserts(&all) {
             Ok(version) => group.iter().map(|_| Ok(version)).collect(),
@@ -125,7 +125,7 @@ impl Database {
         }
     }
 
-    fn commit_inserts(&self, group: &[&Insert]) -> Result<u64> {
+    fn commit_inserts(self: &Arc<Self>, group: &[&Insert]) -> Result<u64> {
         let mut transaction = self.begin()?;
         let mut tables: BTreeMap<u64, Vec<&Insert>> = BTreeMap::new();
         group.iter().for_each(|insert| tables.entry(insert.table).or_default().push(insert));

@@ -28,7 +28,7 @@ impl Database {
     ///
     /// # Errors
     /// When the database was not opened for writing, or the system refuses.
-    pub fn repair_log(&mut self) -> Result<Vec<String>> {
+    pub fn repair_log(&self) -> Result<Vec<String>> {
         self.store.check()?;
         let (io, version) = (Arc::clone(&self.store.io), self.snapshot().version());
         let files = Files::list(&*io)?;
@@ -52,7 +52,7 @@ impl Database {
     }
 }
 
-impl Transaction<'_> {
+impl Transaction {
     /// Replaces a part by one with the rows that can still be read: those of stripes in which every column is
     /// whole. Says what is lost.
     ///

@@ -180,7 +180,7 @@ fn rows(random: &mut Random, next_row: &mut i64) -> Vec<Row> {
 }
 
 /// Carries a statement out.
-fn run(database: &Database, statement: &Statement) -> Result<()> {
+fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
     let number = |name: &str| database.snapshot().table_named("main", name).expect("the model has it").number;
     let mut transaction = database.begin()?;
     match statement {
@@ -262,13 +262,13 @@ impl Run {
         &self.history[&version].1
     }
 
-    fn open(&self, access: Access) -> Result<Database> {
+    fn open(&self, access: Access) -> Result<Arc<Database>> {
         let io: Arc<Unreliable> = Arc::clone(&self.io);
         Database::open(io, access, Options { retention: RETENTION, checkpoint_every: 5 })
     }
 
     /// Holds a freshly opened database against the model, which learns what became of the last statement.
-    fn check(&mut self, database: &Database) -> Result<()> {
+    fn check(&mut self, database: &Arc<Database>) -> Result<()> {
         if let Some(damage) = database.damage().pop() {
             assert!(self.io.had_fault(), "{damage}");
             return Err(damage.into());
@@ -283,7 +283,7 @@ impl Run {
         Ok(())
     }
 
-    fn remember(&mut self, database: &Database) {
+    fn remember(&mut self, database: &Arc<Database>) {
         let snapshot = database.snapshot();
         let before = self.history.insert(snapshot.version(), (snapshot.time(), self.model.clone()));
         assert!(before.is_none_or(|(_, model)| model == self.model), "a version is for ever");
@@ -291,7 +291,7 @@ impl Run {
     }
 
     /// An old version is what it was, unless it is out of the retention.
-    fn check_old(&mut self, database: &Database) -> Result<()> {
+    fn check_old(&mut self, database: &Arc<Database>) -> Result<()> {
         let newest = database.snapshot().version();
         let version = self.random.below(newest as usize + 1) as u64;
         let now = i64::try_from(crate::io::Io::now(&*self.io).as_micros()).expect("a small clock");

@@ -86,7 +86,7 @@ fn repair(io: Arc<Unreliable>, expected: &Model, what: &str) {
         let io = Arc::<Unreliable>::clone(&io);
         Database::open(io, Access::Write, Options::default()).expect("a reader opened it")
     };
-    let mut database = open();
+    let database = open();
     match database.begin().map(|_| ()) {
         Ok(()) => {}
         Err(Error::LogDamaged { .. }) => {

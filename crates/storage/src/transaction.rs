@@ -2,13 +2,15 @@
 //!
 //! A transaction sees the version that it began with and its own changes. When it commits and there is a newer
 //! version, its changes are carried out on that; it fails if another changed what it changes.
+//!
+//! It belongs to nobody's stack: it can be sent to other threads, and any number of them may write its parts.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use keirin_kernels::Level;
 
-use crate::database::{Database, Snapshot};
+use crate::database::{Database, Snapshot, locked};
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::header::{self, FileKind, Identity};
@@ -20,24 +22,37 @@ use crate::store::{deletions_path, part_path};
 
 /// Changes that are not committed.
 #[derive(Debug)]
-pub struct Transaction<'a> {
-    database: &'a Database,
+pub struct Transaction {
+    database: Arc<Database>,
     base: Snapshot,
     /// The base and the changes.
     state: State,
     actions: Vec<Action>,
-    /// Numbers that were taken, and files that were made.
-    numbers: Vec<u64>,
+    made: Mutex<Made>,
+}
+
+/// What a transaction made beside its changes.
+#[derive(Debug, Default)]
+struct Made {
+    /// Numbers that were taken, and files.
+    numbers: BTreeSet<u64>,
     paths: Vec<String>,
     /// Tables with new files.
     directories: BTreeSet<u64>,
 }
 
-impl<'a> Transaction<'a> {
-    pub(crate) fn new(database: &'a Database, base: Snapshot) -> Self {
+/// An asynchronous sink owns a transaction, and its threads own the parts.
+const _: () = {
+    const fn is_owned<T: Send + Sync + 'static>() {}
+    const fn is_sent<T: Send + 'static>() {}
+    is_owned::<Transaction>();
+    is_sent::<PartWriter>();
+};
+
+impl Transaction {
+    pub(crate) fn new(database: Arc<Database>, base: Snapshot) -> Self {
         let state = (*base).clone();
-        let (actions, numbers, paths) = (Vec::new(), Vec::new(), Vec::new());
-        Self { database, base, state, actions, numbers, paths, directories: BTreeSet::new() }
+        Self { database, base, state, actions: Vec::new(), made: Mutex::default() }
     }
 
     /// The version that it began with.
@@ -58,10 +73,21 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    fn new_number(&mut self) -> Result<u64> {
+    fn new_number(&self) -> Result<u64> {
         let number = self.database.new_number()?;
-        self.numbers.push(number);
+        locked(&self.made).numbers.insert(number);
         Ok(number)
+    }
+
+    /// Where a new file of a table goes.
+    fn new_file(&self, table: u64, path: impl FnOnce(u64, u64) -> String) -> Result<(Identity, String)> {
+        let number = self.new_number()?;
+        self.database.make_directory(table)?;
+        let path = path(table, number);
+        let mut made = locked(&self.made);
+        made.paths.push(path.clone());
+        made.directories.insert(table);
+        Ok((Identity { database: self.state.database, table, number }, path))
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -114,13 +140,9 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// When there is no such table, or the system refuses.
-    pub fn write_part(&mut self, table: u64, options: WriteOptions) -> Result<PartWriter> {
+    pub fn write_part(&self, table: u64, options: WriteOptions) -> Result<PartWriter> {
         let definition = Arc::clone(&self.table(table)?.definition);
-        let number = self.new_number()?;
-        self.database.make_directory(table)?;
-        let identity = Identity { database: self.state.database, table, number };
-        self.paths.push(part_path(table, number));
-        self.directories.insert(table);
+        let (identity, _) = self.new_file(table, part_path)?;
         PartWriter::create(Arc::clone(&self.database.store), identity, definition, options)
     }
 
@@ -129,7 +151,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// `Invalid` when there is no such table, the part is there already, or another transaction made it.
     pub fn add_part(&mut self, table: u64, part: Part) -> Result<()> {
-        if !self.numbers.contains(&part.number) {
+        if !locked(&self.made).numbers.contains(&part.number) {
             return Err(Error::Invalid(format!("part {} is not of this transaction", part.number)));
         }
         self.act(Action::AddPart { table, part })
@@ -177,17 +199,13 @@ impl<'a> Transaction<'a> {
         }
         let failed = |source| Error::Encode { column: "deleted rows".to_owned(), source };
         let payload = all.write(level, part, entry.row_count).map_err(failed)?;
-        let number = self.new_number()?;
-        self.database.make_directory(table)?;
-        let identity = Identity { database: self.state.database, table, number };
+        let (identity, path) = self.new_file(table, deletions_path)?;
         let (bytes, hash) = header::file(FileKind::Deletions, identity, &payload);
-        let path = deletions_path(table, number);
-        self.paths.push(path.clone());
-        self.directories.insert(table);
         let store = &self.database.store;
         let mut output = store.io.create(&path).map_err(Error::io("create", &path))?;
         output.write_all(&bytes).map_err(Error::io("write", &path))?;
         store.sync(&mut *output, &path)?;
+        let number = identity.number;
         let deletions = Some(Deletions { number, row_count, file_bytes: bytes.len() as u64, hash });
         self.act(Action::SetDeletions { table, part, deletions })
     }
@@ -198,11 +216,13 @@ impl<'a> Transaction<'a> {
     /// `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
     /// not, which opening the database again shows; after all other errors they are not.
     pub fn commit(mut self) -> Result<u64> {
-        let (actions, directories) =
-            (std::mem::take(&mut self.actions), std::mem::take(&mut self.directories));
+        let actions = std::mem::take(&mut self.actions);
         let committed: BTreeSet<String> = actions.iter().filter_map(path_of).collect();
+        let mut made = locked(&self.made);
+        let directories = std::mem::take(&mut made.directories);
         // From when the commit may be durable, no way out of here may remove its files.
-        let paths = std::mem::take(&mut self.paths);
+        let paths = std::mem::take(&mut made.paths);
+        drop(made);
         let outcome = self.database.commit(&directories, |newest| {
             if newest.version() == self.base.version() {
                 return Ok((std::mem::take(&mut self.state), actions));
@@ -217,11 +237,12 @@ impl<'a> Transaction<'a> {
         match outcome {
             Ok(version) => {
                 // What was made and not added goes.
-                self.paths = paths.into_iter().filter(|path| !committed.contains(path)).collect();
+                locked(&self.made).paths =
+                    paths.into_iter().filter(|path| !committed.contains(path)).collect();
                 Ok(version)
             }
             Err(Failed::Before(error)) => {
-                self.paths = paths;
+                locked(&self.made).paths = paths;
                 Err(error)
             }
             Err(Failed::Unknown(error)) => Err(Error::OutcomeUnknown(Box::new(error))),
@@ -270,12 +291,13 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     }
 }
 
-impl Drop for Transaction<'_> {
+impl Drop for Transaction {
     fn drop(&mut self) {
-        for path in &self.paths {
+        let made = locked(&self.made);
+        for path in &made.paths {
             // If that fails, the file is removed when it is old enough.
             self.database.store.io.remove(path).unwrap_or_default();
         }
-        self.database.forget_numbers(&self.numbers);
+        self.database.forget_numbers(&made.numbers);
     }
 }

@@ -33,7 +33,7 @@ fn columns() -> Vec<Column<'static>> {
     fields.iter().zip(0..).map(|(field, index)| column(&field.data_type, ROW_COUNT, index * 10)).collect()
 }
 
-fn open(path: &Path, access: Access) -> Database {
+fn open(path: &Path, access: Access) -> Arc<Database> {
     let options = Options { checkpoint_every: 3, ..Options::default() };
     Database::open(Arc::new(Disk::open(path)), access, options).expect("a database")
 }
@@ -103,7 +103,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn check(database: &Database) {
+fn check(database: &Arc<Database>) {
     assert_eq!(database.damage(), []);
     assert_eq!(database.check(), []);
     let snapshot = database.snapshot();

@@ -108,7 +108,7 @@ fn what_does_not_fit_the_table_is_refused() {
         validity: None,
         values: Values::Text { offsets: offsets.into(), bytes: bytes.into() },
     };
-    let mut refused = |columns: &[Column<'_>], expected: &str| {
+    let refused = |columns: &[Column<'_>], expected: &str| {
         let mut writer = transaction.write_part(table, WriteOptions::default()).expect("a new part");
         let error = writer.push(columns).and_then(|()| writer.finish()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -162,7 +162,7 @@ fn deleted_rows_and_old_versions_are_kept_apart() {
 }
 
 /// The numbers of all rows of a table, in order.
-fn numbers_of(database: &Database, table: u64) -> Vec<i64> {
+fn numbers_of(database: &Arc<Database>, table: u64) -> Vec<i64> {
     let snapshot = database.snapshot();
     let table = snapshot.table(table).expect("there");
     let mut numbers = Vec::new();

@@ -21,7 +21,7 @@ const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
 /// Rows of a statement; all have its number.
 const ROWS: usize = 100;
 
-fn open(path: &Path, access: Access) -> Result<Database> {
+fn open(path: &Path, access: Access) -> Result<Arc<Database>> {
     let options = Options { retention: Duration::from_secs(60), checkpoint_every: 10 };
     Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options)
 }
@@ -44,7 +44,7 @@ fn numbers(snapshot: &Snapshot) -> Vec<i64> {
     numbers
 }
 
-fn insert(database: &Database, number: i64) -> Result<()> {
+fn insert(database: &Arc<Database>, number: i64) -> Result<()> {
     let mut transaction = database.begin()?;
     let table = transaction.state().table_named("main", "t").expect("it was created first").number;
     let mut writer = transaction.write_part(table, WriteOptions::default())?;
@@ -177,7 +177,7 @@ fn a_reader_sees_one_version_at_a_time() {
 }
 
 /// Four threads insert ten times each by `insert`.
-fn insert_at_once(insert: impl Fn(&Database, i64) + Sync) -> (TempDir, Database) {
+fn insert_at_once(insert: impl Fn(&Arc<Database>, i64) + Sync) -> (TempDir, Arc<Database>) {
     let directory = tempfile::tempdir().expect("a directory");
     create(directory.path());
     let database = open(directory.path(), Access::Write).expect("a database");

@@ -9,12 +9,12 @@ use keirin_storage::part::WriteOptions;
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Access, Database, Error, Options, Result, Transaction};
 
-fn open(path: &Path) -> Database {
+fn open(path: &Path) -> Arc<Database> {
     let disk = Disk::create(path).expect("a directory");
     Database::open(Arc::new(disk), Access::Write, Options::default()).expect("nobody else")
 }
 
-fn set(database: &Database, key: &str, value: &str) {
+fn set(database: &Arc<Database>, key: &str, value: &str) {
     let mut transaction = database.begin().expect("nobody else");
     transaction.set_property(key, Some(value)).expect("short");
     transaction.commit().expect("nobody else");
@@ -24,7 +24,7 @@ fn set(database: &Database, key: &str, value: &str) {
 fn changes_that_could_not_be_read_again_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let database = open(directory.path());
-    let refused = |change: &dyn Fn(&mut Transaction<'_>) -> Result<()>| {
+    let refused = |change: &dyn Fn(&mut Transaction) -> Result<()>| {
         let mut transaction = database.begin().expect("nobody else");
         let outcome = change(&mut transaction).and_then(|()| transaction.commit());
         assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
@@ -55,6 +55,36 @@ fn of_two_transactions_that_set_one_property_the_second_fails() {
 }
 
 #[test]
+fn threads_write_parts_of_one_transaction() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = open(directory.path());
+    let mut transaction = database.begin().expect("nobody else");
+    drop(database);
+    let table =
+        transaction.create_table(Definition::new("main", "t", vec![("a", DataType::I64)])).expect("new");
+    let transaction = Arc::new(transaction);
+    let write = |number: i64| {
+        let transaction = Arc::clone(&transaction);
+        std::thread::spawn(move || {
+            let mut writer = transaction.write_part(table, WriteOptions::default())?;
+            writer.push(&[Column { validity: None, values: Values::I64(vec![number; 1000].into()) }])?;
+            writer.finish()
+        })
+    };
+    let threads: Vec<_> = (0..4).map(write).collect();
+    let parts: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().expect("no panic").expect("room")).collect();
+    let mut transaction = Arc::into_inner(transaction).expect("the threads have ended");
+    parts.into_iter().for_each(|part| transaction.add_part(table, part).expect("a new part"));
+    transaction.commit().expect("nobody else");
+
+    let database = open(directory.path());
+    let snapshot = database.snapshot();
+    assert_eq!(snapshot.table_named("main", "t").expect("there").row_count(), 4000);
+    assert_eq!(database.check(), []);
+}
+
+#[test]
 fn a_part_of_another_transaction_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let database = open(directory.path());
@@ -62,7 +92,7 @@ fn a_part_of_another_transaction_is_refused() {
     let table =
         transaction.create_table(Definition::new("main", "t", vec![("a", DataType::I64)])).expect("new");
     transaction.commit().expect("nobody else");
-    let mut given_up = database.begin().expect("nobody else");
+    let given_up = database.begin().expect("nobody else");
     let mut writer = given_up.write_part(table, WriteOptions::default()).expect("a new part");
     writer.push(&[Column { validity: None, values: Values::I64(vec![1].into()) }]).expect("a row");
     let part = writer.finish().expect("room");
