@@ -139,6 +139,9 @@ pub struct Frame<'a> {
     value_bytes: u64,
     encoded_bytes: u32,
     stored: &'a [u8],
+    /// The checksum that was written, and what that of the stored bytes is seeded with.
+    checksum: u64,
+    seed: u64,
 }
 
 impl<'a> Frame<'a> {
@@ -147,6 +150,19 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// When the bytes are no such frame, the checksum is another, or there is more in it than the limits allow.
     pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self> {
+        let frame = Self::parse(bytes, limits)?;
+        let computed = xxh3_64_with_seed(frame.stored, frame.seed);
+        if computed != frame.checksum {
+            return Err(Error::Checksum { written: frame.checksum, computed });
+        }
+        Ok(frame)
+    }
+
+    /// The frame that `bytes` begin with, for who has held them against their checksum before.
+    ///
+    /// # Errors
+    /// When the bytes are no such frame, or there is more in it than the limits allow.
+    pub fn parse(bytes: &'a [u8], limits: Limits) -> Result<Self> {
         let truncated = |needed| Error::Truncated { at: 0, needed, left: bytes.len() };
         match bytes.first() {
             Some(&VERSION) => {}
@@ -172,10 +188,6 @@ impl<'a> Frame<'a> {
         let Some(stored) = rest.get(..stored_bytes as usize) else {
             return Err(truncated(HEADER_BYTES + stored_bytes as usize));
         };
-        let (computed, written) = (checksum(&header[..SUMMED_BYTES], stored), u64_at(SUMMED_BYTES));
-        if computed != written {
-            return Err(Error::Checksum { written, computed });
-        }
         let is_consistent = match kind.value_bits() {
             Some(bits) => (u64::from(row_count) * u64::from(bits)).div_ceil(8) == value_bytes,
             None => true,
@@ -186,7 +198,8 @@ impl<'a> Frame<'a> {
         if compression == Compression::None && encoded_bytes != stored_bytes {
             return Err(Error::Corrupt { at: 7, reason: "bytes that are not compressed are of two lengths" });
         }
-        Ok(Self { kind, compression, row_count, value_bytes, encoded_bytes, stored })
+        let (checksum, seed) = (u64_at(SUMMED_BYTES), xxh3_64(&header[..SUMMED_BYTES]));
+        Ok(Self { kind, compression, row_count, value_bytes, encoded_bytes, stored, checksum, seed })
     }
 
     /// What the values are.
@@ -306,7 +319,8 @@ impl<'a> Frame<'a> {
 
 impl Kind {
     /// Bits of a value; text has no certain count.
-    fn value_bits(self) -> Option<u32> {
+    #[must_use]
+    pub fn value_bits(self) -> Option<u32> {
         match self {
             Self::Flags => Some(1),
             Self::Text => None,
@@ -323,8 +337,10 @@ fn check_limit(needed: u64, limit: u64) -> Result<()> {
     if needed > limit { Err(Error::Limit { needed, limit }) } else { Ok(()) }
 }
 
-fn checksum(header: &[u8], stored: &[u8]) -> u64 {
-    xxh3_64_with_seed(stored, xxh3_64(header))
+/// The checksum that a frame says it has, if `bytes` are long enough: it names the frame's content.
+#[must_use]
+pub fn checksum_of(bytes: &[u8]) -> Option<u64> {
+    bytes.get(SUMMED_BYTES..HEADER_BYTES)?.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// The frame of values that were encoded, and compressed to `stored`.
@@ -348,7 +364,7 @@ pub fn write(
     frame.extend(count("bytes", encoded_bytes)?.to_le_bytes());
     frame.extend(count("bytes", stored.len())?.to_le_bytes());
     frame.extend(value_bytes.to_le_bytes());
-    frame.extend(checksum(&frame, stored).to_le_bytes());
+    frame.extend(xxh3_64_with_seed(stored, xxh3_64(&frame)).to_le_bytes());
     frame.extend_from_slice(stored);
     Ok(frame)
 }

@@ -18,7 +18,7 @@ use crate::inserts::Inserts;
 use crate::io::{Io, Lock};
 use crate::log::{self, Failed, Files, Record};
 use crate::marker;
-use crate::part::PartReader;
+use crate::part::{PartReader, Verify};
 use crate::state::{Part, State, Table};
 use crate::store::{Store, TABLES, deletions_path, table_path};
 use crate::transaction::Transaction;
@@ -43,11 +43,13 @@ pub struct Options {
     pub retention: Duration,
     /// Commits between two checkpoints.
     pub checkpoint_every: u64,
+    /// When blocks are held against their checksums.
+    pub verify: Verify,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Duration::from_secs(3600), checkpoint_every: 64 }
+        Self { retention: Duration::from_secs(3600), checkpoint_every: 64, verify: Verify::default() }
     }
 }
 
@@ -208,7 +210,7 @@ impl Database {
                 })
             }
         };
-        let store = Arc::new(Store::new(io));
+        let store = Arc::new(Store::new(io, options.verify));
         let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
         let (given, inserts) = (Mutex::default(), Inserts::default());
         let database = Arc::new(Self { store, options, current, given, damage, inserts, writing });
@@ -350,6 +352,7 @@ impl Database {
         match snapshot.open_part(table, part) {
             Err(error) => report(error),
             Ok(reader) => {
+                let reader = reader.verifying();
                 if let Ok(deletions) = deletions {
                     reader.check_deletions(&deletions).unwrap_or_else(&mut report);
                 }

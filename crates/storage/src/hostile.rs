@@ -11,7 +11,7 @@ use crate::deletions::DeletionVector;
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
 use crate::io::unreliable::{Random, Unreliable};
 use crate::log::Record;
-use crate::part::{PartReader, WriteOptions};
+use crate::part::{PartReader, Verify, WriteOptions};
 use crate::simulation::{Run, columns, definition, for_seeds};
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
@@ -103,7 +103,7 @@ fn parts_that_lie_are_errors() {
         let io = Arc::new(io.fork());
         io.tamper(&path, |bytes| *bytes = changed);
         let part = Part { hash, ..part.clone() };
-        if let Ok(reader) = PartReader::open(Arc::new(Store::new(io)), identity, &part) {
+        if let Ok(reader) = PartReader::open(Arc::new(Store::new(io, Verify::Always)), identity, &part) {
             read_all(&reader);
         }
     });

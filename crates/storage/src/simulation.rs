@@ -264,7 +264,11 @@ impl Run {
 
     fn open(&self, access: Access) -> Result<Arc<Database>> {
         let io: Arc<Unreliable> = Arc::clone(&self.io);
-        Database::open(io, access, Options { retention: RETENTION, checkpoint_every: 5 })
+        Database::open(
+            io,
+            access,
+            Options { retention: RETENTION, checkpoint_every: 5, ..Options::default() },
+        )
     }
 
     /// Holds a freshly opened database against the model, which learns what became of the last statement.

@@ -8,6 +8,7 @@ use keirin_race::Races;
 
 use crate::error::{Error, Result};
 use crate::io::{Io, Output};
+use crate::part::{Footers, Verify};
 
 pub(crate) const TABLES: &str = "tables";
 
@@ -18,13 +19,16 @@ pub(crate) struct Store {
     pub(crate) level: Level,
     /// Which decoders are fastest.
     pub(crate) races: Races,
+    pub(crate) verify: Verify,
+    pub(crate) footers: Footers,
     /// What could not be synced: from then on nothing is written.
     stopped: Mutex<Option<String>>,
 }
 
 impl Store {
-    pub(crate) fn new(io: Arc<dyn Io>) -> Self {
-        Self { io, level: Level::best(), races: Races::default(), stopped: Mutex::default() }
+    pub(crate) fn new(io: Arc<dyn Io>, verify: Verify) -> Self {
+        let (races, footers, stopped) = (Races::default(), Footers::default(), Mutex::default());
+        Self { io, level: Level::best(), races, verify, footers, stopped }
     }
 
     /// Fails when writing has stopped.

@@ -22,7 +22,7 @@ const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
 const ROWS: usize = 100;
 
 fn open(path: &Path, access: Access) -> Result<Arc<Database>> {
-    let options = Options { retention: Duration::from_secs(60), checkpoint_every: 10 };
+    let options = Options { retention: Duration::from_secs(60), checkpoint_every: 10, ..Options::default() };
     Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options)
 }
 

@@ -8,6 +8,7 @@ use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits};
 use keirin_codecs::integers::{self, Int};
 use keirin_codecs::strings::{self, Rows};
 use keirin_codecs::{Goal, flags};
+use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::text::{Text, is_utf8};
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_race::Races;
@@ -41,6 +42,8 @@ pub(super) struct Block {
     /// Empty if there are no values of its own.
     pub(super) values: Vec<u8>,
     pub(super) statistics: Statistics,
+    /// The values, if they were counted.
+    pub(super) sketch: Option<HyperLogLog>,
 }
 
 /// What writing blocks of a column takes.
@@ -59,10 +62,10 @@ impl Encoder<'_> {
         let too_many =
             || Error::Invalid(format!("column '{}' has too many elements for a block", self.column));
         u32::try_from(row_count).ok().filter(|count| *count <= BLOCK_ROWS_MAX).ok_or_else(too_many)?;
-        let meter = Meter { level: self.level, validity: column.validity_bits() };
+        let mut meter = Meter::new(self.level, column.validity_bits());
         // A block without rows has nothing to say.
         let (values, statistics) =
-            if row_count == 0 { Default::default() } else { self.values(field, column, meter)? };
+            if row_count == 0 { Default::default() } else { self.values(field, column, &mut meter)? };
         let mut validity = Vec::new();
         if statistics.nulls > 0 {
             if !field.is_nullable {
@@ -72,7 +75,7 @@ impl Encoder<'_> {
             let bits = column.validity_bits().expect("nulls are in a bitmap");
             validity = self.flags(bits)?;
         }
-        blocks.push(Block { validity, values, statistics });
+        blocks.push(Block { validity, values, statistics, sketch: meter.sketch });
         if let Values::List { children, .. } | Values::Struct { children, .. } = &column.values {
             for (field, child) in field.data_type.children().iter().zip(children) {
                 let inside = match &column.values {
@@ -85,8 +88,12 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn values(&self, field: &Field, column: &Column<'_>, meter: Meter<'_>) -> Result<(Vec<u8>, Statistics)> {
-        let counts = || meter.counts(column.row_count());
+    fn values(
+        &self,
+        field: &Field,
+        column: &Column<'_>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(Vec<u8>, Statistics)> {
         macro_rules! integers {
             ($values:ident) => {{
                 let statistics = meter.integers($values, |value| value.to_le_bytes().to_vec());
@@ -107,7 +114,7 @@ impl Encoder<'_> {
                 let statistics = match field.data_type {
                     DataType::Decimal { .. } => meter.decimals(values),
                     DataType::Uuid => meter.uuids(values),
-                    _ => counts(),
+                    _ => meter.counts(values.len()),
                 };
                 (self.integers(values)?, statistics)
             }
@@ -126,9 +133,9 @@ impl Encoder<'_> {
             }
             Values::List { offsets, .. } => {
                 let lengths: Vec<u32> = offsets.windows(2).map(|pair| pair[1].abs_diff(pair[0])).collect();
-                (self.integers(&lengths)?, counts())
+                (self.integers(&lengths)?, meter.counts(lengths.len()))
             }
-            Values::Struct { .. } => (Vec::new(), counts()),
+            Values::Struct { row_count, .. } => (Vec::new(), meter.counts(*row_count)),
         })
     }
 
@@ -207,6 +214,15 @@ impl Encoder<'_> {
 /// Frames that were just written are within all limits but that of a block.
 const WRITTEN: Limits = Limits { rows: u32::MAX, bytes: u64::MAX };
 
+/// The bytes of a frame, and the checksum that the index has for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) checksum: u64,
+    /// Whether the bytes need not be held against it.
+    pub(super) is_verified: bool,
+}
+
 /// What was read, or what is wrong with the bytes.
 type Read<T> = std::result::Result<T, String>;
 
@@ -220,16 +236,21 @@ pub(super) struct BlockDecoder<'a> {
 }
 
 impl BlockDecoder<'_> {
-    /// Gives the frame that all of `bytes` are, if it has so many values of this kind, to `read`.
+    /// Gives the frame that all of the bytes are, if it has so many values of this kind, to `read`.
     fn with_frame<T>(
         &self,
-        bytes: &[u8],
+        stored: Stored<'_>,
         kind: Kind,
         row_count: u32,
         read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>,
     ) -> Read<T> {
         let limits = Limits { rows: row_count, bytes: BLOCK_BYTES_MAX };
-        let frame = Frame::open(bytes, limits).map_err(|error| error.to_string())?;
+        let bytes = stored.bytes;
+        if frame::checksum_of(bytes) != Some(stored.checksum) {
+            return Err("the bytes of another block, or none".to_owned());
+        }
+        let frame = if stored.is_verified { Frame::parse(bytes, limits) } else { Frame::open(bytes, limits) };
+        let frame = frame.map_err(|error| error.to_string())?;
         if frame.byte_count() != bytes.len() || frame.row_count() != row_count as usize {
             return Err(format!("{} rows in {} bytes", frame.row_count(), frame.byte_count()));
         }
@@ -251,11 +272,11 @@ impl BlockDecoder<'_> {
     /// The validity of selected rows.
     pub(super) fn validity(
         &self,
-        bytes: &[u8],
+        stored: Stored<'_>,
         row_count: u32,
         selection: Selection<'_>,
     ) -> Read<Flags<'static>> {
-        self.with_frame(bytes, Kind::Flags, row_count, |frame| {
+        self.with_frame(stored, Kind::Flags, row_count, |frame| {
             Ok(Flags::Owned(frame.flags(self.level)?.select(self.level, selection)))
         })
     }
@@ -263,11 +284,11 @@ impl BlockDecoder<'_> {
     /// The counts of elements of a list as offsets, which end at `element_count`.
     pub(super) fn offsets(
         &self,
-        bytes: &[u8],
+        stored: Stored<'_>,
         row_count: u32,
         element_count: u32,
     ) -> Read<Cow<'static, [i32]>> {
-        let lengths: Vec<u32> = self.with_frame(bytes, Kind::U32, row_count, |frame| {
+        let lengths: Vec<u32> = self.with_frame(stored, Kind::U32, row_count, |frame| {
             frame.integers(self.level)?.decode(self.level)
         })?;
         let mut end = 0_u64;
@@ -287,14 +308,14 @@ impl BlockDecoder<'_> {
     /// The values of selected rows, of a type that is neither list nor struct.
     pub(super) fn values(
         &self,
-        bytes: &[u8],
+        stored: Stored<'_>,
         data_type: &DataType,
         row_count: u32,
         selection: Selection<'_>,
     ) -> Read<Values<'static>> {
         let level = self.level;
         let kind = data_type.values().expect("a struct has no values");
-        let values = self.with_frame(bytes, kind, row_count, |frame| {
+        let values = self.with_frame(stored, kind, row_count, |frame| {
             Ok(match kind {
                 Kind::Flags => Values::Flags(Flags::Owned(frame.flags(level)?.select(level, selection))),
                 Kind::I8 => Values::I8(frame.integers(level)?.select(level, selection)?.into()),

@@ -17,6 +17,9 @@ pub(super) struct BlockEntry {
     pub(super) offset: u64,
     pub(super) validity_bytes: u32,
     pub(super) value_bytes: u32,
+    /// What the frames say their checksums are, 0 of those that are not there: so no block takes another's place.
+    pub(super) validity_checksum: u64,
+    pub(super) value_checksum: u64,
     pub(super) statistics: Statistics,
 }
 
@@ -35,12 +38,14 @@ impl BlockEntry {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Footer {
     pub(super) row_count: u64,
     pub(super) stripe_rows: Vec<u32>,
     pub(super) fields: Vec<Field>,
     pub(super) keys: Vec<SortKey>,
+    /// By node: different values in all stripes, about; 0 if nobody counted.
+    pub(super) distinct: Vec<u64>,
     /// Node by node, in each stripe by stripe.
     pub(super) blocks: Vec<BlockEntry>,
 }
@@ -67,13 +72,17 @@ impl Footer {
         write_fields(&mut bytes, &self.fields);
         write_keys(&mut bytes, &self.keys);
         let mut put = |frame: keirin_codecs::Result<Vec<u8>>| frame.map(|frame| bytes.extend(frame));
+        put(integers(level, self.distinct.iter().copied()))?;
         put(integers(level, self.blocks.iter().map(|block| block.offset)))?;
         put(integers(level, self.blocks.iter().map(|block| block.validity_bytes)))?;
         put(integers(level, self.blocks.iter().map(|block| block.value_bytes)))?;
+        put(integers(level, self.blocks.iter().map(|block| block.validity_checksum)))?;
+        put(integers(level, self.blocks.iter().map(|block| block.value_checksum)))?;
         let statistics = || self.blocks.iter().map(|block| &block.statistics);
         put(integers(level, statistics().map(|block| block.rows)))?;
         put(integers(level, statistics().map(|block| block.nulls)))?;
         put(integers(level, statistics().map(|block| block.distinct)))?;
+        put(integers(level, statistics().map(|block| block.text_bytes)))?;
         put(integers(level, statistics().map(|block| block.flags.0)))?;
         for bounds in [
             optional(statistics().map(|block| block.min.as_deref()), &[][..]),
@@ -110,9 +119,10 @@ impl Footer {
         if block_count > BLOCKS_MAX {
             return reader.malformed(format!("{block_count} blocks, at most {BLOCKS_MAX} are possible"));
         }
-        let blocks = read_index(level, &mut reader, block_count)?;
+        let distinct = Frames { level, reader: &mut reader, row_count: node_count }.integers()?;
+        let blocks = read_index(Frames { level, reader: &mut reader, row_count: block_count })?;
         reader.end()?;
-        let footer = Self { row_count, stripe_rows, fields, keys, blocks };
+        let footer = Self { row_count, stripe_rows, fields, keys, distinct, blocks };
         footer.problem(footer_at).map_or(Ok(footer), |problem| reader.malformed(problem))
     }
 
@@ -126,8 +136,15 @@ impl Footer {
                 return Some(format!("a block at byte {} of {} bytes", block.offset, block.byte_count()));
             }
             let Statistics { rows, nulls, .. } = block.statistics;
-            if rows > BLOCK_ROWS_MAX || nulls > rows || (nulls > 0) != (block.validity_bytes > 0) {
+            if rows > BLOCK_ROWS_MAX || (nulls > 0) != (block.validity_bytes > 0) {
                 return Some(format!("a block of {rows} rows with {nulls} nulls"));
+            }
+        }
+        let nodes = self.fields.iter().flat_map(Field::nodes);
+        for (field, blocks) in nodes.zip(self.blocks.chunks_exact(self.stripe_rows.len().max(1))) {
+            let problem = blocks.iter().find_map(|block| block.statistics.problem(field));
+            if problem.is_some() {
+                return problem;
             }
         }
         let mut first = 0;
@@ -174,24 +191,24 @@ fn integers<T: Int>(level: Level, values: impl Iterator<Item = T>) -> keirin_cod
     frame::of_integers(level, Goal::Smallest, &values.collect::<Vec<T>>())
 }
 
-/// The frames of an index, one behind the other.
-struct IndexReader<'r, 'a> {
+/// Frames of a footer, one behind the other.
+struct Frames<'r, 'a> {
     level: Level,
     reader: &'r mut Reader<'a>,
-    block_count: usize,
+    row_count: usize,
 }
 
-impl IndexReader<'_, '_> {
-    /// What `read` makes of the next frame, which has a row for each block.
+impl Frames<'_, '_> {
+    /// What `read` makes of the next frame.
     fn frame<T>(&mut self, read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>) -> Wire<T> {
         /// The most bytes that a row of an index has, encoded or not.
         const ROW_BYTES_MAX: usize = 80;
         const FRAME_BYTES: usize = 1 << 12;
-        let bytes = (self.block_count * ROW_BYTES_MAX + FRAME_BYTES) as u64;
-        let rows = u32::try_from(self.block_count).expect("the count was held against its limit");
+        let bytes = (self.row_count * ROW_BYTES_MAX + FRAME_BYTES) as u64;
+        let rows = u32::try_from(self.row_count).expect("the count was held against its limit");
         let frame = Frame::open(self.reader.rest(), Limits { rows, bytes })
             .or_else(|error| self.reader.malformed(error.to_string()))?;
-        if frame.row_count() != self.block_count {
+        if frame.row_count() != self.row_count {
             return self.reader.malformed(format!("{} rows of an index", frame.row_count()));
         }
         let read = read(frame).or_else(|error| self.reader.malformed(error.to_string()))?;
@@ -212,31 +229,34 @@ impl IndexReader<'_, '_> {
     fn bounds(&mut self) -> Wire<impl Iterator<Item = Option<Vec<u8>>> + use<>> {
         let (level, is_there) = (self.level, self.flags()?);
         let text = self.frame(|frame| frame.strings(level)?.decode(level))?;
-        Ok((0..self.block_count)
+        Ok((0..self.row_count)
             .map(move |block| is_there.as_bits().get(block).then(|| text_row(&text, block).to_vec())))
     }
 }
 
-fn read_index(level: Level, reader: &mut Reader<'_>, block_count: usize) -> Wire<Vec<BlockEntry>> {
-    let mut index = IndexReader { level, reader, block_count };
+fn read_index(mut index: Frames<'_, '_>) -> Wire<Vec<BlockEntry>> {
     let offsets: Vec<u64> = index.integers()?;
     let validity_bytes: Vec<u32> = index.integers()?;
     let value_bytes: Vec<u32> = index.integers()?;
-    let (rows, nulls, distinct): (Vec<u32>, Vec<u32>, Vec<u32>) =
-        (index.integers()?, index.integers()?, index.integers()?);
+    let (validity_checksums, value_checksums): (Vec<u64>, Vec<u64>) = (index.integers()?, index.integers()?);
+    let (rows, nulls): (Vec<u32>, Vec<u32>) = (index.integers()?, index.integers()?);
+    let (distinct, text_bytes): (Vec<u32>, Vec<u32>) = (index.integers()?, index.integers()?);
     let flags: Vec<u16> = index.integers()?;
     let mut min = index.bounds()?;
     let mut max = index.bounds()?;
     let (has_sum, sums): (BitBuffer, Vec<i128>) = (index.flags()?, index.integers()?);
-    Ok((0..block_count)
+    Ok((0..index.row_count)
         .map(|block| BlockEntry {
             offset: offsets[block],
             validity_bytes: validity_bytes[block],
             value_bytes: value_bytes[block],
+            validity_checksum: validity_checksums[block],
+            value_checksum: value_checksums[block],
             statistics: Statistics {
                 rows: rows[block],
                 nulls: nulls[block],
                 distinct: distinct[block],
+                text_bytes: text_bytes[block],
                 flags: BlockFlags(flags[block]),
                 min: min.next().flatten(),
                 max: max.next().flatten(),

@@ -1,15 +1,30 @@
 //! Parts: immutable files with rows of a table. `docs/format/part.md` draws them.
 
 mod block;
+mod cache;
 mod footer;
 mod reader;
 mod statistics;
 mod writer;
 
 pub use block::ColumnCodec;
+pub(crate) use cache::Footers;
 pub use reader::PartReader;
 pub use statistics::{BlockFlags, Statistics};
 pub use writer::{PartWriter, WriteOptions};
+
+/// When the checksums of blocks are held against their bytes. That a block is the one that was written to its
+/// place, and all that decoding can find, is looked at always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Whenever a block is read.
+    Always,
+    /// When it is read for the first time since the database was opened.
+    #[default]
+    Once,
+    /// When someone asks for a check.
+    Never,
+}
 
 /// The most rows of a stripe.
 pub const STRIPE_ROWS: usize = 1 << 16;

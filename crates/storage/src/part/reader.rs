@@ -6,10 +6,12 @@ use std::sync::Arc;
 use keirin_kernels::Selection;
 use keirin_kernels::bitmaps::positions;
 
-use super::block::BlockDecoder;
+use super::Verify;
+use super::block::{BlockDecoder, Stored};
+use super::cache::{Contents, FrameOf};
 use super::footer::{BlockEntry, Footer};
 use super::statistics::Statistics;
-use crate::column::{Column, Values};
+use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
@@ -25,11 +27,8 @@ pub struct PartReader {
     input: Box<dyn Input>,
     path: String,
     identity: Identity,
-    footer: Footer,
-    /// The first node of each column.
-    nodes: Vec<usize>,
-    /// The first row of each stripe, and the end of the last.
-    stripe_starts: Vec<u64>,
+    contents: Arc<Contents>,
+    verify: Verify,
 }
 
 /// What the bytes of a file fail to be, said with the file.
@@ -64,6 +63,11 @@ impl PartReader {
         let Some(footer_at) = part.file_bytes.checked_sub(tail_bytes) else {
             return Err(damage(format!("a footer of {tail_bytes} bytes does not fit in it")));
         };
+        let key = (identity.table, identity.number, part.hash);
+        let verify = store.verify;
+        if let Some(contents) = store.footers.get(key) {
+            return Ok(Self { store, input, path, identity, contents, verify });
+        }
         let mut tail = vec![0; part.footer_bytes as usize + HEADER_BYTES];
         input.read_exact_at(footer_at, &mut tail).map_err(unreadable)?;
         let (payload, header) = tail.split_at(part.footer_bytes as usize);
@@ -82,43 +86,41 @@ impl PartReader {
         if footer.row_count != part.row_count {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
-        let nodes = footer.fields.iter().scan(0, |next, field| {
-            let first = *next;
-            *next += field.nodes().count();
-            Some(first)
-        });
-        let nodes = nodes.collect();
-        let mut stripe_starts = vec![0];
-        let mut end = 0;
-        stripe_starts.extend(footer.stripe_rows.iter().map(|rows| {
-            end += u64::from(*rows);
-            end
-        }));
-        Ok(Self { store, input, path, identity, footer, nodes, stripe_starts })
+        let contents = store.footers.put(key, Contents::new(footer));
+        Ok(Self { store, input, path, identity, contents, verify })
+    }
+
+    fn footer(&self) -> &Footer {
+        &self.contents.footer
+    }
+
+    /// The same part, of which everything that is read is verified.
+    pub(crate) fn verifying(self) -> Self {
+        Self { verify: Verify::Always, ..self }
     }
 
     /// Rows, deleted ones included.
     #[must_use]
     pub fn row_count(&self) -> u64 {
-        self.footer.row_count
+        self.footer().row_count
     }
 
     /// The columns that the table had when the part was written.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
-        &self.footer.fields
+        &self.footer().fields
     }
 
     /// What the rows are sorted by, if they are.
     #[must_use]
     pub fn keys(&self) -> &[SortKey] {
-        &self.footer.keys
+        &self.footer().keys
     }
 
     /// Count of stripes.
     #[must_use]
     pub fn stripe_count(&self) -> usize {
-        self.footer.stripe_rows.len()
+        self.footer().stripe_rows.len()
     }
 
     /// The rows of a stripe by their numbers in the part.
@@ -127,7 +129,7 @@ impl PartReader {
     /// When there is no such stripe.
     #[must_use]
     pub fn stripe(&self, stripe: usize) -> Range<u64> {
-        self.stripe_starts[stripe]..self.stripe_starts[stripe + 1]
+        self.contents.stripe_starts[stripe]..self.contents.stripe_starts[stripe + 1]
     }
 
     /// What is known of a block.
@@ -136,7 +138,16 @@ impl PartReader {
     /// When there is no such column or stripe.
     #[must_use]
     pub fn statistics(&self, column: usize, stripe: usize) -> &Statistics {
-        &self.footer.block(self.nodes[column], stripe).statistics
+        &self.footer().block(self.contents.nodes[column], stripe).statistics
+    }
+
+    /// Different values of a column in all stripes, about; 0 if nobody counted.
+    ///
+    /// # Panics
+    /// When there is no such column.
+    #[must_use]
+    pub fn distinct(&self, column: usize) -> u64 {
+        self.footer().distinct[self.contents.nodes[column]]
     }
 
     /// Bytes of a column's blocks in a stripe, those inside it included.
@@ -145,9 +156,9 @@ impl PartReader {
     /// When there is no such column or stripe.
     #[must_use]
     pub fn stored_bytes(&self, column: usize, stripe: usize) -> u64 {
-        let first = self.nodes[column];
-        let nodes = first..first + self.footer.fields[column].nodes().count();
-        nodes.map(|node| self.footer.block(node, stripe).byte_count()).sum()
+        let first = self.contents.nodes[column];
+        let nodes = first..first + self.footer().fields[column].nodes().count();
+        nodes.map(|node| self.footer().block(node, stripe).byte_count()).sum()
     }
 
     /// Fails unless deleted rows are rows of this part.
@@ -156,7 +167,7 @@ impl PartReader {
     /// `Damaged` when a stripe is not there or has another count of rows.
     pub fn check_deletions(&self, deletions: &DeletionVector) -> Result<()> {
         let is_ours = |(stripe, rows): (u32, usize)| {
-            self.footer.stripe_rows.get(stripe as usize).is_some_and(|count| *count as usize == rows)
+            self.footer().stripe_rows.get(stripe as usize).is_some_and(|count| *count as usize == rows)
         };
         if deletions.stripes().all(is_ours) {
             return Ok(());
@@ -172,11 +183,11 @@ impl PartReader {
     /// # Panics
     /// When there is no such column or stripe, or the selection names rows that the stripe does not have.
     pub fn read(&self, column: usize, stripe: usize, selection: Selection<'_>) -> Result<Column<'static>> {
-        let field = &self.footer.fields[column];
+        let field = &self.footer().fields[column];
         let stream = format!("{}.{}", self.identity.table, field.name);
         let decoder = BlockDecoder { level: self.store.level, races: &self.store.races, stream: &stream };
         let reading = Reading { part: self, column, stripe, decoder };
-        let mut node = self.nodes[column];
+        let mut node = self.contents.nodes[column];
         if is_leaf(&field.data_type) {
             return reading.leaf(field, node, selection);
         }
@@ -199,14 +210,45 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn damage(&self, block: &BlockEntry, reason: String) -> Error {
-        let PartReader { path, identity, footer, .. } = self.part;
+        let PartReader { path, identity, .. } = self.part;
         Error::from(Damage {
-            column: Some(footer.fields[self.column].name.clone()),
+            column: Some(self.part.footer().fields[self.column].name.clone()),
             rows: Some(self.part.stripe(self.stripe)),
             stripe: u32::try_from(self.stripe).ok(),
             offset: Some(block.offset),
             ..damaged(path, *identity, reason)
         })
+    }
+
+    fn block(&self, node: usize) -> &BlockEntry {
+        self.part.footer().block(node, self.stripe)
+    }
+
+    /// What `read` makes of the bytes of a frame, which are verified if nobody has done that, or always.
+    fn frame<T>(
+        &self,
+        node: usize,
+        frame: FrameOf,
+        bytes: &[u8],
+        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        let (contents, block) = (&self.part.contents, self.block(node));
+        let index = node * contents.footer.stripe_rows.len() + self.stripe;
+        let is_verified = match self.part.verify {
+            Verify::Always => false,
+            Verify::Once => contents.is_verified(index, frame),
+            Verify::Never => true,
+        };
+        let checksum = match frame {
+            FrameOf::Validity => block.validity_checksum,
+            FrameOf::Values => block.value_checksum,
+        };
+        let read =
+            read(Stored { bytes, checksum, is_verified }).map_err(|reason| self.damage(block, reason))?;
+        if !is_verified {
+            contents.set_verified(index, frame);
+        }
+        Ok(read)
     }
 
     fn bytes(&self, block: &BlockEntry) -> Result<Vec<u8>> {
@@ -220,34 +262,38 @@ impl Reading<'_> {
     /// Which of the selected rows of a block have a value; the bytes are all of the block.
     fn validity(
         &self,
-        block: &BlockEntry,
+        node: usize,
         bytes: &[u8],
         selection: Selection<'_>,
-    ) -> Result<Option<crate::column::Flags<'static>>> {
+    ) -> Result<Option<Flags<'static>>> {
+        let block = self.block(node);
         if block.validity_bytes == 0 {
             return Ok(None);
         }
-        let validity =
-            self.decoder.validity(&bytes[..block.validity_bytes as usize], block.statistics.rows, selection);
-        validity.map(Some).map_err(|reason| self.damage(block, reason))
+        let stored = &bytes[..block.validity_bytes as usize];
+        self.frame(node, FrameOf::Validity, stored, |stored| {
+            self.decoder.validity(stored, block.statistics.rows, selection).map(Some)
+        })
     }
 
     /// Columns without others inside.
     fn leaf(&self, field: &Field, node: usize, selection: Selection<'_>) -> Result<Column<'static>> {
-        let block = self.part.footer.block(node, self.stripe);
+        let block = self.block(node);
         if block.statistics.rows == 0 {
             return Ok(Column::empty(&field.data_type));
         }
         let bytes = self.bytes(block)?;
-        let validity = self.validity(block, &bytes, selection)?;
+        let validity = self.validity(node, &bytes, selection)?;
         let values = bytes.get(place(block)..).unwrap_or_default();
-        let values = self.decoder.values(values, &field.data_type, block.statistics.rows, selection);
-        Ok(Column { validity, values: values.map_err(|reason| self.damage(block, reason))? })
+        let values = self.frame(node, FrameOf::Values, values, |stored| {
+            self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
+        });
+        Ok(Column { validity, values: values? })
     }
 
     /// All rows of a column and those inside, whose nodes are numbered from `node` on.
     fn tree(&self, field: &Field, node: &mut usize) -> Result<Column<'static>> {
-        let block = self.part.footer.block(*node, self.stripe);
+        let (this, block) = (*node, self.block(*node));
         if is_leaf(&field.data_type) {
             let column = self.leaf(field, *node, Selection::All)?;
             *node += 1;
@@ -256,7 +302,7 @@ impl Reading<'_> {
         *node += 1;
         let rows = block.statistics.rows;
         let bytes = self.bytes(block)?;
-        let validity = self.validity(block, &bytes, Selection::All)?;
+        let validity = self.validity(this, &bytes, Selection::All)?;
         let first = *node;
         let inside = field
             .data_type
@@ -268,11 +314,12 @@ impl Reading<'_> {
             DataType::Struct(_) => Values::Struct { row_count: rows as usize, children: inside },
             _ if rows == 0 => Column::empty(&field.data_type).values,
             _ => {
-                let elements = self.part.footer.block(first, self.stripe).statistics.rows;
+                let elements = self.block(first).statistics.rows;
                 let lengths = bytes.get(place(block)..).unwrap_or_default();
-                let offsets = self.decoder.offsets(lengths, rows, elements);
-                let offsets = offsets.map_err(|reason| self.damage(block, reason))?;
-                Values::List { offsets, children: inside }
+                let offsets = self.frame(this, FrameOf::Values, lengths, |stored| {
+                    self.decoder.offsets(stored, rows, elements)
+                });
+                Values::List { offsets: offsets?, children: inside }
             }
         };
         Ok(Column { validity, values })
@@ -291,18 +338,106 @@ fn place(block: &BlockEntry) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use keirin_codecs::blocks::Codec;
+    use keirin_codecs::frame;
+
     use super::*;
     use crate::hostile::{one_part, read_all};
-    use crate::io::unreliable::Random;
+    use crate::io::unreliable::{Random, Unreliable};
+    use crate::part::{ColumnCodec, WriteOptions};
+    use crate::schema::Definition;
     use crate::simulation::for_seeds;
+    use crate::{Access, Database, Options};
+
+    /// A table with two columns.
+    fn new_database(verify: Verify) -> (Arc<Unreliable>, Arc<Database>, u64) {
+        let io = Arc::new(Unreliable::new(1));
+        let options = Options { verify, ..Options::default() };
+        let database = Database::open(Arc::<Unreliable>::clone(&io), Access::Write, options).unwrap();
+        let mut transaction = database.begin().unwrap();
+        let columns = vec![("a", DataType::I64), ("b", DataType::I64)];
+        let table = transaction.create_table(Definition::new("main", "t", columns)).unwrap();
+        transaction.commit().unwrap();
+        (io, database, table)
+    }
+
+    /// Numbers that are stored as they are.
+    fn two_raw_columns(database: &Arc<Database>, table: u64, first: i64) -> Part {
+        let mut transaction = database.begin().unwrap();
+        let codecs = vec![ColumnCodec::Raw(Codec::None); 2];
+        let options = WriteOptions { codecs, ..WriteOptions::default() };
+        let mut writer = transaction.write_part(table, options).unwrap();
+        let numbers = |first: i64| Column {
+            validity: None,
+            values: Values::I64((first..first + 100).collect::<Vec<_>>().into()),
+        };
+        writer.push(&[numbers(first), numbers(first + 1000)]).unwrap();
+        let part = writer.finish().unwrap();
+        transaction.add_part(table, part.clone()).unwrap();
+        transaction.commit().unwrap();
+        part
+    }
+
+    /// Blocks of the same shape change places: each is whole in itself, and at the wrong place.
+    #[test]
+    fn blocks_that_changed_places_are_found() {
+        for verify in [Verify::Always, Verify::Once, Verify::Never] {
+            let (io, database, table) = new_database(verify);
+            let parts = [0, 5000].map(|first| two_raw_columns(&database, table, first));
+            let snapshot = database.snapshot();
+            let open = |part| snapshot.open_part(snapshot.table(table).unwrap(), part).unwrap();
+            let block = |part, column| {
+                let entry = open(part).footer().block(column, 0).clone();
+                let at = usize::try_from(entry.offset).unwrap();
+                at..at + usize::try_from(entry.byte_count()).unwrap()
+            };
+            let paths = [&parts[0], &parts[1]].map(|part| part_path(table, part.number));
+            let whole = io.bytes(&paths[0]);
+            let other = io.bytes(&paths[1]);
+            let (a, b) = (block(&parts[0], 0), block(&parts[0], 1));
+            for replacement in [&whole[b], &other[block(&parts[1], 0)]] {
+                assert_eq!(replacement.len(), a.len());
+                io.tamper(&paths[0], |bytes| bytes[a.clone()].copy_from_slice(replacement));
+                let error = open(&parts[0]).read(0, 0, Selection::All).unwrap_err().to_string();
+                assert!(error.contains("another block"), "{error}");
+                io.tamper(&paths[0], |bytes| bytes.copy_from_slice(&whole));
+                open(&parts[0]).read(0, 0, Selection::All).unwrap();
+            }
+        }
+    }
+
+    /// When a flipped bit of raw values is noticed.
+    #[test]
+    fn checksums_are_verified_when_they_should_be() {
+        for (verify, is_noticed_first, is_noticed_later) in
+            [(Verify::Always, true, true), (Verify::Once, true, false), (Verify::Never, false, false)]
+        {
+            let (io, database, table) = new_database(verify);
+            let part = two_raw_columns(&database, table, 0);
+            let snapshot = database.snapshot();
+            let open = || snapshot.open_part(snapshot.table(table).unwrap(), &part).unwrap();
+            let last = open().footer().block(0, 0).clone();
+            let last = usize::try_from(last.offset + last.byte_count()).unwrap() - 1;
+            let flip = || io.tamper(&part_path(table, part.number), |bytes| bytes[last] ^= 1);
+            flip();
+            assert_eq!(open().read(0, 0, Selection::All).is_err(), is_noticed_first, "{verify:?}");
+            flip();
+            open().read(0, 0, Selection::All).unwrap();
+            flip();
+            assert_eq!(open().read(0, 0, Selection::All).is_err(), is_noticed_later, "{verify:?}");
+            assert_eq!(database.check().len(), 1, "{verify:?}");
+        }
+    }
 
     #[test]
     fn entries_of_an_index_that_lie_are_errors() {
         let (io, identity, part) = one_part();
-        let store = Arc::new(Store::new(io));
+        let path = part_path(identity.table, part.number);
+        let store = Arc::new(Store::new(Arc::<Unreliable>::clone(&io), Verify::Always));
         let open = || PartReader::open(Arc::clone(&store), identity, &part).unwrap();
         let footer_at = part.file_bytes - u64::from(part.footer_bytes) - HEADER_BYTES as u64;
-        let honest = open().footer.blocks;
+        let honest = open().footer().blocks.clone();
+        let file = io.bytes(&path);
         for_seeds(0..20_000, |seed| {
             let mut random = Random::new(seed);
             let mut blocks = honest.clone();
@@ -319,10 +454,19 @@ mod tests {
                     _ => *block = other,
                 }
             }
-            let mut reader = open();
-            reader.footer.blocks = blocks;
-            if reader.footer.problem(footer_at).is_none() {
-                read_all(&reader);
+            // Who lies about places knows how to lie about checksums.
+            for block in &mut blocks {
+                let checksum = |at: u64| {
+                    let at = usize::try_from(at).unwrap();
+                    frame::checksum_of(file.get(at..).unwrap_or_default()).unwrap_or(0)
+                };
+                block.validity_checksum = checksum(block.offset);
+                block.value_checksum = checksum(block.offset.saturating_add(block.values_at()));
+            }
+            let reader = open();
+            let footer = Footer { blocks, ..reader.footer().clone() };
+            if footer.problem(footer_at).is_none() {
+                read_all(&PartReader { contents: Arc::new(Contents::new(footer)), ..reader });
             }
         });
     }

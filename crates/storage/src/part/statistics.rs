@@ -1,10 +1,13 @@
 //! What is known of a block without reading it.
 
+use keirin_codecs::frame::Kind;
 use keirin_kernels::aggregate::{self, DecimalSum, Ordered};
 use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::hash::{self, Key, Seed, hash_keys, hash_strings};
 use keirin_kernels::text::{Extreme, Pad, Strings, Text, extreme_row, facts};
 use keirin_kernels::{Bits, Level, Selection};
+
+use crate::schema::Field;
 
 /// The most bytes of text that a least or greatest value has.
 const BOUND_BYTES_MAX: usize = 64;
@@ -71,6 +74,8 @@ pub struct Statistics {
     pub nulls: u32,
     /// Different values, about; 0 if nobody counted.
     pub distinct: u32,
+    /// Text and binary: bytes of all values.
+    pub text_bytes: u32,
     /// More facts.
     pub flags: BlockFlags,
     /// The least value, or a bound below: its little-endian bytes, or text.
@@ -81,14 +86,20 @@ pub struct Statistics {
     pub sum: Option<i128>,
 }
 
-/// What measuring takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Meter<'a> {
-    pub(crate) level: Level,
-    pub(crate) validity: Option<Bits<'a>>,
+/// What measures a block.
+#[derive(Debug)]
+pub(super) struct Meter<'a> {
+    level: Level,
+    validity: Option<Bits<'a>>,
+    /// The values of the block, if they were counted.
+    pub(super) sketch: Option<HyperLogLog>,
 }
 
 impl<'a> Meter<'a> {
+    pub(super) fn new(level: Level, validity: Option<Bits<'a>>) -> Self {
+        Self { level, validity, sketch: None }
+    }
+
     fn selection(&self) -> Selection<'a> {
         self.validity.map_or(Selection::All, Selection::Bits)
     }
@@ -100,48 +111,44 @@ impl<'a> Meter<'a> {
         Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
     }
 
-    fn distinct(&self, statistics: &Statistics, hash: impl FnOnce(&Seed, &mut [u64])) -> u32 {
+    fn count_distinct(&mut self, statistics: &mut Statistics, hash: impl FnOnce(&Seed, &mut [u64])) {
         let mut hashes = vec![0; statistics.rows as usize];
         hash(&Seed::new(0), &mut hashes);
-        let mut sketch = HyperLogLog::new();
+        let sketch = self.sketch.insert(HyperLogLog::new());
         sketch.insert(&hashes);
-        let nulls = f64::from(u32::from(statistics.nulls > 0));
-        let most = statistics.rows - statistics.nulls;
-        #[expect(clippy::cast_possible_truncation, reason = "it is between zero and the count of rows")]
-        let values = (sketch.estimate() - nulls).round().clamp(0.0, f64::from(most)) as u32;
-        values
+        let most = u64::from(statistics.rows - statistics.nulls);
+        let values = distinct_of(sketch, statistics.nulls > 0, most);
+        statistics.distinct = u32::try_from(values).expect("at most the rows of a block");
     }
 
     /// All of numbers that the kernels can order; `keys` are their bits.
-    fn ordered<T: Ordered + PartialOrd, K: Key>(
-        &self,
+    fn ordered<T: Ordered, K: Key>(
+        &mut self,
         values: &[T],
         keys: &[K],
         bytes: impl Fn(T) -> Vec<u8>,
     ) -> Statistics {
         let mut statistics = self.counts(values.len());
-        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
-            hash_keys(self.level, seed, keys, self.validity, hashes);
-        });
+        let (level, validity) = (self.level, self.validity);
+        self.count_distinct(&mut statistics, |seed, hashes| hash_keys(level, seed, keys, validity, hashes));
         let min = aggregate::min(self.level, values, self.validity, Selection::All);
         let max = aggregate::max(self.level, values, self.validity, Selection::All);
         statistics.min = min.map(&bytes);
         statistics.max = max.map(&bytes);
-        // NaN is not in order with itself, and says so.
-        statistics.finish(values.is_sorted())
+        statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
     }
 
     /// Integers of up to 64 bits.
-    pub(crate) fn integers<T>(&self, values: &[T], bytes: impl Fn(T) -> Vec<u8>) -> Statistics
+    pub(crate) fn integers<T>(&mut self, values: &[T], bytes: impl Fn(T) -> Vec<u8>) -> Statistics
     where
-        T: Key + PartialOrd + aggregate::Integer,
+        T: Key + aggregate::Integer,
     {
         let mut statistics = self.ordered(values, values, bytes);
         statistics.sum = Some(aggregate::sum(self.level, values, self.validity, Selection::All));
         statistics
     }
 
-    pub(crate) fn decimals(&self, values: &[i128]) -> Statistics {
+    pub(crate) fn decimals(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.ordered(values, values, |value| value.to_le_bytes().to_vec());
         let mut sum = DecimalSum::default();
         sum.add(self.level, values, self.validity, Selection::All);
@@ -149,22 +156,21 @@ impl<'a> Meter<'a> {
         statistics
     }
 
-    pub(crate) fn f32s(&self, values: &[f32]) -> Statistics {
+    pub(crate) fn f32s(&mut self, values: &[f32]) -> Statistics {
         let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
         self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
     }
 
-    pub(crate) fn f64s(&self, values: &[f64]) -> Statistics {
+    pub(crate) fn f64s(&mut self, values: &[f64]) -> Statistics {
         let bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
         self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
     }
 
     /// 16 bytes that are ordered as bytes are.
-    pub(crate) fn uuids(&self, values: &[i128]) -> Statistics {
+    pub(crate) fn uuids(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.counts(values.len());
-        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
-            hash_keys(self.level, seed, values, self.validity, hashes);
-        });
+        let (level, validity) = (self.level, self.validity);
+        self.count_distinct(&mut statistics, |seed, hashes| hash_keys(level, seed, values, validity, hashes));
         let order = |value: &i128| value.to_le_bytes();
         let valid = || {
             let is_valid = |row: &usize| self.validity.is_none_or(|bits| bits.get(*row));
@@ -189,12 +195,14 @@ impl<'a> Meter<'a> {
         statistics.finish(false)
     }
 
-    pub(crate) fn text(&self, rows: Strings<'_, i32>) -> Statistics {
+    pub(crate) fn text(&mut self, rows: Strings<'_, i32>) -> Statistics {
         let mut statistics = self.counts(rows.row_count());
-        statistics.distinct = self.distinct(&statistics, |seed, hashes| {
+        let (level, validity) = (self.level, self.validity);
+        self.count_distinct(&mut statistics, |seed, hashes| {
             let strings = hash::Strings::Offsets32(rows.offsets(), rows.bytes());
-            hash_strings(self.level, seed, strings, self.validity, hashes);
+            hash_strings(level, seed, strings, validity, hashes);
         });
+        let text_bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]);
         let bound = |extreme| extreme_row(self.level, rows, self.selection(), extreme, Pad::None);
         let (min, max) = (bound(Extreme::Least), bound(Extreme::Greatest));
         let facts = facts(self.level, rows);
@@ -212,8 +220,47 @@ impl<'a> Meter<'a> {
             .with(BlockFlags::NO_TRAILING_SPACES, !facts.has_trailing_spaces);
         statistics.min = min.map(|text| text[..text.len().min(BOUND_BYTES_MAX)].to_vec());
         statistics.max = max.and_then(upper_bound);
+        statistics.text_bytes = text_bytes;
         statistics
     }
+}
+
+/// The different values of a node in several blocks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DistinctSum {
+    sketch: Option<HyperLogLog>,
+    has_nulls: bool,
+    value_count: u64,
+    /// Of one block: flags have no sketch, and few values.
+    most_of_a_block: u32,
+}
+
+impl DistinctSum {
+    pub(super) fn add(&mut self, block: &Statistics, sketch: Option<HyperLogLog>) {
+        self.has_nulls |= block.nulls > 0;
+        self.value_count += u64::from(block.rows - block.nulls);
+        self.most_of_a_block = self.most_of_a_block.max(block.distinct);
+        match (&mut self.sketch, sketch) {
+            (Some(sum), Some(sketch)) => sum.merge(&sketch),
+            (sum @ None, sketch) => *sum = sketch,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// How many there are, about; 0 if nobody counted.
+    pub(super) fn estimate(&self) -> u64 {
+        match &self.sketch {
+            Some(sketch) => distinct_of(sketch, self.has_nulls, self.value_count),
+            None => u64::from(self.most_of_a_block),
+        }
+    }
+}
+
+/// How many different values a sketch has seen, at most so many; a null is none.
+fn distinct_of(sketch: &HyperLogLog, has_nulls: bool, most: u64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "it is between zero and a count of rows")]
+    let values = (sketch.estimate() - f64::from(u32::from(has_nulls))).round().clamp(0.0, most as f64) as u64;
+    values
 }
 
 /// The text, or the least of few bytes that is greater than all texts that begin with its begin.
@@ -228,6 +275,28 @@ fn upper_bound(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Statistics {
+    /// What is wrong with the facts of a block of this field.
+    pub(super) fn problem(&self, field: &Field) -> Option<String> {
+        let Self { rows, nulls, distinct, .. } = self;
+        let name = &field.name;
+        if nulls > rows || *nulls > 0 && !field.is_nullable {
+            return Some(format!("a block of '{name}' of {rows} rows with {nulls} nulls"));
+        }
+        if *distinct > rows - nulls {
+            return Some(format!("a block of '{name}' of {rows} rows with {distinct} different values"));
+        }
+        let lengths = match field.data_type.values() {
+            _ if !field.data_type.is_ordered() => None,
+            None => None,
+            Some(Kind::Text) => Some(0..=BOUND_BYTES_MAX),
+            Some(kind) => kind.value_bits().map(|bits| bits.div_ceil(8) as usize).map(|bytes| bytes..=bytes),
+        };
+        let is_wrong = |bound: &&[u8]| lengths.as_ref().is_none_or(|lengths| !lengths.contains(&bound.len()));
+        let mut bounds = [self.min.as_deref(), self.max.as_deref()].into_iter().flatten();
+        let bytes = bounds.find(is_wrong)?.len();
+        Some(format!("a block of '{name}' with a least or greatest value of {bytes} bytes"))
+    }
+
     /// The flags of values that are kept whole.
     fn finish(mut self, is_sorted: bool) -> Self {
         let is_full = self.nulls == 0;
@@ -246,6 +315,7 @@ mod tests {
     use keirin_kernels::BitBuffer;
 
     use super::*;
+    use crate::schema::DataType;
 
     #[test]
     fn bounds_of_long_text_are_bounds() {
@@ -271,7 +341,7 @@ mod tests {
     fn statistics_leave_nulls_out() {
         let level = Level::best();
         let validity: BitBuffer = [true, true, false, true].into_iter().collect();
-        let meter = Meter { level, validity: Some(validity.as_bits()) };
+        let mut meter = Meter::new(level, Some(validity.as_bits()));
         let numbers = meter.integers(&[3_i16, -1, 100, 3], |value| value.to_le_bytes().to_vec());
         check(&numbers, &(-1_i16).to_le_bytes(), &3_i16.to_le_bytes(), 1, 2, Some(5));
         let floats = meter.f64s(&[0.0, -0.0, f64::NAN, 1.5]);
@@ -288,19 +358,70 @@ mod tests {
         let (offsets, bytes) = ([0, 1, 3, 3, 4], b"bab ");
         let text = meter.text(Strings::new(level, &offsets, bytes).unwrap());
         check(&text, b" ", b"b", 1, 3, None);
+        assert_eq!(text.text_bytes, 4);
         assert!(text.flags.is_ascii() && !text.flags.has_no_trailing_spaces());
     }
 
     #[test]
+    fn different_values_of_blocks_are_counted_once() {
+        let mut sum = DistinctSum::default();
+        for values in [[1_i64, 2, 3], [3, 3, 4]] {
+            let mut meter = Meter::new(Level::best(), None);
+            let statistics = meter.integers(&values, |value| value.to_le_bytes().to_vec());
+            sum.add(&statistics, meter.sketch);
+        }
+        assert_eq!(sum.estimate(), 4);
+    }
+
+    #[test]
+    fn facts_that_no_block_has_are_found() {
+        let mut field = Field::new(0, "a", DataType::I32);
+        let good = Statistics {
+            rows: 4,
+            nulls: 1,
+            distinct: 3,
+            min: Some(vec![0; 4]),
+            max: Some(vec![0; 4]),
+            ..Statistics::default()
+        };
+        assert_eq!(good.problem(&field), None);
+        for bad in [
+            Statistics { nulls: 5, ..good.clone() },
+            Statistics { distinct: 4, ..good.clone() },
+            Statistics { min: Some(vec![0; 3]), ..good.clone() },
+            Statistics { max: Some(vec![0; 8]), ..good.clone() },
+        ] {
+            assert!(bad.problem(&field).is_some(), "{bad:?}");
+        }
+        field.is_nullable = false;
+        assert!(good.problem(&field).is_some());
+        let bounded =
+            |bytes: usize| Statistics { rows: 1, max: Some(vec![0; bytes]), ..Statistics::default() };
+        let check = |data_type: DataType, bytes: usize, is_good: bool| {
+            let problem = bounded(bytes).problem(&Field::new(0, "a", data_type));
+            assert_eq!(problem.is_none(), is_good, "{problem:?}");
+        };
+        check(DataType::Text, 64, true);
+        check(DataType::Text, 65, false);
+        check(DataType::Boolean, 1, true);
+        check(DataType::Interval, 16, false);
+        check(DataType::Struct(Vec::new()), 0, false);
+    }
+
+    #[test]
     fn order_and_sameness_are_seen() {
-        let meter = Meter { level: Level::best(), validity: None };
-        let flags = |values: &[i64]| {
+        let mut meter = Meter::new(Level::best(), None);
+        let mut flags = |values: &[i64]| {
             let flags = meter.integers(values, |value| value.to_le_bytes().to_vec()).flags;
             (flags.is_sorted(), flags.is_constant())
         };
         assert_eq!(flags(&[1, 2, 2, 5]), (true, false));
         assert_eq!(flags(&[1, 2, 1]), (false, false));
         assert_eq!(flags(&[7; 9]), (true, true));
-        assert!(!meter.f64s(&[1.0, f64::NAN]).flags.is_sorted());
+        let mut is_sorted = |values: &[f64]| meter.f64s(values).flags.is_sorted();
+        assert!(is_sorted(&[-f64::NAN, f64::NEG_INFINITY, -0.0, 0.0, 1.0, f64::INFINITY, f64::NAN]));
+        assert!(!is_sorted(&[0.0, -0.0]));
+        assert!(!is_sorted(&[1.0, f64::NAN, 2.0]));
+        assert!(!is_sorted(&[1.0, -f64::NAN]));
     }
 }

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use keirin_codecs::frame;
+
 use super::block::{Block, ColumnCodec, Encoder};
 use super::footer::{BlockEntry, Footer};
+use super::statistics::DistinctSum;
 use super::{ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
 use crate::column::Column;
 use crate::error::{Error, Result};
@@ -46,6 +49,8 @@ pub struct PartWriter {
     /// Entries of the blocks that were written, by stripe and node.
     entries: Vec<Vec<BlockEntry>>,
     stripe_rows: Vec<u32>,
+    /// By node.
+    distinct: Vec<DistinctSum>,
     /// Bytes that the system does not have yet, and where they begin in the file.
     buffer: Vec<u8>,
     buffer_at: u64,
@@ -75,6 +80,7 @@ impl PartWriter {
             encoded_bytes: 0,
             entries: Vec::new(),
             stripe_rows: Vec::new(),
+            distinct: Vec::new(),
             buffer: header.to_vec(),
             buffer_at: 0,
         })
@@ -152,6 +158,10 @@ impl PartWriter {
         if stripe_count > STRIPES_MAX || stripe_count * blocks.len() > BLOCKS_MAX {
             return Err(Error::Invalid(format!("a part of {stripe_count} stripes; begin another part")));
         }
+        self.distinct.resize(blocks.len(), DistinctSum::default());
+        for (sum, block) in self.distinct.iter_mut().zip(&mut blocks) {
+            sum.add(&block.statistics, block.sketch.take());
+        }
         self.stripe_rows.push(u32::try_from(row_count).expect("a stripe has 65,536 rows"));
         self.encoded_bytes +=
             blocks.iter().map(|block| block.validity.len() + block.values.len()).sum::<usize>();
@@ -177,7 +187,9 @@ impl PartWriter {
     }
 
     fn write_block(&mut self, block: Block) -> Result<BlockEntry> {
-        let Block { validity, values, statistics } = block;
+        let Block { validity, values, statistics, .. } = block;
+        let checksum = |frame: &[u8]| frame::checksum_of(frame).unwrap_or(0);
+        let (validity_checksum, value_checksum) = (checksum(&validity), checksum(&values));
         let bytes = |frame: &[u8]| {
             let too_large = |_| Error::Invalid("a block of 4 GiB".to_owned());
             u32::try_from(frame.len()).map_err(too_large)
@@ -190,7 +202,7 @@ impl PartWriter {
             self.pad();
             self.write(&values)?;
         }
-        Ok(BlockEntry { offset, validity_bytes, value_bytes, statistics })
+        Ok(BlockEntry { offset, validity_bytes, value_bytes, validity_checksum, value_checksum, statistics })
     }
 
     /// Gives bytes to the system, few of them later.
@@ -242,6 +254,7 @@ impl PartWriter {
             stripe_rows: std::mem::take(&mut self.stripe_rows),
             fields: self.definition.fields.clone(),
             keys: if self.options.is_sorted { self.definition.keys.clone() } else { Vec::new() },
+            distinct: self.distinct.iter().map(DistinctSum::estimate).collect(),
             blocks,
         };
         let failed = |source| Error::Encode { column: "footer".to_owned(), source };

@@ -1,0 +1,118 @@
+//! Footers of parts, decoded once and shared by all who open the part.
+//!
+//! Files of parts never change, and the hash of the footer is part of the key, so nothing in here gets old. Those
+//! that were not used for longest go when there are too many bytes of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::footer::Footer;
+use crate::database::locked;
+use crate::schema::Field;
+
+/// Bytes of decoded footers, about, that are kept.
+const BYTES_MAX: usize = 64 << 20;
+
+/// What the footer of a part says.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(super) footer: Footer,
+    /// The first node of each column.
+    pub(super) nodes: Vec<usize>,
+    /// The first row of each stripe, and the end of the last.
+    pub(super) stripe_starts: Vec<u64>,
+    /// The frames of each block whose checksum was once found right.
+    verified: Vec<AtomicU8>,
+}
+
+/// A frame of a block, as a bit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FrameOf {
+    Validity = 1,
+    Values = 2,
+}
+
+impl Contents {
+    pub(super) fn new(footer: Footer) -> Self {
+        let nodes = footer.fields.iter().scan(0, |next, field| {
+            let first = *next;
+            *next += field.nodes().count();
+            Some(first)
+        });
+        let nodes = nodes.collect();
+        let mut stripe_starts = vec![0];
+        let mut end = 0;
+        stripe_starts.extend(footer.stripe_rows.iter().map(|rows| {
+            end += u64::from(*rows);
+            end
+        }));
+        let verified = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
+        Self { footer, nodes, stripe_starts, verified }
+    }
+
+    pub(super) fn is_verified(&self, block: usize, frame: FrameOf) -> bool {
+        self.verified[block].load(Ordering::Relaxed) & frame as u8 != 0
+    }
+
+    pub(super) fn set_verified(&self, block: usize, frame: FrameOf) {
+        self.verified[block].fetch_or(frame as u8, Ordering::Relaxed);
+    }
+
+    /// Bytes that it takes, about.
+    fn byte_count(&self) -> usize {
+        /// An entry with its two bounds.
+        const BLOCK_BYTES: usize = 256;
+        const FIELD_BYTES: usize = 256;
+        let field_count = self.footer.fields.iter().flat_map(Field::nodes).count();
+        self.footer.blocks.len() * BLOCK_BYTES + field_count * FIELD_BYTES
+    }
+}
+
+/// The part's table, its number and the hash of its footer.
+pub(super) type Key = (u64, u64, u64);
+
+/// Decoded footers that are kept for the next who opens the part.
+#[derive(Debug, Default)]
+pub(crate) struct Footers {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_key: HashMap<Key, (Arc<Contents>, u64)>,
+    bytes: usize,
+    /// Goes up with each use.
+    clock: u64,
+}
+
+impl Footers {
+    pub(super) fn get(&self, key: Key) -> Option<Arc<Contents>> {
+        let mut kept = locked(&self.kept);
+        kept.clock += 1;
+        let now = kept.clock;
+        let (contents, used) = kept.by_key.get_mut(&key)?;
+        *used = now;
+        Some(Arc::clone(contents))
+    }
+
+    /// Keeps a footer, and gives the one that another thread has put there meanwhile.
+    pub(super) fn put(&self, key: Key, contents: Contents) -> Arc<Contents> {
+        let mut kept = locked(&self.kept);
+        kept.clock += 1;
+        let now = kept.clock;
+        let bytes = contents.byte_count();
+        if let Some((there, _)) = kept.by_key.get(&key) {
+            return Arc::clone(there);
+        }
+        let contents = Arc::new(contents);
+        kept.by_key.insert(key, (Arc::clone(&contents), now));
+        kept.bytes += bytes;
+        while kept.bytes > BYTES_MAX {
+            let oldest = kept.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            let Some((oldest, _)) = oldest.and_then(|key| kept.by_key.remove(&key)) else { break };
+            kept.bytes -= oldest.byte_count();
+        }
+        contents
+    }
+}
