@@ -67,6 +67,7 @@ mod store;
 mod tampering;
 mod tiers;
 mod transaction;
+mod view;
 mod wire;
 
 pub use database::{Access, Database, Options, Snapshot};
@@ -74,5 +75,6 @@ pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
 pub use repair::Lost;
 pub use sort::sort_rows;
-pub use state::{Deletions, Part, State, Table};
+pub use state::{Deletions, MAIN_SCHEMA, Part, State, Table};
 pub use transaction::Transaction;
+pub use view::View;

@@ -12,7 +12,7 @@ pub const FIELDS_MAX: usize = 4096;
 /// How deep fields may lie inside each other.
 const DEPTH_MAX: usize = 16;
 /// The most bytes of a name.
-const NAME_BYTES_MAX: usize = 64 << 10;
+pub(crate) const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// Keys and values that mean something to the layers above: comments, collations, defaults, codecs.
 pub type Properties = BTreeMap<String, String>;
@@ -251,7 +251,7 @@ impl Field {
     }
 }
 
-fn read_bool(reader: &mut Reader<'_>) -> Wire<bool> {
+pub(crate) fn read_bool(reader: &mut Reader<'_>) -> Wire<bool> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -271,7 +271,7 @@ pub(crate) fn read_fields(reader: &mut Reader<'_>, depth: usize) -> Wire<Vec<Fie
     (0..count).map(|_| Field::read(reader, depth)).collect()
 }
 
-fn write_properties(bytes: &mut Vec<u8>, properties: &Properties) {
+pub(crate) fn write_properties(bytes: &mut Vec<u8>, properties: &Properties) {
     bytes.put_count(properties.len());
     for (key, value) in properties {
         bytes.put_text(key);
@@ -279,7 +279,7 @@ fn write_properties(bytes: &mut Vec<u8>, properties: &Properties) {
     }
 }
 
-fn read_properties(reader: &mut Reader<'_>) -> Wire<Properties> {
+pub(crate) fn read_properties(reader: &mut Reader<'_>) -> Wire<Properties> {
     let count = reader.count(8, usize::MAX)?;
     let mut properties = Properties::new();
     for _ in 0..count {

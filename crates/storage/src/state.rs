@@ -1,12 +1,16 @@
 //! What a version of a database has, and the actions that lead from one version to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::header::DatabaseId;
 use crate::schema::{Definition, Properties};
+use crate::view::View;
 
-/// One version of a database: its tables and which files have their rows. Never changes.
+/// The schema that is always there.
+pub const MAIN_SCHEMA: &str = "main";
+
+/// One version of a database: its schemas, tables and views, and which files have their rows. Never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(crate) database: DatabaseId,
@@ -17,7 +21,10 @@ pub struct State {
     pub(crate) hash: u64,
     pub(crate) next_number: u64,
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
-    /// Numbers of tables by schema and name.
+    views: BTreeMap<u64, Arc<View>>,
+    /// All but the main one, unless that has properties.
+    schemas: BTreeMap<String, Properties>,
+    /// Numbers of tables and views by schema and name.
     names: Arc<BTreeMap<(String, String), u64>>,
     pub(crate) properties: Properties,
 }
@@ -126,6 +133,14 @@ pub(crate) enum Action {
         key: String,
         value: Option<String>,
     },
+    SetSchema {
+        schema: String,
+        properties: Option<Properties>,
+    },
+    SetView {
+        view: u64,
+        definition: Option<Arc<View>>,
+    },
 }
 
 impl State {
@@ -159,6 +174,37 @@ impl State {
         self.tables.get(number)
     }
 
+    /// Its views by number.
+    pub fn views(&self) -> impl Iterator<Item = (u64, &Arc<View>)> {
+        self.views.iter().map(|(number, view)| (*number, view))
+    }
+
+    /// The view of this number.
+    #[must_use]
+    pub fn view(&self, number: u64) -> Option<&Arc<View>> {
+        self.views.get(&number)
+    }
+
+    /// The view of this name, and its number.
+    #[must_use]
+    pub fn view_named(&self, schema: &str, name: &str) -> Option<(u64, &Arc<View>)> {
+        let number = self.names.get(&(schema.to_owned(), name.to_owned()))?;
+        self.views.get_key_value(number).map(|(number, view)| (*number, view))
+    }
+
+    /// Names of its schemas, in order; [`MAIN_SCHEMA`] is always one.
+    pub fn schemas(&self) -> impl Iterator<Item = &str> {
+        let names = self.schemas.keys().map(String::as_str).chain([MAIN_SCHEMA]);
+        names.collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// Properties of a schema, if there is one of this name.
+    #[must_use]
+    pub fn schema(&self, name: &str) -> Option<&Properties> {
+        static NONE: Properties = Properties::new();
+        self.schemas.get(name).or_else(|| (name == MAIN_SCHEMA).then_some(&NONE))
+    }
+
     /// Properties of the database.
     #[must_use]
     pub fn properties(&self) -> &Properties {
@@ -172,7 +218,7 @@ impl State {
                 if self.tables.contains_key(table) {
                     return Err(format!("table {table} is there already"));
                 }
-                self.name_table(*table, definition)?;
+                self.take_name(*table, &definition.schema, &definition.name)?;
                 let (number, definition) = (*table, Arc::clone(definition));
                 let table = Table { number, definition, parts: BTreeMap::new() };
                 self.tables.insert(number, Arc::new(table));
@@ -180,13 +226,13 @@ impl State {
             Action::DropTable { table } => {
                 let dropped =
                     self.tables.remove(table).ok_or_else(|| format!("there is no table {table}"))?;
-                Arc::make_mut(&mut self.names).remove(&full_name(&dropped.definition));
+                self.free_name(&dropped.definition.schema, &dropped.definition.name);
             }
             Action::AlterTable { table, definition } => {
                 let before = Arc::clone(&self.table_mut(*table)?.definition);
-                if full_name(&before) != full_name(definition) {
-                    self.name_table(*table, definition)?;
-                    Arc::make_mut(&mut self.names).remove(&full_name(&before));
+                if (&before.schema, &before.name) != (&definition.schema, &definition.name) {
+                    self.take_name(*table, &definition.schema, &definition.name)?;
+                    self.free_name(&before.schema, &before.name);
                 }
                 self.table_mut(*table)?.definition = Arc::clone(definition);
             }
@@ -214,17 +260,50 @@ impl State {
             Action::SetProperty { key, value: None } => {
                 self.properties.remove(key);
             }
+            Action::SetSchema { schema, properties: Some(properties) } => {
+                self.schemas.insert(schema.clone(), properties.clone());
+            }
+            Action::SetSchema { schema, properties: None } => {
+                if let Some((_, name)) = self.names.keys().find(|(other, _)| other == schema) {
+                    return Err(format!("schema '{schema}' is not empty: there is '{name}'"));
+                }
+                if self.schemas.remove(schema).is_none() {
+                    return Err(format!("there is no schema '{schema}' to drop"));
+                }
+            }
+            Action::SetView { view, definition: Some(definition) } => {
+                let before = self.views.get(view).map(Arc::clone);
+                let name_of = |view: &View| (view.schema.clone(), view.name.clone());
+                if before.as_deref().map(name_of) != Some(name_of(definition)) {
+                    self.take_name(*view, &definition.schema, &definition.name)?;
+                    before.iter().for_each(|before| self.free_name(&before.schema, &before.name));
+                }
+                self.views.insert(*view, Arc::clone(definition));
+            }
+            Action::SetView { view, definition: None } => {
+                let dropped = self.views.remove(view).ok_or_else(|| format!("there is no view {view}"))?;
+                self.free_name(&dropped.schema, &dropped.name);
+            }
         }
         Ok(())
     }
 
-    fn name_table(&mut self, table: u64, definition: &Definition) -> Result<(), String> {
-        let name = full_name(definition);
-        if self.names.contains_key(&name) {
-            return Err(format!("there is a table '{}.{}' already", name.0, name.1));
+    /// Gives a name to a table or view, which nothing may have.
+    fn take_name(&mut self, number: u64, schema: &str, name: &str) -> Result<(), String> {
+        if self.schema(schema).is_none() {
+            return Err(format!("there is no schema '{schema}'"));
         }
-        Arc::make_mut(&mut self.names).insert(name, table);
+        let full = (schema.to_owned(), name.to_owned());
+        if let Some(other) = self.names.get(&full) {
+            let kind = if self.tables.contains_key(other) { "table" } else { "view" };
+            return Err(format!("there is a {kind} '{schema}.{name}' already"));
+        }
+        Arc::make_mut(&mut self.names).insert(full, number);
         Ok(())
+    }
+
+    fn free_name(&mut self, schema: &str, name: &str) {
+        Arc::make_mut(&mut self.names).remove(&(schema.to_owned(), name.to_owned()));
     }
 
     fn table_mut(&mut self, table: u64) -> Result<&mut Table, String> {
@@ -235,6 +314,10 @@ impl State {
     /// The actions that make this version from nothing.
     pub(crate) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
+        actions.extend(self.schemas.iter().map(|(schema, properties)| {
+            let properties = Some(properties.clone());
+            Action::SetSchema { schema: schema.clone(), properties }
+        }));
         for table in self.tables.values() {
             let number = table.number;
             actions.push(Action::CreateTable { table: number, definition: Arc::clone(&table.definition) });
@@ -246,6 +329,10 @@ impl State {
                 actions.extend(deletions.is_some().then_some(set));
             }
         }
+        actions.extend(self.views.iter().map(|(view, definition)| {
+            let definition = Some(Arc::clone(definition));
+            Action::SetView { view: *view, definition }
+        }));
         let properties = self.properties.iter();
         actions.extend(properties.map(|(key, value)| {
             let value = Some(value.clone());
@@ -253,8 +340,4 @@ impl State {
         }));
         actions
     }
-}
-
-fn full_name(definition: &Definition) -> (String, String) {
-    (definition.schema.clone(), definition.name.clone())
 }

@@ -16,9 +16,10 @@ use crate::error::{Error, Result};
 use crate::header::{self, FileKind, Identity};
 use crate::log::Failed;
 use crate::part::{PartWriter, WriteOptions};
-use crate::schema::Definition;
-use crate::state::{Action, Deletions, Part, State, Table};
+use crate::schema::{Definition, Properties};
+use crate::state::{Action, Deletions, MAIN_SCHEMA, Part, State, Table};
 use crate::store::{deletions_path, part_path};
+use crate::view::{View, check_name};
 
 /// Changes that are not committed.
 #[derive(Debug)]
@@ -36,9 +37,26 @@ pub struct Transaction {
 struct Made {
     /// Numbers that were taken, and files.
     numbers: BTreeSet<u64>,
-    paths: Vec<String>,
-    /// Tables with new files.
-    directories: BTreeSet<u64>,
+    files: Vec<NewFile>,
+}
+
+/// A file that a transaction made.
+#[derive(Clone, Debug)]
+struct NewFile {
+    table: u64,
+    number: u64,
+    path: String,
+}
+
+impl NewFile {
+    /// Whether it has rows of this version, or says which are deleted.
+    fn is_of(&self, state: &State) -> bool {
+        let deletions = |part: &Part| part.deletions.map(|deletions| deletions.number);
+        state.table(self.table).is_some_and(|table| {
+            table.parts.contains_key(&self.number)
+                || table.parts.values().any(|part| deletions(part) == Some(self.number))
+        })
+    }
 }
 
 /// An asynchronous sink owns a transaction, and its threads own the parts.
@@ -84,9 +102,7 @@ impl Transaction {
         let number = self.new_number()?;
         self.database.make_directory(table)?;
         let path = path(table, number);
-        let mut made = locked(&self.made);
-        made.paths.push(path.clone());
-        made.directories.insert(table);
+        locked(&self.made).files.push(NewFile { table, number, path: path.clone() });
         Ok((Identity { database: self.state.database, table, number }, path))
     }
 
@@ -125,6 +141,57 @@ impl Transaction {
     pub fn alter_table(&mut self, table: u64, definition: Definition) -> Result<()> {
         definition.check()?;
         self.act(Action::AlterTable { table, definition: Arc::new(definition) })
+    }
+
+    /// Creates a schema, or gives one that is there other properties.
+    ///
+    /// # Errors
+    /// `Invalid` when the name is too long.
+    pub fn set_schema(&mut self, schema: &str, properties: Properties) -> Result<()> {
+        check_name(schema)?;
+        self.act(Action::SetSchema { schema: schema.to_owned(), properties: Some(properties) })
+    }
+
+    /// Drops a schema in which there is nothing.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such schema, something in it, or it is the main one.
+    pub fn drop_schema(&mut self, schema: &str) -> Result<()> {
+        if schema == MAIN_SCHEMA {
+            return Err(Error::Invalid(format!("schema '{schema}' is always there")));
+        }
+        self.act(Action::SetSchema { schema: schema.to_owned(), properties: None })
+    }
+
+    /// Creates a view and gives its number.
+    ///
+    /// # Errors
+    /// `Invalid` when there is a table or view of this name, or no such schema.
+    pub fn create_view(&mut self, view: View) -> Result<u64> {
+        view.check()?;
+        let number = self.new_number()?;
+        self.act(Action::SetView { view: number, definition: Some(Arc::new(view)) })?;
+        Ok(number)
+    }
+
+    /// Gives a view another definition.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such view, or what [`Transaction::create_view`] refuses.
+    pub fn alter_view(&mut self, view: u64, definition: View) -> Result<()> {
+        definition.check()?;
+        if self.state.view(view).is_none() {
+            return Err(Error::Invalid(format!("there is no view {view}")));
+        }
+        self.act(Action::SetView { view, definition: Some(Arc::new(definition)) })
+    }
+
+    /// Drops a view.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such view.
+    pub fn drop_view(&mut self, view: u64) -> Result<()> {
+        self.act(Action::SetView { view, definition: None })
     }
 
     /// Sets or removes a property of the database.
@@ -217,47 +284,33 @@ impl Transaction {
     /// not, which opening the database again shows; after all other errors they are not.
     pub fn commit(mut self) -> Result<u64> {
         let actions = std::mem::take(&mut self.actions);
-        let committed: BTreeSet<String> = actions.iter().filter_map(path_of).collect();
-        let mut made = locked(&self.made);
-        let directories = std::mem::take(&mut made.directories);
         // From when the commit may be durable, no way out of here may remove its files.
-        let paths = std::mem::take(&mut made.paths);
-        drop(made);
+        let files = std::mem::take(&mut locked(&self.made).files);
+        let directories = files.iter().map(|file| file.table).collect();
+        let mut needless = Vec::new();
         let outcome = self.database.commit(&directories, |newest| {
-            if newest.version() == self.base.version() {
-                return Ok((std::mem::take(&mut self.state), actions));
+            let mut state = std::mem::take(&mut self.state);
+            if newest.version() != self.base.version() {
+                state = newest.clone();
+                for action in &actions {
+                    check_conflict(action, &self.base, newest)?;
+                    state.apply(action).map_err(|what| Error::Conflict { what })?;
+                }
             }
-            let mut state = newest.clone();
-            for action in &actions {
-                check_conflict(action, &self.base, newest)?;
-                state.apply(action).map_err(|what| Error::Conflict { what })?;
-            }
+            needless.extend(files.iter().filter(|file| !file.is_of(&state)).cloned());
             Ok((state, actions))
         });
         match outcome {
             Ok(version) => {
-                // What was made and not added goes.
-                locked(&self.made).paths =
-                    paths.into_iter().filter(|path| !committed.contains(path)).collect();
+                locked(&self.made).files = needless;
                 Ok(version)
             }
             Err(Failed::Before(error)) => {
-                locked(&self.made).paths = paths;
+                locked(&self.made).files = files;
                 Err(error)
             }
             Err(Failed::Unknown(error)) => Err(Error::OutcomeUnknown(Box::new(error))),
         }
-    }
-}
-
-/// The file that an action adds.
-fn path_of(action: &Action) -> Option<String> {
-    match action {
-        Action::AddPart { table, part } => Some(part_path(*table, part.number)),
-        Action::SetDeletions { table, deletions: Some(deletions), .. } => {
-            Some(deletions_path(*table, deletions.number))
-        }
-        _ => None,
     }
 }
 
@@ -266,10 +319,18 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     let conflict = |what: String| Err(Error::Conflict { what });
     let (table, part) = match action {
         Action::CreateTable { .. } => return Ok(()),
-        Action::SetProperty { key, .. } if base.properties().get(key) == newest.properties().get(key) => {
-            return Ok(());
+        Action::SetProperty { key, .. } => {
+            let is_same = base.properties().get(key) == newest.properties().get(key);
+            return if is_same { Ok(()) } else { conflict(format!("property '{key}'")) };
         }
-        Action::SetProperty { key, .. } => return conflict(format!("property '{key}'")),
+        Action::SetSchema { schema, .. } => {
+            let is_same = base.schema(schema) == newest.schema(schema);
+            return if is_same { Ok(()) } else { conflict(format!("schema '{schema}'")) };
+        }
+        Action::SetView { view, .. } => {
+            let is_same = base.view(*view) == newest.view(*view);
+            return if is_same { Ok(()) } else { conflict(format!("view {view}")) };
+        }
         Action::DropTable { table } | Action::AlterTable { table, .. } | Action::AddPart { table, .. } => {
             (*table, None)
         }
@@ -282,6 +343,9 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     let name = &before.definition.name;
     match newest.table(table) {
         Some(now) if now.definition == before.definition => match part {
+            None if is_retyped(action, &before.definition) && now.parts != before.parts => {
+                conflict(format!("the rows of table '{name}'"))
+            }
             Some(part) if before.part(part).is_some() && now.part(part) != before.part(part) => {
                 conflict(format!("part {part} of table '{name}'"))
             }
@@ -291,12 +355,21 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     }
 }
 
+/// Whether rows that others added meanwhile may not fit the table any more.
+fn is_retyped(action: &Action, before: &Definition) -> bool {
+    let Action::AlterTable { definition, .. } = action else { return false };
+    definition.fields.iter().any(|field| match before.fields.iter().find(|other| other.id == field.id) {
+        Some(before) => before.data_type != field.data_type || before.is_nullable && !field.is_nullable,
+        None => !field.is_nullable,
+    })
+}
+
 impl Drop for Transaction {
     fn drop(&mut self) {
         let made = locked(&self.made);
-        for path in &made.paths {
+        for file in &made.files {
             // If that fails, the file is removed when it is old enough.
-            self.database.store.io.remove(path).unwrap_or_default();
+            self.database.store.io.remove(&file.path).unwrap_or_default();
         }
         self.database.forget_numbers(&made.numbers);
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::schema::Definition;
+use crate::schema::{Definition, read_bool, read_properties, write_properties};
 use crate::state::{Action, Deletions, Part};
+use crate::view::View;
 use crate::wire::{Reader, Wire, Write};
 
 /// 65,536 stripes of 65,536 rows.
@@ -103,6 +104,18 @@ fn write_action(action: &Action, bytes: &mut Vec<u8>) -> u8 {
             value.iter().for_each(|value| bytes.put_text(value));
             7
         }
+        Action::SetSchema { schema, properties } => {
+            bytes.put_text(schema);
+            bytes.push(u8::from(properties.is_some()));
+            properties.iter().for_each(|properties| write_properties(bytes, properties));
+            8
+        }
+        Action::SetView { view, definition } => {
+            bytes.put_u64(*view);
+            bytes.push(u8::from(definition.is_some()));
+            definition.iter().for_each(|definition| definition.write(bytes));
+            9
+        }
     }
 }
 
@@ -138,12 +151,18 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
         }
         7 => {
             let key = reader.text()?;
-            let value = match reader.u8()? {
-                0 => None,
-                1 => Some(reader.text()?),
-                other => return reader.malformed(format!("{other} says neither yes nor no")),
-            };
+            let value = if read_bool(reader)? { Some(reader.text()?) } else { None };
             Action::SetProperty { key, value }
+        }
+        8 => {
+            let schema = reader.text()?;
+            let properties = if read_bool(reader)? { Some(read_properties(reader)?) } else { None };
+            Action::SetSchema { schema, properties }
+        }
+        9 => {
+            let view = reader.u64()?;
+            let definition = if read_bool(reader)? { Some(Arc::new(View::read(reader)?)) } else { None };
+            Action::SetView { view, definition }
         }
         _ => return reader.malformed("no such kind is known to this version"),
     })
@@ -167,6 +186,7 @@ mod tests {
             deletions: None,
         };
         let deletions = Some(Deletions { number: 7, row_count: 1, file_bytes: 8, hash: 9 });
+        let view = View { schema: "s".into(), name: "v".into(), text: "SELECT 1".into(), ..View::default() };
         let actions = vec![
             Action::CreateTable { table: 1, definition: Arc::clone(&definition) },
             Action::AlterTable { table: 1, definition },
@@ -175,8 +195,12 @@ mod tests {
             Action::SetDeletions { table: 1, part: 2, deletions: None },
             Action::RemovePart { table: 1, part: 2 },
             Action::DropTable { table: 1 },
-            Action::SetProperty { key: "view".into(), value: Some("SELECT 1".into()) },
-            Action::SetProperty { key: "view".into(), value: None },
+            Action::SetProperty { key: "key".into(), value: Some("value".into()) },
+            Action::SetProperty { key: "key".into(), value: None },
+            Action::SetSchema { schema: "s".into(), properties: Some([("a".into(), "b".into())].into()) },
+            Action::SetSchema { schema: "s".into(), properties: None },
+            Action::SetView { view: 3, definition: Some(Arc::new(view)) },
+            Action::SetView { view: 3, definition: None },
         ];
         let record = Record { previous: 1, time: -2, next_number: 3, actions };
         let bytes = record.write();
