@@ -48,6 +48,7 @@ mod in_order;
 mod leaf;
 mod output;
 mod statements;
+mod stored;
 mod types;
 
 mod progress;
