@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use keirin_kernels::bitmaps::not;
-use keirin_kernels::{Level, Selection};
+use keirin_kernels::{Level, Selection, count_ones};
 
 use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::part::{PartReader, PartWriter, WriteOptions};
-use crate::schema::SortKey;
+use crate::schema::{DataType, SortKey};
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
@@ -23,8 +23,8 @@ use crate::transaction::Transaction;
 pub(crate) struct Source {
     reader: PartReader,
     deletions: DeletionVector,
-    /// Where the columns of the table are in the part.
-    columns: Vec<usize>,
+    /// Where the columns of the table are in the part, or the types of those that it lacks.
+    columns: Vec<std::result::Result<usize, DataType>>,
     next_stripe: usize,
     /// Rows that were read and not written.
     rows: Vec<Column<'static>>,
@@ -45,11 +45,14 @@ impl Source {
         reader.check_deletions(&deletions)?;
         let columns = table.definition.fields.iter().map(|field| {
             let same = reader.fields().iter().position(|other| other.id == field.id);
-            let same = same.filter(|index| reader.fields()[*index].data_type == field.data_type);
-            same.ok_or_else(|| {
-                let (part, name) = (part.number, &field.name);
-                Error::Invalid(format!("part {part} has no column '{name}' of its type"))
-            })
+            match same {
+                Some(index) if reader.fields()[index].data_type == field.data_type => Ok(Ok(index)),
+                None if field.is_nullable => Ok(Err(field.data_type.clone())),
+                _ => {
+                    let (part, name) = (part.number, &field.name);
+                    Err(Error::Invalid(format!("part {part} has no column '{name}' of its type")))
+                }
+            }
         });
         let columns = columns.collect::<Result<_>>()?;
         Ok(Self { reader, deletions, columns, next_stripe: 0, rows: Vec::new() })
@@ -75,18 +78,26 @@ impl Source {
         let number = u32::try_from(stripe).expect("a part has few stripes");
         let live = self.deletions.stripe(number).map(|deleted| not(level, deleted));
         let selection = live.as_ref().map_or(Selection::All, |live| Selection::Bits(live.as_bits()));
-        self.columns.iter().map(|column| self.reader.read(*column, stripe, selection)).collect()
+        let rows = self.reader.stripe(stripe);
+        let row_count =
+            live.as_ref().map_or(rows.end - rows.start, |live| count_ones(level, live.as_bits()) as u64);
+        let row_count = usize::try_from(row_count).expect("a stripe has 65,536 rows");
+        let read = |column: &std::result::Result<usize, DataType>| match column {
+            Ok(column) => self.reader.read(*column, stripe, selection),
+            Err(lacking) => Ok(Column::nulls(lacking, row_count)),
+        };
+        self.columns.iter().map(read).collect()
     }
 }
 
 impl Transaction {
-    /// Replaces parts by one that has the rows that are left, if any are: in the order of the table's key, or
+    /// Replaces parts by one that has the rows that are left, if any are, with nulls in columns that a part lacks: in the order of the table's key, or
     /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time, of
     /// another all of it.
     ///
     /// # Errors
-    /// `Invalid` when there is no such table or part, or a part was written before the table got a column;
-    /// `Damaged` when rows cannot be read.
+    /// `Invalid` when there is no such table or part, a part lacks a column that must not be null, or has it of
+    /// another type; `Damaged` when rows cannot be read.
     pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {
         let found = Arc::clone(self.table(table)?);
         let mut entries = Vec::new();

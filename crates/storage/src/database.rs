@@ -4,28 +4,35 @@
 //! invariants: a version that was given out never changes; what a commit refers to was synced before it; after a
 //! sync that failed nothing is written any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
-use crate::header::{self, DatabaseId, FileKind, Identity};
+use crate::header::{DatabaseId, FileKind};
 use crate::inserts::Inserts;
 use crate::io::{Io, Lock};
 use crate::log::{self, Failed, Files, Record};
-use crate::marker;
-use crate::part::{PartReader, Verify};
-use crate::state::{Part, State, Table};
-use crate::store::{Store, TABLES, deletions_path, table_path};
+use crate::maintenance::Compacting;
+use crate::marker::{self, Marker};
+use crate::part::Verify;
+use crate::removal::{self, Needless};
+use crate::snapshot::Snapshot;
+use crate::state::{Action, State};
+use crate::store::{Store, TABLES, make_directory, number_of, table_path};
 use crate::transaction::Transaction;
 
 const LOCK: &str = "LOCK";
+/// There while a process writes, and after one that did not end well.
+const WRITING: &str = "WRITING";
 /// How often the log is listed again because the writer removed what was listed.
 const LISTINGS_MAX: usize = 10;
+/// So many times the distance of checkpoints, and a commit writes one that nobody else has written.
+const CHECKPOINT_DELAY_MAX: u64 = 4;
+/// A version that is so many microseconds in the future is from a clock that was wrong.
+const CLOCK_DIFFERENCE_MAX: i64 = 24 * 3600 * 1_000_000;
 
 /// What a database is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +46,6 @@ pub enum Access {
 /// How a database is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long files stay that the newest version does not need.
-    pub retention: Duration,
     /// Commits between two checkpoints.
     pub checkpoint_every: u64,
     /// When blocks are held against their checksums.
@@ -49,7 +54,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Duration::from_secs(3600), checkpoint_every: 64, verify: Verify::default() }
+        Self { checkpoint_every: 64, verify: Verify::default() }
     }
 }
 
@@ -57,11 +62,11 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Database {
     pub(crate) store: Arc<Store>,
-    options: Options,
+    pub(crate) options: Options,
     current: RwLock<Arc<State>>,
     /// Versions that were given out; their files stay while anyone has them.
     given: Mutex<Vec<Weak<State>>>,
-    damage: Mutex<Vec<Damage>>,
+    pub(crate) damage: Mutex<Vec<Damage>>,
     pub(crate) inserts: Inserts,
     /// Unless it was opened for reading.
     writing: Option<Writing>,
@@ -69,91 +74,40 @@ pub struct Database {
 
 /// What only the writer has.
 #[derive(Debug)]
-struct Writing {
+pub(crate) struct Writing {
     /// Kept until the database is closed.
     _lock: Box<dyn Lock>,
     /// Whether the log can be read to its end.
     log_is_whole: AtomicBool,
     next_number: AtomicU64,
     /// Numbers of files that transactions are making.
-    unfinished: Mutex<BTreeSet<u64>>,
-    committing: Mutex<Committing>,
+    pub(crate) unfinished: Mutex<BTreeSet<u64>>,
+    pub(crate) committing: Mutex<Committing>,
     /// Tables whose directory is durable.
     directories: Mutex<BTreeSet<u64>>,
+    pub(crate) needless: Mutex<Needless>,
+    pub(crate) compacting: Mutex<Compacting>,
+    /// Held by who removes files.
+    pub(crate) removing: Mutex<()>,
+    /// How many transactions are rewriting rows of a table.
+    rewriting: Mutex<BTreeMap<u64, usize>>,
 }
 
 /// What is done by one transaction at a time.
 #[derive(Debug)]
-struct Committing {
+pub(crate) struct Committing {
     /// The version of the newest checkpoint.
-    checkpoint: u64,
+    pub(crate) checkpoint: u64,
+    /// Whether the newest version is certainly on the disk: what another process wrote may be in the cache alone,
+    /// if a sync of it failed.
+    is_durable: bool,
+    /// Whether there is a file that says that this process writes.
+    is_marked: bool,
 }
 
 /// What a panic elsewhere left: every change of ours is done under one lock in one step.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One version of a database, and its files.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    store: Arc<Store>,
-    state: Arc<State>,
-}
-
-impl Deref for Snapshot {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl Snapshot {
-    /// Opens a part of a table.
-    ///
-    /// # Errors
-    /// `Damaged` when its file is not what was written.
-    pub fn open_part(&self, table: &Table, part: &Part) -> Result<PartReader> {
-        PartReader::open(Arc::clone(&self.store), self.identity(table, part.number), part)
-    }
-
-    /// The deleted rows of a part.
-    ///
-    /// # Errors
-    /// `Damaged` when their file is not what was written.
-    pub fn deletions(&self, table: &Table, part: &Part) -> Result<DeletionVector> {
-        let Some(deletions) = part.deletions else { return Ok(DeletionVector::default()) };
-        let (table_number, number) = (table.number, part.number);
-        let path = deletions_path(table_number, deletions.number);
-        let whose = |found: Damage| Damage { table: Some(table_number), part: Some(number), ..found };
-        let damaged = |reason: String| whose(Damage { path: path.clone(), reason, ..Damage::default() });
-        let read = || {
-            let bytes = log::read_file(&*self.store.io, &path)?;
-            let (header, payload) = header::open(FileKind::Deletions, &bytes, &path)?;
-            header.check_identity(self.identity(table, deletions.number), &path)?;
-            if header.hash != deletions.hash {
-                return Err(damaged("it is not the file that was committed".to_owned()).into());
-            }
-            let vector = DeletionVector::read(self.store.level, payload, number, part.row_count)
-                .map_err(|malformed| damaged(malformed.to_string()))?;
-            match vector.row_count(self.store.level) {
-                count if count == deletions.row_count => Ok(vector),
-                count => {
-                    Err(damaged(format!("{count} rows are deleted, not {}", deletions.row_count)).into())
-                }
-            }
-        };
-        read().map_err(|error| match error {
-            Error::Damaged(found) => whose(*found).into(),
-            Error::Io { source, .. } => damaged(format!("it cannot be read: {source}")).into(),
-            other => other,
-        })
-    }
-
-    fn identity(&self, table: &Table, number: u64) -> Identity {
-        Identity { database: self.state.database, table: table.number, number }
-    }
 }
 
 impl Database {
@@ -165,20 +119,26 @@ impl Database {
     /// When it is none, is of a later format, is locked by another writer, or the system refuses.
     pub fn open(io: Arc<dyn Io>, access: Access, options: Options) -> Result<Arc<Self>> {
         let mut damage = Vec::new();
+        let mut marker = marker::read(&*io, &mut damage)?;
         let lock = match access {
-            Access::Read => {
-                marker::check(&*io, &mut damage)?;
-                None
-            }
+            Access::Read if marker == Marker::Empty => return Err(Error::NotADatabase),
+            Access::Read => None,
             Access::Write => {
-                marker::check_or_empty(&*io, &mut damage)?;
                 let lock = io.lock(LOCK).map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock => Error::Locked,
                     _ => Error::io("lock", LOCK)(error),
                 })?;
-                marker::create(&*io)?;
+                if marker == Marker::Empty {
+                    // Unless another process has made it a database before the lock was ours.
+                    marker = marker::read(&*io, &mut damage)?;
+                }
+                if marker == Marker::Empty {
+                    let id = new_id(&*io);
+                    marker::create(&*io, id)?;
+                    marker = Marker::Id(id);
+                }
                 for directory in [log::DIRECTORY, TABLES] {
-                    io.create_directory(directory).map_err(Error::io("create", directory))?;
+                    make_directory(&*io, directory)?;
                 }
                 // What another process left in the cache alone is durable before anything is built on it.
                 for directory in ["", log::DIRECTORY, TABLES] {
@@ -187,38 +147,59 @@ impl Database {
                 Some(lock)
             }
         };
-        let (loaded, files) = load(&*io, u64::MAX)?;
+        let (loaded, files) = load(&*io, u64::MAX, access == Access::Read)?;
         damage.extend(loaded.damage);
-        let mut state = loaded.state;
+        let (mut state, mut log_is_whole) = (loaded.state, loaded.is_whole);
+        let tables =
+            if access == Access::Write || files.is_lost() { Tables::list(&*io)? } else { Tables::default() };
+        if files.is_lost() && tables.have_files {
+            let (path, reason) = (log::DIRECTORY.to_owned(), "it is empty, but there are parts".to_owned());
+            damage.push(Damage { path, reason, ..Damage::default() });
+            log_is_whole = false;
+        }
+        match marker {
+            Marker::Id(id) if files.is_lost() => state.database = id,
+            Marker::Id(id) if id != state.database => {
+                let (path, reason) = (marker::PATH.to_owned(), "it is that of another log".to_owned());
+                damage.push(Damage { path, reason, ..Damage::default() });
+                log_is_whole = false;
+            }
+            _ if files.is_lost() => state.database = new_id(&*io),
+            _ => {}
+        }
+        let store = Arc::new(Store::new(io, options.verify));
         let writing = match lock {
             None => None,
             Some(lock) => {
-                if state.version == 0 {
-                    state.database = new_id(&*io);
-                }
                 for path in &files.unfinished {
                     // If it cannot be removed, it is in nobody's way.
-                    io.remove(path).unwrap_or_default();
+                    store.io.remove(path).unwrap_or_default();
                 }
+                if files.is_lost() && log_is_whole {
+                    log::begin(&store, state.database)?;
+                }
+                let is_durable = match store.io.open(WRITING) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => true,
+                    there => there.map(|_| false).map_err(Error::io("open", WRITING))?,
+                };
+                let checkpoint = loaded.checkpoint;
                 Some(Writing {
                     _lock: lock,
-                    log_is_whole: AtomicBool::new(loaded.is_whole),
-                    next_number: AtomicU64::new(free_number(&*io)?.max(state.next_number)),
+                    log_is_whole: AtomicBool::new(log_is_whole),
+                    next_number: AtomicU64::new(tables.free_number.max(state.next_number).max(1)),
                     unfinished: Mutex::default(),
-                    committing: Mutex::new(Committing { checkpoint: loaded.checkpoint }),
+                    committing: Mutex::new(Committing { checkpoint, is_durable, is_marked: !is_durable }),
                     directories: Mutex::default(),
+                    needless: Mutex::default(),
+                    compacting: Mutex::default(),
+                    removing: Mutex::default(),
+                    rewriting: Mutex::default(),
                 })
             }
         };
-        let store = Arc::new(Store::new(io, options.verify));
         let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
         let (given, inserts) = (Mutex::default(), Inserts::default());
-        let database = Arc::new(Self { store, options, current, given, damage, inserts, writing });
-        if database.writing.as_ref().is_some_and(|writing| writing.log_is_whole.load(Ordering::Acquire)) {
-            // What cannot be removed now, can be the next time.
-            database.remove_old_files().unwrap_or_default();
-        }
-        Ok(database)
+        Ok(Arc::new(Self { store, options, current, given, damage, inserts, writing }))
     }
 
     /// The newest version that this process knows.
@@ -227,7 +208,7 @@ impl Database {
         self.give(self.current())
     }
 
-    fn give(&self, state: Arc<State>) -> Snapshot {
+    pub(crate) fn give(&self, state: Arc<State>) -> Snapshot {
         let mut given = locked(&self.given);
         let is_new = given.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), &*state));
         if is_new {
@@ -252,21 +233,17 @@ impl Database {
         if self.writing.is_some() || files.newest() <= before.version {
             return Ok(());
         }
+        log::settle(io)?;
         let mut state = (*before).clone();
-        while files.commits.contains(&(state.version + 1)) {
-            match log::next(io, &state) {
-                Ok(next) => state = next,
-                Err(Error::Newer { path, found, known }) => return Err(Error::Newer { path, found, known }),
-                // Removed meanwhile, or damaged: a checkpoint may help.
-                Err(_) => break,
+        let outcome = (state.version..files.newest()).try_for_each(|_| log::advance(io, &mut state));
+        if let Err(error) = outcome {
+            if let Error::Newer { .. } = error {
+                return Err(error);
             }
-        }
-        if state.version < files.newest() {
-            let (loaded, _) = load(io, u64::MAX)?;
+            // Removed meanwhile, or damaged: a checkpoint may help.
+            let (loaded, _) = load(io, files.newest(), true)?;
             loaded.damage.into_iter().for_each(|damage| self.report(damage));
-            if loaded.state.version > state.version {
-                state = loaded.state;
-            }
+            state = loaded.state;
         }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if state.version > current.version {
@@ -275,113 +252,50 @@ impl Database {
         Ok(())
     }
 
-    /// An older version.
-    ///
-    /// # Errors
-    /// `NoVersion` when it is out of the retention, or not there yet.
-    pub fn as_of_version(&self, version: u64) -> Result<Snapshot> {
-        let (io, newest) = (&*self.store.io, self.current());
-        let limit = io.now().saturating_sub(self.options.retention);
-        let is_known = version <= newest.version;
-        let is_retained =
-            is_known && (version == newest.version || is_after(log::time(io, version + 1)?, limit));
-        if is_retained {
-            let (loaded, _) = load(io, version)?;
-            if loaded.state.version == version {
-                return Ok(self.give(Arc::new(loaded.state)));
-            }
-        }
-        let oldest = self.oldest_needed(&newest, limit)?;
-        Err(Error::NoVersion { version, oldest, newest: newest.version })
-    }
-
-    /// The version that was the newest at a time, in microseconds since 1970.
-    ///
-    /// # Errors
-    /// `NoVersion` when it is out of the retention.
-    pub fn as_of_time(&self, time: i64) -> Result<Snapshot> {
-        let newest = self.current();
-        let mut version = newest.version;
-        while version > 0 && log::time(&*self.store.io, version)? > time {
-            version -= 1;
-        }
-        self.as_of_version(version)
-    }
-
-    /// What was found to be damaged since the database was opened.
-    #[must_use]
-    pub fn damage(&self) -> Vec<Damage> {
-        locked(&self.damage).clone()
-    }
-
-    /// Adds damage to what [`Database::damage`] says, for who found it while reading.
-    pub fn report(&self, found: Damage) {
-        let mut damage = locked(&self.damage);
-        if !damage.contains(&found) {
-            damage.push(found);
-        }
-    }
-
-    /// Reads all of the newest version and reports what is damaged.
-    pub fn check(&self) -> Vec<Damage> {
-        let snapshot = self.snapshot();
-        let mut found = Vec::new();
-        for table in snapshot.tables() {
-            for part in table.parts() {
-                self.check_part(&snapshot, table, part, &mut found);
-            }
-        }
-        found.iter().for_each(|damage| self.report(damage.clone()));
-        found
-    }
-
-    fn check_part(&self, snapshot: &Snapshot, table: &Table, part: &Part, found: &mut Vec<Damage>) {
-        let mut report = |error: Error| {
-            found.push(match error {
-                Error::Damaged(damage) => *damage,
-                other => Damage {
-                    path: crate::store::part_path(table.number, part.number),
-                    table: Some(table.number),
-                    part: Some(part.number),
-                    reason: other.to_string(),
-                    ..Damage::default()
-                },
-            });
-        };
-        let deletions = snapshot.deletions(table, part).map_err(&mut report);
-        match snapshot.open_part(table, part) {
-            Err(error) => report(error),
-            Ok(reader) => {
-                let reader = reader.verifying();
-                if let Ok(deletions) = deletions {
-                    reader.check_deletions(&deletions).unwrap_or_else(&mut report);
-                }
-                for column in 0..reader.fields().len() {
-                    for stripe in 0..reader.stripe_count() {
-                        if let Err(error) = reader.read(column, stripe, keirin_kernels::Selection::All) {
-                            report(error);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     /// Begins a transaction on the newest version.
     ///
     /// # Errors
     /// When the database cannot be written to.
     pub fn begin(self: &Arc<Self>) -> Result<Transaction> {
         self.writing()?;
-        Ok(Transaction::new(Arc::clone(self), self.snapshot()))
+        Ok(Transaction::new(Arc::clone(self), self.snapshot(), None))
     }
 
-    fn current(&self) -> Arc<State> {
+    /// Begins a transaction that will delete or replace rows of a table that are there: until it ends, compaction
+    /// leaves the table alone, so that the two do not conflict.
+    ///
+    /// # Errors
+    /// When the database cannot be written to.
+    pub fn begin_rewriting(self: &Arc<Self>, table: u64) -> Result<Transaction> {
+        let writing = self.writing()?;
+        // Not between a look at this and the commit that relies on it.
+        let _committing = locked(&writing.committing);
+        *locked(&writing.rewriting).entry(table).or_default() += 1;
+        Ok(Transaction::new(Arc::clone(self), self.snapshot(), Some(table)))
+    }
+
+    pub(crate) fn ends_rewriting(&self, table: u64) {
+        let Some(writing) = &self.writing else { return };
+        let mut rewriting = locked(&writing.rewriting);
+        if let Some(count) = rewriting.get_mut(&table) {
+            *count -= 1;
+            if *count == 0 {
+                rewriting.remove(&table);
+            }
+        }
+    }
+
+    /// Whether a transaction is rewriting rows of a table.
+    pub(crate) fn is_rewriting(&self, table: u64) -> bool {
+        self.writing.as_ref().is_some_and(|writing| locked(&writing.rewriting).contains_key(&table))
+    }
+
+    pub(crate) fn current(&self) -> Arc<State> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What writing takes, unless something speaks against it.
-    fn writing(&self) -> Result<&Writing> {
+    pub(crate) fn writing(&self) -> Result<&Writing> {
         self.store.check()?;
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
         if writing.log_is_whole.load(Ordering::Acquire) {
@@ -397,7 +311,8 @@ impl Database {
         let _committing = locked(&writing.committing);
         repair()?;
         writing.log_is_whole.store(true, Ordering::Release);
-        locked(&self.damage).retain(|damage| !damage.path.starts_with(log::DIRECTORY));
+        let is_set_aside = |path: &str| path.starts_with(log::DIRECTORY) || path == marker::PATH;
+        locked(&self.damage).retain(|damage| !is_set_aside(&damage.path));
         Ok(())
     }
 
@@ -405,7 +320,12 @@ impl Database {
     pub(crate) fn new_number(&self) -> Result<u64> {
         let writing = self.writing()?;
         let mut unfinished = locked(&writing.unfinished);
-        let number = writing.next_number.fetch_add(1, Ordering::Relaxed);
+        let number = writing
+            .next_number
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1))
+            .map_err(|_| {
+                Error::Invalid("the database has no more numbers for tables and files".to_owned())
+            })?;
         unfinished.insert(number);
         Ok(number)
     }
@@ -422,31 +342,18 @@ impl Database {
     pub(crate) fn make_directory(&self, table: u64) -> Result<()> {
         let mut directories = locked(&self.writing()?.directories);
         if !directories.contains(&table) {
-            let path = table_path(table);
-            self.store.io.create_directory(&path).map_err(Error::io("create", &path))?;
+            make_directory(&*self.store.io, &table_path(table))?;
             self.store.sync_directory(TABLES)?;
             directories.insert(table);
         }
         Ok(())
     }
 
-    /// Runs something for which versions and files of transactions must stay as they are: it gets the newest
-    /// version, the retention, and the numbers of files that transactions are making.
-    pub(crate) fn without_commits<T>(
-        &self,
-        run: impl FnOnce(&State, Duration, &BTreeSet<u64>) -> Result<T>,
-    ) -> Result<T> {
-        let writing = self.writing()?;
-        let _committing = locked(&writing.committing);
-        let unfinished = locked(&writing.unfinished);
-        run(&self.current(), self.options.retention, &unfinished)
-    }
-
     /// Makes a version durable that `next` makes of the newest, with the actions that lead to it.
     pub(crate) fn commit(
         &self,
         directories: &BTreeSet<u64>,
-        next: impl FnOnce(&State) -> Result<(State, Vec<crate::state::Action>)>,
+        next: impl FnOnce(&State) -> Result<(State, Vec<Action>)>,
     ) -> std::result::Result<u64, Failed> {
         let writing = self.writing().map_err(Failed::Before)?;
         let mut committing = locked(&writing.committing);
@@ -460,22 +367,42 @@ impl Database {
         for table in directories {
             self.store.sync_directory(&table_path(*table)).map_err(Failed::Before)?;
         }
+        self.prepare_log(&mut committing, &before)?;
         state.version = before.version + 1;
-        let now = i64::try_from(self.store.io.now().as_micros()).unwrap_or(i64::MAX);
-        state.time = now.max(before.time);
+        let now = micros(self.store.io.now());
+        let clock_was_wrong = before.time > now.saturating_add(CLOCK_DIFFERENCE_MAX);
+        state.time = if clock_was_wrong { now } else { now.max(before.time) };
         state.next_number = writing.next_number.load(Ordering::Relaxed);
+        let replaced = removal::replaced_files(&before, &actions);
         let record =
             Record { previous: before.hash, time: state.time, next_number: state.next_number, actions };
         state.hash = self.write_log(FileKind::Commit, &state, &record)?;
         let state = Arc::new(state);
+        locked(&writing.needless).add(state.version, state.time, replaced);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
-        if state.version >= committing.checkpoint + self.options.checkpoint_every {
+        let delay = self.options.checkpoint_every.saturating_mul(CHECKPOINT_DELAY_MAX);
+        if state.version >= committing.checkpoint.saturating_add(delay) {
             // The commit is durable whatever becomes of this; a failed sync stops what comes next.
             if self.write_checkpoint(&state).is_ok() {
                 committing.checkpoint = state.version;
             }
         }
         Ok(state.version)
+    }
+
+    /// Makes certain that what the next commit is built on is durable, and that the next process knows if this one
+    /// does not end well.
+    fn prepare_log(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
+        if !committing.is_durable {
+            self.write_checkpoint(newest)?;
+            (committing.checkpoint, committing.is_durable) = (newest.version, true);
+        }
+        if !committing.is_marked {
+            let made = self.store.io.create(WRITING);
+            made.map_err(|source| Failed::Before(Error::io("create", WRITING)(source)))?;
+            committing.is_marked = true;
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint of the newest version, so that opening need not read the commits up to it.
@@ -489,7 +416,7 @@ impl Database {
         let state = self.current();
         if state.version > committing.checkpoint {
             self.write_checkpoint(&state)?;
-            committing.checkpoint = state.version;
+            (committing.checkpoint, committing.is_durable) = (state.version, true);
         }
         Ok(())
     }
@@ -510,23 +437,37 @@ impl Database {
     }
 }
 
-/// Reads a version, or the newest below it; lists the log again when what was listed is gone.
-fn load(io: &dyn Io, version: u64) -> Result<(log::Loaded, Files)> {
+impl Drop for Database {
+    fn drop(&mut self) {
+        let Some(writing) = &self.writing else { return };
+        // What was written while writing had not stopped is durable.
+        let is_durable = self.store.check().is_ok() && locked(&writing.committing).is_durable;
+        if is_durable && locked(&writing.committing).is_marked {
+            self.store.io.remove(WRITING).unwrap_or_default();
+        }
+    }
+}
+
+/// Reads a version, or the newest below it; lists the log again when what was listed is gone. What a reader sees
+/// is made durable before.
+pub(crate) fn load(io: &dyn Io, version: u64, is_settled: bool) -> Result<(log::Loaded, Files)> {
     let mut listings = 0;
     loop {
         let files = Files::list(io)?;
+        if is_settled {
+            log::settle(io)?;
+        }
         listings += 1;
         match log::load(io, &files, version) {
-            Err(Error::Io { source, .. })
-                if source.kind() == ErrorKind::NotFound && listings < LISTINGS_MAX => {}
+            Err(error) if log::is_gone(&error) && listings < LISTINGS_MAX => {}
             loaded => return Ok((loaded?, files)),
         }
     }
 }
 
-/// Whether a time of the log is not before one of the clock.
-pub(crate) fn is_after(time: i64, limit: Duration) -> bool {
-    time >= i64::try_from(limit.as_micros()).unwrap_or(i64::MAX)
+/// A time of the clock as one of the log.
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn new_id(io: &dyn Io) -> DatabaseId {
@@ -536,17 +477,24 @@ fn new_id(io: &dyn Io) -> DatabaseId {
     id
 }
 
-/// A number above those of all files in `tables`, whosever they are.
-fn free_number(io: &dyn Io) -> Result<u64> {
-    let mut free = 1;
-    for table in io.list(TABLES).map_err(Error::io("list", TABLES))? {
-        let Ok(number) = table.name.parse::<u64>() else { continue };
-        free = free.max(number.saturating_add(1));
-        let path = table_path(number);
-        for file in io.list(&path).map_err(Error::io("list", &path))? {
-            let digits = file.name.split('.').next().unwrap_or_default();
-            free = free.max(digits.parse::<u64>().unwrap_or(0).saturating_add(1));
-        }
+/// What the names in `tables` say.
+#[derive(Debug, Default)]
+struct Tables {
+    /// A number above those of all tables and files, whosever they are.
+    free_number: u64,
+    have_files: bool,
+}
+
+impl Tables {
+    fn list(io: &dyn Io) -> Result<Self> {
+        let mut found = Self::default();
+        removal::for_each_file(io, |table, file| {
+            found.free_number = found.free_number.max(table + 1);
+            if let Some(file) = file {
+                found.have_files = true;
+                found.free_number = found.free_number.max(number_of(&file).map_or(0, |number| number + 1));
+            }
+        })?;
+        Ok(found)
     }
-    Ok(free)
 }

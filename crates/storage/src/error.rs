@@ -22,11 +22,13 @@ pub enum Error {
     #[error("{0}")]
     Damaged(Box<Damage>),
     /// A file of a later version of the program.
-    #[error("'{path}' has format {found}; this version reads up to {known}")]
+    #[error("'{path}' has {what} {found}; this version reads up to {known}")]
     Newer {
         /// The file.
         path: String,
-        /// Its format.
+        /// What has numbers: `format`, `actions of kind`.
+        what: &'static str,
+        /// Its number.
         found: u32,
         /// The greatest that can be read.
         known: u32,

@@ -88,13 +88,15 @@ impl Header {
             ..Damage::default()
         };
         let (header, format) = Self::parse(kind, bytes).map_err(damaged)?;
-        if format > FORMAT {
-            return Err(Error::Newer { path: path.to_owned(), found: format, known: FORMAT });
+        match header {
+            Some(header) => Ok(header),
+            None => Err(Error::Newer { path: path.to_owned(), what: "format", found: format, known: FORMAT }),
         }
-        Ok(header)
     }
 
-    fn parse(kind: FileKind, bytes: &[u8]) -> Wire<(Self, u32)> {
+    /// The header, unless it is of a greater format, and its format. Magic, format and hash have their places in
+    /// every format.
+    fn parse(kind: FileKind, bytes: &[u8]) -> Wire<(Option<Self>, u32)> {
         let mut reader = Reader::new(bytes);
         let hashed = bytes.get(..HASHED_BYTES).map(xxh3_64);
         if reader.take(8)? != kind.magic() {
@@ -109,10 +111,13 @@ impl Header {
         if hashed != Some(hash) {
             return reader.malformed("the checksum of the header is another");
         }
+        if format > FORMAT {
+            return Ok((None, format));
+        }
         if format == 0 || payload_bytes > PAYLOAD_BYTES_MAX {
             return reader.malformed(format!("format {format} with {payload_bytes} bytes"));
         }
-        Ok((Self { identity, payload_bytes, payload_hash, hash }, format))
+        Ok((Some(Self { identity, payload_bytes, payload_hash, hash }), format))
     }
 
     /// Fails unless this is the payload.
@@ -154,6 +159,21 @@ pub(crate) fn open<'a>(kind: FileKind, bytes: &'a [u8], path: &str) -> Result<(H
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_greater_format_is_no_damage_whatever_else_it_says() {
+        let identity = Identity { database: [7; 16], table: 1, number: 2 };
+        let (mut file, _) = file(FileKind::Commit, identity, b"payload");
+        file[8..16].copy_from_slice(&[2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        assert!(
+            matches!(open(FileKind::Commit, &file, "x"), Err(Error::Damaged(_))),
+            "the hash is the old one"
+        );
+        let hash = xxh3_64(&file[..HASHED_BYTES]).to_le_bytes();
+        file[HASHED_BYTES..HEADER_BYTES].copy_from_slice(&hash);
+        let newer = open(FileKind::Commit, &file, "x");
+        assert!(matches!(newer, Err(Error::Newer { found: 2, known: FORMAT, .. })), "{newer:?}");
+    }
 
     #[test]
     fn every_changed_bit_of_a_file_is_found() {

@@ -111,6 +111,10 @@ impl Database {
 
     /// What becomes of each insert of a group.
     fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
+        let tables: BTreeMap<u64, &Insert> = group.iter().map(|insert| (insert.table, insert)).collect();
+        for (table, insert) in tables {
+            self.make_room(table, |_| WriteOptions { codecs: insert.codecs.clone(), is_sorted: false });
+        }
         let all: Vec<&Insert> = group.iter().collect();
         match self.commit_inserts(&all) {
             Ok(version) => group.iter().map(|_| Ok(version)).collect(),

@@ -33,8 +33,8 @@
 //! | [`io`] | the one door to files |
 //!
 //! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
-//! inserts together; [`Table::parts_to_compact`] says which parts [`Transaction::compact`] should make one;
-//! [`Transaction::repair_part`] and [`Database::repair_log`] save what is whole.
+//! inserts together; [`Database::maintain`] does the work behind the scenes; [`Transaction::repair_part`] and
+//! [`Database::repair_log`] save what is whole.
 //!
 //! Bytes from disk are hostile: they are held against checksums, limits and each other before memory is asked
 //! for, and what is wrong with them is an error that names file, table, part, column and block.
@@ -42,24 +42,30 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+mod checking;
 pub mod column;
 mod compaction;
 mod database;
 mod deletions;
 mod error;
 mod header;
+mod history;
 #[cfg(test)]
 mod hostile;
 mod inserts;
 pub mod io;
 mod log;
+mod maintenance;
 mod marker;
 pub mod part;
+#[cfg(test)]
+mod recovery;
 mod removal;
 mod repair;
 pub mod schema;
 #[cfg(test)]
 mod simulation;
+mod snapshot;
 mod sort;
 mod state;
 mod store;
@@ -70,10 +76,11 @@ mod transaction;
 mod view;
 mod wire;
 
-pub use database::{Access, Database, Options, Snapshot};
+pub use database::{Access, Database, Options};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
 pub use repair::Lost;
+pub use snapshot::Snapshot;
 pub use sort::sort_rows;
 pub use state::{Deletions, MAIN_SCHEMA, Part, State, Table};
 pub use transaction::Transaction;

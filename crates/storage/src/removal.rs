@@ -1,114 +1,317 @@
 //! Removes files that no version within the retention needs: `docs/format/database.md`, "What is removed".
+//!
+//! Commits say which files they do without. Those go when the version before is out of the retention and nobody in
+//! this process reads it. A file that no commit mentions may be what a crash left, or a commit that got lost may
+//! have referred to it: it goes days after it was first noticed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::database::{Database, is_after};
+use crate::database::{Database, Writing, load, locked};
 use crate::error::{Error, Result};
 use crate::header::FileKind;
+use crate::io::Io;
 use crate::log::{self, Files};
-use crate::state::State;
-use crate::store::{TABLES, deletions_path, part_path, table_path};
+use crate::state::{Action, State, Table};
+use crate::store::{TABLES, deletions_path, number_of, part_path, table_of, table_path};
 
-/// Paths of all files with rows of a version.
-fn add_files(state: &State, files: &mut BTreeSet<String>) {
-    for table in state.tables() {
-        for part in table.parts.values() {
-            files.insert(part_path(table.number, part.number));
-            files.extend(part.deletions.map(|deletions| deletions_path(table.number, deletions.number)));
+/// There since files were noticed that no commit mentions.
+const ORPHANS: &str = "log/orphans";
+/// How long they stay from then on, and how often someone looks for them.
+const ORPHANS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+const ORPHANS_SOUGHT_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// Files that are removed by one call.
+const FILES_MAX: usize = 1000;
+
+/// Files that newer versions do without.
+#[derive(Debug, Default)]
+pub(crate) struct Needless {
+    /// By the first version without them.
+    replaced: BTreeMap<u64, Replaced>,
+    /// Whether the commits of earlier processes are among them.
+    is_complete: bool,
+    orphans_sought: Option<Duration>,
+}
+
+/// What one version does without, and when it was committed.
+#[derive(Debug)]
+struct Replaced {
+    time: i64,
+    files: Vec<OldFile>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OldFile {
+    Part { table: u64, number: u64 },
+    Deletions { table: u64, number: u64 },
+    Directory { table: u64 },
+}
+
+impl Needless {
+    pub(crate) fn add(&mut self, version: u64, time: i64, files: Vec<OldFile>) {
+        if !files.is_empty() {
+            self.replaced.insert(version, Replaced { time, files });
         }
     }
 }
 
+impl OldFile {
+    fn path(self) -> String {
+        match self {
+            Self::Part { table, number } => part_path(table, number),
+            Self::Deletions { table, number } => deletions_path(table, number),
+            Self::Directory { table } => table_path(table),
+        }
+    }
+}
+
+/// Files of a table, or of one of its parts.
+fn files_of(table: &Table, part: Option<u64>) -> impl Iterator<Item = OldFile> {
+    let number = table.number;
+    let parts = table.parts.values().filter(move |other| part.is_none_or(|part| other.number == part));
+    parts.flat_map(move |part| {
+        let deletions =
+            part.deletions.map(|deletions| OldFile::Deletions { table: number, number: deletions.number });
+        std::iter::once(OldFile::Part { table: number, number: part.number }).chain(deletions)
+    })
+}
+
+/// Files of a version that the one after these actions does without.
+pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile> {
+    let mut files = Vec::new();
+    for action in actions {
+        match action {
+            Action::RemovePart { table, part } => {
+                files.extend(before.table(*table).into_iter().flat_map(|table| files_of(table, Some(*part))));
+            }
+            Action::SetDeletions { table, part, .. } => {
+                let part = before.table(*table).and_then(|table| table.part(*part));
+                let deletions = part.and_then(|part| part.deletions);
+                files.extend(
+                    deletions.map(|deletions| OldFile::Deletions { table: *table, number: deletions.number }),
+                );
+            }
+            Action::DropTable { table } => {
+                // They are removed from the end, the directory when it is empty.
+                files.push(OldFile::Directory { table: *table });
+                files.extend(before.table(*table).into_iter().flat_map(|table| files_of(table, None)));
+            }
+            _ => {}
+        }
+    }
+    files
+}
+
+/// Calls for each table in `tables`, and for the name of each file in it. Names of other things are passed over.
+pub(crate) fn for_each_file(io: &dyn Io, mut call: impl FnMut(u64, Option<String>)) -> Result<()> {
+    let list = |path: &str| match io.list(path) {
+        // A file that has a table's name; or it is gone.
+        Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => {
+            Ok(Vec::new())
+        }
+        names => names.map_err(Error::io("list", path)),
+    };
+    for table in list(TABLES)?.iter().filter_map(|name| table_of(name)) {
+        call(table, None);
+        let files = list(&table_path(table))?.into_iter();
+        files.filter(|name| number_of(name).is_some()).for_each(|name| call(table, Some(name)));
+    }
+    Ok(())
+}
+
+fn remove(io: &dyn Io, path: &str) -> Result<()> {
+    match io.remove(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
 impl Database {
-    /// Removes files that no version within the retention needs, and says how many. The database does so when
-    /// it is opened for writing; a process that keeps it open should ask now and then.
+    /// Removes some of the files that are not needed, and says whether there may be more.
+    pub(crate) fn remove_needless(&self) -> Result<bool> {
+        let writing = self.writing()?;
+        let _removing = locked(&writing.removing);
+        let files = Files::list(&*self.store.io)?;
+        if files.has_set_aside {
+            // What was set aside may be rescued, and refer to any of them.
+            return Ok(false);
+        }
+        self.find_replaced(writing)?;
+        let count = self.remove_replaced(writing)?;
+        if count == FILES_MAX {
+            return Ok(true);
+        }
+        self.trim_log(writing, &files)?;
+        self.seek_orphans(writing)?;
+        Ok(false)
+    }
+
+    /// Removes files that no commit in the log mentions, however young, and says how many.
     ///
     /// # Errors
-    /// When the database cannot be written to, or the log cannot be read.
-    pub fn remove_old_files(&self) -> Result<usize> {
-        self.without_commits(|newest, retention, unfinished| {
-            let io = &*self.store.io;
-            let log_files = Files::list(io)?;
-            if newest.version() == 0 || log_files.has_set_aside {
-                // Without a whole log there is no telling whose the files are.
-                return Ok(0);
-            }
-            let now = io.now();
-            let limit = now.saturating_sub(retention);
-            let oldest = self.oldest_needed(newest, limit)?;
-            let mut needed = BTreeSet::new();
-            let mut state = log::load(io, &log_files, oldest)?.state;
-            if state.version() != oldest {
-                return Ok(0);
-            }
-            add_files(&state, &mut needed);
-            while state.version() < newest.version() {
-                state = log::next(io, &state)?;
-                add_files(&state, &mut needed);
-            }
-            self.given().iter().for_each(|state| add_files(state, &mut needed));
-            let mut removed = self.remove_from_tables(limit, &needed, unfinished)?;
-            removed += self.remove_from_log(&log_files, oldest)?;
-            Ok(removed)
-        })
-    }
-
-    /// The oldest version that was still the newest after this time.
-    pub(crate) fn oldest_needed(&self, newest: &State, limit: Duration) -> Result<u64> {
-        let (mut version, mut time) = (newest.version(), newest.time());
-        while version > 0 && is_after(time, limit) {
-            version -= 1;
-            time = match log::time(&*self.store.io, version) {
-                Ok(time) => time,
-                // It has been removed, with those below.
-                Err(Error::Io { .. }) => return Ok(version + 1),
-                Err(other) => return Err(other),
-            };
+    /// When the database cannot be written to, or the system refuses.
+    pub fn remove_orphans(&self) -> Result<usize> {
+        let writing = self.writing()?;
+        let _removing = locked(&writing.removing);
+        if Files::list(&*self.store.io)?.has_set_aside {
+            return Ok(0);
         }
-        Ok(version)
+        self.find_replaced(writing)?;
+        let orphans = self.orphans(writing)?;
+        orphans.iter().try_for_each(|path| remove(&*self.store.io, path))?;
+        remove(&*self.store.io, ORPHANS)?;
+        Ok(orphans.len())
     }
 
-    fn remove_from_tables(
-        &self,
-        limit: Duration,
-        needed: &BTreeSet<String>,
-        unfinished: &BTreeSet<u64>,
-    ) -> Result<usize> {
+    /// Learns from the log, once, which files were needless before this process came. What commits that cannot be
+    /// read did without counts as mentioned by none.
+    fn find_replaced(&self, writing: &Writing) -> Result<()> {
+        if locked(&writing.needless).is_complete {
+            return Ok(());
+        }
         let io = &*self.store.io;
-        let mut removed = 0;
-        for table in io.list(TABLES).map_err(Error::io("list", TABLES))? {
-            let Ok(number) = table.name.parse::<u64>() else { continue };
-            let directory = table_path(number);
-            for file in io.list(&directory).map_err(Error::io("list", &directory))? {
-                let Some((digits, "kpart" | "kdel")) = file.name.split_once('.') else { continue };
-                let Ok(file_number) = digits.parse::<u64>() else { continue };
-                let path = format!("{directory}/{}", file.name);
-                let is_old = file.modified < limit;
-                if is_old && !needed.contains(&path) && !unfinished.contains(&file_number) {
-                    io.remove(&path).map_err(Error::io("remove", &path))?;
-                    removed += 1;
-                }
+        let (files, newest) = (Files::list(io)?, self.current().version());
+        // The oldest version from which commits lead to the newest.
+        let mut from = newest;
+        while files.commits.contains(&from) {
+            from -= 1;
+        }
+        let starts = if from == 0 { BTreeSet::from([0]) } else { BTreeSet::new() };
+        let starts: BTreeSet<u64> = starts.union(&files.checkpoints).copied().collect();
+        while let Some(start) = starts.range(from..newest).next() {
+            let (loaded, _) = load(io, *start, false)?;
+            let mut state = loaded.state;
+            from = start + 1;
+            while state.version() >= *start && state.version() < newest {
+                from = state.version() + 1;
+                let (header, record) = match log::read_commit(io, &state) {
+                    Err(Error::Damaged(_)) => break,
+                    commit => commit?,
+                };
+                let replaced = replaced_files(&state, &record.actions);
+                log::apply_commit(&mut state, &header, &record)?;
+                locked(&writing.needless).add(state.version(), record.time, replaced);
+            }
+            if state.version() == newest {
+                break;
             }
         }
-        Ok(removed)
+        locked(&writing.needless).is_complete = true;
+        Ok(())
+    }
+
+    /// Removes what the log says is not needed, and says how many files.
+    fn remove_replaced(&self, writing: &Writing) -> Result<usize> {
+        let newest = self.current();
+        let read = self.given().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
+        let mut count = 0;
+        while count < FILES_MAX {
+            let mut needless = locked(&writing.needless);
+            let is_due = |version: &u64, replaced: &Replaced| {
+                *version <= read && !self.is_retained(&newest, replaced.time)
+            };
+            let Some(first) =
+                needless.replaced.first_entry().filter(|first| is_due(first.key(), first.get()))
+            else {
+                break;
+            };
+            let (version, mut replaced) = first.remove_entry();
+            drop(needless);
+            let outcome = self.remove_files(&mut replaced.files, &mut count);
+            if !replaced.files.is_empty() {
+                locked(&writing.needless).replaced.insert(version, replaced);
+            }
+            outcome?;
+        }
+        Ok(count)
+    }
+
+    /// Removes files from the end of the list, until there are enough.
+    fn remove_files(&self, files: &mut Vec<OldFile>, count: &mut usize) -> Result<()> {
+        let io = &*self.store.io;
+        while let Some(file) = files.last().filter(|_| *count < FILES_MAX) {
+            match file {
+                // While something of someone else is in it, it stays.
+                OldFile::Directory { table } => io.remove_directory(&table_path(*table)).unwrap_or_default(),
+                file => remove(io, &file.path())?,
+            }
+            files.pop();
+            *count += 1;
+        }
+        Ok(())
     }
 
     /// Removes what two whole checkpoints make needless, so that there is another should one get damaged.
-    fn remove_from_log(&self, files: &Files, oldest: u64) -> Result<usize> {
+    fn trim_log(&self, writing: &Writing, files: &Files) -> Result<()> {
         let io = &*self.store.io;
+        if files.checkpoints.len() < 3 {
+            return Ok(());
+        }
+        let newest = self.current();
+        let read = self.given().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
+        // Its commit says which files are to be removed.
+        let needless =
+            locked(&writing.needless).replaced.first_key_value().map_or(u64::MAX, |(version, _)| version - 1);
+        let oldest = self.oldest_needed(&newest)?.min(read).min(needless);
         let is_whole = |version: &&u64| log::time_of_checkpoint(io, **version).is_ok();
-        let Some(base) = files.checkpoints.range(..=oldest).rev().filter(is_whole).nth(1) else {
-            return Ok(0);
-        };
+        let older: Vec<&u64> = files.checkpoints.range(..=oldest).rev().collect();
+        if older.len() < 3 {
+            return Ok(());
+        }
+        let Some(base) = older.into_iter().filter(is_whole).nth(1) else { return Ok(()) };
         let commits = files.commits.range(..=base).map(|version| log::path(FileKind::Commit, *version));
         let checkpoints =
             files.checkpoints.range(..base).map(|version| log::path(FileKind::Checkpoint, *version));
-        let mut removed = 0;
-        for path in commits.chain(checkpoints) {
-            io.remove(&path).map_err(Error::io("remove", &path))?;
-            removed += 1;
+        commits.chain(checkpoints).try_for_each(|path| remove(io, &path))
+    }
+
+    /// Looks now and then for files that no commit mentions, and removes those that were noticed long ago.
+    fn seek_orphans(&self, writing: &Writing) -> Result<()> {
+        let (io, now) = (&*self.store.io, self.store.io.now());
+        let is_due = |sought: Duration| now.saturating_sub(sought) >= ORPHANS_SOUGHT_EVERY;
+        if !locked(&writing.needless).orphans_sought.is_none_or(is_due) {
+            return Ok(());
         }
-        Ok(removed)
+        let orphans = self.orphans(writing)?;
+        let kept = ORPHANS_KEPT.max(self.current().retention());
+        let noticed = match io.modified(ORPHANS) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            noticed => Some(noticed.map_err(Error::io("read", ORPHANS))?),
+        };
+        match noticed {
+            None if orphans.is_empty() => {}
+            None => _ = io.create(ORPHANS).map_err(Error::io("create", ORPHANS))?,
+            Some(noticed) if orphans.is_empty() || now.saturating_sub(noticed) >= kept => {
+                for path in &orphans {
+                    if io.modified(path).is_ok_and(|modified| modified <= noticed) {
+                        remove(io, path)?;
+                    }
+                }
+                remove(io, ORPHANS)?;
+            }
+            Some(_) => {}
+        }
+        locked(&writing.needless).orphans_sought = Some(now);
+        Ok(())
+    }
+
+    /// Paths of files that no commit mentions, and that no transaction is making.
+    fn orphans(&self, writing: &Writing) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for_each_file(&*self.store.io, |table, name| {
+            found.extend(name.map(|name| (number_of(&name), format!("{}/{name}", table_path(table)))));
+        })?;
+        // Whatever was listed was made by now, so a transaction that still makes it is known.
+        let _committing = locked(&writing.committing);
+        let unfinished = locked(&writing.unfinished);
+        let (newest, needless) = (self.current(), locked(&writing.needless));
+        let old = needless.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
+        let known: BTreeSet<String> =
+            newest.tables().flat_map(|table| files_of(table, None)).chain(old).map(OldFile::path).collect();
+        let is_orphan = |(number, path): &(Option<u64>, String)| {
+            !known.contains(path) && number.is_none_or(|number| !unfinished.contains(&number))
+        };
+        Ok(found.into_iter().filter(is_orphan).map(|(_, path)| path).collect())
     }
 }

@@ -1,5 +1,7 @@
 //! Makes a damaged database one that can be written to, by what is left of it. Nothing is repaired unasked.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,8 +11,12 @@ use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::header::FileKind;
 use crate::log::{self, Files};
+use crate::marker;
 use crate::part::WriteOptions;
 use crate::transaction::Transaction;
+
+/// The name that is set aside for a log of which there is nothing.
+const LOST: &str = "log/lost";
 
 /// What is gone from a part for good.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,9 +28,10 @@ pub struct Lost {
 }
 
 impl Database {
-    /// Sets aside the files of the log that cannot be read and those behind them, so that writing goes on from
-    /// the version that can. They get names that end in `.damaged`; as long as there are such files, nothing is
-    /// removed from the database, for what they refer to may yet be rescued. Gives their paths.
+    /// Sets aside what cannot be read of the log and what is behind it, so that writing goes on from the version
+    /// that can be read; and the marker, should it be damaged or another's. They get names that end in `.damaged`.
+    /// As long as there are such files in the log, nothing is removed from the database, for what they refer to may
+    /// yet be rescued. Gives their paths.
     ///
     /// # Errors
     /// When the database was not opened for writing, or the system refuses.
@@ -32,7 +39,7 @@ impl Database {
         self.store.check()?;
         let (io, version) = (Arc::clone(&self.store.io), self.snapshot().version());
         let files = Files::list(&*io)?;
-        let behind = |kind, versions: &std::collections::BTreeSet<u64>| {
+        let behind = |kind, versions: &BTreeSet<u64>| {
             let versions = versions.range(version + 1..).rev();
             versions.map(|version| log::path(kind, *version)).collect::<Vec<_>>()
         };
@@ -41,12 +48,28 @@ impl Database {
         let before = files.checkpoints.range(..=version);
         let unreadable = before.filter(|version| log::time_of_checkpoint(&*io, **version).is_err());
         paths.extend(unreadable.map(|version| log::path(FileKind::Checkpoint, *version)));
+        let marker_is_damaged = self.damage().iter().any(|damage| damage.path == marker::PATH);
+        let aside = |path: &str| format!("{path}{}", log::SET_ASIDE);
         self.log_is_repaired(|| {
             for path in &paths {
-                let aside = format!("{path}{}", log::SET_ASIDE);
-                io.publish(path, &aside).map_err(Error::io("rename", path))?;
+                io.publish(path, &aside(path)).map_err(Error::io("rename", path))?;
             }
-            io.sync_directory(log::DIRECTORY).map_err(Error::io("sync", log::DIRECTORY))
+            if files.is_lost() {
+                let lost = aside(LOST);
+                io.create(&lost).map(|_| ()).map_err(Error::io("create", &lost))?;
+                log::begin(&self.store, self.snapshot().database)?;
+                paths.push(lost);
+            }
+            io.sync_directory(log::DIRECTORY).map_err(Error::io("sync", log::DIRECTORY))?;
+            if marker_is_damaged {
+                match io.replace(marker::PATH, &aside(marker::PATH)) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    outcome => outcome.map_err(Error::io("rename", marker::PATH))?,
+                }
+                marker::create(&*io, self.snapshot().database)?;
+                paths.push(marker::PATH.to_owned());
+            }
+            Ok(())
         })?;
         Ok(paths)
     }

@@ -17,10 +17,12 @@ use std::time::Duration;
 use keirin_kernels::{BitBuffer, Level, Selection};
 
 use crate::column::{Column, Flags, Values};
+use crate::database::micros;
+use crate::io::Io;
 use crate::io::unreliable::{Faults, Random, Unreliable};
 use crate::part::WriteOptions;
 use crate::schema::{DataType, Definition, Field};
-use crate::{Access, Database, DeletionVector, Error, Options, Result, Snapshot, Table};
+use crate::{Access, Database, DeletionVector, Error, Options, Result, Snapshot, Table, Transaction};
 
 const RETENTION: Duration = Duration::from_secs(60);
 
@@ -46,7 +48,7 @@ enum Statement {
     Compact(String, usize, usize),
     Property(String),
     Checkpoint,
-    RemoveOldFiles,
+    Maintain,
 }
 
 pub(crate) fn definition(name: &str) -> Definition {
@@ -137,7 +139,7 @@ impl Model {
                 rows.retain(|row| row.0.rem_euclid(*modulus) != *remainder);
             }
             Statement::Property(value) => next.property = Some(value.clone()),
-            Statement::Compact(..) | Statement::Checkpoint | Statement::RemoveOldFiles => {}
+            Statement::Compact(..) | Statement::Checkpoint | Statement::Maintain => {}
         }
         next
     }
@@ -155,7 +157,7 @@ impl Model {
             (7..=9, _) => Statement::Compact(name(random), random.below(4), 1 + random.below(5)),
             (10, _) => Statement::Property(random.next().to_string()),
             (11, _) => Statement::Checkpoint,
-            (12, _) => Statement::RemoveOldFiles,
+            (12 | 13, _) => Statement::Maintain,
             _ => {
                 let tables = 1 + usize::from(random.once_in(4));
                 let insert = |_| {
@@ -179,10 +181,13 @@ fn rows(random: &mut Random, next_row: &mut i64) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
-/// Carries a statement out.
-fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
-    let number = |name: &str| database.snapshot().table_named("main", name).expect("the model has it").number;
-    let mut transaction = database.begin()?;
+/// Carries a statement out, but for its commit.
+fn prepare(database: &Arc<Database>, transaction: &mut Transaction, statement: &Statement) -> Result<()> {
+    let snapshot = transaction.base().clone();
+    let number = |name: &str| snapshot.table_named("main", name).expect("the model has it").number;
+    if snapshot.retention() != RETENTION {
+        transaction.set_retention(RETENTION)?;
+    }
     match statement {
         Statement::Create(name) => _ = transaction.create_table(definition(name))?,
         Statement::Drop(name) => transaction.drop_table(number(name))?,
@@ -196,7 +201,6 @@ fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
             }
         }
         Statement::Delete(name, modulus, remainder) => {
-            let snapshot = transaction.base().clone();
             let table = snapshot.table_named("main", name).expect("the model has it");
             for part in table.parts() {
                 let reader = snapshot.open_part(table, part)?;
@@ -210,16 +214,22 @@ fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
             }
         }
         Statement::Compact(name, first, count) => {
-            let snapshot = transaction.base().clone();
             let table = snapshot.table_named("main", name).expect("the model has it");
             let parts: Vec<u64> =
                 table.parts().iter().skip(*first).take(*count).map(|part| part.number).collect();
             transaction.compact(table.number, &parts, WriteOptions::default())?;
         }
         Statement::Property(value) => transaction.set_property("p", Some(value))?,
-        Statement::Checkpoint => return database.checkpoint(),
-        Statement::RemoveOldFiles => return database.remove_old_files().map(|_| ()),
+        Statement::Checkpoint => database.checkpoint()?,
+        Statement::Maintain => while database.maintain(|_| WriteOptions::default())? {},
     }
+    Ok(())
+}
+
+/// Carries a statement out.
+fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
+    let mut transaction = database.begin()?;
+    prepare(database, &mut transaction, statement)?;
     transaction.commit().map(|_| ())
 }
 
@@ -233,6 +243,8 @@ pub(crate) struct Run {
     /// By version: the time when it was committed, and what it has.
     history: BTreeMap<u64, (i64, Model)>,
     next_row: i64,
+    /// The latest that the clock has said.
+    latest: Duration,
 }
 
 impl Run {
@@ -240,7 +252,15 @@ impl Run {
         let random = Random::new(seed);
         let io = Arc::new(Unreliable::new(seed ^ 0xD15C));
         let history = BTreeMap::from([(0, (0, Model::default()))]);
-        Self { random, io, model: Model::default(), perhaps: None, history, next_row: 0 }
+        Self {
+            random,
+            io,
+            model: Model::default(),
+            perhaps: None,
+            history,
+            next_row: 0,
+            latest: Duration::ZERO,
+        }
     }
 
     /// The files after so many statements.
@@ -264,11 +284,7 @@ impl Run {
 
     fn open(&self, access: Access) -> Result<Arc<Database>> {
         let io: Arc<Unreliable> = Arc::clone(&self.io);
-        Database::open(
-            io,
-            access,
-            Options { retention: RETENTION, checkpoint_every: 5, ..Options::default() },
-        )
+        Database::open(io, access, Options { checkpoint_every: 5, ..Options::default() })
     }
 
     /// Holds a freshly opened database against the model, which learns what became of the last statement.
@@ -298,9 +314,9 @@ impl Run {
     fn check_old(&mut self, database: &Arc<Database>) -> Result<()> {
         let newest = database.snapshot().version();
         let version = self.random.below(newest as usize + 1) as u64;
-        let now = i64::try_from(crate::io::Io::now(&*self.io).as_micros()).expect("a small clock");
+        self.latest = self.latest.max(self.io.now());
         let replaced = self.history.get(&(version + 1)).map_or(i64::MAX, |(time, _)| *time);
-        let is_retained = replaced >= now - RETENTION.as_micros() as i64;
+        let is_retained = replaced >= micros(self.latest - RETENTION);
         match database.as_of_version(version).and_then(|snapshot| model_of(&snapshot)) {
             Ok(found) => assert_eq!(found, self.history[&version].1, "version {version}"),
             Err(error) if self.io.had_fault() => return Err(error),
@@ -321,17 +337,66 @@ impl Run {
 
     fn try_session(&mut self, statements: usize) -> Result<()> {
         let database = self.open(Access::Write)?;
-        self.check(&database)?;
+        let outcome = self.run_statements(&database, statements);
+        if self.random.once_in(2) {
+            self.io.kill();
+        }
+        outcome
+    }
+
+    fn run_statements(&mut self, database: &Arc<Database>, statements: usize) -> Result<()> {
+        self.check(database)?;
         for _ in 0..statements {
             if self.random.once_in(4) {
                 self.io.pass(Duration::from_secs(self.random.below(50) as u64));
             }
+            if self.random.once_in(40) {
+                self.latest = self.latest.max(self.io.now());
+                self.io.set_clock(self.io.now() - Duration::from_secs(self.random.below(100) as u64));
+            }
             let statement = self.model.statement(&mut self.random, &mut self.next_row);
-            let next = self.model.after(&statement);
-            match run(&database, &statement) {
-                Ok(()) => {
+            let beside = self.random.once_in(4);
+            let beside = beside.then(|| self.model.statement(&mut self.random, &mut self.next_row));
+            self.execute(database, &statement, beside.as_ref())?;
+            if self.random.once_in(8) {
+                self.check_old(database)?;
+            }
+            if self.random.once_in(8) {
+                let reader = self.open(Access::Read)?;
+                if reader.damage().is_empty() {
+                    assert_eq!(model_of(&reader.snapshot())?, self.model, "another process");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out a statement, and beside it perhaps another, which commits after it.
+    fn execute(
+        &mut self,
+        database: &Arc<Database>,
+        first: &Statement,
+        beside: Option<&Statement>,
+    ) -> Result<()> {
+        let base = self.model.clone();
+        let mut transactions = Vec::new();
+        for statement in std::iter::once(first).chain(beside) {
+            let outcome = database.begin().and_then(|mut transaction| {
+                prepare(database, &mut transaction, statement)?;
+                Ok(transaction)
+            });
+            transactions.push((statement, outcome));
+        }
+        for (index, (statement, transaction)) in transactions.into_iter().enumerate() {
+            let next = match statement {
+                // What the first did, it has not seen.
+                Statement::Delete(..) if self.model != base => base.after(statement).after(first),
+                _ => self.model.after(statement),
+            };
+            match transaction.and_then(Transaction::commit) {
+                Ok(_) => {
                     self.model = next;
-                    self.remember(&database);
+                    self.remember(database);
                 }
                 Err(error @ Error::OutcomeUnknown(_)) => {
                     self.perhaps = Some(next);
@@ -339,18 +404,10 @@ impl Run {
                 }
                 // Not committed: what follows must find the tables as they were.
                 Err(error) => {
-                    assert!(self.io.had_fault(), "{statement:?}: {error:?} without a fault");
+                    let is_conflict = index == 1 && matches!(error, Error::Conflict { .. });
+                    assert!(is_conflict || self.io.had_fault(), "{statement:?}: {error:?} without a fault");
                     database.begin().map(|_| ())?;
                     assert_eq!(model_of(&database.snapshot())?, self.model, "{statement:?} failed");
-                }
-            }
-            if self.random.once_in(8) {
-                self.check_old(&database)?;
-            }
-            if self.random.once_in(8) {
-                let reader = self.open(Access::Read)?;
-                if reader.damage().is_empty() {
-                    assert_eq!(model_of(&reader.snapshot())?, self.model, "another process");
                 }
             }
         }

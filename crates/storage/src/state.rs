@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::header::DatabaseId;
 use crate::schema::{Definition, Properties};
 use crate::view::View;
+
+/// The property that says how many seconds old versions are kept.
+pub(crate) const RETENTION: &str = "retention";
+const RETENTION_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// The schema that is always there.
 pub const MAIN_SCHEMA: &str = "main";
@@ -203,6 +208,13 @@ impl State {
     pub fn schema(&self, name: &str) -> Option<&Properties> {
         static NONE: Properties = Properties::new();
         self.schemas.get(name).or_else(|| (name == MAIN_SCHEMA).then_some(&NONE))
+    }
+
+    /// How long files stay that newer versions do without: the property `retention`, in seconds, or an hour.
+    #[must_use]
+    pub fn retention(&self) -> Duration {
+        let seconds = self.properties.get(RETENTION).and_then(|seconds| seconds.parse().ok());
+        seconds.map_or(RETENTION_DEFAULT, Duration::from_secs)
     }
 
     /// Properties of the database.

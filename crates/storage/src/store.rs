@@ -1,5 +1,6 @@
 //! The files of an open database, and whether writing still makes sense.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::Mutex;
 
@@ -50,6 +51,34 @@ impl Store {
     pub(crate) fn sync_directory(&self, path: &str) -> Result<()> {
         self.io.sync_directory(path).inspect_err(|_| self.stop(path)).map_err(Error::io("sync", path))
     }
+}
+
+/// Makes a directory, unless it is there. One in which there is nothing is made anew: its name may be in the cache
+/// alone, and a sync that failed once reports success the next time.
+pub(crate) fn make_directory(io: &dyn Io, path: &str) -> Result<()> {
+    match io.create_directory(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if io.remove_directory(path).is_err() {
+                return Ok(());
+            }
+            io.create_directory(path)
+        }
+        outcome => outcome,
+    }
+    .map_err(Error::io("create", path))
+}
+
+/// The number of a table by the name of its directory.
+pub(crate) fn table_of(name: &str) -> Option<u64> {
+    /// No counter gets there, so whoever gave that name was not us.
+    const NUMBERS_END: u64 = 1 << 63;
+    name.parse::<u64>().ok().filter(|number| *number < NUMBERS_END && number.to_string() == name)
+}
+
+/// The number of a part or deletion vector by its name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let (digits, "kpart" | "kdel") = name.split_once('.')? else { return None };
+    table_of(digits)
 }
 
 pub(crate) fn table_path(table: u64) -> String {

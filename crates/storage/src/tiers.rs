@@ -19,26 +19,47 @@ impl Table {
     /// neighbours, or one of which most rows are deleted.
     #[must_use]
     pub fn parts_to_compact(&self) -> Option<Vec<u64>> {
+        self.parts_to_merge(|_| true, u64::MAX)
+    }
+
+    /// The same of parts that are free, and no more rows.
+    pub(crate) fn parts_to_merge(&self, is_free: impl Fn(u64) -> bool, rows_max: u64) -> Option<Vec<u64>> {
         let parts = self.parts();
-        let smallest = parts.windows(FANOUT).filter(|window| is_worth_it(window)).min_by_key(|window| {
+        let is_possible = |parts: &[&Part]| {
+            let rows = parts.iter().map(|part| part.row_count).sum::<u64>();
+            rows <= rows_max && parts.iter().all(|part| is_free(part.number))
+        };
+        let windows = parts.windows(FANOUT).filter(|window| is_worth_it(window) && is_possible(window));
+        let smallest = windows.min_by_key(|window| {
             let tiers = window.iter().map(|part| tier(part.live_row_count()));
             tiers.max()
         });
         if let Some(window) = smallest {
             return Some(window.iter().map(|part| part.number).collect());
         }
-        let is_hollow = |part: &&&Part| part.live_row_count() * 2 < part.row_count;
+        let is_hollow = |part: &&&Part| part.live_row_count() * 2 < part.row_count && is_possible(&[part]);
         parts.iter().find(is_hollow).map(|part| vec![part.number])
     }
+
+    /// Parts that are worth being merged with others.
+    pub(crate) fn small_part_count(&self) -> usize {
+        self.parts.values().filter(|part| is_small(part)).count()
+    }
+}
+
+fn is_small(part: &Part) -> bool {
+    part.live_row_count() < ROWS_MAX && part.file_bytes < BYTES_MAX
 }
 
 /// Whether all are small, and no part is written again for the sake of a few rows.
 fn is_worth_it(parts: &[&Part]) -> bool {
-    let is_small = |part: &&Part| part.live_row_count() < ROWS_MAX && part.file_bytes < BYTES_MAX;
     let rows: u64 = parts.iter().map(|part| part.live_row_count()).sum();
     let bytes: u64 = parts.iter().map(|part| part.file_bytes).sum();
     let most_rows = parts.iter().map(|part| part.live_row_count()).max().unwrap_or(0);
-    parts.iter().all(is_small) && rows <= 2 * ROWS_MAX && bytes <= 2 * BYTES_MAX && rows >= 4 * most_rows
+    parts.iter().all(|part| is_small(part))
+        && rows <= 2 * ROWS_MAX
+        && bytes <= 2 * BYTES_MAX
+        && rows >= 4 * most_rows
 }
 
 fn tier(rows: u64) -> u32 {

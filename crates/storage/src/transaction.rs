@@ -7,17 +7,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use keirin_kernels::Level;
 
-use crate::database::{Database, Snapshot, locked};
+use crate::database::{Database, locked};
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::header::{self, FileKind, Identity};
 use crate::log::Failed;
 use crate::part::{PartWriter, WriteOptions};
 use crate::schema::{Definition, Properties};
-use crate::state::{Action, Deletions, MAIN_SCHEMA, Part, State, Table};
+use crate::snapshot::Snapshot;
+use crate::state::{Action, Deletions, MAIN_SCHEMA, Part, RETENTION, State, Table};
 use crate::store::{deletions_path, part_path};
 use crate::view::{View, check_name};
 
@@ -30,6 +32,10 @@ pub struct Transaction {
     state: State,
     actions: Vec<Action>,
     made: Mutex<Made>,
+    /// The table of which it rewrites rows.
+    rewrites: Option<u64>,
+    /// It gives way to those that rewrite rows.
+    is_background: bool,
 }
 
 /// What a transaction made beside its changes.
@@ -68,9 +74,14 @@ const _: () = {
 };
 
 impl Transaction {
-    pub(crate) fn new(database: Arc<Database>, base: Snapshot) -> Self {
-        let state = (*base).clone();
-        Self { database, base, state, actions: Vec::new(), made: Mutex::default() }
+    pub(crate) fn new(database: Arc<Database>, base: Snapshot, rewrites: Option<u64>) -> Self {
+        let (state, actions, made) = ((*base).clone(), Vec::new(), Mutex::default());
+        Self { database, base, state, actions, made, rewrites, is_background: false }
+    }
+
+    /// Lets it fail when it comes to commit while another transaction rewrites rows of its tables.
+    pub(crate) fn give_way(&mut self) {
+        self.is_background = true;
     }
 
     /// The version that it began with.
@@ -194,6 +205,14 @@ impl Transaction {
         self.act(Action::SetView { view, definition: None })
     }
 
+    /// Says how long files stay that newer versions do without, in whole seconds.
+    ///
+    /// # Errors
+    /// As [`Transaction::set_property`].
+    pub fn set_retention(&mut self, retention: Duration) -> Result<()> {
+        self.set_property(RETENTION, Some(&retention.as_secs().to_string()))
+    }
+
     /// Sets or removes a property of the database.
     ///
     /// # Errors
@@ -251,13 +270,13 @@ impl Transaction {
             return Err(Error::Invalid(format!("there is no part {part} of table {table}")));
         };
         let level = self.level();
+        self.base.open_part(&found, entry)?.check_deletions(rows).map_err(|_| {
+            Error::Invalid(format!("part {part} of table {table} does not have the rows to be deleted"))
+        })?;
         let mut all = self.base.deletions(&found, entry)?;
         let before = all.row_count(level);
         all.merge(level, rows);
         let row_count = all.row_count(level);
-        if row_count > entry.row_count {
-            return Err(Error::Invalid(format!("part {part} has {} rows, not {row_count}", entry.row_count)));
-        }
         if row_count == before {
             return Ok(());
         }
@@ -289,6 +308,13 @@ impl Transaction {
         let directories = files.iter().map(|file| file.table).collect();
         let mut needless = Vec::new();
         let outcome = self.database.commit(&directories, |newest| {
+            let is_rewriting = |action: &Action| match action {
+                Action::RemovePart { table, .. } => self.database.is_rewriting(*table),
+                _ => false,
+            };
+            if self.is_background && actions.iter().any(is_rewriting) {
+                return Err(Error::Conflict { what: "the table".to_owned() });
+            }
             let mut state = std::mem::take(&mut self.state);
             if newest.version() != self.base.version() {
                 state = newest.clone();
@@ -372,5 +398,6 @@ impl Drop for Transaction {
             self.database.store.io.remove(&file.path).unwrap_or_default();
         }
         self.database.forget_numbers(&made.numbers);
+        self.rewrites.iter().for_each(|table| self.database.ends_rewriting(*table));
     }
 }

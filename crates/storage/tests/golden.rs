@@ -14,7 +14,7 @@ use keirin_storage::column::Column;
 use keirin_storage::io::Disk;
 use keirin_storage::part::WriteOptions;
 use keirin_storage::schema::{DataType, Definition, SortKey};
-use keirin_storage::{Access, Database, DeletionVector, Options};
+use keirin_storage::{Access, Database, DeletionVector, Options, View};
 
 mod common;
 
@@ -34,11 +34,15 @@ fn columns() -> Vec<Column<'static>> {
 }
 
 fn open(path: &Path, access: Access) -> Arc<Database> {
-    let options = Options { checkpoint_every: 3, ..Options::default() };
-    Database::open(Arc::new(Disk::open(path)), access, options).expect("a database")
+    Database::open(Arc::new(Disk::open(path)), access, Options::default()).expect("a database")
 }
 
-/// Two tables, one dropped, a property, deleted rows, checkpoints and commits behind them.
+fn view() -> View {
+    let (schema, name, text) = ("reports".to_owned(), "sums".to_owned(), "SELECT 1".to_owned());
+    View { schema, name, text, properties: [("comment".to_owned(), "Summen".to_owned())].into() }
+}
+
+/// Two tables, one dropped, a schema, a view, a property, deleted rows, a checkpoint and commits behind it.
 #[test]
 #[ignore = "writes the golden database of the current format"]
 fn write_golden() {
@@ -54,7 +58,9 @@ fn write_golden() {
     let table = transaction.create_table(definition()).expect("new");
     let dropped = Definition::new("main", "dropped", vec![("a", DataType::I32)]);
     let dropped = transaction.create_table(dropped).expect("new");
-    transaction.set_property("view", Some("SELECT 1")).expect("always");
+    transaction.set_property("key", Some("value")).expect("always");
+    transaction.set_schema("reports", [("collation".into(), "binary".into())].into()).expect("a short name");
+    transaction.create_view(view()).expect("new");
     transaction.commit().expect("nobody else");
 
     let mut parts = Vec::new();
@@ -69,6 +75,7 @@ fn write_golden() {
         transaction.add_part(table, part).expect("new");
         transaction.commit().expect("nobody else");
     }
+    database.checkpoint().expect("room");
     let mut transaction = database.begin().expect("nobody else");
     let mut vector = DeletionVector::default();
     let rows: BitBuffer = (0..200).map(|row| DELETED.contains(&row)).collect();
@@ -108,7 +115,9 @@ fn check(database: &Arc<Database>) {
     assert_eq!(database.check(), []);
     let snapshot = database.snapshot();
     assert_eq!(snapshot.tables().count(), 2);
-    assert_eq!(snapshot.properties()["view"], "SELECT 1");
+    assert_eq!(snapshot.properties()["key"], "value");
+    assert_eq!(snapshot.schema("reports").expect("there")["collation"], "binary");
+    assert_eq!(**snapshot.view_named("reports", "sums").expect("there").1, view());
     let sorted = snapshot.table_named("main", "sorted").expect("there");
     assert_eq!(sorted.definition.properties["comment"], "größer zuerst");
     let part = snapshot.open_part(sorted, sorted.parts()[0]).expect("whole");

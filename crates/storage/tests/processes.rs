@@ -22,7 +22,7 @@ const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
 const ROWS: usize = 100;
 
 fn open(path: &Path, access: Access) -> Result<Arc<Database>> {
-    let options = Options { retention: Duration::from_secs(60), checkpoint_every: 10, ..Options::default() };
+    let options = Options { checkpoint_every: 10, ..Options::default() };
     Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options)
 }
 
@@ -230,4 +230,81 @@ fn inserts_that_wait_are_committed_together() {
     transaction.commit().expect("nobody else");
     let late = database.insert(table, rows(1), &[]);
     assert!(matches!(late, Err(keirin_storage::Error::Conflict { .. })), "{late:?}");
+}
+
+fn part_count(database: &Database) -> usize {
+    database.snapshot().table_named("main", "t").expect("there").parts().len()
+}
+
+/// 1,000 single rows from eight threads; meanwhile one merges parts, if `is_maintained`. Gives the most parts that
+/// there were.
+fn insert_single_rows(is_maintained: bool) -> (TempDir, Arc<Database>, usize) {
+    let directory = tempfile::tempdir().expect("a directory");
+    create(directory.path());
+    let database = open(directory.path(), Access::Write).expect("a database");
+    let left = std::sync::atomic::AtomicI64::new(1000);
+    let most = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let insert = || {
+            loop {
+                let number = left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                if number <= 0 {
+                    return;
+                }
+                let snapshot = database.snapshot();
+                let table = snapshot.table_named("main", "t").expect("there");
+                most.fetch_max(table.parts().len(), std::sync::atomic::Ordering::Relaxed);
+                let rows = vec![Column { validity: None, values: Values::I64(vec![number].into()) }];
+                database.insert(table, rows, &[]).expect("room");
+            }
+        };
+        (0..8).for_each(|_| _ = scope.spawn(insert));
+        let is_over = || left.load(std::sync::atomic::Ordering::Relaxed) <= 0;
+        while is_maintained && !is_over() {
+            if !database.maintain(|_| WriteOptions::default()).expect("room") {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut found = numbers(&database.snapshot());
+    found.sort_unstable();
+    assert_eq!(found, Vec::from_iter(1..=1000));
+    (directory, database, most.into_inner())
+}
+
+#[test]
+fn single_rows_end_in_few_parts() {
+    let (_directory, database, _) = insert_single_rows(true);
+    while database.maintain(|_| WriteOptions::default()).expect("room") {}
+    assert!(part_count(&database) <= 22, "{} parts", part_count(&database));
+    assert_eq!(database.check(), []);
+}
+
+#[test]
+fn inserts_hold_parts_down_when_nobody_else_does() {
+    let (_directory, database, most) = insert_single_rows(false);
+    assert!(most <= 80, "{most} parts");
+    assert_eq!(database.check(), []);
+}
+
+#[test]
+fn compaction_gives_way_to_who_rewrites_rows() {
+    let directory = tempfile::tempdir().expect("a directory");
+    create(directory.path());
+    let database = open(directory.path(), Access::Write).expect("a database");
+    (0..20).for_each(|number| insert(&database, number).expect("room"));
+    let maintain = || while database.maintain(|_| WriteOptions::default()).expect("room") {};
+    let table = database.snapshot().table_named("main", "t").expect("there").number;
+    let mut rewriting = database.begin_rewriting(table).expect("nobody else");
+    maintain();
+    assert_eq!(part_count(&database), 20);
+    let parts: Vec<u64> =
+        rewriting.base().table(table).expect("there").parts().iter().map(|part| part.number).collect();
+    rewriting.replace_parts(table, &parts[..10], Vec::new()).expect("there");
+    rewriting.commit().expect("nobody has touched them");
+    assert_eq!(part_count(&database), 10);
+    maintain();
+    assert!(part_count(&database) < 10, "it is over");
+    check_numbers(&numbers(&database.snapshot()));
+    assert_eq!(database.check(), []);
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Entry, Input, Io, Lock, Output};
+use super::{Input, Io, Lock, Output};
 
 /// A directory of the file system.
 #[derive(Debug)]
@@ -15,12 +15,19 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The database in this directory, which is made if it is not there.
+    /// The database in this directory, which is made if it is not there, durably.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn create(root: &Path) -> io::Result<Self> {
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let missing: Vec<&Path> = root.ancestors().take_while(is_missing).collect();
         std::fs::create_dir_all(root)?;
+        // The one above may be what another process made and did not sync, unless there is a database already.
+        let is_new = !root.join(crate::marker::PATH).exists();
+        for directory in missing.into_iter().chain(is_new.then_some(root)) {
+            sync_parent(directory)?;
+        }
         Ok(Self::open(root))
     }
 
@@ -49,12 +56,19 @@ impl Io for Disk {
     fn publish(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.path(from), self.path(to));
         match std::fs::hard_link(&from, &to) {
-            Ok(()) => std::fs::remove_file(from),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-            // File systems without links. Whoever publishes has the lock, so nobody comes in between.
-            Err(_) if !to.try_exists()? => std::fs::rename(from, to),
+            // If the other name stays, it is one of an unfinished file.
+            Ok(()) => {
+                std::fs::remove_file(from).unwrap_or_default();
+                Ok(())
+            }
+            // Whoever publishes has the lock, so nobody comes in between.
+            Err(error) if has_no_links(&error) && !to.try_exists()? => std::fs::rename(from, to),
             Err(error) => Err(error),
         }
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
@@ -62,31 +76,29 @@ impl Io for Disk {
     }
 
     fn create_directory(&self, path: &str) -> io::Result<()> {
-        match std::fs::create_dir(self.path(path)) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            outcome => outcome,
-        }
+        std::fs::create_dir(self.path(path))
+    }
+
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        std::fs::remove_dir(self.path(path))
     }
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
         File::open(self.path(path))?.sync_all()
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
-        let mut entries = Vec::new();
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path(path))? {
-            let entry = entry?;
             // Names that are not UTF-8 are none of ours.
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let metadata = match entry.metadata() {
-                // Gone already.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                metadata => metadata?,
-            };
-            let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            entries.push(Entry { name, modified });
+            names.extend(entry?.file_name().into_string());
         }
-        Ok(entries)
+        Ok(names)
+    }
+
+    fn modified(&self, path: &str) -> io::Result<Duration> {
+        let modified = std::fs::metadata(self.path(path))?.modified()?;
+        Ok(modified.duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn Lock>> {
@@ -105,6 +117,30 @@ impl Io for Disk {
     fn random(&self) -> u64 {
         RandomState::new().hash_one(0_u64)
     }
+}
+
+/// Makes the name of a directory durable.
+fn sync_parent(directory: &Path) -> io::Result<()> {
+    let parent = match directory.parent() {
+        // A root, which nobody made.
+        None => return Ok(()),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    match File::open(parent).and_then(|parent| parent.sync_all()) {
+        // Names can be made where they cannot be listed.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Whether a file system says that its files have one name each. Any other error may be another's fault, or
+/// may come although there is a link.
+fn has_no_links(error: &io::Error) -> bool {
+    /// EPERM, of file systems such as VFAT.
+    const NOT_PERMITTED: i32 = 1;
+    let is_not_permitted = cfg!(unix) && error.raw_os_error() == Some(NOT_PERMITTED);
+    is_not_permitted || error.kind() == ErrorKind::Unsupported
 }
 
 /// The lock of a file ends when the file is closed.
@@ -151,7 +187,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::create(&directory.path().join("db")).unwrap();
         disk.create_directory("log").unwrap();
-        disk.create_directory("log").unwrap();
+        assert_eq!(disk.create_directory("log").unwrap_err().kind(), ErrorKind::AlreadyExists);
         for (name, bytes) in [("log/a", "hello"), ("log/b", "world")] {
             let mut file = disk.create(name).unwrap();
             file.write_all(bytes.as_bytes()).unwrap();
@@ -168,11 +204,17 @@ mod tests {
         input.read_exact_at(2, &mut bytes).unwrap();
         assert_eq!((&bytes, input.byte_count()), (b"llo", 5));
         assert_eq!(input.read_exact_at(3, &mut bytes).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        let mut names: Vec<_> = disk.list("log").unwrap().into_iter().map(|entry| entry.name).collect();
+        let mut names = disk.list("log").unwrap();
         names.sort();
         assert_eq!(names, ["b", "c"]);
+        assert!(disk.now() - disk.modified("log/c").unwrap() < Duration::from_secs(60));
+        disk.replace("log/c", "log/b").unwrap();
+        assert_eq!(disk.open("log/b").unwrap().byte_count(), 5);
+        disk.remove_directory("log").unwrap_err();
         disk.remove("log/b").unwrap();
         assert_eq!(disk.remove("log/b").unwrap_err().kind(), ErrorKind::NotFound);
+        disk.remove_directory("log").unwrap();
+        assert_eq!(disk.list("log").unwrap_err().kind(), ErrorKind::NotFound);
         let lock = disk.lock("LOCK").unwrap();
         assert_eq!(disk.lock("LOCK").unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(lock);

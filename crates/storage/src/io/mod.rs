@@ -7,7 +7,11 @@ use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
+#[cfg(test)]
+mod cache;
 mod disk;
+#[cfg(test)]
+mod random;
 #[cfg(test)]
 pub(crate) mod unreliable;
 
@@ -33,17 +37,29 @@ pub trait Io: Debug + Send + Sync {
     /// `AlreadyExists` if something has that name; nothing is replaced.
     fn publish(&self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Gives a file the name of another, in the same directory, which is gone then.
+    ///
+    /// # Errors
+    /// When the system refuses; then both are what they were.
+    fn replace(&self, from: &str, to: &str) -> io::Result<()>;
+
     /// Removes a file.
     ///
     /// # Errors
     /// `NotFound` if there is none.
     fn remove(&self, path: &str) -> io::Result<()>;
 
-    /// Makes a directory, unless it is there.
+    /// Makes a directory.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// `AlreadyExists` if it is there.
     fn create_directory(&self, path: &str) -> io::Result<()>;
+
+    /// Removes a directory in which there is nothing.
+    ///
+    /// # Errors
+    /// When there is something.
+    fn remove_directory(&self, path: &str) -> io::Result<()>;
 
     /// Makes durable which files a directory has; the empty path is the directory of the database.
     ///
@@ -51,11 +67,17 @@ pub trait Io: Debug + Send + Sync {
     /// When the system refuses.
     fn sync_directory(&self, path: &str) -> io::Result<()>;
 
-    /// What a directory has, in any order.
+    /// The names in a directory, in any order. Names that come or go meanwhile may be left out.
     ///
     /// # Errors
-    /// `NotFound` if there is no such directory.
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>>;
+    /// `NotFound` or `NotADirectory` if there is no such directory.
+    fn list(&self, path: &str) -> io::Result<Vec<String>>;
+
+    /// When a file was written to last, since 1970.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    fn modified(&self, path: &str) -> io::Result<Duration>;
 
     /// Locks a file against all others who would, making it if need be, until the answer is dropped.
     ///
@@ -68,15 +90,6 @@ pub trait Io: Debug + Send + Sync {
 
     /// Numbers that nobody can foretell.
     fn random(&self) -> u64;
-}
-
-/// One name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The name alone.
-    pub name: String,
-    /// When it was written to last, since 1970.
-    pub modified: Duration,
 }
 
 /// A file that is written from begin to end.
@@ -156,6 +169,18 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
                 | io::ErrorKind::TimedOut
                 | io::ErrorKind::WouldBlock
         )
+}
+
+/// Whether an error says for certain that nothing was changed.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::NotFound
+    )
 }
 
 /// A lock, given back when it is dropped.

@@ -1,9 +1,7 @@
 //! A file system in memory that loses what a real one may lose.
 //!
-//! What is written and not synced lies in the cache; a power cut keeps any of its sectors of 512 bytes, in any
-//! combination, sometimes half of one, and file lengths that fit. Names that were added and removed in a
-//! directory that is not synced are kept or lost each by itself. A sync that fails keeps some and forgets the
-//! rest: the cache still shows it, and later syncs report success. All of it follows from one seed.
+//! A power cut keeps what it likes of all that was not synced. A sync that fails does so, too: the cache still
+//! shows the rest, and later syncs report success. All of it follows from one seed.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
@@ -12,36 +10,9 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::{Entry, Input, Io, Lock, Output};
-
-const SECTOR_BYTES: usize = 512;
-
-/// Numbers that follow from a seed (SplitMix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    /// True once in so many times.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
-        times > 0 && self.below(times) == 0
-    }
-}
+use super::cache::{Change, Directory, FileData, Node};
+pub(crate) use super::random::Random;
+use super::{Input, Io, Lock, Output};
 
 /// What goes wrong, each once in so many times, never at 0.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,40 +25,10 @@ pub(crate) struct Faults {
     pub(crate) short: usize,
     /// Syncs of files, and of directories, do nothing and report success.
     pub(crate) lying_syncs: [bool; 2],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Node {
-    File(usize),
-    Directory,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Add(String, Node),
-    Remove(String),
-}
-
-#[derive(Clone, Debug, Default)]
-struct FileData {
-    cached: Vec<u8>,
-    durable: Vec<u8>,
-    dirty: Vec<(usize, Vec<u8>)>,
-    modified: Duration,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Directory {
-    cached: BTreeMap<String, Node>,
-    durable: BTreeMap<String, Node>,
-    pending: Vec<Change>,
-}
-
-fn change(names: &mut BTreeMap<String, Node>, change: &Change) {
-    match change {
-        Change::Add(name, node) => _ = names.insert(name.clone(), *node),
-        Change::Remove(name) => _ = names.remove(name),
-    }
+    /// An operation that always fails, and how; with `true` it is done nevertheless.
+    pub(crate) refused: Option<(&'static str, ErrorKind, bool)>,
+    /// A name that listings lack.
+    pub(crate) unlisted: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +46,7 @@ struct World {
     directories: BTreeMap<String, Directory>,
     /// Faults that were made since the last restart.
     fault_count: u64,
-    directory_sync_failed: bool,
+    root_sync_failed: bool,
 }
 
 /// The door to a file system that is unreliable.
@@ -150,7 +91,34 @@ impl World {
     }
 
     fn directory(&mut self, path: &str) -> io::Result<&mut Directory> {
-        self.directories.get_mut(path).ok_or_else(|| ErrorKind::NotFound.into())
+        let (parent, name) = split(path);
+        let node = self.directories.get(parent).and_then(|parent| parent.cached.get(name));
+        match node {
+            Some(Node::File(_)) => Err(ErrorKind::NotADirectory.into()),
+            None if !path.is_empty() => Err(ErrorKind::NotFound.into()),
+            _ => self.directories.get_mut(path).ok_or_else(|| ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// What an operation answers, and whether it is done.
+    fn refusal(&self, operation: &str) -> (io::Result<()>, bool) {
+        match self.faults.refused {
+            Some((refused, kind, is_done)) if refused == operation => (Err(kind.into()), is_done),
+            _ => (Ok(()), true),
+        }
+    }
+
+    /// An error now and then of what changes nothing.
+    fn read_fault(&mut self, what: &str) -> io::Result<()> {
+        /// Too many open files.
+        const EMFILE: i32 = 24;
+        if !self.fault(self.faults.read_error) {
+            Ok(())
+        } else if self.random.once_in(2) {
+            Err(io::Error::other(format!("{what} could not be read")))
+        } else {
+            Err(io::Error::from_raw_os_error(EMFILE))
+        }
     }
 
     fn file(&mut self, path: &str) -> io::Result<usize> {
@@ -163,53 +131,21 @@ impl World {
     }
 
     fn change(&mut self, directory: &str, new: Change) -> io::Result<()> {
-        let directory = self.directory(directory)?;
-        change(&mut directory.cached, &new);
-        directory.pending.push(new);
+        self.directory(directory)?.change(new);
         Ok(())
-    }
-
-    /// Makes durable any of a file's sectors that are not.
-    fn keep_some(&mut self, file: usize) {
-        let data = &mut self.files[file];
-        let mut dirty = std::mem::take(&mut data.dirty);
-        while !dirty.is_empty() {
-            let (offset, bytes) = dirty.swap_remove(self.random.below(dirty.len()));
-            for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-                let kept = match self.random.below(16) {
-                    0 => self.random.below(sector.len() + 1),
-                    1..8 => sector.len(),
-                    _ => 0,
-                };
-                let at = offset + index * SECTOR_BYTES;
-                write_at(&mut data.durable, at, &sector[..kept]);
-            }
-        }
-        if self.random.once_in(4) && data.durable.len() < data.cached.len() {
-            data.durable.resize(data.cached.len(), 0);
-        }
-    }
-
-    fn keep_some_names(&mut self, path: &str) {
-        let Some(directory) = self.directories.get_mut(path) else { return };
-        for pending in std::mem::take(&mut directory.pending) {
-            if self.random.once_in(2) {
-                change(&mut directory.durable, &pending);
-            }
-        }
     }
 
     fn cut_power(&mut self) {
         self.is_off = true;
-        (0..self.files.len()).for_each(|file| self.keep_some(file));
-        let paths: Vec<String> = self.directories.keys().cloned().collect();
-        paths.iter().for_each(|path| self.keep_some_names(path));
         for data in &mut self.files {
-            data.cached.clone_from(&data.durable);
+            data.keep_some(&mut self.random);
+            data.restart();
         }
         for directory in self.directories.values_mut() {
-            directory.cached.clone_from(&directory.durable);
+            directory.keep_some(&mut self.random);
+            directory.restart();
         }
+        let paths: Vec<String> = self.directories.keys().cloned().collect();
         // What is in no directory is gone, and so is what is in a directory that is gone.
         for path in paths {
             let (parent, name) = split(&path);
@@ -219,13 +155,6 @@ impl World {
                 self.directories.remove(&path);
             }
         }
-    }
-}
-
-fn write_at(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
-    if !new.is_empty() {
-        bytes.resize(bytes.len().max(at + new.len()), 0);
-        bytes[at..at + new.len()].copy_from_slice(new);
     }
 }
 
@@ -242,7 +171,7 @@ impl Unreliable {
             files: Vec::new(),
             directories: BTreeMap::from([(String::new(), Directory::default())]),
             fault_count: 0,
-            directory_sync_failed: false,
+            root_sync_failed: false,
         };
         Self { world: Arc::new(Mutex::new(world)), life: 0 }
     }
@@ -267,8 +196,13 @@ impl Unreliable {
         world.life += 1;
         world.faults = Faults::default();
         world.fault_count = 0;
-        world.directory_sync_failed = false;
+        world.root_sync_failed = false;
         Self { world: Arc::clone(&self.world), life: world.life }
+    }
+
+    /// Ends the process: whatever it does from now on has no effect.
+    pub(crate) fn kill(&self) {
+        self.world().life += 1;
     }
 
     pub(crate) fn set_faults(&self, faults: Faults) {
@@ -285,13 +219,34 @@ impl Unreliable {
         world.fault_count > 0 || world.is_off
     }
 
-    /// Whether nobody can know what a directory will have: file systems stop then.
+    /// Whether nobody can know whether there will be a database: file systems stop then.
     pub(crate) fn must_restart(&self) -> bool {
-        self.world().directory_sync_failed
+        self.world().root_sync_failed
     }
 
     pub(crate) fn pass(&self, time: Duration) {
         self.world().clock += time;
+    }
+
+    /// Someone sets the clock.
+    pub(crate) fn set_clock(&self, time: Duration) {
+        self.world().clock = time;
+    }
+
+    /// What changes nothing, unless the power is off.
+    fn look(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.world();
+        if world.is_off || world.life != self.life { Err(dead()) } else { Ok(world) }
+    }
+
+    /// A file with these bytes, behind everyone's back.
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
+        let (directory, name) = split(path);
+        let mut world = self.world();
+        let file = world.files.len();
+        let modified = world.clock;
+        world.files.push(FileData::new(bytes, modified));
+        world.change(directory, Change::Add(name.to_owned(), Node::File(file))).expect("a directory");
     }
 
     /// Paths of all files with their sizes.
@@ -333,7 +288,7 @@ impl Io for Unreliable {
                 return Err(ErrorKind::StorageFull.into());
             }
             let file = world.files.len();
-            world.files.push(FileData { modified: world.clock, ..FileData::default() });
+            world.files.push(FileData::new(&[], world.clock));
             world.change(directory, Change::Add(name.to_owned(), Node::File(file)))?;
             Ok(file)
         })?;
@@ -341,10 +296,9 @@ impl Io for Unreliable {
     }
 
     fn open(&self, path: &str) -> io::Result<Box<dyn Input>> {
-        let mut world = self.world();
-        if world.is_off || world.life != self.life {
-            return Err(dead());
-        }
+        let mut world = self.look()?;
+        world.refusal("open").0?;
+        world.read_fault(path)?;
         let file = world.file(path)?;
         Ok(Box::new(Handle { world: Arc::clone(&self.world), life: self.life, file }))
     }
@@ -353,6 +307,10 @@ impl Io for Unreliable {
         let (directory, to) = split(to);
         let (_, old) = split(from);
         self.world().act(self.life, |world| {
+            let (answer, is_done) = world.refusal("publish");
+            if !is_done {
+                return answer;
+            }
             let file = world.file(from)?;
             if world.directory(directory)?.cached.contains_key(to) {
                 return Err(ErrorKind::AlreadyExists.into());
@@ -360,9 +318,22 @@ impl Io for Unreliable {
             if world.fault(world.faults.disk_full) {
                 return Err(ErrorKind::StorageFull.into());
             }
-            world.change(directory, Change::Add(to.to_owned(), Node::File(file)))
+            world.change(directory, Change::Add(to.to_owned(), Node::File(file)))?;
+            answer
         })?;
         self.world().act(self.life, |world| world.change(directory, Change::Remove(old.to_owned())))
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        let ((directory, to), (_, old)) = (split(to), split(from));
+        self.world().act(self.life, |world| {
+            let file = world.file(from)?;
+            if world.fault(world.faults.disk_full) {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            world.change(directory, Change::Add(to.to_owned(), Node::File(file)))?;
+            world.change(directory, Change::Remove(old.to_owned()))
+        })
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
@@ -376,51 +347,62 @@ impl Io for Unreliable {
     fn create_directory(&self, path: &str) -> io::Result<()> {
         let (parent, name) = split(path);
         self.world().act(self.life, |world| {
-            if !world.directories.contains_key(path) {
-                world.change(parent, Change::Add(name.to_owned(), Node::Directory))?;
-                world.directories.insert(path.to_owned(), Directory::default());
+            if world.directory(parent)?.cached.contains_key(name) {
+                return Err(ErrorKind::AlreadyExists.into());
             }
+            world.change(parent, Change::Add(name.to_owned(), Node::Directory))?;
+            world.directories.insert(path.to_owned(), Directory::default());
             Ok(())
+        })
+    }
+
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        let (parent, name) = split(path);
+        self.world().act(self.life, |world| {
+            if !world.directory(path)?.cached.is_empty() {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            world.change(parent, Change::Remove(name.to_owned()))
         })
     }
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
         self.world().act(self.life, |world| {
-            if world.fault(world.faults.failed_sync) {
-                world.keep_some_names(path);
-                world.directory_sync_failed = true;
+            if world.refusal("sync_directory").0.is_err() || world.fault(world.faults.failed_sync) {
+                let World { directories, random, .. } = world;
+                directories.get_mut(path).into_iter().for_each(|directory| directory.keep_some(random));
+                world.root_sync_failed |= path.is_empty();
                 return Err(io::Error::other("the directory could not be synced"));
             }
             if world.faults.lying_syncs[1] {
                 return Ok(());
             }
-            let directory = world.directory(path)?;
-            for pending in std::mem::take(&mut directory.pending) {
-                change(&mut directory.durable, &pending);
-            }
+            world.directory(path)?.sync();
             Ok(())
         })
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
-        let mut world = self.world();
-        if world.is_off || world.life != self.life {
-            return Err(dead());
-        }
-        let read_error = world.faults.read_error;
-        if world.fault(read_error) {
-            return Err(io::Error::other("the directory could not be read"));
-        }
-        let names = world.directory(path)?.cached.clone();
-        let entry = |(name, node): (String, Node)| {
-            let modified = if let Node::File(file) = node { world.files[file].modified } else { world.clock };
-            Entry { name, modified }
-        };
-        Ok(names.into_iter().map(entry).collect())
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut world = self.look()?;
+        world.refusal("list").0?;
+        world.read_fault(path)?;
+        let unlisted = world.faults.unlisted;
+        let names = world.directory(path)?.cached.keys();
+        Ok(names.filter(|name| unlisted != Some(name.as_str())).cloned().collect())
     }
 
-    fn lock(&self, _: &str) -> io::Result<Box<dyn Lock>> {
+    fn modified(&self, path: &str) -> io::Result<Duration> {
+        let mut world = self.look()?;
+        world.refusal("modified").0?;
+        world.read_fault(path)?;
+        let file = world.file(path)?;
+        Ok(world.files[file].modified)
+    }
+
+    fn lock(&self, path: &str) -> io::Result<Box<dyn Lock>> {
         self.world().act(self.life, |world| {
+            world.refusal("lock").0?;
+            world.read_fault(path)?;
             if std::mem::replace(&mut world.is_locked, true) {
                 return Err(ErrorKind::WouldBlock.into());
             }
@@ -475,10 +457,7 @@ impl Output for Handle {
             let is_short = world.random.once_in(world.faults.short);
             let count = if is_short { 1 + world.random.below(bytes.len()) } else { bytes.len() };
             let now = world.clock;
-            let data = &mut world.files[self.file];
-            data.dirty.push((data.cached.len(), bytes[..count].to_vec()));
-            data.cached.extend_from_slice(&bytes[..count]);
-            data.modified = now;
+            world.files[self.file].append(&bytes[..count], now);
             Ok(count)
         })
     }
@@ -487,16 +466,14 @@ impl Output for Handle {
         let mut world = self.world.lock().expect("no operation panics");
         world.act(self.life, |world| {
             if world.fault(world.faults.failed_sync) {
-                world.keep_some(self.file);
+                let World { files, random, .. } = world;
+                files[self.file].keep_some(random);
                 return Err(io::Error::other("the file could not be synced"));
             }
             if world.faults.lying_syncs[0] {
                 return Ok(());
             }
-            let data = &mut world.files[self.file];
-            for (offset, bytes) in std::mem::take(&mut data.dirty) {
-                write_at(&mut data.durable, offset, &bytes);
-            }
+            world.files[self.file].sync();
             Ok(())
         })
     }
@@ -512,10 +489,7 @@ impl Input for Handle {
         if world.is_off || world.life != self.life {
             return Err(dead());
         }
-        let read_error = world.faults.read_error;
-        if world.fault(read_error) {
-            return Err(io::Error::other("the disk could not be read"));
-        }
+        world.read_fault("the file")?;
         let short = world.faults.short;
         let is_short = world.random.once_in(short);
         if is_short && world.random.once_in(2) {

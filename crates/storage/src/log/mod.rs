@@ -7,11 +7,13 @@ mod record;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
+use crate::database::micros;
 use crate::error::{Damage, Error, Result};
-use crate::header::{self, FileKind, Header, Identity};
-use crate::io::{Io, is_shortage};
+use crate::header::{self, DatabaseId, FileKind, Header, Identity};
+use crate::io::{Io, is_refusal, is_shortage};
 use crate::state::State;
 use crate::store::Store;
+use record::KINDS_MAX;
 pub(crate) use record::Record;
 
 pub(crate) const DIRECTORY: &str = "log";
@@ -39,9 +41,9 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),
             entries => entries.map_err(Error::io("list", DIRECTORY))?,
         };
-        for entry in entries {
+        for name in entries {
             let version = |suffix: &str| {
-                let digits = entry.name.strip_suffix(suffix)?;
+                let digits = name.strip_suffix(suffix)?;
                 let version = digits.parse::<u64>().ok().filter(|_| digits.len() == 20)?;
                 // What comes after it must be a number, too.
                 (version < u64::MAX).then_some(version)
@@ -50,12 +52,17 @@ impl Files {
                 files.commits.insert(commit);
             } else if let Some(checkpoint) = version(".checkpoint") {
                 files.checkpoints.insert(checkpoint);
-            } else if entry.name.ends_with(UNFINISHED) {
-                files.unfinished.push(format!("{DIRECTORY}/{}", entry.name));
+            } else if name.ends_with(UNFINISHED) {
+                files.unfinished.push(format!("{DIRECTORY}/{name}"));
             }
-            files.has_set_aside |= entry.name.ends_with(SET_ASIDE);
+            files.has_set_aside |= name.ends_with(SET_ASIDE);
         }
         Ok(files)
+    }
+
+    /// Whether there is nothing, not even what every log begins with.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.commits.is_empty() && self.checkpoints.is_empty()
     }
 
     /// The newest version that has a file.
@@ -84,39 +91,65 @@ pub(crate) struct Loaded {
 /// Reads a version, or else the newest below it that can be read.
 pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
     let mut damage = Vec::new();
-    let mut base = State::default();
+    let mut state = State::default();
     for checkpoint in files.checkpoints.range(..=version).rev() {
         match read_checkpoint(io, files, *checkpoint) {
-            Ok(state) => {
-                base = state;
+            Ok(read) => {
+                state = read;
                 break;
             }
             Err(Error::Damaged(found)) => damage.push(*found),
             Err(other) => return Err(other),
         }
     }
-    let (checkpoint, mut state) = (base.version, base);
-    let mut is_whole = true;
-    for commit in files.commits.range(state.version + 1..).copied().take_while(|commit| *commit <= version) {
-        if commit != state.version + 1 {
-            let path = path(FileKind::Commit, state.version + 1);
-            damage.push(Damage { path, reason: "it is missing".to_owned(), ..Damage::default() });
-            is_whole = false;
-            break;
-        }
-        match read(io, FileKind::Commit, commit, Some(&state)) {
-            Ok(next) => state = next,
-            Err(Error::Damaged(found)) => {
-                damage.push(*found);
-                is_whole = false;
-                break;
+    let checkpoint = state.version;
+    let last = files.commits.range(..=version).next_back().copied().unwrap_or(0);
+    while state.version < last {
+        let (before, commit) = (state.version, state.version + 1);
+        let found = match advance(io, &mut state) {
+            Ok(()) => continue,
+            Err(Error::Damaged(found)) => *found,
+            // Not even by its name, which a listing may lack that was made while names came.
+            Err(error) if is_gone(&error) && !files.commits.contains(&commit) => {
+                let path = path(FileKind::Commit, commit);
+                Damage { path, reason: "it is missing".to_owned(), ..Damage::default() }
             }
             Err(other) => return Err(other),
-        }
+        };
+        // Some of its actions may have been carried out.
+        let mut loaded = load(io, files, before)?;
+        loaded.damage.push(found);
+        loaded.is_whole = false;
+        return Ok(loaded);
     }
     // A checkpoint that cannot be read says of a version that there was one.
-    is_whole &= files.newest().min(version) <= state.version;
+    let is_whole = files.newest().min(version) <= state.version;
     Ok(Loaded { state, checkpoint, damage, is_whole })
+}
+
+/// Whether there is no such file.
+pub(crate) fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+}
+
+/// Makes durable what a reader is about to rely on: the writer may have given a commit its name and not synced
+/// that yet. Where that cannot be asked for, there is no writer or no help.
+pub(crate) fn settle(io: &dyn Io) -> Result<()> {
+    match io.sync_directory(DIRECTORY) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::ReadOnlyFilesystem
+                    | ErrorKind::Unsupported
+                    | ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(())
+        }
+        outcome => outcome.map_err(Error::io("sync", DIRECTORY)),
+    }
 }
 
 /// The bytes of a whole file. That the system cannot read it is damage; that it is gone, or that something runs
@@ -152,20 +185,16 @@ fn read_record(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Rec
     let (header, payload) = header::open(kind, &bytes, &path)?;
     header.check_identity(Identity { table: 0, number: version, ..header.identity }, &path)?;
     let record = Record::read(payload).map_err(|malformed| damaged(kind, version, malformed.to_string()))?;
-    Ok((header, record))
+    let newer = |kind| {
+        let (found, known) = (u32::from(kind), u32::from(KINDS_MAX));
+        Error::Newer { path, what: "actions of kind", found, known }
+    };
+    Ok((header, record.map_err(newer)?))
 }
 
-/// The version of a file of the log: a checkpoint, or a commit on top of a state.
-fn read(io: &dyn Io, kind: FileKind, version: u64, before: Option<&State>) -> Result<State> {
-    let (header, record) = read_record(io, kind, version)?;
-    if let Some(before) = before {
-        let is_first = before.version == 0;
-        if record.previous != before.hash || !is_first && header.identity.database != before.database {
-            let reason = "it does not follow the commit before it".to_owned();
-            return Err(damaged(kind, version, reason));
-        }
-    }
-    let mut state = before.cloned().unwrap_or_default();
+/// Makes the state the version of a file of the log: of a checkpoint the empty state, of a commit the one
+/// before. When that fails, some of the actions may have been carried out.
+fn apply(state: &mut State, kind: FileKind, version: u64, header: &Header, record: &Record) -> Result<()> {
     for action in &record.actions {
         state.apply(action).map_err(|reason| damaged(kind, version, reason))?;
     }
@@ -174,13 +203,15 @@ fn read(io: &dyn Io, kind: FileKind, version: u64, before: Option<&State>) -> Re
     state.time = record.time;
     state.hash = if kind == FileKind::Commit { header.hash } else { record.previous };
     state.next_number = record.next_number;
-    Ok(state)
+    Ok(())
 }
 
 /// The version of a checkpoint, which must be that of the commit of this number, if there is one: another
 /// database's, or another copy's, may lie beside our commits.
 fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
-    let state = read(io, FileKind::Checkpoint, version, None)?;
+    let (header, record) = read_record(io, FileKind::Checkpoint, version)?;
+    let mut state = State::default();
+    apply(&mut state, FileKind::Checkpoint, version, &header, &record)?;
     if files.commits.contains(&version)
         && let Ok((commit, _)) = read_record(io, FileKind::Commit, version)
         && (commit.hash, commit.identity.database) != (state.hash, state.database)
@@ -191,21 +222,58 @@ fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
     Ok(state)
 }
 
-/// The version after this one.
-pub(crate) fn next(io: &dyn Io, state: &State) -> Result<State> {
-    read(io, FileKind::Commit, state.version + 1, Some(state))
+/// Makes the state the version of a commit that follows it.
+pub(crate) fn apply_commit(state: &mut State, header: &Header, record: &Record) -> Result<()> {
+    let version = state.version + 1;
+    apply(state, FileKind::Commit, version, header, record)
 }
 
-/// When a version was committed; version 0 was there before all times.
-pub(crate) fn time(io: &dyn Io, version: u64) -> Result<i64> {
+/// Makes the state the version after it. When that fails, it is none.
+pub(crate) fn advance(io: &dyn Io, state: &mut State) -> Result<()> {
+    let (header, record) = read_commit(io, state)?;
+    apply_commit(state, &header, &record)
+}
+
+/// The commit that follows a version.
+pub(crate) fn read_commit(io: &dyn Io, before: &State) -> Result<(Header, Record)> {
+    let version = before.version + 1;
+    let (header, record) = read_record(io, FileKind::Commit, version)?;
+    let is_ours = before.database == DatabaseId::default() || header.identity.database == before.database;
+    if record.previous == before.hash && is_ours {
+        return Ok((header, record));
+    }
+    Err(damaged(FileKind::Commit, version, "it does not follow the commit before it".to_owned()))
+}
+
+/// When a version was committed, unless its files have been removed; version 0 was there before all times.
+pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
     if version == 0 {
-        return Ok(i64::MIN);
+        return Ok(Some(i64::MIN));
     }
-    match read_record(io, FileKind::Commit, version) {
-        // Removed; a commit that cannot be read is another matter.
-        Err(Error::Io { .. }) => time_of_checkpoint(io, version),
-        commit => Ok(commit?.1.time),
+    let commit = read_record(io, FileKind::Commit, version).map(|(_, record)| record.time);
+    let time = match commit {
+        Err(error) if is_gone(&error) => time_of_checkpoint(io, version),
+        commit => commit,
+    };
+    match time {
+        Err(error) if is_gone(&error) => Ok(None),
+        time => time.map(Some),
     }
+}
+
+/// The last version up to this one whose time is early; that is one whose files have been removed. Times
+/// ascend, or nearly so.
+pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> bool) -> Result<u64> {
+    let (mut early, mut late) = (0, newest.saturating_add(1));
+    while late - early > 1 {
+        let middle = early + (late - early) / 2;
+        if time(io, middle)?.is_none_or(&is_early) {
+            early = middle;
+        } else {
+            late = middle;
+        }
+    }
+    Ok(early)
 }
 
 /// The same from a checkpoint, which is whole if there is an answer.
@@ -230,16 +298,26 @@ impl From<Failed> for Error {
     }
 }
 
+/// Begins the log of a database that has nothing, so that there is a difference to a log that is lost.
+pub(crate) fn begin(store: &Store, database: DatabaseId) -> Result<()> {
+    let time = micros(store.io.now());
+    let record = Record { previous: 0, time, next_number: 1, actions: Vec::new() };
+    write(store, FileKind::Checkpoint, database, 0, &record)?;
+    Ok(())
+}
+
 /// Makes a record durable under its name and gives the hash of its header.
 pub(crate) fn write(
     store: &Store,
     kind: FileKind,
-    database: header::DatabaseId,
+    database: DatabaseId,
     version: u64,
     record: &Record,
 ) -> std::result::Result<u64, Failed> {
     let io = &*store.io;
-    let (path, unfinished) = (path(kind, version), format!("{DIRECTORY}/{version:020}{UNFINISHED}"));
+    let path = path(kind, version);
+    // Another name than that of anyone else who may write, should locks not work.
+    let unfinished = format!("{DIRECTORY}/{version:020}.{:016x}{UNFINISHED}", io.random());
     let payload = record.write();
     if payload.len() > header::PAYLOAD_BYTES_MAX {
         let message = format!("a commit of {} bytes is too large; make it several", payload.len());
@@ -255,20 +333,34 @@ pub(crate) fn write(
     let before = |doing| {
         let unfinished = &unfinished;
         move |source| {
-            // Whether or not that works: the next writer of this name removes it.
+            // Whether or not that works: who opens the database next removes it.
             io.remove(unfinished).unwrap_or_default();
             Failed::Before(Error::io(doing, unfinished)(source))
         }
     };
-    match io.remove(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(before("remove")(error)),
-        _ => {}
-    }
     let mut output = io.create(&unfinished).map_err(before("create"))?;
     output.write_all(&bytes).map_err(before("write"))?;
     store.sync(&mut *output, &unfinished).map_err(Failed::Before)?;
     drop(output);
-    io.publish(&unfinished, &path).map_err(|source| Failed::Unknown(Error::io("publish", &path)(source)))?;
+    if kind == FileKind::Checkpoint {
+        // Whatever has that name says the same, or cannot be read, or may be in the cache alone.
+        io.replace(&unfinished, &path).map_err(before("rename"))?;
+        store.sync_directory(DIRECTORY).map_err(Failed::Before)?;
+        return Ok(hash);
+    }
+    if let Err(error) = io.publish(&unfinished, &path) {
+        let is_refused = is_refusal(&error);
+        match read_record(io, kind, version) {
+            // A file server did it, and its answer was lost.
+            Ok((header, _)) if header.hash == hash => io.remove(&unfinished).unwrap_or_default(),
+            Err(there) if is_gone(&there) && is_refused => return Err(before("publish")(error)),
+            Ok(_) => {
+                store.stop(&path);
+                return Err(Failed::Before(Error::Locked));
+            }
+            Err(_) => return Err(Failed::Unknown(Error::io("publish", &path)(error))),
+        }
+    }
     io.sync_directory(DIRECTORY).map_err(|source| Failed::Unknown(Error::io("sync", DIRECTORY)(source)))?;
     Ok(hash)
 }

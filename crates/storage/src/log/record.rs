@@ -10,6 +10,8 @@ use crate::wire::{Reader, Wire, Write};
 /// 65,536 stripes of 65,536 rows.
 const PART_ROWS_MAX: u64 = 1 << 32;
 const PART_BYTES_MAX: u64 = 1 << 48;
+/// The greatest kind of an action.
+pub(crate) const KINDS_MAX: u8 = 9;
 
 /// What commits and checkpoints say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +40,8 @@ impl Record {
         bytes
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Wire<Self> {
+    /// Reads a record, or gives the kind of an action that no version up to this one has.
+    pub(crate) fn read(bytes: &[u8]) -> Wire<Result<Self, u8>> {
         /// A kind and a count of bytes.
         const ACTION_BYTES_MIN: usize = 5;
         let mut reader = Reader::new(bytes);
@@ -47,6 +50,9 @@ impl Record {
         let mut actions = Vec::new();
         for _ in 0..count {
             let kind = reader.u8()?;
+            if kind > KINDS_MAX {
+                return Ok(Err(kind));
+            }
             let byte_count = reader.count(1, usize::MAX)?;
             let mut body = Reader::new(reader.take(byte_count)?);
             let action = read_action(kind, &mut body).and_then(|action| body.end().map(|()| action));
@@ -56,7 +62,7 @@ impl Record {
             }
         }
         reader.end()?;
-        Ok(Self { previous, time, next_number, actions })
+        Ok(Ok(Self { previous, time, next_number, actions }))
     }
 }
 
@@ -164,7 +170,7 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
             let definition = if read_bool(reader)? { Some(Arc::new(View::read(reader)?)) } else { None };
             Action::SetView { view, definition }
         }
-        _ => return reader.malformed("no such kind is known to this version"),
+        _ => return reader.malformed("there is no such kind"),
     })
 }
 
@@ -204,9 +210,15 @@ mod tests {
         ];
         let record = Record { previous: 1, time: -2, next_number: 3, actions };
         let bytes = record.write();
-        assert_eq!(Record::read(&bytes), Ok(record));
+        assert_eq!(Record::read(&bytes), Ok(Ok(record)));
         for length in 0..bytes.len() {
             assert!(Record::read(&bytes[..length]).is_err(), "{length} bytes");
         }
+        const FIRST_KIND: usize = 28;
+        let mut newer = bytes;
+        newer[FIRST_KIND] = KINDS_MAX + 1;
+        assert_eq!(Record::read(&newer), Ok(Err(KINDS_MAX + 1)), "that is no damage");
+        newer[FIRST_KIND] = 0;
+        assert!(Record::read(&newer).is_err());
     }
 }

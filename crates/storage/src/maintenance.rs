@@ -1,0 +1,116 @@
+//! The work behind the scenes: merging small parts, checkpoints, giving space back. A piece at a time, so that
+//! whoever has a thread to spare does it, and several may at once.
+//!
+//! Inserts that find many small parts merge some of them first. So they get slower as they get ahead of the
+//! others, and a database that nobody maintains does not fall apart.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::database::{Database, Writing, locked};
+use crate::error::{Error, Result};
+use crate::part::WriteOptions;
+use crate::state::Table;
+
+/// So many parts that could be merged, and inserts help.
+const PARTS_MAX: usize = 64;
+/// They merge no more rows at a time.
+const HELP_ROWS_MAX: u64 = 1 << 20;
+
+/// Parts that are no candidates for being merged.
+#[derive(Debug, Default)]
+pub(crate) struct Compacting {
+    /// Someone is at it.
+    busy: BTreeSet<u64>,
+    /// They cannot be read, or lack columns.
+    given_up: BTreeSet<u64>,
+}
+
+/// Parts that this thread merges.
+struct Merge<'a> {
+    writing: &'a Writing,
+    parts: Vec<u64>,
+}
+
+impl Drop for Merge<'_> {
+    fn drop(&mut self) {
+        let busy = &mut locked(&self.writing.compacting).busy;
+        self.parts.iter().for_each(|part| _ = busy.remove(part));
+    }
+}
+
+impl Database {
+    /// Does a piece of the work that is due: merges some parts of a table, writes a checkpoint, or removes files
+    /// that are needed no more. Gives whether there may be more. Safe beside inserts, readers and itself; gives way
+    /// to transactions that [rewrite](Database::begin_rewriting). The options say how a table's rows are written.
+    ///
+    /// # Errors
+    /// When the database cannot be written to, or the system refuses. What is damaged is reported and passed over.
+    pub fn maintain(self: &Arc<Self>, options: impl Fn(&Table) -> WriteOptions) -> Result<bool> {
+        let writing = self.writing()?;
+        for table in self.snapshot().tables() {
+            if self.merge_some(writing, table, u64::MAX, &options)? {
+                return Ok(true);
+            }
+        }
+        let checkpoint = locked(&writing.committing).checkpoint;
+        if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
+            self.checkpoint()?;
+        }
+        self.remove_needless()
+    }
+
+    /// Merges some parts of a table when there are many small ones: for those to call who are about to add parts.
+    /// What keeps it from that is no reason not to add.
+    pub fn make_room(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
+        let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
+        if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX) {
+            self.merge_some(writing, table, HELP_ROWS_MAX, &options).unwrap_or_default();
+        }
+    }
+
+    /// Merges some parts of a table, if that is worth it, and says whether it did.
+    fn merge_some(
+        self: &Arc<Self>,
+        writing: &Writing,
+        table: &Table,
+        rows_max: u64,
+        options: &impl Fn(&Table) -> WriteOptions,
+    ) -> Result<bool> {
+        if self.is_rewriting(table.number) {
+            return Ok(false);
+        }
+        let merge = {
+            let mut compacting = locked(&writing.compacting);
+            let is_free =
+                |part: u64| !compacting.busy.contains(&part) && !compacting.given_up.contains(&part);
+            let Some(parts) = table.parts_to_merge(is_free, rows_max) else { return Ok(false) };
+            compacting.busy.extend(&parts);
+            Merge { writing, parts }
+        };
+        let mut transaction = self.begin()?;
+        transaction.give_way();
+        // Someone else may have merged them meanwhile.
+        let is_there = |now: &Arc<Table>| merge.parts.iter().all(|part| now.part(*part) == table.part(*part));
+        let Some(now) = transaction.base().table(table.number).filter(|now| is_there(now)) else {
+            return Ok(true);
+        };
+        let options = options(now);
+        let outcome = transaction.compact(table.number, &merge.parts, options);
+        let give_up = |parts: &[u64]| locked(&writing.compacting).given_up.extend(parts);
+        match outcome.and_then(|()| transaction.commit()) {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict { .. }) => Ok(false),
+            Err(Error::Damaged(damage)) => {
+                give_up(damage.part.as_ref().map_or(&merge.parts, std::slice::from_ref));
+                self.report(*damage);
+                Ok(true)
+            }
+            Err(Error::Invalid(_)) => {
+                give_up(&merge.parts);
+                Ok(true)
+            }
+            Err(other) => Err(other),
+        }
+    }
+}

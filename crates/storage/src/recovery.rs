@@ -1,0 +1,600 @@
+//! What a careful person would want of a database that was hurt, copied or left in a strange state.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keirin_kernels::{BitBuffer, Level};
+
+use crate::database::micros;
+use crate::header::{self, FileKind, Identity};
+use crate::io::Io;
+use crate::io::unreliable::{Faults, Unreliable};
+use crate::log::{self, Record};
+use crate::part::WriteOptions;
+use crate::simulation::{Row, columns, definition, read};
+use crate::{Access, Database, DeletionVector, Error, Options, Result};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn try_open(io: &Arc<Unreliable>, access: Access) -> Result<Arc<Database>> {
+    Database::open(Arc::<Unreliable>::clone(io), access, Options::default())
+}
+
+fn open(io: &Arc<Unreliable>) -> Arc<Database> {
+    try_open(io, Access::Write).expect("every database opens")
+}
+
+fn new() -> Arc<Unreliable> {
+    Arc::new(Unreliable::new(1))
+}
+
+fn set(database: &Arc<Database>, value: &str) -> Result<u64> {
+    let mut transaction = database.begin()?;
+    transaction.set_property("p", Some(value))?;
+    transaction.commit()
+}
+
+fn get(database: &Database) -> Option<String> {
+    database.snapshot().properties().get("p").cloned()
+}
+
+/// Inserts rows of these numbers as a part into table `t`, which is made if need be.
+fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
+    let mut transaction = database.begin().expect("it can be written to");
+    let found = transaction.state().table_named("main", "t").map(|table| table.number);
+    let table = found.unwrap_or_else(|| transaction.create_table(definition("t")).expect("new"));
+    let rows: Vec<Row> = numbers.map(|number| (number, Some(1))).collect();
+    let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
+    writer.push(&columns(&rows)).expect("rows of the table");
+    let part = writer.finish().expect("room");
+    let number = part.number;
+    transaction.add_part(table, part).expect("new");
+    transaction.commit().expect("room");
+    number
+}
+
+/// The numbers in table `t`.
+fn numbers(database: &Database) -> Result<Vec<i64>> {
+    let snapshot = database.snapshot();
+    let Some(table) = snapshot.table_named("main", "t") else { return Ok(Vec::new()) };
+    Ok(read(&snapshot, table)?.into_iter().map(|row| row.0).collect())
+}
+
+/// Replaces all parts of table `t` by one.
+fn compact(database: &Arc<Database>) {
+    let mut transaction = database.begin().expect("it can be written to");
+    let table = Arc::clone(transaction.state().table_named("main", "t").expect("there"));
+    let parts: Vec<u64> = table.parts().iter().map(|part| part.number).collect();
+    transaction.compact(table.number, &parts, WriteOptions::default()).expect("whole");
+    transaction.commit().expect("room");
+}
+
+fn maintain(database: &Arc<Database>) {
+    while database.maintain(|_| WriteOptions::default()).expect("no faults") {}
+}
+
+fn part_files(io: &Unreliable) -> Vec<String> {
+    let paths = io.paths().into_iter().map(|(path, _)| path);
+    paths.filter(|path| path.ends_with(".kpart") || path.ends_with(".kdel")).collect()
+}
+
+fn log_files(io: &Unreliable, suffix: &str) -> Vec<String> {
+    let paths = io.paths().into_iter().map(|(path, _)| path);
+    paths.filter(|path| path.starts_with("log/") && path.ends_with(suffix)).collect()
+}
+
+#[test]
+fn a_database_without_its_log_is_not_taken_for_an_empty_one() {
+    let io = new();
+    insert(&open(&io), 0..10);
+    for path in log_files(&io, "") {
+        io.remove(&path).expect("there");
+    }
+    let parts = part_files(&io);
+    let reader = try_open(&io, Access::Read).expect("every database opens");
+    assert_eq!(reader.damage().len(), 1, "{:?}", reader.damage());
+    let database = open(&io);
+    assert!(matches!(set(&database, "x"), Err(Error::LogDamaged { version: 0 })));
+    assert!(database.maintain(|_| WriteOptions::default()).is_err());
+    assert_eq!(database.repair_log().expect("no faults"), ["log/lost.damaged"]);
+    assert_eq!(database.damage(), []);
+    assert!(insert(&database, 0..10) > 2, "numbers of files that are there are taken");
+    io.pass(100 * DAY);
+    maintain(&database);
+    assert_eq!(database.remove_orphans().expect("no faults"), 0);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..10));
+    assert!(parts.iter().all(|part| part_files(&io).contains(part)), "they may yet be rescued");
+}
+
+#[test]
+fn parts_of_commits_that_are_gone_stay_for_days() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    insert(&database, 10..20);
+    drop(database);
+    io.remove("log/00000000000000000002.commit").expect("there");
+    io.pass(30 * DAY);
+    let database = open(&io);
+    assert_eq!(database.damage(), []);
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..10));
+    insert(&database, 20..30);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3);
+    io.pass(6 * DAY);
+    maintain(&database);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3);
+    io.pass(2 * DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 2, "noticed eight days ago");
+    assert_eq!(log_files(&io, "orphans"), [""; 0]);
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter((0..10).chain(20..30)));
+}
+
+#[test]
+fn what_a_crash_left_goes_when_asked_for() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    let transaction = database.begin().expect("it can be written to");
+    let table = database.snapshot().table_named("main", "t").expect("there").number;
+    let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
+    writer.push(&columns(&[(1, None)])).expect("rows");
+    writer.finish().expect("room");
+    assert_eq!(database.remove_orphans().expect("no faults"), 0, "someone is making it");
+    io.kill();
+    drop((transaction, database));
+    let io = Arc::new(io.restarted(false));
+    let database = open(&io);
+    assert_eq!(part_files(&io).len(), 2);
+    assert_eq!(database.remove_orphans().expect("no faults"), 1);
+    assert_eq!(part_files(&io).len(), 1);
+    assert_eq!(database.check(), []);
+}
+
+#[test]
+fn files_stay_within_the_retention_and_while_they_are_read() {
+    let io = new();
+    let database = open(&io);
+    let mut transaction = database.begin().expect("it can be written to");
+    transaction.set_retention(10 * DAY).expect("short");
+    transaction.commit().expect("room");
+    insert(&database, 0..10);
+    insert(&database, 10..20);
+    let read_on = database.snapshot();
+    compact(&database);
+    io.pass(9 * DAY);
+    maintain(&database);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3, "kept in the database is how long");
+    assert!(database.as_of_version(3).is_ok_and(|old| old.table_named("main", "t").is_some()));
+    let here = database.as_of_version(3).expect("retained");
+    io.pass(2 * DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3, "someone in this process reads them");
+    drop((here, read_on));
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 1);
+    let gone = database.as_of_version(3);
+    assert!(matches!(gone, Err(Error::NoVersion { version: 3, oldest: 4, newest: 4 })), "{gone:?}");
+
+    let mut transaction = database.begin().expect("it can be written to");
+    let table = transaction.state().table_named("main", "t").expect("there").number;
+    transaction.drop_table(table).expect("there");
+    transaction.commit().expect("room");
+    io.pass(11 * DAY);
+    maintain(&database);
+    assert_eq!((part_files(&io).len(), io.list("tables").expect("there")), (0, Vec::new()));
+}
+
+#[test]
+fn of_the_log_enough_stays_for_a_damaged_checkpoint() {
+    let io = new();
+    let database = open(&io);
+    for version in 1..=40 {
+        set(&database, &version.to_string()).expect("room");
+        if version % 5 == 0 {
+            database.checkpoint().expect("room");
+        }
+        io.pass(Duration::from_secs(600));
+        maintain(&database);
+    }
+    let checkpoints = log_files(&io, ".checkpoint");
+    assert!((2..6).contains(&checkpoints.len()), "{checkpoints:?}");
+    assert!(log_files(&io, ".commit").len() < 20);
+    for version in [1, 20] {
+        let outcome = database.as_of_version(version);
+        let expected = (34..=35).contains(&match &outcome {
+            Err(Error::NoVersion { oldest, newest: 40, .. }) => *oldest,
+            _ => 0,
+        });
+        assert!(expected, "{version}: {outcome:?}");
+    }
+    drop(database);
+    for checkpoint in checkpoints.iter().rev().take(1) {
+        io.tamper(checkpoint, |bytes| bytes[70] ^= 1);
+    }
+    let database = open(&io);
+    assert_eq!((get(&database), database.snapshot().version()), (Some("40".to_owned()), 40));
+    assert_eq!(database.damage().len(), 1);
+    set(&database, "41").expect("a checkpoint alone is damaged");
+    database.checkpoint().expect("room");
+}
+
+#[test]
+fn a_damaged_checkpoint_of_the_newest_version_is_replaced() {
+    let io = new();
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    database.checkpoint().expect("room");
+    drop(database);
+    io.tamper("log/00000000000000000001.checkpoint", |bytes| bytes[70] ^= 1);
+    let database = open(&io);
+    assert_eq!(database.damage().len(), 1);
+    database.checkpoint().expect("nothing speaks against it");
+    set(&database, "2").expect("nothing speaks against it");
+    drop(database);
+    assert_eq!(open(&io).damage(), []);
+}
+
+#[test]
+fn versions_are_found_by_their_times() {
+    let io = new();
+    let database = open(&io);
+    let mut times = vec![i64::MIN];
+    for version in 1..=30 {
+        io.pass(Duration::from_secs(10));
+        assert_eq!(set(&database, &version.to_string()).expect("room"), version);
+        times.push(database.snapshot().time());
+    }
+    for (version, time) in times.iter().enumerate().skip(1) {
+        let at = |time| database.as_of_time(time).expect("retained").version();
+        assert_eq!((at(*time), at(*time - 1)), (version as u64, version as u64 - 1));
+    }
+    assert_eq!(database.as_of_time(i64::MAX).expect("retained").version(), 30);
+    io.pass(Duration::from_secs(3600 - 100));
+    let gone = database.as_of_time(times[10]);
+    assert!(matches!(gone, Err(Error::NoVersion { version: 10, .. })), "{gone:?}");
+}
+
+#[test]
+fn a_clock_that_was_wrong_once_keeps_nothing_for_ever() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    let now = io.now();
+    io.set_clock(now + 30_000 * DAY);
+    insert(&database, 10..20);
+    compact(&database);
+    io.set_clock(now + Duration::from_secs(60));
+    insert(&database, 20..30);
+    let time = database.snapshot().time();
+    assert!(time < micros(now + Duration::from_secs(120)), "it follows the clock again");
+    drop(database);
+    io.pass(Duration::from_secs(3700));
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 2, "of three that were made one");
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..30));
+    assert!(matches!(database.as_of_version(2), Err(Error::NoVersion { .. })));
+}
+
+#[test]
+fn what_only_the_cache_has_is_not_built_on() {
+    let lost = (0..100).filter(|seed| {
+        let io = Arc::new(Unreliable::new(*seed));
+        let database = open(&io);
+        set(&database, "1").expect("room");
+        io.set_faults(Faults {
+            refused: Some(("sync_directory", ErrorKind::Other, false)),
+            ..Faults::default()
+        });
+        assert!(matches!(set(&database, "2"), Err(Error::OutcomeUnknown(_))));
+        io.set_faults(Faults::default());
+        let stopped = set(&database, "3");
+        assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
+        drop(database);
+
+        // The process ends, the machine goes on, and the cache shows a commit that may not be on the disk.
+        let io = Arc::new(io.restarted(false));
+        let database = open(&io);
+        assert_eq!(get(&database).as_deref(), Some("2"));
+        set(&database, "4").expect("room");
+        set(&database, "5").expect("room");
+        io.kill();
+        drop(database);
+        let io = Arc::new(io.restarted(true));
+        let database = open(&io);
+        assert_eq!((get(&database).as_deref(), database.damage()), (Some("5"), vec![]), "seed {seed}");
+        set(&database, "6").expect("the log is whole");
+        log_files(&io, ".commit").len() < 5
+    });
+    assert!(lost.count() > 10, "the commit that could not be synced got lost now and then");
+}
+
+#[test]
+fn what_a_reader_has_shown_stays() {
+    let survived = |is_read: bool| {
+        let versions = (0..100).map(|seed| {
+            let io = Arc::new(Unreliable::new(seed));
+            let database = open(&io);
+            set(&database, "1").expect("room");
+            let earlier = try_open(&io, Access::Read).expect("a database");
+            io.set_faults(Faults { lying_syncs: [false, true], ..Faults::default() });
+            set(&database, "2").expect("room");
+            io.set_faults(Faults::default());
+            if is_read && seed % 2 == 0 {
+                earlier.refresh().expect("no faults");
+                assert_eq!(get(&earlier).as_deref(), Some("2"));
+            } else if is_read {
+                assert_eq!(get(&try_open(&io, Access::Read).expect("a database")).as_deref(), Some("2"));
+            }
+            get(&open(&Arc::new(io.restarted(true)))).expect("the first is durable")
+        });
+        versions.filter(|version| version == "2").count()
+    };
+    assert_eq!(survived(true), 100);
+    assert!(survived(false) < 80, "without a reader, the commit may be lost");
+}
+
+#[test]
+fn a_name_that_a_listing_lacks_is_no_gap() {
+    let io = new();
+    let database = open(&io);
+    let reader = try_open(&io, Access::Read).expect("a database");
+    for value in ["1", "2", "3"] {
+        set(&database, value).expect("room");
+    }
+    io.set_faults(Faults { unlisted: Some("00000000000000000002.commit"), ..Faults::default() });
+    reader.refresh().expect("no faults");
+    for database in [reader, try_open(&io, Access::Read).expect("a database")] {
+        assert_eq!((get(&database).as_deref(), database.damage()), (Some("3"), vec![]));
+    }
+    io.set_faults(Faults::default());
+    io.remove("log/00000000000000000002.commit").expect("there");
+    let damage = try_open(&io, Access::Read).expect("every database opens").damage();
+    assert!(damage.len() == 1 && damage[0].reason == "it is missing", "{damage:?}");
+}
+
+#[test]
+fn a_commit_that_gets_no_name_stops_nothing_without_need() {
+    let attempt = |kind, is_done| {
+        let io = new();
+        let database = open(&io);
+        set(&database, "1").expect("room");
+        io.set_faults(Faults { refused: Some(("publish", kind, is_done)), ..Faults::default() });
+        let outcome = set(&database, "2");
+        io.set_faults(Faults::default());
+        let next = set(&database, "3").is_ok();
+        assert_eq!(log_files(&io, ".tmp").len(), usize::from(!next));
+        drop(database);
+        let newest = get(&open(&io)).expect("at least the first");
+        (outcome, next, newest)
+    };
+    let full = attempt(ErrorKind::StorageFull, false);
+    assert!(matches!(full, (Err(Error::Io { .. }), true, newest) if newest == "3"), "nothing was changed");
+    let unknown = attempt(ErrorKind::Other, false);
+    assert!(matches!(unknown, (Err(Error::OutcomeUnknown(_)), false, newest) if newest == "1"));
+    let answer_lost = attempt(ErrorKind::Other, true);
+    assert!(matches!(answer_lost, (Ok(2), true, newest) if newest == "3"), "it is there");
+}
+
+#[test]
+fn a_second_writer_that_no_lock_keeps_out_is_noticed() {
+    let io = new();
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    let other = Arc::new(io.fork());
+    set(&open(&other), "theirs").expect("room");
+    io.put("log/00000000000000000002.commit", &other.bytes("log/00000000000000000002.commit"));
+    assert!(matches!(set(&database, "ours"), Err(Error::Locked)));
+    assert!(matches!(set(&database, "ours"), Err(Error::Stopped { .. })), "what it knows is old");
+    drop(database);
+    assert_eq!(get(&open(&io)).as_deref(), Some("theirs"));
+}
+
+#[test]
+fn strange_names_are_passed_over() {
+    let io = new();
+    let database = open(&io);
+    let part = insert(&database, 0..10);
+    drop(database);
+    for directory in ["tables/05", "tables/18446744073709551615", "tables/9223372036854775808", "tables/x"] {
+        io.create_directory(directory).expect("new");
+        io.put(&format!("{directory}/7.kpart"), b"");
+    }
+    for file in
+        ["tables/7", "tables/1/07.kpart", "tables/1/18446744073709551615.kpart", "tables/1/9.kpart.bak"]
+    {
+        io.put(file, b"");
+    }
+    for file in
+        ["log/1.commit", "log/18446744073709551615.commit", "log/0000000000000000000x.commit", "log/y"]
+    {
+        io.put(file, b"");
+    }
+    let database = open(&io);
+    assert_eq!(database.damage(), []);
+    let next = insert(&database, 10..20);
+    assert!(next > part && next < 100, "{next}");
+    io.pass(30 * DAY);
+    maintain(&database);
+    assert_eq!(database.remove_orphans().expect("no faults"), 0);
+    assert!(io.paths().iter().any(|(path, _)| path == "tables/1/07.kpart"), "it is none of ours");
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..20));
+}
+
+#[test]
+fn what_a_later_version_wrote_is_refused_and_not_called_damaged() {
+    let io = new();
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    let snapshot = database.snapshot();
+    let identity = Identity { database: snapshot.database, table: 0, number: 2 };
+    let actions = vec![crate::state::Action::DropTable { table: 1 }];
+    let record = Record { previous: snapshot.hash, time: snapshot.time(), next_number: 1, actions };
+    let mut payload = record.write();
+    const KIND: usize = 28;
+    payload[KIND] = 200;
+    drop(database);
+    io.put(&log::path(FileKind::Commit, 2), &header::file(FileKind::Commit, identity, &payload).0);
+    for access in [Access::Read, Access::Write] {
+        let refused = try_open(&io, access);
+        assert!(matches!(refused, Err(Error::Newer { found: 200, .. })), "{refused:?}");
+        let text = refused.expect_err("it was just seen").to_string();
+        assert!(text.contains("has actions of kind 200; this version reads up to 9"), "{text}");
+    }
+}
+
+#[test]
+fn a_commit_of_another_copy_is_not_followed() {
+    let io = new();
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    drop(database);
+    let other = Arc::new(io.fork());
+    for (io, value) in [(&io, "ours"), (&other, "theirs")] {
+        let database = open(io);
+        set(&database, value).expect("room");
+        set(&database, value).expect("room");
+    }
+    let path = log::path(FileKind::Commit, 3);
+    let theirs = other.bytes(&path);
+    io.tamper(&path, |bytes| *bytes = theirs);
+    let database = open(&io);
+    assert_eq!((get(&database).as_deref(), database.snapshot().version()), (Some("ours"), 2));
+    let damage = database.damage();
+    assert_eq!(damage[0].reason, "it does not follow the commit before it", "{damage:?}");
+}
+
+#[test]
+fn a_part_of_another_copy_is_not_read() {
+    let io = new();
+    drop(open(&io));
+    let empty = Arc::new(io.fork());
+    insert(&open(&io), 0..10);
+    let path = part_files(&io).remove(0);
+    let byte_count = io.bytes(&path).len();
+    let mut theirs = (1..100).map(|first| {
+        let other = Arc::new(empty.fork());
+        insert(&open(&other), first..first + 10);
+        other.bytes(&path)
+    });
+    let theirs = theirs.find(|theirs| theirs.len() == byte_count);
+    io.tamper(&path, |bytes| *bytes = theirs.expect("one of equal length, which nothing else gives away"));
+    let refused = numbers(&open(&io)).expect_err("the rows are not those that were committed").to_string();
+    assert!(refused.contains("it is not the file that was committed"), "{refused}");
+}
+
+#[test]
+fn a_marker_that_is_missing_damaged_or_of_another_database_loses_no_row() {
+    let theirs = {
+        let io = Arc::new(Unreliable::new(2));
+        drop(open(&io));
+        io.bytes("KEIRIN")
+    };
+    type Hurt<'a> = &'a dyn Fn(&Unreliable);
+    let cases: [(Hurt<'_>, bool); 3] = [
+        (&|io| io.remove("KEIRIN").expect("there"), true),
+        (&|io| io.tamper("KEIRIN", |bytes| bytes[24] ^= 8), true),
+        (&|io| io.tamper("KEIRIN", |bytes| bytes.clone_from(&theirs)), false),
+    ];
+    for (hurt, can_be_written_to) in cases {
+        let io = new();
+        insert(&open(&io), 0..10);
+        hurt(&io);
+        for access in [Access::Read, Access::Write] {
+            let database = try_open(&io, access).expect("every database opens");
+            assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..10));
+            assert!(database.damage().len() == 1 && database.damage()[0].path == "KEIRIN");
+        }
+        let database = open(&io);
+        assert_eq!(set(&database, "x").is_ok(), can_be_written_to);
+        assert_eq!(database.repair_log().expect("no faults"), ["KEIRIN"]);
+        set(&database, "y").expect("it is repaired");
+        drop(database);
+        let database = open(&io);
+        assert_eq!((database.damage(), numbers(&database).expect("whole")), (vec![], Vec::from_iter(0..10)));
+    }
+}
+
+#[test]
+fn rows_that_a_part_does_not_have_cannot_be_deleted() {
+    let io = new();
+    let database = open(&io);
+    let part = insert(&database, 0..10);
+    let table = database.snapshot().table_named("main", "t").expect("there").number;
+    let delete = |stripe: u32, rows: usize| {
+        let mut vector = DeletionVector::default();
+        let bits: BitBuffer = (0..rows).map(|row| row == 0).collect();
+        vector.delete(Level::best(), stripe, bits.as_bits());
+        let mut transaction = database.begin().expect("it can be written to");
+        transaction.delete_rows(table, part, &vector)?;
+        transaction.commit()
+    };
+    delete(0, 10).expect("one of the rows");
+    for (stripe, rows) in [(0, 9), (0, 11), (1, 10), (u32::MAX, 1)] {
+        let refused = delete(stripe, rows);
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{stripe} {rows}: {refused:?}");
+    }
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(1..10));
+}
+
+#[test]
+fn what_the_system_refuses_is_an_error_and_no_damage() {
+    let io = new();
+    insert(&open(&io), 0..10);
+    for operation in ["open", "list", "lock"] {
+        io.set_faults(Faults {
+            refused: Some((operation, ErrorKind::PermissionDenied, false)),
+            ..Faults::default()
+        });
+        let refused = try_open(&io, Access::Write);
+        assert!(matches!(refused, Err(Error::Io { .. })), "{operation}: {refused:?}");
+        io.set_faults(Faults::default());
+    }
+    let database = open(&io);
+    io.set_faults(Faults {
+        refused: Some(("open", ErrorKind::PermissionDenied, false)),
+        ..Faults::default()
+    });
+    assert!(matches!(database.as_of_version(0), Err(Error::Io { .. })));
+    io.set_faults(Faults::default());
+    assert_eq!((database.damage(), database.check()), (vec![], vec![]));
+}
+
+#[test]
+fn a_process_that_ends_well_leaves_no_trace() {
+    let io = new();
+    let has_trace = || io.paths().iter().any(|(path, _)| path == "WRITING");
+    let database = open(&io);
+    assert!(!has_trace(), "it has not written");
+    set(&database, "1").expect("room");
+    assert!(has_trace());
+    drop(database);
+    assert!(!has_trace());
+    let database = open(&io);
+    set(&database, "2").expect("room");
+    io.kill();
+    drop(database);
+    let io = Arc::new(io.restarted(false));
+    let database = open(&io);
+    set(&database, "3").expect("room");
+    drop(database);
+    let checkpoints = log_files(&io, ".checkpoint");
+    assert_eq!(
+        checkpoints[1..],
+        ["log/00000000000000000002.checkpoint"],
+        "of what may be in the cache alone"
+    );
+    assert!(!io.paths().iter().any(|(path, _)| path == "WRITING"));
+}
