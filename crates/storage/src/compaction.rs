@@ -14,10 +14,13 @@ use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::part::{PartReader, PartWriter, WriteOptions};
-use crate::schema::{DataType, SortKey};
+use crate::schema::{DataType, Definition, SortKey};
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
+
+/// Rows that are sorted in memory, about.
+const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
 /// A part that is read stripe by stripe.
 pub(crate) struct Source {
@@ -90,10 +93,23 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Rows from here on in the order of the table's key: all of the part, or about as many as a run has.
+    fn next_run(&mut self, level: Level, definition: &Definition) -> Result<Vec<Column<'static>>> {
+        let mut rows = empty(definition);
+        while !self.is_at_end() && byte_count(&rows) < RUN_BYTES {
+            let next = self.next(level)?;
+            append(&mut rows, &next)?;
+        }
+        let order = sort_rows(level, definition, &rows)?;
+        Ok(rows.iter().map(|column| column.take(level, &order)).collect())
+    }
+}
+
 impl Transaction {
     /// Replaces parts by one that has the rows that are left, if any are, with nulls in columns that a part lacks: in the order of the table's key, or
-    /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time, of
-    /// another all of it.
+    /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time; what is
+    /// not sorted is read in runs, and those that are too large together become parts of their own.
     ///
     /// # Errors
     /// `Invalid` when there is no such table or part, a part lacks a column that must not be null, or has it of
@@ -107,14 +123,34 @@ impl Transaction {
         }
         entries.sort_by_key(|part| (part.order, part.number));
         let is_sorted = !found.definition.keys.is_empty();
-        let mut writer = self.write_part(table, WriteOptions { is_sorted, ..options })?;
+        let options = WriteOptions { is_sorted, ..options };
+        let mut writer = self.write_part(table, options.clone())?;
         let level = self.level();
         let sources = entries.into_iter().map(|part| {
             let deletions = self.base().deletions(&found, part)?;
             Source::open(self, &found, part, deletions)
         });
+        let mut added = Vec::new();
         if is_sorted {
-            merge(level, &found, sources.collect::<Result<_>>()?, &mut writer)?;
+            let mut sources: Vec<Source> = sources.collect::<Result<_>>()?;
+            let keys = &found.definition.keys;
+            let mut unsorted: Vec<&mut Source> =
+                sources.iter_mut().filter(|source| !source.is_sorted_by(keys)).collect();
+            let mut kept_bytes = 0;
+            while let Some(source) = unsorted.last_mut() {
+                let rows = source.next_run(level, &found.definition)?;
+                let byte_count = byte_count(&rows);
+                if !source.is_at_end() || kept_bytes + byte_count > RUN_BYTES {
+                    let mut writer = self.write_part(table, options.clone())?;
+                    writer.push(&rows)?;
+                    added.push(writer.finish()?);
+                } else {
+                    kept_bytes += byte_count;
+                    source.rows = rows;
+                }
+                unsorted.pop_if(|source| source.is_at_end());
+            }
+            merge(level, &found, sources, &mut writer)?;
         } else {
             for source in sources {
                 let mut source = source?;
@@ -123,7 +159,9 @@ impl Transaction {
                 }
             }
         }
-        let added = if writer.row_count() == 0 { Vec::new() } else { vec![writer.finish()?] };
+        if writer.row_count() > 0 {
+            added.push(writer.finish()?);
+        }
         self.replace_parts(table, parts, added)
     }
 }
@@ -133,6 +171,14 @@ pub(crate) fn append_live(source: &mut Source, level: Level, writer: &mut PartWr
     writer.push(&source.next(level)?)
 }
 
+fn empty(definition: &Definition) -> Vec<Column<'static>> {
+    definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect()
+}
+
+fn byte_count(columns: &[Column<'_>]) -> usize {
+    columns.iter().map(Column::byte_count).sum()
+}
+
 fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
     columns.iter_mut().zip(rows).try_for_each(|(column, rows)| column.append(rows))
 }
@@ -140,18 +186,6 @@ fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
 /// Writes the rows of all sources in the order of the table's key.
 fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut PartWriter) -> Result<()> {
     let definition = &table.definition;
-    let empty = || definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect::<Vec<_>>();
-    for source in &mut sources {
-        source.rows = empty();
-        if !source.is_sorted_by(&definition.keys) {
-            while !source.is_at_end() {
-                let next = source.next(level)?;
-                append(&mut source.rows, &next)?;
-            }
-            let order = sort_rows(level, definition, &source.rows)?;
-            source.rows = source.rows.iter().map(|column| column.take(level, &order)).collect();
-        }
-    }
     loop {
         for source in &mut sources {
             while row_count(&source.rows) == 0 && !source.is_at_end() {
@@ -162,7 +196,7 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
         if sources.is_empty() {
             return Ok(());
         }
-        let mut all = empty();
+        let mut all = empty(definition);
         // The numbers behind the last row of each source, and of those the rows that more rows may follow.
         let (mut ends, mut open_ends) = (Vec::new(), Vec::new());
         for source in &sources {
@@ -185,5 +219,56 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
                 .collect();
             source.rows = source.rows.iter().map(|column| column.take(level, &left)).collect();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::column::Values;
+    use crate::recovery::{new, open};
+    use crate::schema::Definition;
+
+    #[test]
+    fn what_is_not_sorted_is_sorted_in_bounded_memory() {
+        const ROWS: i64 = 300_000;
+        let database = open(&new());
+        let mut definition = Definition::new("main", "t", vec![("a", DataType::I64)]);
+        definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: false }];
+        let mut transaction = database.begin().unwrap();
+        let table = transaction.create_table(definition).unwrap();
+        let mut parts = Vec::new();
+        for rows in [0..ROWS - 2000, ROWS - 2000..ROWS - 1000, ROWS - 1000..ROWS] {
+            let values: Vec<i64> = rows.map(|row| row * 7919 % ROWS).collect();
+            let mut writer = transaction.write_part(table, WriteOptions::default()).unwrap();
+            writer.push(&[Column { validity: None, values: Values::I64(values.into()) }]).unwrap();
+            let part = writer.finish().unwrap();
+            parts.push(part.number);
+            transaction.add_part(table, part).unwrap();
+        }
+        transaction.commit().unwrap();
+        let mut transaction = database.begin().unwrap();
+        transaction.compact(table, &parts, WriteOptions::default()).unwrap();
+        transaction.commit().unwrap();
+
+        let snapshot = database.snapshot();
+        let table = snapshot.table(table).unwrap();
+        let mut all = Vec::new();
+        for part in table.parts() {
+            let reader = snapshot.open_part(table, part).unwrap();
+            let mut rows: Vec<i64> = Vec::new();
+            for stripe in 0..reader.stripe_count() {
+                let Values::I64(values) = reader.read(0, stripe, Selection::All).unwrap().values else {
+                    panic!()
+                };
+                rows.extend(values.iter());
+            }
+            assert!(rows.is_sorted() && reader.keys().len() == 1);
+            assert!(rows.len() * 8 < 2 * RUN_BYTES, "{} rows were in memory", rows.len());
+            all.extend(rows);
+        }
+        assert!((2..6).contains(&table.parts().len()), "{} parts", table.parts().len());
+        all.sort_unstable();
+        assert_eq!(all, Vec::from_iter(0..ROWS));
     }
 }

@@ -62,6 +62,8 @@ pub mod part;
 mod recovery;
 mod removal;
 mod repair;
+#[cfg(test)]
+mod retention;
 pub mod schema;
 #[cfg(test)]
 mod simulation;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use keirin_kernels::{BitBuffer, Level};
 
-use crate::database::micros;
 use crate::header::{self, FileKind, Identity};
 use crate::io::Io;
 use crate::io::unreliable::{Faults, Unreliable};
@@ -15,32 +14,32 @@ use crate::part::WriteOptions;
 use crate::simulation::{Row, columns, definition, read};
 use crate::{Access, Database, DeletionVector, Error, Options, Result};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn try_open(io: &Arc<Unreliable>, access: Access) -> Result<Arc<Database>> {
+pub(crate) fn try_open(io: &Arc<Unreliable>, access: Access) -> Result<Arc<Database>> {
     Database::open(Arc::<Unreliable>::clone(io), access, Options::default())
 }
 
-fn open(io: &Arc<Unreliable>) -> Arc<Database> {
+pub(crate) fn open(io: &Arc<Unreliable>) -> Arc<Database> {
     try_open(io, Access::Write).expect("every database opens")
 }
 
-fn new() -> Arc<Unreliable> {
+pub(crate) fn new() -> Arc<Unreliable> {
     Arc::new(Unreliable::new(1))
 }
 
-fn set(database: &Arc<Database>, value: &str) -> Result<u64> {
+pub(crate) fn set(database: &Arc<Database>, value: &str) -> Result<u64> {
     let mut transaction = database.begin()?;
     transaction.set_property("p", Some(value))?;
     transaction.commit()
 }
 
-fn get(database: &Database) -> Option<String> {
+pub(crate) fn get(database: &Database) -> Option<String> {
     database.snapshot().properties().get("p").cloned()
 }
 
 /// Inserts rows of these numbers as a part into table `t`, which is made if need be.
-fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
+pub(crate) fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
     let mut transaction = database.begin().expect("it can be written to");
     let found = transaction.state().table_named("main", "t").map(|table| table.number);
     let table = found.unwrap_or_else(|| transaction.create_table(definition("t")).expect("new"));
@@ -55,14 +54,14 @@ fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
 }
 
 /// The numbers in table `t`.
-fn numbers(database: &Database) -> Result<Vec<i64>> {
+pub(crate) fn numbers(database: &Database) -> Result<Vec<i64>> {
     let snapshot = database.snapshot();
     let Some(table) = snapshot.table_named("main", "t") else { return Ok(Vec::new()) };
     Ok(read(&snapshot, table)?.into_iter().map(|row| row.0).collect())
 }
 
 /// Replaces all parts of table `t` by one.
-fn compact(database: &Arc<Database>) {
+pub(crate) fn compact(database: &Arc<Database>) {
     let mut transaction = database.begin().expect("it can be written to");
     let table = Arc::clone(transaction.state().table_named("main", "t").expect("there"));
     let parts: Vec<u64> = table.parts().iter().map(|part| part.number).collect();
@@ -70,16 +69,16 @@ fn compact(database: &Arc<Database>) {
     transaction.commit().expect("room");
 }
 
-fn maintain(database: &Arc<Database>) {
+pub(crate) fn maintain(database: &Arc<Database>) {
     while database.maintain(|_| WriteOptions::default()).expect("no faults") {}
 }
 
-fn part_files(io: &Unreliable) -> Vec<String> {
+pub(crate) fn part_files(io: &Unreliable) -> Vec<String> {
     let paths = io.paths().into_iter().map(|(path, _)| path);
     paths.filter(|path| path.ends_with(".kpart") || path.ends_with(".kdel")).collect()
 }
 
-fn log_files(io: &Unreliable, suffix: &str) -> Vec<String> {
+pub(crate) fn log_files(io: &Unreliable, suffix: &str) -> Vec<String> {
     let paths = io.paths().into_iter().map(|(path, _)| path);
     paths.filter(|path| path.starts_with("log/") && path.ends_with(suffix)).collect()
 }
@@ -111,126 +110,6 @@ fn a_database_without_its_log_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn parts_of_commits_that_are_gone_stay_for_days() {
-    let io = new();
-    let database = open(&io);
-    insert(&database, 0..10);
-    insert(&database, 10..20);
-    drop(database);
-    io.remove("log/00000000000000000002.commit").expect("there");
-    io.pass(30 * DAY);
-    let database = open(&io);
-    assert_eq!(database.damage(), []);
-    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..10));
-    insert(&database, 20..30);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 3);
-    io.pass(6 * DAY);
-    maintain(&database);
-    drop(database);
-    let database = open(&io);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 3);
-    io.pass(2 * DAY);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 2, "noticed eight days ago");
-    assert_eq!(log_files(&io, "orphans"), [""; 0]);
-    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter((0..10).chain(20..30)));
-}
-
-#[test]
-fn what_a_crash_left_goes_when_asked_for() {
-    let io = new();
-    let database = open(&io);
-    insert(&database, 0..10);
-    let transaction = database.begin().expect("it can be written to");
-    let table = database.snapshot().table_named("main", "t").expect("there").number;
-    let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
-    writer.push(&columns(&[(1, None)])).expect("rows");
-    writer.finish().expect("room");
-    assert_eq!(database.remove_orphans().expect("no faults"), 0, "someone is making it");
-    io.kill();
-    drop((transaction, database));
-    let io = Arc::new(io.restarted(false));
-    let database = open(&io);
-    assert_eq!(part_files(&io).len(), 2);
-    assert_eq!(database.remove_orphans().expect("no faults"), 1);
-    assert_eq!(part_files(&io).len(), 1);
-    assert_eq!(database.check(), []);
-}
-
-#[test]
-fn files_stay_within_the_retention_and_while_they_are_read() {
-    let io = new();
-    let database = open(&io);
-    let mut transaction = database.begin().expect("it can be written to");
-    transaction.set_retention(10 * DAY).expect("short");
-    transaction.commit().expect("room");
-    insert(&database, 0..10);
-    insert(&database, 10..20);
-    let read_on = database.snapshot();
-    compact(&database);
-    io.pass(9 * DAY);
-    maintain(&database);
-    drop(database);
-    let database = open(&io);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 3, "kept in the database is how long");
-    assert!(database.as_of_version(3).is_ok_and(|old| old.table_named("main", "t").is_some()));
-    let here = database.as_of_version(3).expect("retained");
-    io.pass(2 * DAY);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 3, "someone in this process reads them");
-    drop((here, read_on));
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 1);
-    let gone = database.as_of_version(3);
-    assert!(matches!(gone, Err(Error::NoVersion { version: 3, oldest: 4, newest: 4 })), "{gone:?}");
-
-    let mut transaction = database.begin().expect("it can be written to");
-    let table = transaction.state().table_named("main", "t").expect("there").number;
-    transaction.drop_table(table).expect("there");
-    transaction.commit().expect("room");
-    io.pass(11 * DAY);
-    maintain(&database);
-    assert_eq!((part_files(&io).len(), io.list("tables").expect("there")), (0, Vec::new()));
-}
-
-#[test]
-fn of_the_log_enough_stays_for_a_damaged_checkpoint() {
-    let io = new();
-    let database = open(&io);
-    for version in 1..=40 {
-        set(&database, &version.to_string()).expect("room");
-        if version % 5 == 0 {
-            database.checkpoint().expect("room");
-        }
-        io.pass(Duration::from_secs(600));
-        maintain(&database);
-    }
-    let checkpoints = log_files(&io, ".checkpoint");
-    assert!((2..6).contains(&checkpoints.len()), "{checkpoints:?}");
-    assert!(log_files(&io, ".commit").len() < 20);
-    for version in [1, 20] {
-        let outcome = database.as_of_version(version);
-        let expected = (34..=35).contains(&match &outcome {
-            Err(Error::NoVersion { oldest, newest: 40, .. }) => *oldest,
-            _ => 0,
-        });
-        assert!(expected, "{version}: {outcome:?}");
-    }
-    drop(database);
-    for checkpoint in checkpoints.iter().rev().take(1) {
-        io.tamper(checkpoint, |bytes| bytes[70] ^= 1);
-    }
-    let database = open(&io);
-    assert_eq!((get(&database), database.snapshot().version()), (Some("40".to_owned()), 40));
-    assert_eq!(database.damage().len(), 1);
-    set(&database, "41").expect("a checkpoint alone is damaged");
-    database.checkpoint().expect("room");
-}
-
-#[test]
 fn a_damaged_checkpoint_of_the_newest_version_is_replaced() {
     let io = new();
     let database = open(&io);
@@ -244,48 +123,6 @@ fn a_damaged_checkpoint_of_the_newest_version_is_replaced() {
     set(&database, "2").expect("nothing speaks against it");
     drop(database);
     assert_eq!(open(&io).damage(), []);
-}
-
-#[test]
-fn versions_are_found_by_their_times() {
-    let io = new();
-    let database = open(&io);
-    let mut times = vec![i64::MIN];
-    for version in 1..=30 {
-        io.pass(Duration::from_secs(10));
-        assert_eq!(set(&database, &version.to_string()).expect("room"), version);
-        times.push(database.snapshot().time());
-    }
-    for (version, time) in times.iter().enumerate().skip(1) {
-        let at = |time| database.as_of_time(time).expect("retained").version();
-        assert_eq!((at(*time), at(*time - 1)), (version as u64, version as u64 - 1));
-    }
-    assert_eq!(database.as_of_time(i64::MAX).expect("retained").version(), 30);
-    io.pass(Duration::from_secs(3600 - 100));
-    let gone = database.as_of_time(times[10]);
-    assert!(matches!(gone, Err(Error::NoVersion { version: 10, .. })), "{gone:?}");
-}
-
-#[test]
-fn a_clock_that_was_wrong_once_keeps_nothing_for_ever() {
-    let io = new();
-    let database = open(&io);
-    insert(&database, 0..10);
-    let now = io.now();
-    io.set_clock(now + 30_000 * DAY);
-    insert(&database, 10..20);
-    compact(&database);
-    io.set_clock(now + Duration::from_secs(60));
-    insert(&database, 20..30);
-    let time = database.snapshot().time();
-    assert!(time < micros(now + Duration::from_secs(120)), "it follows the clock again");
-    drop(database);
-    io.pass(Duration::from_secs(3700));
-    let database = open(&io);
-    maintain(&database);
-    assert_eq!(part_files(&io).len(), 2, "of three that were made one");
-    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..30));
-    assert!(matches!(database.as_of_version(2), Err(Error::NoVersion { .. })));
 }
 
 #[test]
@@ -492,6 +329,31 @@ fn a_part_of_another_copy_is_not_read() {
     let theirs = theirs.find(|theirs| theirs.len() == byte_count);
     io.tamper(&path, |bytes| *bytes = theirs.expect("one of equal length, which nothing else gives away"));
     let refused = numbers(&open(&io)).expect_err("the rows are not those that were committed").to_string();
+    assert!(refused.contains("it is not the file that was committed"), "{refused}");
+}
+
+#[test]
+fn deletions_of_another_copy_are_not_read() {
+    let io = new();
+    let part = insert(&open(&io), 0..10);
+    let delete = |io: &Arc<Unreliable>, row: usize| {
+        let mut vector = DeletionVector::default();
+        let bits: BitBuffer = (0..10).map(|other| other == row).collect();
+        vector.delete(Level::best(), 0, bits.as_bits());
+        let database = open(io);
+        let mut transaction = database.begin().expect("it can be written to");
+        let table = transaction.state().table_named("main", "t").expect("there").number;
+        transaction.delete_rows(table, part, &vector).expect("there");
+        transaction.commit().expect("room");
+        io.bytes(&part_files(io).into_iter().find(|path| path.ends_with(".kdel")).expect("it was written"))
+    };
+    let copy = Arc::new(io.fork());
+    let byte_count = delete(&io, 0).len();
+    let theirs =
+        (1..10).map(|row| delete(&Arc::new(copy.fork()), row)).find(|theirs| theirs.len() == byte_count);
+    let path = part_files(&io).into_iter().find(|path| path.ends_with(".kdel")).expect("it was written");
+    io.tamper(&path, |bytes| *bytes = theirs.expect("one of equal length, which nothing else gives away"));
+    let refused = numbers(&open(&io)).expect_err("not the rows that were deleted").to_string();
     assert!(refused.contains("it is not the file that was committed"), "{refused}");
 }
 

@@ -37,6 +37,8 @@ struct World {
     faults: Faults,
     /// Operations that change something, so far.
     operations: u64,
+    /// Files that were opened, so far.
+    opened: u64,
     clock: Duration,
     is_off: bool,
     /// Counts restarts: handles of an earlier life are dead.
@@ -164,6 +166,7 @@ impl Unreliable {
             random: Random::new(seed),
             faults: Faults::default(),
             operations: 0,
+            opened: 0,
             clock: Duration::from_secs(1_000_000),
             is_off: false,
             life: 0,
@@ -211,6 +214,10 @@ impl Unreliable {
 
     pub(crate) fn operations(&self) -> u64 {
         self.world().operations
+    }
+
+    pub(crate) fn opened(&self) -> u64 {
+        self.world().opened
     }
 
     /// Whether anything went wrong since the last restart.
@@ -299,6 +306,7 @@ impl Io for Unreliable {
         let mut world = self.look()?;
         world.refusal("open").0?;
         world.read_fault(path)?;
+        world.opened += 1;
         let file = world.file(path)?;
         Ok(Box::new(Handle { world: Arc::clone(&self.world), life: self.life, file }))
     }

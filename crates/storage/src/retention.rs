@@ -1,0 +1,195 @@
+//! How long old files and versions stay, and that they go then.
+
+#![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Error;
+use crate::database::micros;
+use crate::io::Io;
+use crate::part::WriteOptions;
+use crate::recovery::{DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set};
+use crate::simulation::columns;
+
+#[test]
+fn parts_of_commits_that_are_gone_stay_for_days() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    insert(&database, 10..20);
+    drop(database);
+    io.remove("log/00000000000000000002.commit").expect("there");
+    io.pass(30 * DAY);
+    let database = open(&io);
+    assert_eq!(database.damage(), []);
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..10));
+    insert(&database, 20..30);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3);
+    io.pass(6 * DAY);
+    maintain(&database);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3);
+    io.pass(2 * DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 2, "noticed eight days ago");
+    assert_eq!(log_files(&io, "orphans"), [""; 0]);
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter((0..10).chain(20..30)));
+}
+
+#[test]
+fn what_a_crash_left_goes_when_asked_for() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    let transaction = database.begin().expect("it can be written to");
+    let table = database.snapshot().table_named("main", "t").expect("there").number;
+    let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
+    writer.push(&columns(&[(1, None)])).expect("rows");
+    writer.finish().expect("room");
+    assert_eq!(database.remove_orphans().expect("no faults"), 0, "someone is making it");
+    io.kill();
+    drop((transaction, database));
+    let io = Arc::new(io.restarted(false));
+    let database = open(&io);
+    assert_eq!(part_files(&io).len(), 2);
+    assert_eq!(database.remove_orphans().expect("no faults"), 1);
+    assert_eq!(part_files(&io).len(), 1);
+    assert_eq!(database.check(), []);
+}
+
+#[test]
+fn files_stay_within_the_retention_and_while_they_are_read() {
+    let io = new();
+    let database = open(&io);
+    let mut transaction = database.begin().expect("it can be written to");
+    transaction.set_retention(10 * DAY).expect("short");
+    transaction.commit().expect("room");
+    insert(&database, 0..10);
+    insert(&database, 10..20);
+    let read_on = database.snapshot();
+    compact(&database);
+    io.pass(9 * DAY);
+    maintain(&database);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3, "kept in the database is how long");
+    assert!(database.as_of_version(3).is_ok_and(|old| old.table_named("main", "t").is_some()));
+    let here = database.as_of_version(3).expect("retained");
+    io.pass(2 * DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3, "someone in this process reads them");
+    drop((here, read_on));
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 1);
+    let gone = database.as_of_version(3);
+    assert!(matches!(gone, Err(Error::NoVersion { version: 3, oldest: 4, newest: 4 })), "{gone:?}");
+
+    let mut transaction = database.begin().expect("it can be written to");
+    let table = transaction.state().table_named("main", "t").expect("there").number;
+    transaction.drop_table(table).expect("there");
+    transaction.commit().expect("room");
+    io.pass(11 * DAY);
+    maintain(&database);
+    assert_eq!((part_files(&io).len(), io.list("tables").expect("there")), (0, Vec::new()));
+}
+
+#[test]
+fn of_the_log_enough_stays_for_a_damaged_checkpoint() {
+    let io = new();
+    let database = open(&io);
+    for version in 1..=40 {
+        set(&database, &version.to_string()).expect("room");
+        if version % 5 == 0 {
+            database.checkpoint().expect("room");
+        }
+        io.pass(Duration::from_secs(600));
+        maintain(&database);
+    }
+    let checkpoints = log_files(&io, ".checkpoint");
+    assert!((2..6).contains(&checkpoints.len()), "{checkpoints:?}");
+    assert!(log_files(&io, ".commit").len() < 20);
+    for version in [1, 20] {
+        let outcome = database.as_of_version(version);
+        let expected = (34..=35).contains(&match &outcome {
+            Err(Error::NoVersion { oldest, newest: 40, .. }) => *oldest,
+            _ => 0,
+        });
+        assert!(expected, "{version}: {outcome:?}");
+    }
+    io.pass(DAY);
+    maintain(&database);
+    drop(database);
+    let checkpoints = log_files(&io, ".checkpoint");
+    assert_eq!(checkpoints.len(), 2, "nobody needs more, but one may get damaged");
+    io.tamper(&checkpoints[1], |bytes| bytes[70] ^= 1);
+    let database = open(&io);
+    assert_eq!((get(&database), database.snapshot().version()), (Some("40".to_owned()), 40));
+    assert_eq!(database.damage().len(), 1);
+    set(&database, "41").expect("a checkpoint alone is damaged");
+    database.checkpoint().expect("room");
+}
+
+#[test]
+fn versions_are_found_by_their_times() {
+    let io = new();
+    let database = open(&io);
+    let mut times = vec![i64::MIN];
+    for version in 1..=30 {
+        io.pass(Duration::from_secs(10));
+        assert_eq!(set(&database, &version.to_string()).expect("room"), version);
+        times.push(database.snapshot().time());
+    }
+    for (version, time) in times.iter().enumerate().skip(1) {
+        let at = |time| database.as_of_time(time).expect("retained").version();
+        assert_eq!((at(*time), at(*time - 1)), (version as u64, version as u64 - 1));
+    }
+    assert_eq!(database.as_of_time(i64::MAX).expect("retained").version(), 30);
+    io.pass(Duration::from_secs(3600 - 100));
+    let gone = database.as_of_time(times[10]);
+    assert!(matches!(gone, Err(Error::NoVersion { version: 10, .. })), "{gone:?}");
+}
+
+#[test]
+fn a_clock_that_was_wrong_once_keeps_nothing_for_ever() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    let now = io.now();
+    io.set_clock(now + 30_000 * DAY);
+    insert(&database, 10..20);
+    compact(&database);
+    io.set_clock(now + Duration::from_secs(60));
+    insert(&database, 20..30);
+    let time = database.snapshot().time();
+    assert!(time < micros(now + Duration::from_secs(120)), "it follows the clock again");
+    drop(database);
+    io.pass(Duration::from_secs(3700));
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 2, "of three that were made one");
+    assert_eq!(numbers(&database).expect("whole"), Vec::from_iter(0..30));
+    assert!(matches!(database.as_of_version(2), Err(Error::NoVersion { .. })));
+}
+
+#[test]
+fn opening_reads_a_checkpoint_and_the_commits_behind_it() {
+    let io = new();
+    let database = open(&io);
+    for number in 0..150 {
+        insert(&database, number..number + 1);
+        if number == 139 {
+            database.checkpoint().expect("room");
+        }
+    }
+    drop(database);
+    let before = io.opened();
+    let database = open(&io);
+    // The marker, the checkpoint and the commit of its version, ten commits, and whether someone wrote.
+    assert_eq!(io.opened() - before, 14);
+    assert_eq!(numbers(&database).expect("whole").len(), 150);
+}
