@@ -11,6 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   keirin                                      a shell, everything in memory
   keirin mydb                                 a shell on the database in directory mydb
+  keirin mydb \"CREATE TABLE trips AS FROM 'trips/*.parquet'\"
   keirin -c \"SELECT * FROM 'trips.parquet' LIMIT 5\"
   keirin -c \"FROM 'logs/*.csv'\" --format jsonl | head
   keirin -c \"FROM 'in.csv'\" --output out.parquet
@@ -54,6 +55,10 @@ pub(crate) enum Command {
 pub(crate) struct SqlArguments {
     /// Directory of the database; made if there is none. Without it all is in memory
     pub(crate) database: Option<PathBuf>,
+
+    /// The same as -c SQL
+    #[arg(value_name = "SQL", conflicts_with_all = ["commands", "file"])]
+    pub(crate) sql: Option<String>,
 
     /// Run this SQL or dot command and end; may be repeated
     #[arg(short = 'c', long = "command", value_name = "SQL", conflicts_with = "file")]
@@ -105,6 +110,10 @@ pub(crate) struct ResourceArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
 
+    /// Only read the database: works beside a process that has it open for writing
+    #[arg(long)]
+    pub(crate) readonly: bool,
+
     /// Where queries spill to; by default the system's directory for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) temp_directory: Option<PathBuf>,
@@ -120,6 +129,7 @@ impl ResourceArguments {
             threads: self.threads.map(usize::from),
             memory_limit: self.memory_limit.clone(),
             temp_directory: self.temp_directory.clone(),
+            read_only: self.readonly,
         }
     }
 }
@@ -148,6 +158,7 @@ mod tests {
         let parse = |words: &[&str]| Arguments::try_parse_from([&["keirin"], words].concat());
         assert!(parse(&["demo"]).unwrap().command.is_some());
         assert_eq!(parse(&["./demo"]).unwrap().sql.database.unwrap(), PathBuf::from("./demo"));
+        assert_eq!(parse(&["mydb", "SELECT 1"]).unwrap().sql.sql.unwrap(), "SELECT 1");
         let both = parse(&["-c", "SELECT 1", "-f", "x.sql"]);
         assert!(both.is_err());
         assert_eq!(parse(&["db", "-c", "SELECT 1", "-c", ".tables"]).unwrap().sql.commands.len(), 2);

@@ -383,3 +383,16 @@ fn the_demo_answers_right() {
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("│ 1193053.2253 │") && text.contains("the answer is right"), "{text}");
 }
+
+#[test]
+fn a_database_directory_keeps_its_tables() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = path_in(&directory, "db");
+    let csv = |sql: &str| run(&[&database, "--readonly", "--format", "csv", "-c", sql]);
+    check(&run(&[&database, "CREATE TABLE t AS SELECT 1 AS a"]), 0, "", "");
+    check(&csv("SELECT a FROM t"), 0, "a\n1\n", "");
+    let refused = format!(
+        "error: database '{database}' was opened for reading only\nhint: open it without --readonly\n"
+    );
+    check(&csv("INSERT INTO t VALUES (2)"), 1, "", &refused);
+}

@@ -34,11 +34,15 @@ enum Twins {
 /// Names the columns of the queries of `ast`: the outer one, WITH, and subqueries in FROM.
 pub(crate) fn name_columns(ast: &mut Ast) {
     match ast {
-        Ast::Sql(statement) => name_in_statement(statement),
+        Ast::Sql(statement) | Ast::CreateTable { statement, .. } => name_in_statement(statement),
         Ast::CopyTo { query, .. } | Ast::Describe(query) | Ast::Summarize(query) => {
             name_in_query(query, Twins::Shown);
         }
-        Ast::CopyFrom { .. } => {}
+        Ast::CopyFrom { .. }
+        | Ast::AlterTable { .. }
+        | Ast::CheckTable(_)
+        | Ast::RepairTable(_)
+        | Ast::RepairDatabase => {}
     }
 }
 

@@ -13,10 +13,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::catalog::DEFAULT_SCHEMA;
 use crate::error::{Error, ErrorKind, Result};
-use crate::marker;
 use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
 use crate::session::Session;
+use crate::stored::Store;
 
 /// How long closing a database waits for threads that are in the middle of something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task is still there.
     pub(crate) statement_count: AtomicUsize,
-    /// Whether the database is a directory rather than memory alone.
-    pub(crate) is_durable: bool,
+    /// The directory, unless the database is memory alone.
+    pub(crate) store: Option<Arc<Store>>,
     runtime: Option<Runtime>,
     spill: SpillDirectory,
 }
@@ -123,6 +123,7 @@ pub struct DatabaseBuilder {
     threads: Option<usize>,
     memory_limit_bytes: Option<usize>,
     temp_directory: Option<PathBuf>,
+    read_only: bool,
 }
 
 impl DatabaseBuilder {
@@ -147,25 +148,34 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Whether a database directory is opened for reading only: beside the one process that writes to it, any
+    /// number may read it so. Each statement sees the newest version.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
     /// Opens a database that lives in memory.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started.
     pub fn in_memory(self) -> Result<Database> {
-        self.build(false)
+        self.build(None)
     }
 
     /// Opens the database in directory `path`; makes one if there is nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the directory cannot be read or made, [`ErrorKind::Invalid`] when it holds
+    /// [`ErrorKind::Io`] when the directory cannot be read or made, or another process writes to it,
+    /// [`ErrorKind::Invalid`] when it holds
     /// something else or was made by a newer version.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        marker::open_or_create(path.as_ref())?;
-        self.build(true)
+        let store = Store::open(path.as_ref(), self.read_only)?;
+        self.build(Some(Arc::new(store)))
     }
 
-    fn build(self, is_durable: bool) -> Result<Database> {
+    fn build(self, store: Option<Arc<Store>>) -> Result<Database> {
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         let spill = SpillDirectory::create(&parent)?;
         let memory_limit_bytes = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
@@ -199,7 +209,7 @@ impl DatabaseBuilder {
                 races: Arc::default(),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
-                is_durable,
+                store,
                 runtime,
                 spill,
             }),

@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Resources,
     /// The statement is right but not supported.
     Unsupported,
+    /// Someone else changed the same; the statement can be run again.
+    Conflict,
     /// The query was cancelled.
     Cancelled,
     /// Keirin broke one of its own promises; please report it.
@@ -48,6 +50,7 @@ impl ErrorKind {
             Self::Io => "58030",
             Self::Resources => "53000",
             Self::Unsupported => "0A000",
+            Self::Conflict => "40001",
             Self::Cancelled => "57014",
             Self::Internal => "XX000",
         }

@@ -24,7 +24,6 @@
 #![forbid(unsafe_code)]
 
 mod database;
-mod marker;
 mod memory;
 mod pool;
 mod temporary;
@@ -37,8 +36,10 @@ mod column_names;
 mod functions;
 mod parameters;
 mod parser;
+mod prepared;
 mod relations;
 mod rules;
+mod table_clauses;
 mod text;
 mod tokens;
 
@@ -47,6 +48,7 @@ mod files;
 mod in_order;
 mod leaf;
 mod output;
+mod sql_types;
 mod statements;
 mod stored;
 mod types;

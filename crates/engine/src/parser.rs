@@ -15,8 +15,9 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::table_clauses::{TableClauses, name_codecs, order_by, take_clauses};
 use crate::text::{byte_offset, byte_range, nearest};
-use crate::tokens::{check_chains, number_parameters, select_all_where_from_comes_first};
+use crate::tokens::{check_chains, number_parameters, select_all_where_from_comes_first, versions_as_names};
 
 const DIALECT: GenericDialect = GenericDialect {};
 /// Nesting that the parser follows; its frames are large, so this also bounds its stack.
@@ -91,6 +92,16 @@ impl Statement {
 pub(crate) enum Ast {
     /// Standard SQL.
     Sql(Box<ast::Statement>),
+    /// CREATE TABLE, and what it says behind the columns.
+    CreateTable { statement: Box<ast::Statement>, clauses: Box<TableClauses> },
+    /// `ALTER TABLE [IF EXISTS] table alterations`.
+    AlterTable { table: ObjectName, if_exists: bool, alterations: Vec<Alteration> },
+    /// `CHECK TABLE table`: what is damaged.
+    CheckTable(ObjectName),
+    /// `REPAIR TABLE table`: keeps what is whole.
+    RepairTable(ObjectName),
+    /// `REPAIR DATABASE`: writing goes on from the last version that can be read.
+    RepairDatabase,
     /// `COPY (query) TO 'path' (options)`, or a table's name instead of the query.
     CopyTo { query: Box<Query>, path: Expr, options: Vec<(Ident, Expr)> },
     /// `COPY table [(columns)] FROM 'path' (options)`.
@@ -104,8 +115,15 @@ pub(crate) enum Ast {
 impl VisitMut for Ast {
     fn visit<V: VisitorMut>(&mut self, visitor: &mut V) -> ControlFlow<V::Break> {
         match self {
-            Self::Sql(statement) => statement.visit(visitor),
+            Self::Sql(statement) | Self::CreateTable { statement, .. } => statement.visit(visitor),
             Self::Describe(query) | Self::Summarize(query) => query.visit(visitor),
+            Self::AlterTable { alterations, .. } => {
+                alterations.iter_mut().try_for_each(|alteration| match alteration {
+                    Alteration::Standard(operation) => operation.visit(visitor),
+                    _ => ControlFlow::Continue(()),
+                })
+            }
+            Self::CheckTable(_) | Self::RepairTable(_) | Self::RepairDatabase => ControlFlow::Continue(()),
             Self::CopyTo { query, path, options } => {
                 query.visit(visitor)?;
                 path.visit(visitor)?;
@@ -147,6 +165,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
     tokens.iter_mut().for_each(change);
     number_parameters(&mut tokens);
     select_all_where_from_comes_first(&mut tokens);
+    versions_as_names(&mut tokens);
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())
@@ -190,6 +209,15 @@ impl StatementParser<'_> {
         };
         match word.value.to_ascii_uppercase().as_str() {
             "COPY" => self.copy(),
+            "CREATE" if self.is_create_table() => self.create_table(),
+            "ALTER" if self.keyword(1) == Keyword::TABLE => self.alter_table(),
+            "CHECK" => self.table_after(Ast::CheckTable),
+            "REPAIR" if self.keyword(1) == Keyword::DATABASE => {
+                self.parser.advance_token();
+                self.parser.advance_token();
+                Ok(Ast::RepairDatabase)
+            }
+            "REPAIR" => self.table_after(Ast::RepairTable),
             "SUMMARIZE" => {
                 self.parser.advance_token();
                 self.table_or_query().map(Ast::Summarize)
@@ -204,6 +232,76 @@ impl StatementParser<'_> {
 
     fn standard(&mut self) -> Result<Ast, ParserError> {
         self.parser.parse_statement().map(|statement| Ast::Sql(Box::new(statement)))
+    }
+
+    fn keyword(&self, index: usize) -> Keyword {
+        match &self.parser.peek_nth_token_ref(index).token {
+            Token::Word(word) => word.keyword,
+            _ => Keyword::NoKeyword,
+        }
+    }
+
+    /// `CREATE [OR REPLACE] TABLE`, and no other kind of table.
+    fn is_create_table(&self) -> bool {
+        match self.keyword(1) {
+            Keyword::TABLE => true,
+            Keyword::OR => self.keyword(2) == Keyword::REPLACE && self.keyword(3) == Keyword::TABLE,
+            _ => false,
+        }
+    }
+
+    fn create_table(&mut self) -> Result<Ast, ParserError> {
+        self.changed(
+            |tokens| take_clauses(&DIALECT, tokens),
+            |parser, clauses| {
+                let statement = Box::new(parser.parse_statement()?);
+                Ok(Ast::CreateTable { statement, clauses: Box::new(clauses) })
+            },
+        )
+    }
+
+    fn alter_table(&mut self) -> Result<Ast, ParserError> {
+        self.changed(
+            |tokens| Ok((name_codecs(&tokens), ())),
+            |parser, ()| {
+                parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
+                let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+                let _ = parser.parse_keyword(Keyword::ONLY);
+                let table = parser.parse_object_name(false)?;
+                let alterations = parser.parse_comma_separated(alteration)?;
+                Ok(Ast::AlterTable { table, if_exists, alterations })
+            },
+        )
+    }
+
+    /// Parses the statement from tokens that were changed, for clauses that the parser does not know.
+    fn changed<T>(
+        &mut self,
+        change: impl FnOnce(Vec<TokenWithSpan>) -> Result<(Vec<TokenWithSpan>, T), ParserError>,
+        parse: impl FnOnce(&mut Parser<'_>, T) -> Result<Ast, ParserError>,
+    ) -> Result<Ast, ParserError> {
+        let is_end = |token: &TokenWithSpan| matches!(token.token, Token::SemiColon | Token::EOF);
+        let mut tokens = Vec::new();
+        while !tokens.last().is_some_and(is_end) {
+            tokens.push(self.parser.peek_nth_token_no_skip(tokens.len()));
+        }
+        let count = tokens.len() - 1;
+        let (tokens, taken) = change(tokens)?;
+        let mut parser =
+            Parser::new(&DIALECT).with_tokens_with_locations(tokens).with_recursion_limit(NESTING_MAX);
+        let ast = parse(&mut parser, taken)?;
+        if !is_end(parser.peek_token_ref()) {
+            return parser.expected("end of statement", parser.peek_token());
+        }
+        (0..count).for_each(|_| _ = self.parser.next_token_no_skip());
+        Ok(ast)
+    }
+
+    /// `CHECK TABLE t`, `REPAIR TABLE t`.
+    fn table_after(&mut self, ast: fn(ObjectName) -> Ast) -> Result<Ast, ParserError> {
+        self.parser.advance_token();
+        self.parser.expect_keyword(Keyword::TABLE)?;
+        self.parser.parse_object_name(false).map(ast)
     }
 
     fn copy(&mut self) -> Result<Ast, ParserError> {
@@ -285,6 +383,63 @@ impl StatementParser<'_> {
         replace_relation(&mut query, relation);
         Ok(query)
     }
+}
+
+/// One change of ALTER TABLE.
+#[derive(Clone, Debug)]
+pub(crate) enum Alteration {
+    /// As the parser knows it.
+    Standard(Box<ast::AlterTableOperation>),
+    /// `[MODIFY] ORDER BY keys`.
+    OrderBy(Vec<ast::OrderByExpr>),
+    /// `[MODIFY] COMMENT [=] 'text'`.
+    Comment(String),
+    /// `MODIFY | ALTER COLUMN c CODEC(...) | COMMENT 'text'`, `COMMENT COLUMN c 'text'`: options without a type.
+    Column(Ident, Vec<ast::ColumnOptionDef>),
+}
+
+fn alteration(parser: &mut Parser<'_>) -> Result<Alteration, ParserError> {
+    if let Some(ours) = parser.maybe_parse(own_alteration)? {
+        return Ok(ours);
+    }
+    parser.parse_alter_table_operation().map(|operation| Alteration::Standard(Box::new(operation)))
+}
+
+/// A change that the parser does not know; all else is an error.
+fn own_alteration(parser: &mut Parser<'_>) -> Result<Alteration, ParserError> {
+    let is_modify = parser.parse_one_of_keywords(&[Keyword::MODIFY, Keyword::ALTER]).is_some();
+    if parser.parse_keywords(&[Keyword::ORDER, Keyword::BY]) {
+        return order_by(parser).map(Alteration::OrderBy);
+    }
+    if parser.parse_keywords(&[Keyword::COMMENT, Keyword::COLUMN]) {
+        let column = parser.parse_identifier()?;
+        let option = ast::ColumnOption::Comment(parser.parse_literal_string()?);
+        return Ok(Alteration::Column(column, vec![ast::ColumnOptionDef { name: None, option }]));
+    }
+    if parser.parse_keyword(Keyword::COMMENT) {
+        let _ = parser.consume_token(&Token::Eq);
+        return parser.parse_literal_string().map(Alteration::Comment);
+    }
+    let mut options = Vec::new();
+    if is_modify {
+        let _ = parser.parse_keyword(Keyword::COLUMN);
+        let column = parser.parse_identifier()?;
+        let had_set = parser.parse_keywords(&[Keyword::SET, Keyword::DATA]);
+        if parser.parse_keyword(Keyword::TYPE) {
+            let data_type = parser.parse_data_type()?;
+            let using = parser.parse_keyword(Keyword::USING).then(|| parser.parse_expr()).transpose()?;
+            let op = ast::AlterColumnOperation::SetDataType { data_type, using, had_set };
+            let operation = ast::AlterTableOperation::AlterColumn { column_name: column, op };
+            return Ok(Alteration::Standard(Box::new(operation)));
+        }
+        while let Some(option) = parser.parse_optional_column_option()? {
+            options.push(ast::ColumnOptionDef { name: None, option });
+        }
+        if !options.is_empty() {
+            return Ok(Alteration::Column(column, options));
+        }
+    }
+    parser.expected("a change of a table", parser.peek_token())
 }
 
 /// `SELECT columns FROM table`, all columns where none are named.
@@ -443,7 +598,15 @@ mod tests {
             "COPY t TO 'a.parquet' (FORMAT parquet, COMPRESSION zstd)",
             "COPY t (a, b) TO 'a.csv' WITH (HEADER, DELIMITER ';')",
             "COPY t FROM 'a.csv' (DELIMITER = ';')",
+            "CREATE TABLE t (a INT CODEC(Delta, LZ4) COMMENT 'x', b DECIMAL(10, 2)) ORDER BY (a DESC, b) COMMENT = 'y'",
+            "CREATE OR REPLACE TABLE t (a INT) ENGINE = MergeTree() ORDER BY tuple() SETTINGS x = 1; SELECT 1",
+            "CREATE TABLE t (a INT) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci",
+            "CREATE TABLE t ORDER BY a AS SELECT 1 AS a ORDER BY a",
             "COPY t TO 'a' STORED AS PARQUET",
+            "ALTER TABLE t ADD COLUMN a INT DEFAULT 1 CODEC(ZSTD(3)), DROP COLUMN b, RENAME COLUMN c TO d",
+            "ALTER TABLE IF EXISTS t MODIFY COLUMN a BIGINT, ALTER COLUMN b TYPE TEXT USING a || 'x', MODIFY ORDER BY (a DESC)",
+            "ALTER TABLE t MODIFY COLUMN a CODEC(LZ4), COMMENT COLUMN a 'x', COMMENT = 'y', ORDER BY ()",
+            "CHECK TABLE s.t; REPAIR TABLE t; REPAIR DATABASE; OPTIMIZE TABLE t FINAL",
             "COPY t TO ?",
             "DESCRIBE t",
             "DESCRIBE TABLE t",
@@ -451,6 +614,7 @@ mod tests {
             "DESCRIBE read_csv('x.csv', delim = ';')",
             "SUMMARIZE 'x.parquet'",
             "SUMMARIZE SELECT 1",
+            "SELECT * FROM s.t AS OF VERSION 3 AS a, t AS OF TIMESTAMP '2024-01-01 00:00:00' WHERE a.b = 1",
             "FROM 'x.parquet'",
             "FROM t WHERE a > 1 ORDER BY a LIMIT 1",
             "FROM t SELECT a",

@@ -9,7 +9,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use datafusion::catalog::CatalogProvider;
-use datafusion::datasource::ViewTable;
+use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
     SelectItem, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
@@ -17,13 +17,15 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::FutureExt;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FILES_SCHEMA, SYSTEM_SCHEMA, SessionCatalog};
+use crate::catalog::{CATALOG, FILES_SCHEMA, OpenFile, SYSTEM_SCHEMA, SessionCatalog, View};
 use crate::column_names::name_as_table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileFormat, FileTable, OptionValue};
 use crate::functions;
 use crate::parser::parse_view;
+use crate::stored::StoredCatalog;
 use crate::text::{byte_range, nearest};
+use crate::tokens::{TIMESTAMP_MARK, VERSION_MARK};
 
 /// Table functions that read files, with the format that they imply. DuckDB's names work too.
 const FILE_FUNCTIONS: &[(&str, Option<FileFormat>)] = &[
@@ -45,7 +47,14 @@ pub(crate) struct FileReference {
     pub(crate) span: Option<Range<usize>>,
 }
 
-/// Takes the files out of `statement`, which was parsed from `sql`.
+/// What a statement reads that is in no schema.
+pub(crate) struct Taken {
+    pub(crate) files: Vec<FileReference>,
+    /// Older versions of tables, there while this lives.
+    pub(crate) versions: Vec<OpenFile>,
+}
+
+/// Takes the files and the versions of tables out of `statement`, which was parsed from `sql`.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] for a name that is no table, [`ErrorKind::Invalid`] for arguments of a file function
@@ -55,18 +64,34 @@ pub(crate) fn take_files(
     sql: &str,
     catalog: &Arc<SessionCatalog>,
     function_names: &HashSet<String>,
-) -> Result<Vec<FileReference>> {
+) -> Result<Taken> {
     let mut finder = Finder {
         sql,
         catalog,
         function_names,
         local_names: HashSet::new(),
-        files: Vec::new(),
+        default_schema: catalog.default_schema.clone(),
+        taken: Taken { files: Vec::new(), versions: Vec::new() },
         views: Vec::new(),
     };
     match statement.visit(&mut finder) {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(finder.files),
+        ControlFlow::Continue(()) => Ok(finder.taken),
+    }
+}
+
+/// Which version of a table is meant.
+enum Version {
+    Number(u64),
+    Time(String),
+}
+
+impl Version {
+    /// What the last part of a name says, if it is a version.
+    fn of(last: &Ident) -> Option<Self> {
+        let number = last.value.strip_prefix(VERSION_MARK);
+        let number = number.map(|number| Self::Number(number.parse().unwrap_or(u64::MAX)));
+        number.or_else(|| last.value.strip_prefix(TIMESTAMP_MARK).map(|time| Self::Time(time.to_owned())))
     }
 }
 
@@ -76,7 +101,9 @@ struct Finder<'a> {
     function_names: &'a HashSet<String>,
     /// Names that WITH gave to queries, anywhere in the statement: scopes are the planner's business.
     local_names: HashSet<String>,
-    files: Vec<FileReference>,
+    /// The schema of names without one.
+    default_schema: String,
+    taken: Taken,
     /// The views that are being looked into, outermost first.
     views: Vec<String>,
 }
@@ -144,6 +171,21 @@ impl Finder<'_> {
         if parts.len() == 1 && last.quote_style == Some('\'') {
             return self.take_named(&last.value.clone(), name, alias, span);
         }
+        if let Some(version) = Version::of(last) {
+            let table = parts[..parts.len() - 1].to_vec();
+            let label = table.last().map(|table| (*table).clone());
+            let (open, name_in_files) =
+                self.at_version(&table, &version).map_err(|error| spanned(error, span))?;
+            self.taken.versions.push(open);
+            *name = name_in_files;
+            alias.get_or_insert_with(|| TableAlias {
+                explicit: true,
+                name: label.unwrap_or_else(|| Ident::new("t")),
+                columns: Vec::new(),
+                at: None,
+            });
+            return Ok(());
+        }
         if let Some(view) = self.view(&parts) {
             let (subquery, columns) = self.expand(&last.value, &view)?;
             let name = (*last).clone();
@@ -166,7 +208,7 @@ impl Finder<'_> {
                 && !self.local_names.contains(&normalized(table))
             {
                 let table = (*table).clone();
-                let schema = [CATALOG, DEFAULT_SCHEMA].map(|part| Ident::with_quote('"', part));
+                let schema = [CATALOG, &self.default_schema].map(|part| Ident::with_quote('"', part));
                 *name = ObjectName::from(schema.into_iter().chain([table]).collect::<Vec<_>>());
             }
             return Ok(());
@@ -193,57 +235,96 @@ impl Finder<'_> {
     fn take(&mut self, table: FileTable, span: Option<Range<usize>>) -> ObjectName {
         let name = self.catalog.files.fresh_name();
         let parts = [CATALOG, FILES_SCHEMA, &name].map(|part| Ident::with_quote('"', part));
-        self.files.push(FileReference { name, table, span });
+        self.taken.files.push(FileReference { name, table, span });
         ObjectName::from(parts.to_vec())
     }
 
     fn is_table(&self, parts: &[&Ident]) -> bool {
         let is_local = parts.len() == 1 && self.local_names.contains(&normalized(parts[0]));
         is_local
-            || schema_and_table(parts).is_some_and(|(schema, table)| {
+            || self.schema_and_table(parts).is_some_and(|(schema, table)| {
                 schema == "information_schema"
                     || self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&table))
             })
     }
 
-    /// The definition of the view that `parts` name, if they do.
-    fn view(&self, parts: &[&Ident]) -> Option<String> {
+    /// A table as it was in another version, under a name of its own.
+    fn at_version(&self, parts: &[&Ident], version: &Version) -> Result<(OpenFile, ObjectName)> {
+        let (schema, table) = self.schema_and_table(parts).ok_or_else(|| self.not_found(parts))?;
+        let stored = (self.catalog.database.as_ref() as &dyn std::any::Any).downcast_ref::<StoredCatalog>();
+        let Some(stored) = stored else {
+            let message = "tables in memory have no older versions";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let then = match version {
+            Version::Number(number) => stored.at_version(*number)?,
+            Version::Time(time) => stored.at_time(time)?,
+        };
+        let found = then.schema(&schema).and_then(|schema| schema.table(&table).now_or_never()?.ok()?);
+        let found = found.ok_or_else(|| {
+            let version = then.snapshot.version();
+            Error::new(ErrorKind::NotFound, format!("there was no table '{table}' in version {version}"))
+        })?;
+        if found.table_type() == TableType::View {
+            let message = format!("'{table}' is a view: its tables can be read AS OF a version");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let name = self.catalog.files.fresh_name();
+        let parts = [CATALOG, FILES_SCHEMA, &name].map(|part| Ident::with_quote('"', part));
+        Ok((self.catalog.files.add(name, found), ObjectName::from(parts.to_vec())))
+    }
+
+    /// The view that `parts` name, if they do.
+    fn view(&self, parts: &[&Ident]) -> Option<View> {
         if parts.len() == 1 && self.local_names.contains(&normalized(parts[0])) {
             return None;
         }
-        let (schema, table) = schema_and_table(parts)?;
+        let (schema, table) = self.schema_and_table(parts)?;
         let table = self.catalog.schema(&schema)?.table(&table).now_or_never()?.ok()??;
-        let view = (table.as_ref() as &dyn std::any::Any).downcast_ref::<ViewTable>()?;
-        view.definition().cloned()
+        (table.as_ref() as &dyn std::any::Any).downcast_ref::<View>().cloned()
     }
 
     /// The query of a view as it is to be run now: over the files and tables that there are now.
-    fn expand(&mut self, name: &str, definition: &str) -> Result<(Query, Vec<TableAliasColumnDef>)> {
+    fn expand(&mut self, name: &str, view: &View) -> Result<(Query, Vec<TableAliasColumnDef>)> {
         if self.views.iter().any(|view| view == name) {
             return Err(Error::new(ErrorKind::Invalid, format!("view '{name}' reads itself"))
                 .with_detail(self.views.join(" reads ")));
         }
-        let mut view = parse_view(definition)?;
-        name_as_table(&mut view.query);
-        functions::expand(view.query.as_mut())?;
+        let mut parsed = parse_view(&view.definition)?;
+        name_as_table(&mut parsed.query);
+        functions::expand(parsed.query.as_mut())?;
         let mut finder = Finder {
             sql: "",
             catalog: self.catalog,
             function_names: self.function_names,
             local_names: HashSet::new(),
-            files: std::mem::take(&mut self.files),
+            default_schema: view.default_schema.clone(),
+            taken: Taken { files: Vec::new(), versions: Vec::new() },
             views: self.views.iter().map(String::as_str).chain([name]).map(str::to_owned).collect(),
         };
-        if let ControlFlow::Break(error) = VisitMut::visit(view.query.as_mut(), &mut finder) {
+        if let ControlFlow::Break(error) = VisitMut::visit(parsed.query.as_mut(), &mut finder) {
             let detail = format!("view '{name}' reads it");
             return Err(if error.detail().is_none() { error.with_detail(detail) } else { error });
         }
-        self.files = finder.files;
-        let columns = view
+        let Taken { files, versions } = finder.taken;
+        self.taken.files.extend(files);
+        self.taken.versions.extend(versions);
+        let columns = parsed
             .columns
             .iter()
             .map(|column| TableAliasColumnDef { name: column.name.clone(), data_type: None });
-        Ok((*view.query, columns.collect()))
+        Ok((*parsed.query, columns.collect()))
+    }
+
+    /// Where a name leads in our catalogue.
+    fn schema_and_table(&self, parts: &[&Ident]) -> Option<(String, String)> {
+        let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
+        match names.as_slice() {
+            [table] => Some((self.default_schema.clone(), table.clone())),
+            [schema, table] => Some((schema.clone(), table.clone())),
+            [catalog, schema, table] if catalog == CATALOG => Some((schema.clone(), table.clone())),
+            _ => None,
+        }
     }
 
     fn not_found(&self, parts: &[&Ident]) -> Error {
@@ -252,12 +333,12 @@ impl Finder<'_> {
         if files::looks_like_file(&written) {
             return error.with_hint(format!("a file is written in quotes: FROM '{written}'"));
         }
-        let schemas = [DEFAULT_SCHEMA, SYSTEM_SCHEMA];
+        let schemas = [self.default_schema.as_str(), SYSTEM_SCHEMA];
         let names: Vec<String> = schemas
             .iter()
             .filter_map(|schema| Some((*schema, self.catalog.schema(schema)?)))
             .flat_map(|(name, schema)| {
-                let prefix = if name == DEFAULT_SCHEMA { String::new() } else { format!("{name}.") };
+                let prefix = if name == self.default_schema { String::new() } else { format!("{name}.") };
                 schema.table_names().into_iter().map(move |table| format!("{prefix}{table}"))
             })
             .chain(self.local_names.iter().cloned())
@@ -290,17 +371,6 @@ fn spanned(error: Error, span: Option<Range<usize>>) -> Error {
     match span {
         Some(span) => error.with_span(span),
         None => error,
-    }
-}
-
-/// Where a name leads in our catalogue.
-fn schema_and_table(parts: &[&Ident]) -> Option<(String, String)> {
-    let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
-    match names.as_slice() {
-        [table] => Some((DEFAULT_SCHEMA.to_owned(), table.clone())),
-        [schema, table] => Some((schema.clone(), table.clone())),
-        [catalog, schema, table] if catalog == CATALOG => Some((schema.clone(), table.clone())),
-        _ => None,
     }
 }
 

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
+use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
 use crate::arithmetic::{CheckArithmetic, CheckedLast, CheckedSum};
@@ -23,10 +25,13 @@ use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
+use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
 use crate::rules::{LargeTop, Subqueries};
 use crate::settings::Settings;
+use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
+use crate::stored::{StoredCatalog, known_damage};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 use crate::tpch::TpchFunction;
 
@@ -54,7 +59,10 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) context: SessionContext,
     pub(crate) catalog: Arc<SessionCatalog>,
+    /// The list that has `catalog` alone.
+    catalogs: Arc<dyn CatalogProviderList>,
     rejects: Arc<Rejects>,
+    prepared: Arc<PreparedStatements>,
     table_functions: Arc<HashSet<String>>,
 }
 
@@ -78,6 +86,7 @@ impl Session {
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
+            .with_type_planner(Arc::new(SqlTypes))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_physical_optimizer_rule(Arc::new(CheckedLast))
             .with_physical_optimizer_rule(Arc::new(LargeTop))
@@ -93,18 +102,53 @@ impl Session {
         let rejects = Arc::<Rejects>::default();
         // The settings table must not keep the context that it belongs to alive: it holds a weak state.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
-        let rejected = rejects.clone();
+        let (rejected, store) = (rejects.clone(), shared.store.clone());
         let system = SystemSchema::new(vec![
+            SystemTable { name: "damage", rows: Box::new(move || known_damage(store.as_deref())) },
             SystemTable { name: "rejects", rows: Box::new(move || rejected.batch()) },
             SystemTable { name: "settings", rows: Box::new(move || settings.batch()) },
         ]);
+        // Statements see a version of the directory in its place.
+        let database = shared.catalog.clone();
         let catalog = Arc::new(SessionCatalog {
-            database: shared.catalog.clone(),
+            database,
             system: Arc::new(system),
             files: Arc::default(),
+            default_schema: DEFAULT_SCHEMA.to_owned(),
         });
         context.register_catalog(CATALOG, catalog.clone());
-        Self { shared, context, catalog, rejects, table_functions }
+        let catalogs = context.state_ref().read().catalog_list().clone();
+        Self { shared, context, catalog, catalogs, rejects, prepared: Arc::default(), table_functions }
+    }
+
+    /// This session as one statement sees it, from planning to its end: of a database directory, one version.
+    fn at_newest(&self) -> Result<Self> {
+        match &self.shared.store {
+            Some(store) => Ok(self.at(store.snapshot()?)),
+            None => Ok(self.over(self.catalog.database.clone())),
+        }
+    }
+
+    /// This session as it sees one version of its database directory.
+    pub(crate) fn at(&self, snapshot: Snapshot) -> Self {
+        let Some(store) = self.shared.store.clone() else { return self.clone() };
+        let state = Arc::downgrade(&self.context.state_ref());
+        self.over(Arc::new(StoredCatalog { store, snapshot, state }))
+    }
+
+    fn over(&self, database: Arc<dyn CatalogProvider>) -> Self {
+        let default_schema = self.context.state_ref().read().config_options().catalog.default_schema.clone();
+        let catalog = Arc::new(SessionCatalog { database, default_schema, ..(*self.catalog).clone() });
+        let catalogs = Arc::new(MemoryCatalogProviderList::new());
+        catalogs.register_catalog(CATALOG.to_owned(), catalog.clone());
+        Self { catalog, catalogs, ..self.clone() }
+    }
+
+    /// The session's state, with names as the statement sees them.
+    pub(crate) fn state(&self) -> SessionState {
+        let mut state = self.context.state();
+        state.register_catalog_list(self.catalogs.clone());
+        state
     }
 
     /// Runs one statement without parameters.
@@ -144,7 +188,11 @@ impl Session {
         let finished = is_finished.clone();
         let task = AbortOnDrop(self.shared.runtime().spawn(async move {
             let _running = RunningStatement::new(session.shared.clone());
-            let mut stream = match session.start(&statement, &parameters).await {
+            let started = match session.at_newest() {
+                Ok(session) => session.start(&statement, &parameters).await,
+                Err(error) => Err(error),
+            };
+            let mut stream = match started {
                 Ok(started) => {
                     let Answer { kind, schema, batches, progress } = started;
                     if answered.send(Ok((kind, schema, progress))).is_err() {
@@ -188,23 +236,23 @@ impl Session {
     }
 
     async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
-        let mut ast = statement.ast.clone();
+        let Some(mut ast) = self.prepared.resolve(statement.ast.clone())? else { return Ok(Answer::done()) };
         let script = &statement.script;
         parameters.bind(&mut ast, script)?;
         name_columns(&mut ast);
         functions::expand(&mut ast)?;
-        let references = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
+        let taken = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         // Held until the statement is planned; from then on the plan holds the tables.
-        let mut open = Vec::with_capacity(references.len());
+        let mut open = taken.versions;
         let rejects = self.rejects.statement();
-        for reference in references {
+        for reference in taken.files {
             let table =
-                files::open(&self.context.state(), &reference.table, &rejects).await.map_err(|error| {
-                    match reference.span.clone().filter(|_| error.span().is_none()) {
+                files::open(&self.state(), &reference.table, &rejects).await.map_err(
+                    |error| match reference.span.clone().filter(|_| error.span().is_none()) {
                         Some(span) => error.with_span(span),
                         None => error,
-                    }
-                })?;
+                    },
+                )?;
             open.push(self.catalog.files.add(reference.name, table));
         }
         statements::execute(self, ast, statement).await
@@ -212,14 +260,14 @@ impl Session {
 
     /// Opens a file under a fresh name; it can be read in SQL while the second part of the pair lives.
     pub(crate) async fn open_file(&self, file: FileTable) -> Result<(String, OpenFile)> {
-        let table = files::open(&self.context.state(), &file, &self.rejects.statement()).await?;
+        let table = files::open(&self.state(), &file, &self.rejects.statement()).await?;
         let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
         Ok((open.sql_name(), open))
     }
 
     /// The session's state, fitted to the memory that there is now.
     pub(crate) fn state_to_run(&self) -> SessionState {
-        let mut state = self.context.state();
+        let mut state = self.state();
         memory::fit(state.config_mut().options_mut(), self.shared.pool.limit_bytes());
         state
     }

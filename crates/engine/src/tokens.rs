@@ -1,5 +1,6 @@
 //! What is done to the tokens of a script before they are parsed: chains of operators that would overflow
-//! a stack are refused, `?` parameters get numbers, and a FROM that comes first gets its SELECT.
+//! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, and the version of a
+//! table becomes the last part of its name.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -89,5 +90,41 @@ pub(crate) fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>)
         let span = tokens[index].span;
         let missing = [Token::make_keyword("SELECT"), Token::Mul].map(|token| TokenWithSpan { token, span });
         tokens.splice(index..index, missing);
+    }
+}
+
+/// What a name's last part begins with when it is the version of a table. Nobody types it.
+pub(crate) const VERSION_MARK: &str = "\u{1}version ";
+pub(crate) const TIMESTAMP_MARK: &str = "\u{1}timestamp ";
+
+/// `t AS OF VERSION 3` and `t AS OF TIMESTAMP '...'`: the parser's dialect has no such thing.
+pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
+    let is_word = |token: &Token, text: &str| {
+        matches!(token, Token::Word(word)
+        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
+    };
+    let mut index = 0;
+    while index < tokens.len() {
+        let start = index;
+        index += 1;
+        if !is_word(&tokens[start].token, "as") {
+            continue;
+        }
+        let is_space = |place: &usize| matches!(tokens[*place].token, Token::Whitespace(_));
+        let places: Vec<usize> = (index..tokens.len()).filter(|place| !is_space(place)).take(3).collect();
+        let &[of, kind, value] = places.as_slice() else { return };
+        let name = match &tokens[value].token {
+            _ if !is_word(&tokens[of].token, "of") => continue,
+            Token::Number(number, _) if is_word(&tokens[kind].token, "version") => {
+                format!("{VERSION_MARK}{number}")
+            }
+            Token::SingleQuotedString(time) if is_word(&tokens[kind].token, "timestamp") => {
+                format!("{TIMESTAMP_MARK}{time}")
+            }
+            _ => continue,
+        };
+        let new = [Token::Period, Token::make_word(&name, Some('"'))];
+        let span = tokens[start].span.union(&tokens[value].span);
+        tokens.splice(start..=value, new.map(|token| TokenWithSpan { token, span }));
     }
 }

@@ -1,6 +1,12 @@
 //! What Arrow's types are called in SQL.
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, TimeUnit};
+
+/// Arrow's name for what a type means beyond its layout.
+pub(crate) const EXTENSION: &str = "ARROW:extension:name";
+pub(crate) const JSON: &str = "arrow.json";
+pub(crate) const UUID: &str = "arrow.uuid";
+pub(crate) const UUID_BYTES: i32 = 16;
 
 /// The SQL name of an Arrow type: `BIGINT`, `DECIMAL(15, 2)`, `TIMESTAMP(6) WITH TIME ZONE`, `VARCHAR[]`.
 pub fn sql_type_name(data_type: &DataType) -> String {
@@ -67,10 +73,17 @@ pub fn sql_type_name(data_type: &DataType) -> String {
     fixed.to_owned()
 }
 
+/// The SQL name of a column's type: that of what the values mean, where the field says.
+pub(crate) fn sql_field_type(field: &Field) -> String {
+    match field.metadata().get(EXTENSION).map(String::as_str) {
+        Some(JSON) => "JSON".to_owned(),
+        Some(UUID) => "UUID".to_owned(),
+        _ => sql_type_name(field.data_type()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::Field;
-
     use super::*;
 
     #[test]

@@ -282,13 +282,3 @@ fn errors_say_what_was_meant() {
     );
     assert_eq!(fails("SELECT 1; SELECT 2").kind(), ErrorKind::Syntax);
 }
-
-#[test]
-fn a_database_directory_refuses_tables_rather_than_losing_them() {
-    let parent = tempfile::tempdir().unwrap();
-    let path = parent.path().join("db");
-    let database = Database::open(&path).unwrap();
-    let error = run(&database, &database.session(), "CREATE TABLE t AS SELECT 1").expect_err("not yet");
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(path.join("KEIRIN").is_file());
-}

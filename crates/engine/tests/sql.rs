@@ -1,19 +1,71 @@
-//! Runs `tests/sql/` in this process. The same files are run over the wire and on a cluster elsewhere.
+//! Runs the SQL text tests in this process: `tests/sql/` in memory and in a database directory, `tests/stored/`
+//! in a directory that stays open and in one that is closed after each statement.
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use common::InProcess;
+use async_trait::async_trait;
+use common::{InProcess, failure};
 use keirin::Database;
-use keirin_testkit::slt::{Style, run_dir};
+use keirin_testkit::slt::{Answer, Connection, Failure, Style, run_dir};
+use tempfile::TempDir;
+
+const STYLE: Style = Style { label: "keirin", sqlite: false, query_stride: 1 };
+
+fn tests(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
+}
+
+fn directory() -> Arc<TempDir> {
+    Arc::new(tempfile::tempdir().expect("a directory can be made"))
+}
+
+/// Opens a database directory, and closes it, for every statement.
+struct Reopened(Arc<TempDir>);
+
+#[async_trait]
+impl Connection for Reopened {
+    async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
+        let database = Database::builder().threads(2).open(self.0.path()).map_err(failure)?;
+        InProcess(database.session()).run(sql).await
+    }
+}
+
+fn run_in_directory(name: &str) {
+    run_dir(&tests(name), STYLE, || {
+        let directory = directory();
+        let database = Database::builder().threads(2).open(directory.path()).expect("a database opens");
+        move || {
+            let _is_kept = &directory;
+            Ok(InProcess(database.session()))
+        }
+    });
+}
 
 #[test]
 fn sql_behaves_as_written() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sql");
-    let style = Style { label: "keirin", sqlite: false, query_stride: 1 };
-    run_dir(&directory, style, || {
+    run_dir(&tests("sql"), STYLE, || {
         let database = Database::builder().threads(2).in_memory().expect("a database opens");
         move || Ok(InProcess(database.session()))
+    });
+}
+
+#[test]
+fn sql_behaves_as_written_in_a_directory() {
+    run_in_directory("sql");
+}
+
+#[test]
+fn stored_tables_behave_as_written() {
+    run_in_directory("stored");
+}
+
+#[test]
+fn stored_tables_are_the_same_when_opened_again() {
+    run_dir(&tests("stored"), STYLE, || {
+        let directory = directory();
+        move || Ok(Reopened(directory.clone()))
     });
 }

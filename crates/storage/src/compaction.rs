@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::part::{PartReader, PartWriter, WriteOptions};
-use crate::schema::{DataType, Definition, SortKey};
+use crate::schema::{DataType, Definition, INITIAL, SortKey};
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
@@ -50,7 +50,9 @@ impl Source {
             let same = reader.fields().iter().position(|other| other.id == field.id);
             match same {
                 Some(index) if reader.fields()[index].data_type == field.data_type => Ok(Ok(index)),
-                None if field.is_nullable => Ok(Err(field.data_type.clone())),
+                None if field.is_nullable && !field.properties.contains_key(INITIAL) => {
+                    Ok(Err(field.data_type.clone()))
+                }
                 _ => {
                     let (part, name) = (part.number, &field.name);
                     Err(Error::Invalid(format!("part {part} has no column '{name}' of its type")))
@@ -112,8 +114,8 @@ impl Transaction {
     /// not sorted is read in runs, and those that are too large together become parts of their own.
     ///
     /// # Errors
-    /// `Invalid` when there is no such table or part, a part lacks a column that must not be null, or has it of
-    /// another type; `Damaged` when rows cannot be read.
+    /// `Invalid` when there is no such table or part, a part lacks a column that must not be null or has another
+    /// value there, or has it of another type; `Damaged` when rows cannot be read.
     pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {
         let found = Arc::clone(self.table(table)?);
         let mut entries = Vec::new();

@@ -17,6 +17,10 @@ pub(crate) const NAME_BYTES_MAX: usize = 64 << 10;
 /// Keys and values that mean something to the layers above: comments, collations, defaults, codecs.
 pub type Properties = BTreeMap<String, String>;
 
+/// The property of a column whose value the rows have that are in parts older than the column; without it they
+/// have nulls. Such parts are read by the layers above, which know what the value is, and not merged.
+pub const INITIAL: &str = "initial";
+
 /// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say all")]

@@ -17,7 +17,8 @@ pub(crate) fn run(arguments: SqlArguments) -> Result<()> {
         check_database_path(path)?;
     }
     let terminal = Terminal::detect();
-    let has_script = !arguments.commands.is_empty() || !arguments.file.is_empty();
+    let commands: Vec<String> = arguments.commands.into_iter().chain(arguments.sql).collect();
+    let has_script = !commands.is_empty() || !arguments.file.is_empty();
     // The shell draws on standard error, so that answers can still go elsewhere.
     let interactive = !has_script && terminal.stdin && terminal.stderr;
 
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: SqlArguments) -> Result<()> {
         shell::run(&mut console, arguments.init.as_deref())?;
         return console.close();
     }
-    for command in &arguments.commands {
+    for command in &commands {
         if console.run_text(command)? == Flow::Quit {
             return console.close();
         }

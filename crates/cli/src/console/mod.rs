@@ -37,6 +37,7 @@ pub(crate) struct Resources {
     /// As users write it: `2GB`, `50%`.
     pub(crate) memory_limit: Option<String>,
     pub(crate) temp_directory: Option<PathBuf>,
+    pub(crate) read_only: bool,
 }
 
 /// What a statement gave that ran for ourselves.
@@ -211,7 +212,7 @@ fn open_session(path: Option<&Path>, resources: &Resources) -> Result<Session> {
         builder = builder.temp_directory(directory);
     }
     let database = match path {
-        Some(path) => builder.open(path),
+        Some(path) => builder.read_only(resources.read_only).open(path),
         None => builder.in_memory(),
     };
     let database = database.map_err(Failure::engine)?;

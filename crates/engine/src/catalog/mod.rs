@@ -7,15 +7,17 @@ mod files;
 mod memory_scan;
 pub(crate) mod memory_table;
 mod system;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider};
+use datafusion::catalog::{CatalogProvider, SchemaProvider};
 use datafusion::error::Result;
 
 pub(crate) use files::{FileSchema, OpenFile};
 pub(crate) use system::{SystemSchema, SystemTable};
+pub(crate) use view::View;
 
 /// The one catalogue.
 pub(crate) const CATALOG: &str = "keirin";
@@ -26,11 +28,14 @@ pub(crate) const SYSTEM_SCHEMA: &str = "system";
 /// Where the files of a statement stand; not listed anywhere.
 pub(crate) const FILES_SCHEMA: &str = "files of statement";
 
-/// The catalogue as one session sees it.
+/// The catalogue as one session sees it; that of a database directory, as one statement does.
+#[derive(Clone)]
 pub(crate) struct SessionCatalog {
-    pub(crate) database: Arc<MemoryCatalogProvider>,
+    pub(crate) database: Arc<dyn CatalogProvider>,
     pub(crate) system: Arc<SystemSchema>,
     pub(crate) files: Arc<FileSchema>,
+    /// The schema of names without one, since the last USE.
+    pub(crate) default_schema: String,
 }
 
 impl fmt::Debug for SessionCatalog {

@@ -1,4 +1,4 @@
-//! `system.settings` and `system.rejects`: the session's state as tables, made when they are read.
+//! The `system` schema: the state of session and database as tables, made when they are read.
 
 use std::sync::Arc;
 

@@ -25,6 +25,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, replace_children_if_necessary};
 
 pub(crate) use self::merge::InOrderExec;
+use crate::stored::WriteExec;
 
 /// See the [module](self). It runs last: the rules before it do not know the operator.
 #[derive(Debug)]
@@ -56,6 +57,14 @@ fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn Execut
     let is_seen_below = is_limit || plan.is::<DataSinkExec>() || (is_seen && passes_on(&plan));
     if is_merge && is_seen_below && keeps_order(&plan) {
         return in_order(plan);
+    }
+    if let (Some(write), [input]) = (plan.downcast_ref::<WriteExec>(), plan.children().as_slice())
+        && write.keeps_order()
+        && keeps_order(input)
+    {
+        // It takes the parts as they are, and keeps their order.
+        let input = in_order((*input).clone())?;
+        return replace_children_if_necessary(plan.clone(), vec![input]);
     }
     let children = plan.children().into_iter().cloned();
     let children: Vec<_> = children.map(|child| rewrite(child, is_seen_below)).collect::<Result<_>>()?;

@@ -1,8 +1,12 @@
-//! DELETE, UPDATE and TRUNCATE for tables in memory.
+//! DELETE, UPDATE and TRUNCATE.
 //!
 //! A query over the table with its rows numbered finds the rows that change, so that any predicate that a
-//! query can have works, subqueries too. The new rows then take the place of the old at once, in order.
+//! query can have works, subqueries too. In memory the new rows then take the place of the old at once, in
+//! order; what stored tables do is in [`stored`].
 
+mod stored;
+
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,9 +14,8 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Ar
 use arrow::compute::{concat_batches, filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
-use datafusion::common::TableReference;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr;
+use datafusion::logical_expr::{self, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
     VisitMut, VisitorMut,
@@ -20,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::TryStreamExt;
 
 use super::Answer;
+use super::names::{find, not_found, object_name};
 use super::query::{self, Run};
 use super::tables::{conform, quoted};
 use crate::catalog::memory_table::{MemoryTable, Rows};
@@ -28,10 +32,8 @@ use crate::parser::{parse_standard, select_mut};
 use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
+use crate::stored::{ROW_NUMBER, StoredTable};
 use crate::text::nearest;
-
-/// The column that numbers the rows; no user's column is called so.
-const ROW_NUMBER: &str = "keirin row number";
 
 /// `DELETE FROM t [WHERE predicate]`.
 pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
@@ -42,13 +44,16 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
         || !delete.tables.is_empty()
         || !delete.order_by.is_empty();
     let target = match from.as_slice() {
-        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation).await?,
+        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation)?,
         _ => return Err(unsupported("DELETE", "FROM table WHERE condition")),
     };
-    let _writer = target.table.lock().await;
-    let old = target.table.batches();
+    let Some(table) = memory_table(&target.table) else {
+        return stored::change(session, &target, None, delete.selection.as_ref()).await;
+    };
+    let _writer = table.lock().await;
+    let old = table.batches();
     let changing = target.changing(session, &old, &[], delete.selection.as_ref()).await?;
-    let row_count = target.table.row_count();
+    let row_count = table.row_count();
     changing.booked.try_grow(row_count * size_of::<bool>())?;
     let is_kept = {
         let mut is_kept = vec![true; row_count];
@@ -63,7 +68,7 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
         kept.push(&filter_record_batch(batch, &is_kept.slice(start, batch.num_rows()))?)?;
         start += batch.num_rows();
     }
-    target.table.replace(kept);
+    table.replace(kept);
     Ok(changing.answer())
 }
 
@@ -76,7 +81,7 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     if extras || !update.table.joins.is_empty() {
         return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
     }
-    let target = Target::new(session, &update.table.relation).await?;
+    let target = Target::new(session, &update.table.relation)?;
     let schema = target.table.schema();
     let mut assigned = Vec::with_capacity(update.assignments.len());
     for assignment in &update.assignments {
@@ -87,14 +92,17 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
         }
         assigned.push((column, target.value(column, &assignment.value)?));
     }
-    let _writer = target.table.lock().await;
-    let old = target.table.batches();
+    let Some(table) = memory_table(&target.table) else {
+        return stored::change(session, &target, Some(&assigned), update.selection.as_ref()).await;
+    };
+    let _writer = table.lock().await;
+    let old = table.batches();
     let values: Vec<&Expr> = assigned.iter().map(|(_, value)| value).collect();
     let changing = target.changing(session, &old, &values, update.selection.as_ref()).await?;
     let rows = &changing.rows;
 
     // Where each row's new values stand among the rows that change.
-    let row_count = target.table.row_count();
+    let row_count = table.row_count();
     changing.booked.try_grow(row_count * size_of::<Option<usize>>())?;
     let mut new_row = vec![None; row_count];
     for (position, row) in row_numbers(rows).values().iter().enumerate() {
@@ -116,14 +124,15 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
         }
         new.push(&RecordBatch::try_new(schema.clone(), columns)?)?;
     }
-    target.table.replace(new);
+    table.replace(new);
     Ok(changing.answer())
 }
 
 /// `TRUNCATE [TABLE] t`.
 pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<Answer> {
     let [only] = truncate.table_names.as_slice() else { return Err(unsupported("TRUNCATE", "TABLE table")) };
-    let table = table_of(session, &only.name).await?;
+    let found = table_of(session, &only.name)?;
+    let Some(table) = memory_table(&found) else { return stored::truncate(&found).await };
     let _writer = table.lock().await;
     table.replace(Rows::new(&only.name.to_string(), &session.shared.environment.memory_pool));
     Ok(Answer::done())
@@ -131,14 +140,14 @@ pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<A
 
 /// The table that a statement changes.
 struct Target {
-    table: MemoryTable,
+    table: Arc<dyn TableProvider>,
     name: String,
     /// What qualifies its columns: its alias or its name.
     qualifier: Ident,
 }
 
 impl Target {
-    async fn new(session: &Session, factor: &TableFactor) -> Result<Self> {
+    fn new(session: &Session, factor: &TableFactor) -> Result<Self> {
         let TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(not_changeable(&factor.to_string()));
         };
@@ -148,7 +157,7 @@ impl Target {
                 name.0.last().and_then(|part| part.as_ident()).cloned().unwrap_or_else(|| Ident::new("t"))
             }
         };
-        Ok(Self { table: table_of(session, name).await?, name: name.to_string(), qualifier })
+        Ok(Self { table: table_of(session, name)?, name: name.to_string(), qualifier })
     }
 
     fn column_index(&self, target: &AssignmentTarget) -> Result<usize> {
@@ -194,20 +203,16 @@ impl Target {
         }
     }
 
-    /// The numbers of the rows that meet `condition`, then the columns of `values`.
+    /// The query for the numbers of the rows that meet `condition`, then for `values`, as `v0` and so on.
     ///
     /// Expressions move as they are: turned into text and back, a quote in a literal might end it.
-    async fn changing(
+    async fn plan(
         &self,
         session: &Session,
-        old: &[RecordBatch],
-        values: &[&Expr],
+        numbered: Arc<dyn TableProvider>,
+        values: Vec<Expr>,
         condition: Option<&Expr>,
-    ) -> Result<Changing> {
-        let pool = &session.shared.environment.memory_pool;
-        let booked = MemoryConsumer::new(format!("changes of table {}", self.name)).register(pool);
-        booked.try_grow(self.table.row_count() * size_of::<u64>())?;
-        let numbered = Arc::new(numbered(&self.table.schema(), old)?);
+    ) -> Result<LogicalPlan> {
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
         let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
         let mut statement = parse_standard(&text)?;
@@ -217,9 +222,9 @@ impl Target {
         };
         let select =
             select.ok_or_else(|| Error::new(ErrorKind::Internal, format!("'{text}' is no SELECT")))?;
-        for (number, value) in values.iter().enumerate() {
+        for (number, expr) in values.into_iter().enumerate() {
             let alias = Ident::new(format!("v{number}"));
-            select.projection.push(SelectItem::ExprWithAlias { expr: (*value).clone(), alias });
+            select.projection.push(SelectItem::ExprWithAlias { expr, alias });
         }
         select.selection = condition.cloned();
         if let Some(TableFactor::Table { alias: Some(alias), .. }) =
@@ -228,7 +233,24 @@ impl Target {
             alias.name = self.qualifier.clone();
         }
         // Places in this text are not places in the user's: errors come without them.
-        let plan = query::plan(session, statement, "").await?;
+        query::plan(session, statement, "").await
+    }
+
+    /// The numbers of the rows that meet `condition`, then the columns of `values`.
+    async fn changing(
+        &self,
+        session: &Session,
+        old: &[RecordBatch],
+        values: &[&Expr],
+        condition: Option<&Expr>,
+    ) -> Result<Changing> {
+        let pool = &session.shared.environment.memory_pool;
+        let booked = MemoryConsumer::new(format!("changes of table {}", self.name)).register(pool);
+        let row_count: usize = old.iter().map(RecordBatch::num_rows).sum();
+        booked.try_grow(row_count * size_of::<u64>())?;
+        let numbered = Arc::new(numbered(&self.table.schema(), old)?);
+        let values: Vec<Expr> = values.iter().map(|value| (*value).clone()).collect();
+        let plan = self.plan(session, numbered, values, condition).await?;
         let schema = Arc::new(plan.schema().as_arrow().clone());
         let progress = Progress::default();
         let run = Run { session: session.clone(), plan, progress: progress.clone() };
@@ -327,20 +349,20 @@ fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<Ar
     Ok(interleave(&[old.as_ref() as &dyn Array, new.as_ref()], &sources)?)
 }
 
-async fn table_of(session: &Session, name: &ObjectName) -> Result<MemoryTable> {
-    let not_found = || Error::new(ErrorKind::NotFound, format!("table '{name}' not found"));
-    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect();
-    let reference = match parts.as_slice() {
-        [table] => TableReference::bare(table.as_str()),
-        [schema, table] => TableReference::partial(schema.as_str(), table.as_str()),
-        [catalog, schema, table] => TableReference::full(catalog.as_str(), schema.as_str(), table.as_str()),
-        _ => return Err(not_found()),
-    };
-    let provider = session.context.table_provider(reference).await.map_err(|_| not_found())?;
-    match (provider.as_ref() as &dyn std::any::Any).downcast_ref::<MemoryTable>() {
-        Some(table) => Ok(table.clone()),
-        None => Err(not_changeable(&name.to_string())),
+/// The table, which is in memory or stored.
+fn table_of(session: &Session, name: &ObjectName) -> Result<Arc<dyn TableProvider>> {
+    let name = object_name(session, name)?;
+    let table = find(session, &name)?.ok_or_else(|| not_found(session, &name))?;
+    let is_stored = (table.as_ref() as &dyn Any).is::<StoredTable>();
+    if is_stored || memory_table(&table).is_some() {
+        Ok(table)
+    } else {
+        Err(not_changeable(&name.to_string()))
     }
+}
+
+fn memory_table(table: &Arc<dyn TableProvider>) -> Option<MemoryTable> {
+    (table.as_ref() as &dyn Any).downcast_ref::<MemoryTable>().cloned()
 }
 
 fn not_changeable(name: &str) -> Error {

@@ -9,19 +9,22 @@ use arrow::util::display::array_value_to_string;
 use datafusion::catalog::CatalogProvider;
 use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::{
-    self, Query, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions,
+    self, ObjectName, Query, ShowCreateObject, ShowStatementFilter, ShowStatementFilterPosition,
+    ShowStatementOptions,
 };
 use futures::TryStreamExt;
 
+use super::names::{find, not_found, object_name};
 use super::query::{self, Run};
 use super::{Answer, run_text};
-use crate::catalog::SYSTEM_SCHEMA;
+use crate::catalog::{SYSTEM_SCHEMA, View};
 use crate::column_names::shown;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::select_from;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::types::sql_type_name;
+use crate::stored::{self, StoredTable};
+use crate::types::{sql_field_type, sql_type_name};
 
 /// `DESCRIBE table | query`.
 pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) -> Result<Answer> {
@@ -32,7 +35,7 @@ pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) ->
     };
     rows([
         ("column_name", column(|field| shown(field.name()).to_owned())),
-        ("column_type", column(|field| sql_type_name(field.data_type()))),
+        ("column_type", column(sql_field_type)),
         ("null", column(|field| if field.is_nullable() { "YES" } else { "NO" }.to_owned())),
     ])
 }
@@ -230,6 +233,32 @@ pub(super) async fn show_tables(session: &Session, options: &ShowStatementOption
         ("type", text(found.iter().map(|table| table.2).collect())),
         ("rows", Arc::new(Int64Array::from(found.iter().map(|table| table.3).collect::<Vec<_>>()))),
     ])
+}
+
+/// `SHOW SCHEMAS | DATABASES [LIKE pattern]`.
+pub(super) fn show_schemas(session: &Session, options: &ShowStatementOptions) -> Result<Answer> {
+    let mut names = session.catalog.schema_names();
+    if let Some(pattern) = like_pattern(options)? {
+        names.retain(|name| like(&pattern, name));
+    }
+    rows([("name", Arc::new(StringArray::from(names)) as ArrayRef)])
+}
+
+/// `SHOW CREATE TABLE | VIEW name`: the statement that makes such a one.
+pub(super) fn show_create(session: &Session, kind: &ShowCreateObject, name: &ObjectName) -> Result<Answer> {
+    if !matches!(kind, ShowCreateObject::Table | ShowCreateObject::View) {
+        return Err(Error::new(ErrorKind::Unsupported, format!("SHOW CREATE {kind} is not supported")));
+    }
+    let name = object_name(session, name)?;
+    let table = find(session, &name)?.ok_or_else(|| not_found(session, &name))?;
+    let any = table.as_ref() as &dyn std::any::Any;
+    let text = match (any.downcast_ref::<View>(), any.downcast_ref::<StoredTable>()) {
+        (Some(view), _) => view.definition.clone(),
+        (_, Some(table)) => stored::create_table_sql(&table.table.definition),
+        _ => stored::create_table_sql(&stored::define(&name.schema, &name.table, &table.schema(), &[])?),
+    };
+    let column = |text: String| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+    rows([("name", column(name.to_string())), ("statement", column(text))])
 }
 
 /// `SHOW COLUMNS FROM table`.

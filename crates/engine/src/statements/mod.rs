@@ -1,23 +1,25 @@
 //! What each kind of statement does. A statement arrives with its parameters bound and its files opened.
 
+mod alter;
 mod change;
 mod copy;
 mod describe;
+mod maintain;
+mod names;
 mod query;
+mod schema;
 mod tables;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::SchemaReference;
-use datafusion::logical_expr::{self, DdlStatement, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use crate::catalog::{DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::parser::{Ast, Statement};
@@ -35,7 +37,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// The statement did what it says and has nothing to show.
-    fn done() -> Self {
+    pub(crate) fn done() -> Self {
         let schema = Arc::new(Schema::empty());
         Self {
             kind: StatementKind::Done,
@@ -69,6 +71,13 @@ pub(crate) async fn execute(session: &Session, ast: Ast, written: &Statement) ->
     let sql = written.script.as_str();
     match ast {
         Ast::Sql(statement) => standard(session, *statement, sql, written.text()).await,
+        Ast::CreateTable { statement, clauses } => tables::create(session, *statement, &clauses, sql).await,
+        Ast::AlterTable { table, if_exists, alterations } => {
+            alter::alter(session, &table, if_exists, &alterations).await
+        }
+        Ast::CheckTable(table) => maintain::check(session, &table).await,
+        Ast::RepairTable(table) => maintain::repair(session, &table).await,
+        Ast::RepairDatabase => maintain::repair_database(session).await,
         Ast::CopyTo { query, path, options } => copy::copy_to(session, query, &path, &options, sql).await,
         Ast::CopyFrom { table, columns, path, options } => {
             copy::copy_from(session, &table, &columns, &path, &options, sql).await
@@ -93,37 +102,50 @@ async fn standard(session: &Session, statement: ast::Statement, sql: &str, text:
         ast::Statement::ShowColumns { show_options, .. } => {
             return describe::show_columns(session, show_options, sql).await;
         }
+        ast::Statement::ShowDatabases { show_options, .. }
+        | ast::Statement::ShowSchemas { show_options, .. } => {
+            return describe::show_schemas(session, show_options);
+        }
+        ast::Statement::ShowCreate { obj_type, obj_name } => {
+            return describe::show_create(session, obj_type, obj_name);
+        }
+        ast::Statement::Comment { object_type, object_name, comment, .. } => {
+            return alter::comment_on(session, *object_type, object_name, comment.as_deref()).await;
+        }
+        ast::Statement::RenameTable(renames) => {
+            for rename in renames {
+                alter::rename(session, &rename.old_name, &rename.new_name).await?;
+            }
+            return Ok(Answer::done());
+        }
+        ast::Statement::OptimizeTable { name, include_final, .. } => {
+            return maintain::optimize(session, name, *include_final).await;
+        }
+        ast::Statement::Use(name) => return schema::use_schema(session, name),
+        ast::Statement::CreateView(view) => {
+            return schema::create_view(session, view.clone(), sql, text).await;
+        }
+        ast::Statement::CreateSchema {
+            schema_name: ast::SchemaName::Simple(name), if_not_exists, ..
+        } => {
+            return schema::create_schema(session, name, *if_not_exists).await;
+        }
+        ast::Statement::CreateDatabase { db_name, if_not_exists, .. } => {
+            return schema::create_schema(session, db_name, *if_not_exists).await;
+        }
+        ast::Statement::Drop { object_type, if_exists, names, cascade, .. } => {
+            return schema::drop_objects(session, *object_type, names, *if_exists, *cascade).await;
+        }
         ast::Statement::Delete(delete) => return change::delete(session, delete).await,
         ast::Statement::Update(update) => return change::update(session, update).await,
         ast::Statement::Truncate(truncate) => return change::truncate(session, truncate).await,
         _ => {}
     }
     match query::plan(session, statement, sql).await? {
-        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => tables::create(session, create).await,
-        LogicalPlan::Ddl(_) if session.shared.is_durable => Err(tables::not_stored_yet()),
-        LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) => {
-            tables::check_replaces_view(session, &create.name)?;
-            // The tree has lost the files' names; the text has them.
-            create.definition = Some(text.to_owned());
-            command(session, LogicalPlan::Ddl(DdlStatement::CreateView(create)), sql).await
-        }
-        LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) if is_built_in(&drop.name) => {
-            Err(Error::new(ErrorKind::Invalid, "the schemas of the engine itself cannot be dropped"))
-        }
-        plan @ LogicalPlan::Statement(logical_expr::Statement::Execute(_)) => {
-            let frame = session.context.execute_logical_plan(plan).await;
-            let frame = frame.map_err(|error| explain(&error, Some(sql)))?;
-            query::read(session, frame.logical_plan().clone()).await
-        }
         plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => command(session, plan, sql).await,
         plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
         plan => query::read(session, plan).await,
     }
-}
-
-fn is_built_in(schema: &SchemaReference) -> bool {
-    let (SchemaReference::Bare { schema } | SchemaReference::Full { schema, .. }) = schema;
-    [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&schema.as_ref())
 }
 
 /// Runs what DataFusion does itself and at once.

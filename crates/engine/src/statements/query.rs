@@ -29,7 +29,7 @@ use crate::stream::StatementKind;
 /// The logical plan of `statement`, which was parsed from `sql`, with the types that the rows will have:
 /// the parts of a UNION agree on theirs only in analysis.
 pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str) -> Result<LogicalPlan> {
-    let state = session.context.state();
+    let state = session.state();
     let explained = |error| explain(&error, Some(sql));
     let mut retry = statement.clone();
     let plan = match state.statement_to_plan(for_planner(statement)).await {

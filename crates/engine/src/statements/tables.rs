@@ -1,56 +1,204 @@
-//! CREATE TABLE in memory.
+//! CREATE TABLE, in memory and in a database directory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::CatalogProvider;
-use datafusion::common::TableReference;
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan, TableType};
-use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::common::{TableReference, internal_err};
+use datafusion::datasource::provider_as_source;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{self, DdlStatement, DmlStatement, LogicalPlan, TableType, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, TimezoneInfo};
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
+use futures::{StreamExt, TryStreamExt};
+use keirin_storage::schema::Definition;
 
 use super::Answer;
-use super::query::Run;
+use super::names::{Name, check_new, find, object_name, schema_not_found};
+use super::query::{self, Run};
 use crate::catalog::memory_table::{MemoryTable, Rows};
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
+use crate::parser::parse_expression;
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::stored::{self, Place, Target, WriteExec, blocking};
+use crate::table_clauses::{TableClauses, codec_of_option};
 
-/// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) | AS query`.
-pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Result<Answer> {
-    if session.shared.is_durable {
-        return Err(not_stored_yet());
+/// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) clauses [AS query]`.
+pub(super) async fn create(
+    session: &Session,
+    mut statement: ast::Statement,
+    clauses: &TableClauses,
+    sql: &str,
+) -> Result<Answer> {
+    let ast::Statement::CreateTable(table) = &mut statement else {
+        return Err(Error::new(ErrorKind::Internal, format!("{statement} makes no table")));
+    };
+    if let Some(expr) = &clauses.partition_by {
+        let message = format!("PARTITION BY {expr} is not supported");
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("ORDER BY the column: parts and stripes without its values are not read"));
     }
-    let name = create.name.clone().resolve(CATALOG, DEFAULT_SCHEMA);
-    let schema = session
-        .context
-        .state()
-        .schema_for_ref(TableReference::from(name.clone()))
-        .map_err(|_| Error::new(ErrorKind::NotFound, format!("schema '{}' not found", name.schema)))?;
-    if schema.table_exist(&name.table) {
-        if create.if_not_exists {
-            return Ok(Answer::done());
-        }
-        if !create.or_replace {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("table '{}' already exists", name.table),
-            )
-            .with_hint("CREATE OR REPLACE TABLE, or CREATE TABLE IF NOT EXISTS"));
-        }
+    let name = object_name(session, &table.name)?;
+    let existing = find(session, &name)?;
+    if existing.is_some() && table.if_not_exists {
+        return Ok(Answer::done());
     }
+    check_new(existing, &name, table.or_replace)?;
+    let columns = table.columns.clone();
+    let or_replace = table.or_replace;
+    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
+        query::plan(session, statement, sql).await?
+    else {
+        return Err(Error::new(ErrorKind::Internal, "CREATE TABLE is planned as something else"));
+    };
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
-    let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_));
-    let arrow_schema = table_schema(plan.schema().as_arrow(), is_declared);
+    let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
+    let schema = with_zones(&table_schema(plan.schema().as_arrow(), is_declared), &columns);
+    let Some(store) = &session.shared.store else {
+        return create_in_memory(session, &name, schema, create.column_defaults, plan).await;
+    };
+    let definition = define_table(&name, &schema, &columns, clauses)?;
+    let target =
+        Target { store: store.clone(), definition: Arc::new(definition), place: Place::New { or_replace } };
+    if is_declared {
+        blocking(move || target.create()).await?;
+        return Ok(Answer::done());
+    }
+    let reference = TableReference::partial(name.schema, name.table);
+    let source = provider_as_source(Arc::new(NewTable { schema: target.schema(), target }));
+    let dml = DmlStatement::new(reference, source, WriteOp::Insert(InsertOp::Append), Arc::new(plan));
+    let mut written = query::write(session, LogicalPlan::Dml(dml)).await?;
+    written.batches.try_next().await?;
+    Ok(Answer { progress: written.progress, ..Answer::done() })
+}
+
+/// What the columns and clauses of CREATE TABLE say.
+fn define_table(
+    name: &Name,
+    schema: &Schema,
+    columns: &[ColumnDef],
+    clauses: &TableClauses,
+) -> Result<Definition> {
+    let mut properties = Vec::with_capacity(columns.len());
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        let mut found = column_properties(column.options.iter().map(|option| &option.option))?;
+        let is_text = matches!(field.data_type(), DataType::Utf8View);
+        if let Some(collation) = clauses.collation.as_ref().filter(|_| is_text) {
+            found.entry(stored::COLLATION.to_owned()).or_insert_with(|| collation.clone());
+        }
+        properties.push(found);
+    }
+    let mut definition = stored::define(&name.schema, &name.table, schema, &properties)?;
+    definition.keys = stored::sort_keys(&definition, &clauses.order_by)?;
+    let comment = clauses.comment.iter().map(|comment| (stored::COMMENT.to_owned(), comment.clone()));
+    definition.properties.extend(comment);
+    Ok(definition)
+}
+
+/// What a column's options say that storage keeps as properties.
+pub(super) fn column_properties<'a>(
+    options: impl IntoIterator<Item = &'a ColumnOption>,
+) -> Result<BTreeMap<String, String>> {
+    let mut properties = BTreeMap::new();
+    for option in options {
+        let (key, value) = match option {
+            ColumnOption::Default(value) => (stored::DEFAULT, default_text(value)?),
+            ColumnOption::Comment(text) => (stored::COMMENT, text.clone()),
+            ColumnOption::Collation(name) => (stored::COLLATION, name.to_string()),
+            other => match codec_of_option(other) {
+                Some(codec) => (stored::CODEC, codec.to_owned()),
+                None => continue,
+            },
+        };
+        properties.insert(key.to_owned(), value);
+    }
+    Ok(properties)
+}
+
+/// The text of a default, which is parsed again whenever the table is looked up.
+pub(super) fn default_text(value: &ast::Expr) -> Result<String> {
+    let text = value.to_string();
+    match parse_expression(&text) {
+        Ok(parsed) if parsed.to_string() == text => Ok(text),
+        _ => Err(Error::new(ErrorKind::Unsupported, format!("DEFAULT {text} cannot be stored as text"))
+            .with_hint("write its quotes another way, such as chr(39)")),
+    }
+}
+
+/// The schema with UTC in those columns WITH TIME ZONE for which the session has no other zone.
+pub(super) fn with_zones(schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
+    let fields = schema.fields().iter().enumerate().map(|(index, field)| {
+        let has_zone = columns.get(index).is_some_and(|column| {
+            matches!(
+                column.data_type,
+                ast::DataType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone)
+            )
+        });
+        match field.data_type() {
+            DataType::Timestamp(unit, None) if has_zone => {
+                field.as_ref().clone().with_data_type(DataType::Timestamp(*unit, Some("UTC".into())))
+            }
+            _ => field.as_ref().clone(),
+        }
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A table that comes to be by its first INSERT.
+#[derive(Debug)]
+struct NewTable {
+    schema: SchemaRef,
+    target: Target,
+}
+
+#[async_trait]
+impl TableProvider for NewTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn datafusion::catalog::Session,
+        _: Option<&Vec<usize>>,
+        _: &[logical_expr::Expr],
+        _: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        internal_err!("a table is read before it is there")
+    }
+
+    async fn insert_into(
+        &self,
+        _: &dyn datafusion::catalog::Session,
+        input: Arc<dyn ExecutionPlan>,
+        _: InsertOp,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(WriteExec::new(input, self.target.clone())))
+    }
+}
+
+async fn create_in_memory(
+    session: &Session,
+    name: &Name,
+    arrow_schema: SchemaRef,
+    defaults: Vec<(String, logical_expr::Expr)>,
+    plan: LogicalPlan,
+) -> Result<Answer> {
     let run = Run { session: session.clone(), plan, progress: Progress::default() };
     let progress = run.progress.clone();
     let pool = session.shared.environment.memory_pool.clone();
@@ -65,37 +213,14 @@ pub(super) async fn create(session: &Session, create: CreateMemoryTable) -> Resu
             part.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??,
         );
     }
-    let table = MemoryTable::new(&name.table, arrow_schema, create.column_defaults, rows);
-    if create.or_replace && schema.table_exist(&name.table) {
+    let table = MemoryTable::new(&name.table, arrow_schema, defaults, rows);
+    let schema = session.catalog.schema(&name.schema);
+    let schema = schema.ok_or_else(|| schema_not_found(&name.schema))?;
+    if schema.table_exist(&name.table) {
         schema.deregister_table(&name.table)?;
     }
-    schema.register_table(name.table.to_string(), Arc::new(table))?;
-    let mut answer = Answer::done();
-    answer.progress = progress;
-    Ok(answer)
-}
-
-/// What a database directory says to everything that it would lose.
-pub(super) fn not_stored_yet() -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "tables, views and schemas of a database directory cannot be stored yet in this version",
-    )
-    .with_hint("open no directory to create them in memory, or COPY (query) TO 'file.parquet'")
-}
-
-/// Refuses to put a view in the place of a table, whose rows would be gone.
-pub(super) fn check_replaces_view(session: &Session, name: &TableReference) -> Result<()> {
-    let name = name.clone().resolve(CATALOG, DEFAULT_SCHEMA);
-    let existing =
-        session.catalog.schema(&name.schema).and_then(|schema| schema.table(&name.table).now_or_never());
-    match existing {
-        Some(Ok(Some(table))) if table.table_type() != TableType::View => {
-            Err(Error::new(ErrorKind::AlreadyExists, format!("'{}' is a table, not a view", name.table))
-                .with_hint("DROP TABLE it first"))
-        }
-        _ => Ok(()),
-    }
+    schema.register_table(name.table.clone(), Arc::new(table))?;
+    Ok(Answer { progress, ..Answer::done() })
 }
 
 /// The schema of a new table: each name once, what NULL's type was becomes text. That a query's rows have

@@ -2,12 +2,29 @@
 //!
 //! Arrow's types and storage's meet here alone.
 
-#![allow(dead_code, unused_imports, reason = "the tables that use it follow")]
-
 mod arrow;
+mod catalog;
+mod damage;
+mod definition;
+mod row_scan;
+mod store;
+mod table;
 #[cfg(test)]
 mod testing;
 mod types;
+mod write;
 
 pub(crate) use arrow::{array, column, storable};
-pub(crate) use types::{arrow_field, arrow_schema, arrow_type, stored_field};
+pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};
+pub(crate) use damage::{damage_batch, known_damage};
+pub(crate) use definition::{
+    CODEC, COLLATION, COMMENT, DEFAULT, check_codec, create_table_sql, define, field_named, number_next,
+    sort_keys,
+};
+pub(crate) use keirin_storage::schema::INITIAL;
+pub(crate) use store::{Store, blocking, write_options};
+pub(crate) use table::{ROW_NUMBER, StoredTable};
+pub(crate) use types::{arrow_schema, arrow_type, stored_field};
+pub(crate) use write::{
+    PartsWriter, Place, Target, WriteExec, add_in_order, check_unchanged, remove_all, sole, write_stream,
+};

@@ -11,13 +11,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, IntervalUnit, Schema, 
 use keirin_storage::schema::{self as stored, Definition, Properties};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::sql_type_name;
+use crate::types::{EXTENSION, JSON, UUID, UUID_BYTES, sql_type_name};
 
-/// Arrow's name for what a type means beyond its layout.
-const EXTENSION: &str = "ARROW:extension:name";
-const JSON: &str = "arrow.json";
-const UUID: &str = "arrow.uuid";
-const UUID_BYTES: i32 = 16;
 /// Metadata of fields that is kept begins with one of these; the rest belongs to the file that it came from.
 const KEPT_METADATA: [&str; 2] = ["keirin.", "ARROW:extension:"];
 /// The most digits of a stored decimal.

@@ -1,0 +1,230 @@
+//! DELETE, UPDATE and TRUNCATE of stored tables: rows are marked as deleted, new ones written, in one commit.
+//!
+//! A transaction begins first, and the rows are looked for in the version that it began with: so when it
+//! commits, storage sees whether another was first. Then all is done again on the newer version.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
+use datafusion::catalog::TableProvider;
+use datafusion::common::Column;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr::{Expr as LogicalExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{Expr, Ident};
+use futures::{StreamExt, TryStreamExt};
+use keirin_kernels::{BitBuffer, Level};
+use keirin_storage::{DeletionVector, Part, Table, Transaction};
+use parking_lot::Mutex;
+
+use super::{ROW_NUMBER, Target};
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::statements::Answer;
+use crate::statements::query::Run;
+use crate::stored::{
+    PartsWriter, StoredTable, add_in_order, blocking, check_unchanged, remove_all, sole, write_stream,
+};
+
+/// How often a change is tried when others change the same rows.
+const ATTEMPTS_MAX: usize = 5;
+
+/// Deletes the rows that meet a condition; with `assigned` puts changed ones in their place.
+pub(super) async fn change(
+    session: &Session,
+    target: &Target,
+    assigned: Option<&[(usize, Expr)]>,
+    condition: Option<&Expr>,
+) -> Result<Answer> {
+    let table = stored_table(&target.table)?;
+    let progress = Progress::default();
+    let mut attempts = 0;
+    let count = loop {
+        attempts += 1;
+        match try_change(session, target, &table, assigned, condition, &progress).await {
+            Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => {}
+            outcome => break outcome?,
+        }
+    };
+    table.store.tend();
+    Ok(Answer::count(async move { Ok(count) }, progress))
+}
+
+/// Takes all rows out of a table.
+pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
+    let table = stored_table(table)?;
+    let remove = move || {
+        table.store.alter(|transaction| {
+            check_unchanged(transaction, &table.table)?;
+            remove_all(transaction, table.table.number)
+        })
+    };
+    blocking(remove).await?;
+    Ok(Answer::done())
+}
+
+fn stored_table(table: &Arc<dyn TableProvider>) -> Result<StoredTable> {
+    let stored = (table.as_ref() as &dyn Any).downcast_ref::<StoredTable>().cloned();
+    stored.ok_or_else(|| Error::new(ErrorKind::Internal, "a table is neither in memory nor stored"))
+}
+
+async fn try_change(
+    session: &Session,
+    target: &Target,
+    table: &StoredTable,
+    assigned: Option<&[(usize, Expr)]>,
+    condition: Option<&Expr>,
+    progress: &Progress,
+) -> Result<u64> {
+    let (store, planned) = (table.store.clone(), table.table.clone());
+    let transaction = blocking(move || {
+        let transaction = store.begin_rewriting(planned.number)?;
+        check_unchanged(&transaction, &planned)?;
+        Ok(transaction)
+    })
+    .await?;
+    let table = table.at(transaction.base());
+    let number = table.table.number;
+    if (assigned, condition) == (None, None) {
+        let count = table.table.row_count();
+        return commit(transaction, move |transaction| remove_all(transaction, number), count).await;
+    }
+    let definition = table.table.definition.clone();
+    let session = session.at(transaction.base().clone());
+    let values = match assigned {
+        None => Vec::new(),
+        Some(assigned) => {
+            let value = |index: usize| assigned.iter().find(|(column, _)| *column == index);
+            let old = |name: &str| {
+                Expr::CompoundIdentifier(vec![target.qualifier.clone(), Ident::with_quote('"', name)])
+            };
+            let columns = definition.fields.iter().enumerate();
+            columns
+                .map(|(index, field)| {
+                    value(index).map_or_else(|| old(&field.name), |(_, value)| value.clone())
+                })
+                .collect()
+        }
+    };
+    let plan = target.plan(&session, Arc::new(table.with_row_numbers()), values, condition).await?;
+    let plan = if assigned.is_some() { in_table_order(plan, &table)? } else { plan };
+    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let rows = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
+    let pool = &session.shared.environment.memory_pool;
+    let booked = MemoryConsumer::new(format!("changes of table {}", definition.name)).register(pool);
+    let numbers = Arc::new(Mutex::new(Numbers { numbers: Vec::new(), booked }));
+    let found = numbers.clone();
+    let mut rows = rows.map(move |batch| {
+        let batch = batch?;
+        found.lock().take(&batch)?;
+        Ok::<_, DataFusionError>(batch.project(&(1..batch.num_columns()).collect::<Vec<_>>())?)
+    });
+    let transaction = Arc::new(transaction);
+    let parts = if assigned.is_some() {
+        let rows = Box::pin(RecordBatchStreamAdapter::new(table.schema(), rows));
+        write_stream(rows, PartsWriter::new(&transaction, number, &definition, pool)).await?
+    } else {
+        while rows.try_next().await?.is_some() {}
+        Vec::new()
+    };
+    let numbers = std::mem::take(&mut numbers.lock().numbers);
+    let count = numbers.len() as u64;
+    let transaction = sole(transaction)?;
+    commit(transaction, move |transaction| replace(transaction, &table.table, numbers, parts), count).await
+}
+
+/// The plan with its values in the types of the table, and in its order.
+fn in_table_order(plan: LogicalPlan, table: &StoredTable) -> Result<LogicalPlan> {
+    let definition = &table.table.definition;
+    let schema = plan.schema().clone();
+    let number = LogicalExpr::Column(Column::new_unqualified(ROW_NUMBER));
+    let name = |index: usize| format!("v{index}");
+    let mut columns = vec![LogicalExpr::Column(Column::from(schema.qualified_field(0))).alias(ROW_NUMBER)];
+    for (index, field) in table.schema().fields().iter().enumerate() {
+        let value = LogicalExpr::Column(Column::from(schema.qualified_field(index + 1)));
+        columns.push(value.cast_to(field.data_type(), &schema)?.alias(name(index)));
+    }
+    let keys = definition.keys.iter().filter_map(|key| {
+        let column = LogicalExpr::Column(Column::new_unqualified(name(definition.index_of(key.field)?)));
+        Some(column.sort(!key.is_descending, key.nulls_first))
+    });
+    let keys: Vec<_> = keys.collect();
+    let builder = LogicalPlanBuilder::from(plan).project(columns)?;
+    // Equal rows keep the order that they had.
+    let keys = keys.into_iter().chain([number.sort(true, false)]);
+    Ok(if definition.keys.is_empty() { builder.build()? } else { builder.sort(keys)?.build()? })
+}
+
+/// The numbers of rows, and the memory that they take.
+struct Numbers {
+    numbers: Vec<u64>,
+    booked: MemoryReservation,
+}
+
+impl Numbers {
+    fn take(&mut self, batch: &RecordBatch) -> Result<(), DataFusionError> {
+        let numbers = batch.column(0).as_primitive::<UInt64Type>().values();
+        self.booked.try_grow(size_of_val::<[u64]>(numbers))?;
+        self.numbers.extend_from_slice(numbers);
+        Ok(())
+    }
+}
+
+/// Changes a table and commits; `count` is the number of rows that this takes.
+async fn commit(
+    mut transaction: Transaction,
+    change: impl FnOnce(&mut Transaction) -> Result<()> + Send + 'static,
+    count: u64,
+) -> Result<u64> {
+    if count == 0 {
+        return Ok(0);
+    }
+    blocking(move || {
+        change(&mut transaction)?;
+        transaction.commit()?;
+        Ok(count)
+    })
+    .await
+}
+
+/// Deletes rows by their numbers, and adds what was written in their place.
+fn replace(
+    transaction: &mut Transaction,
+    table: &Table,
+    mut numbers: Vec<u64>,
+    new: Vec<Part>,
+) -> Result<()> {
+    numbers.sort_unstable();
+    let parts = table.parts();
+    for rows in numbers.chunk_by(|row, next| row >> 32 == next >> 32) {
+        let part = usize::try_from(rows[0] >> 32).ok().and_then(|place| parts.get(place));
+        let part = part.ok_or_else(|| Error::new(ErrorKind::Internal, "a row lies in no part"))?;
+        let deletions = deletions(transaction, table, part, rows)?;
+        transaction.delete_rows(table.number, part.number, &deletions)?;
+    }
+    add_in_order(transaction, table.number, new)
+}
+
+/// Ascending rows of one part, as storage marks them.
+fn deletions(transaction: &Transaction, table: &Table, part: &Part, rows: &[u64]) -> Result<DeletionVector> {
+    let reader = transaction.base().open_part(table, part)?;
+    let mut deletions = DeletionVector::default();
+    let mut rest = rows;
+    for stripe in 0..reader.stripe_count() {
+        let range = reader.stripe(stripe);
+        let count = rest.partition_point(|row| row & u64::from(u32::MAX) < range.end);
+        let (here, behind) = rest.split_at(count);
+        rest = behind;
+        let places = here.iter().map(|row| row & u64::from(u32::MAX)).map(|row| row - range.start);
+        let places = places.map(|place| u32::try_from(place).expect("a stripe has few rows"));
+        let len = usize::try_from(range.end - range.start).expect("a stripe has few rows");
+        let bits = BitBuffer::from_positions(len, &places.collect::<Vec<_>>());
+        let stripe = u32::try_from(stripe).expect("a part has few stripes");
+        deletions.delete(Level::best(), stripe, bits.as_bits());
+    }
+    Ok(deletions)
+}

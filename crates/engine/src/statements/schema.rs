@@ -1,0 +1,209 @@
+//! Schemas and views: made, dropped, gone into. A database of MySQL is a schema here.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use datafusion::catalog::{CatalogProvider, MemorySchemaProvider};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableType};
+use datafusion::sql::sqlparser::ast::{self, ObjectName, ObjectType};
+use keirin_storage::Transaction;
+use keirin_storage::schema::Properties;
+
+use super::Answer;
+use super::names::{Name, check_can_be_made, find, not_found, object_name, schema_name, schema_not_found};
+use super::query;
+use crate::catalog::{DEFAULT_SCHEMA, SYSTEM_SCHEMA, View};
+use crate::column_names::table_names;
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::Session;
+use crate::stored::{self, blocking};
+
+/// `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v [(columns)] AS query`; `text` is all of it.
+pub(super) async fn create_view(
+    session: &Session,
+    view: ast::CreateView,
+    sql: &str,
+    text: &str,
+) -> Result<Answer> {
+    let name = object_name(session, &view.name)?;
+    check_can_be_made(&name)?;
+    let (or_replace, if_not_exists) = (view.or_replace, view.if_not_exists);
+    match find(session, &name)?.map(|existing| existing.table_type()) {
+        None => {}
+        Some(TableType::View) if or_replace => {}
+        Some(_) if if_not_exists => return Ok(Answer::done()),
+        Some(TableType::View) => {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("view '{name}' already exists"))
+                .with_hint("CREATE OR REPLACE VIEW"));
+        }
+        // Its rows would be gone.
+        Some(_) => {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' is a table, not a view"))
+                .with_hint("DROP TABLE it first"));
+        }
+    }
+    let plan = query::plan(session, ast::Statement::CreateView(view), sql).await?;
+    let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = plan else {
+        return Err(Error::new(ErrorKind::Internal, "CREATE VIEW is planned as something else"));
+    };
+    let columns = create.input.schema().as_arrow();
+    let fields = columns.fields().iter().zip(table_names(columns));
+    let fields = fields.map(|(field, name)| Field::new(name, field.data_type().clone(), field.is_nullable()));
+    let view = View {
+        // The tree has lost the files' names; the text has them.
+        definition: text.to_owned(),
+        default_schema: session.catalog.default_schema.clone(),
+        schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+    };
+    match session.shared.store.clone() {
+        Some(store) => {
+            let set = move || {
+                store.alter(|transaction| stored::set_view(transaction, &name.schema, &name.table, &view))
+            };
+            blocking(set).await?;
+        }
+        None => {
+            let schema =
+                session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
+            schema.deregister_table(&name.table)?;
+            schema.register_table(name.table, Arc::new(view))?;
+        }
+    }
+    Ok(Answer::done())
+}
+
+/// `CREATE SCHEMA | DATABASE [IF NOT EXISTS] s`.
+pub(super) async fn create_schema(
+    session: &Session,
+    name: &ObjectName,
+    if_not_exists: bool,
+) -> Result<Answer> {
+    let name = schema_name(name)?;
+    let exists = || {
+        Error::new(ErrorKind::AlreadyExists, format!("schema '{name}' already exists"))
+            .with_hint("CREATE SCHEMA IF NOT EXISTS")
+    };
+    if session.catalog.schema(&name).is_some() || is_built_in(&name) {
+        return if if_not_exists { Ok(Answer::done()) } else { Err(exists()) };
+    }
+    match session.shared.store.clone() {
+        Some(store) => {
+            let create =
+                move |transaction: &mut Transaction| Ok(transaction.set_schema(&name, Properties::new())?);
+            blocking(move || store.alter(create)).await?;
+        }
+        None => {
+            session.catalog.register_schema(&name, Arc::new(MemorySchemaProvider::new()))?;
+        }
+    }
+    Ok(Answer::done())
+}
+
+/// `DROP TABLE | VIEW | SCHEMA | DATABASE [IF EXISTS] names [CASCADE]`.
+pub(super) async fn drop_objects(
+    session: &Session,
+    object_type: ObjectType,
+    names: &[ObjectName],
+    if_exists: bool,
+    cascade: bool,
+) -> Result<Answer> {
+    for name in names {
+        match object_type {
+            ObjectType::Table => drop_table_or_view(session, name, TableType::Base, if_exists).await?,
+            ObjectType::View => drop_table_or_view(session, name, TableType::View, if_exists).await?,
+            ObjectType::Schema | ObjectType::Database => {
+                drop_schema(session, name, if_exists, cascade).await?;
+            }
+            other => {
+                return Err(Error::new(ErrorKind::Unsupported, format!("DROP {other} is not supported")));
+            }
+        }
+    }
+    Ok(Answer::done())
+}
+
+async fn drop_table_or_view(
+    session: &Session,
+    name: &ObjectName,
+    kind: TableType,
+    if_exists: bool,
+) -> Result<()> {
+    let name = object_name(session, name)?;
+    let existing = session.catalog.schema(&name.schema).and_then(|_| find(session, &name).transpose());
+    let Some(existing) = existing.transpose()? else {
+        return if if_exists { Ok(()) } else { Err(not_found_of(session, &name, kind)) };
+    };
+    if existing.table_type() != kind {
+        let (is, statement) = match kind {
+            TableType::View => ("a table, not a view", "DROP TABLE"),
+            _ => ("a view, not a table", "DROP VIEW"),
+        };
+        return Err(Error::new(ErrorKind::Invalid, format!("'{name}' is {is}"))
+            .with_hint(format!("{statement} {name}")));
+    }
+    let Some(store) = session.shared.store.clone() else {
+        let schema = session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
+        schema.deregister_table(&name.table)?;
+        return Ok(());
+    };
+    blocking(move || store.alter(|transaction| stored::drop_named(transaction, &name.schema, &name.table)))
+        .await
+}
+
+fn not_found_of(session: &Session, name: &Name, kind: TableType) -> Error {
+    match kind {
+        TableType::View => Error::new(ErrorKind::NotFound, format!("view '{name}' not found")),
+        _ => not_found(session, name),
+    }
+}
+
+async fn drop_schema(session: &Session, name: &ObjectName, if_exists: bool, cascade: bool) -> Result<()> {
+    let name = schema_name(name)?;
+    if is_built_in(&name) {
+        let message = format!(
+            "schema '{name}' is the engine's own; the schemas of the engine itself cannot be dropped"
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    let Some(schema) = session.catalog.schema(&name) else {
+        return if if_exists { Ok(()) } else { Err(schema_not_found(&name)) };
+    };
+    if let (Some(table), false) = (schema.table_names().first(), cascade) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("schema '{name}' is not empty: it has '{table}'"),
+        )
+        .with_hint(format!("DROP SCHEMA {name} CASCADE drops all that is in it")));
+    }
+    let Some(store) = session.shared.store.clone() else {
+        session.catalog.deregister_schema(&name, cascade)?;
+        return Ok(());
+    };
+    blocking(move || {
+        store.alter(|transaction| {
+            for inside in stored::names_in(transaction.state(), &name) {
+                stored::drop_named(transaction, &name, &inside)?;
+            }
+            Ok(transaction.drop_schema(&name)?)
+        })
+    })
+    .await
+}
+
+/// `USE s`: where names without a schema are looked up from now on.
+pub(super) fn use_schema(session: &Session, name: &ast::Use) -> Result<Answer> {
+    let name = match name {
+        ast::Use::Object(name) | ast::Use::Schema(name) | ast::Use::Database(name) => schema_name(name)?,
+        ast::Use::Default => DEFAULT_SCHEMA.to_owned(),
+        other => return Err(Error::new(ErrorKind::Unsupported, format!("{other} is not supported"))),
+    };
+    if session.catalog.schema(&name).is_none() {
+        return Err(schema_not_found(&name));
+    }
+    session.settings().set("datafusion.catalog.default_schema", Some(&name))?;
+    Ok(Answer::done())
+}
+
+fn is_built_in(schema: &str) -> bool {
+    [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&schema)
+}

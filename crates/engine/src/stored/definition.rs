@@ -1,0 +1,271 @@
+//! What SQL says of a table, as storage keeps it, and back as SQL.
+
+use arrow::datatypes::Schema;
+use datafusion::sql::sqlparser::ast::{Expr, OrderByExpr};
+use keirin_codecs::Goal;
+use keirin_codecs::blocks::Codec;
+use keirin_storage::part::ColumnCodec;
+use keirin_storage::schema::{DataType, Definition, Field, Properties, SortKey};
+
+use super::{arrow_type, stored_field};
+use crate::error::{Error, ErrorKind, Result};
+use crate::relations::normalized;
+use crate::text::nearest;
+use crate::types::sql_type_name;
+
+/// What a column or table is for, in words.
+pub(crate) const COMMENT: &str = "comment";
+/// The SQL of a column's default.
+pub(crate) const DEFAULT: &str = "default";
+/// What CODEC(...) says of a column.
+pub(crate) const CODEC: &str = "codec";
+/// How text is compared; queries see it too.
+pub(crate) const COLLATION: &str = "keirin.collation";
+
+/// The definition of a table with these columns, each with properties of its own.
+pub(crate) fn define(
+    schema_name: &str,
+    name: &str,
+    schema: &Schema,
+    properties: &[Properties],
+) -> Result<Definition> {
+    let fields = schema.fields().iter().map(|field| stored_field(field)).collect::<Result<Vec<_>>>();
+    let fields = fields.map_err(|error| in_table(error, name))?;
+    let types = fields.iter().map(|field| (field.name.as_str(), field.data_type.clone()));
+    let mut definition = Definition::new(schema_name, name, types.collect());
+    for (index, (numbered, field)) in definition.fields.iter_mut().zip(&fields).enumerate() {
+        numbered.is_nullable = field.is_nullable;
+        numbered.properties.clone_from(&field.properties);
+        numbered.properties.extend(properties.get(index).cloned().unwrap_or_default());
+    }
+    for field in &definition.fields {
+        check_codec(field)?;
+    }
+    definition.check()?;
+    Ok(definition)
+}
+
+/// `field` numbered as the next one of a table.
+pub(crate) fn number_next(definition: &mut Definition, mut field: Field) -> Field {
+    let types = vec![(field.name.as_str(), field.data_type.clone())];
+    let alone = Definition::new("", "", types);
+    field.data_type = alone.fields[0].data_type.clone();
+    shift(&mut field, definition.next_field);
+    definition.next_field += alone.next_field;
+    field
+}
+
+fn shift(field: &mut Field, by: u32) {
+    field.id += by;
+    match &mut field.data_type {
+        DataType::List(element) => shift(element, by),
+        DataType::Struct(fields) => fields.iter_mut().for_each(|field| shift(field, by)),
+        DataType::Map(fields) => fields.iter_mut().for_each(|field| shift(field, by)),
+        _ => {}
+    }
+}
+
+/// The error, as one of a table.
+fn in_table(error: Error, table: &str) -> Error {
+    if error.detail().is_some() { error } else { error.with_detail(format!("in table '{table}'")) }
+}
+
+/// The keys that ORDER BY names, by which rows are sorted inside parts.
+pub(crate) fn sort_keys(definition: &Definition, order_by: &[OrderByExpr]) -> Result<Vec<SortKey>> {
+    let key = |order: &OrderByExpr| {
+        let Expr::Identifier(column) = &order.expr else {
+            let message = format!("a table is ordered by columns, not by {}", order.expr);
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("add a column with that value, and order by it"));
+        };
+        let field = field_named(definition, &normalized(column))?;
+        if !field.data_type.is_ordered() {
+            let shown = sql_type_name(&arrow_type(&field.data_type));
+            let message = format!("column '{}' of type {shown} has no order to sort by", field.name);
+            return Err(in_table(Error::new(ErrorKind::Invalid, message), &definition.name));
+        }
+        let is_descending = order.options.asc == Some(false);
+        // As DataFusion, which follows PostgreSQL: nulls are the greatest.
+        let nulls_first = order.options.nulls_first.unwrap_or(is_descending);
+        Ok(SortKey { field: field.id, is_descending, nulls_first })
+    };
+    order_by.iter().map(key).collect()
+}
+
+/// The column of this name.
+pub(crate) fn field_named<'a>(definition: &'a Definition, name: &str) -> Result<&'a Field> {
+    definition.fields.iter().find(|field| field.name == name).ok_or_else(|| {
+        let message = format!("column '{name}' not found in table '{}'", definition.name);
+        let error = Error::new(ErrorKind::NotFound, message);
+        match nearest(name, definition.fields.iter().map(|field| field.name.as_str())) {
+            Some(meant) => error.with_hint(format!("did you mean `{meant}`?")),
+            None => error,
+        }
+    })
+}
+
+/// How each column's values become bytes.
+pub(crate) fn codecs(definition: &Definition) -> Vec<ColumnCodec> {
+    let codec = |field: &Field| {
+        let text = field.properties.get(CODEC)?;
+        // What a later version could say is not an error here: any codec can be read.
+        parse_codec(text).ok()
+    };
+    definition.fields.iter().map(|field| codec(field).unwrap_or_default()).collect()
+}
+
+/// Fails unless the column's codec is one.
+pub(crate) fn check_codec(field: &Field) -> Result<()> {
+    let Some(text) = field.properties.get(CODEC) else { return Ok(()) };
+    parse_codec(text).map(drop).map_err(|reason| {
+        let message = format!("CODEC({text}) of column '{}': {reason}", field.name);
+        Error::new(ErrorKind::Invalid, message).with_hint(
+            "CODEC(LZ4), CODEC(LZ4HC(9)), CODEC(ZSTD(3)), CODEC(Snappy), CODEC(NONE), CODEC(Delta, ZSTD)",
+        )
+    })
+}
+
+/// `LZ4`, `ZSTD(3)`, `Delta, LZ4`. An encoding in front leaves the choice of the encoding to storage, which
+/// tries them all; then the codec says whether few bytes are worth more than time.
+fn parse_codec(text: &str) -> std::result::Result<ColumnCodec, String> {
+    const ENCODINGS: [&str; 9] =
+        ["alp", "delta", "dictionary", "doubledelta", "fpc", "fsst", "gcd", "gorilla", "t64"];
+    let mut is_encoded = false;
+    let mut codec = None;
+    for word in text.split(',') {
+        let word = word.trim().to_ascii_lowercase();
+        let (name, level) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
+            Some((name, level)) => (name.trim(), Some(level.trim())),
+            None => (word.as_str(), None),
+        };
+        if ENCODINGS.contains(&name) {
+            is_encoded = true;
+            continue;
+        }
+        if codec.is_some() {
+            return Err(format!("{word} stands behind another codec"));
+        }
+        let level_in = |least: i32, most: i32, default: i32| {
+            let level = level.map_or(Ok(default), str::parse);
+            let level = level.ok().filter(|level| (least..=most).contains(level));
+            level.ok_or_else(|| format!("levels of {name} are {least} to {most}"))
+        };
+        codec = Some(match name {
+            "default" | "auto" => None,
+            "none" => Some(Codec::None),
+            "lz4" => Some(Codec::Lz4),
+            "lz4hc" => Some(Codec::Lz4Hc(level_in(3, 12, 9)?)),
+            "snappy" => Some(Codec::Snappy),
+            "zstd" => Some(Codec::Zstd(level_in(1, 22, 1)?)),
+            _ => return Err(format!("there is no codec {name}")),
+        });
+    }
+    Ok(match codec.flatten() {
+        Some(codec) if !is_encoded => ColumnCodec::Raw(codec),
+        Some(Codec::Zstd(_)) => ColumnCodec::Auto(Goal::Smallest),
+        _ => ColumnCodec::default(),
+    })
+}
+
+/// The CREATE TABLE that makes such a table.
+pub(crate) fn create_table_sql(definition: &Definition) -> String {
+    let columns: Vec<String> = definition
+        .fields
+        .iter()
+        .map(|field| {
+            let mut text = format!("{} {}", quoted(&field.name), field_type(field));
+            if !field.is_nullable {
+                text.push_str(" NOT NULL");
+            }
+            for (key, write) in COLUMN_CLAUSES {
+                if let Some(value) = field.properties.get(*key) {
+                    text.push_str(&write(value));
+                }
+            }
+            text
+        })
+        .collect();
+    let name = match definition.schema.as_str() {
+        crate::catalog::DEFAULT_SCHEMA => quoted(&definition.name),
+        schema => format!("{}.{}", quoted(schema), quoted(&definition.name)),
+    };
+    let mut text = format!("CREATE TABLE {name} (\n    {}\n)", columns.join(",\n    "));
+    let keys = order_by_sql(definition);
+    if !keys.is_empty() {
+        text.push_str(&format!("\nORDER BY ({keys})"));
+    }
+    if let Some(comment) = definition.properties.get(COMMENT) {
+        text.push_str(&format!("\nCOMMENT {}", literal(comment)));
+    }
+    text
+}
+
+/// Writes a property of a column.
+type WriteClause = fn(&str) -> String;
+
+const COLUMN_CLAUSES: &[(&str, WriteClause)] = &[
+    (COLLATION, |collation| format!(" COLLATE {collation}")),
+    (DEFAULT, |default| format!(" DEFAULT {default}")),
+    (CODEC, |codec| format!(" CODEC({codec})")),
+    (COMMENT, |comment| format!(" COMMENT {}", literal(comment))),
+];
+
+/// `a DESC, b`: what a table is sorted by.
+pub(crate) fn order_by_sql(definition: &Definition) -> String {
+    let keys = definition.keys.iter().filter_map(|key| {
+        let field = &definition.fields[definition.index_of(key.field)?];
+        let direction = if key.is_descending { " DESC" } else { "" };
+        let nulls = match (key.is_descending, key.nulls_first) {
+            (true, false) => " NULLS LAST",
+            (false, true) => " NULLS FIRST",
+            _ => "",
+        };
+        Some(format!("{}{direction}{nulls}", quoted(&field.name)))
+    });
+    keys.collect::<Vec<_>>().join(", ")
+}
+
+/// The SQL name of a column's type.
+pub(crate) fn field_type(field: &Field) -> String {
+    match &field.data_type {
+        DataType::Json => "JSON".to_owned(),
+        DataType::Uuid => "UUID".to_owned(),
+        data_type => sql_type_name(&arrow_type(data_type)),
+    }
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// A name, in quotes unless it is a plain one.
+fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codecs_are_parsed() {
+        let check = |text: &str, expected: std::result::Result<ColumnCodec, &str>| {
+            let found = parse_codec(text);
+            match expected {
+                Ok(codec) => assert_eq!(found, Ok(codec), "{text}"),
+                Err(reason) => assert!(found.unwrap_err().contains(reason), "{text}"),
+            }
+        };
+        check("LZ4", Ok(ColumnCodec::Raw(Codec::Lz4)));
+        check("zstd(3)", Ok(ColumnCodec::Raw(Codec::Zstd(3))));
+        check("NONE", Ok(ColumnCodec::Raw(Codec::None)));
+        check("Delta, LZ4", Ok(ColumnCodec::default()));
+        check("DoubleDelta, ZSTD(1)", Ok(ColumnCodec::Auto(Goal::Smallest)));
+        check("default", Ok(ColumnCodec::default()));
+        check("ZSTD(99)", Err("levels of zstd"));
+        check("brotli", Err("no codec brotli"));
+        check("LZ4, ZSTD", Err("behind another"));
+    }
+}

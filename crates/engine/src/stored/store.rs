@@ -1,0 +1,191 @@
+//! A database directory, open: how it is opened, what a statement sees of it, how its catalogue is changed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keirin_storage::io::{Disk, Io};
+use keirin_storage::part::WriteOptions;
+use keirin_storage::{
+    Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
+};
+use parking_lot::Mutex;
+
+use super::definition::codecs;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long opening waits for another writer, which may be about to close: as this program does when it opens a
+/// database again.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
+const LOCK_WAIT: Duration = Duration::from_millis(5);
+
+/// Upkeep is begun no more often.
+const TEND_INTERVAL: Duration = Duration::from_millis(200);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) database: Arc<Database>,
+    is_read_only: bool,
+    path: PathBuf,
+    /// When upkeep was begun the last time.
+    tended: Mutex<Option<Instant>>,
+    /// Held while the catalogue changes, so that two names do not become one.
+    altering: Mutex<()>,
+}
+
+impl Store {
+    /// Opens the database in directory `path`; makes one if there is nothing, unless it is only to be read.
+    pub(crate) fn open(path: &Path, is_read_only: bool) -> Result<Self> {
+        let shown = path.display();
+        if path.is_file() {
+            let message = format!("'{shown}' is a file, not a database directory");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint(format!("to query a file: SELECT * FROM '{shown}'")));
+        }
+        let failed = |error: StorageError| match error {
+            StorageError::NotADatabase if is_read_only && !path.is_dir() => {
+                Error::new(ErrorKind::NotFound, format!("there is no database directory '{shown}'"))
+            }
+            StorageError::NotADatabase => {
+                let message = format!("directory '{shown}' is not empty and not a Keirin database");
+                let hint = format!("to query the files in it: SELECT * FROM '{shown}/*.parquet'");
+                Error::new(ErrorKind::Invalid, message).with_hint(hint)
+            }
+            newer @ StorageError::Newer { .. } => {
+                Error::new(ErrorKind::Invalid, format!("database '{shown}' cannot be opened: {newer}"))
+                    .with_hint("open it with a newer version of Keirin")
+            }
+            StorageError::Locked => {
+                let message = format!("another process has database '{shown}' open for writing");
+                Error::new(ErrorKind::Io, message).with_hint("open it for reading: keirin --readonly")
+            }
+            other => Error::from(other).with_detail(format!("opening database '{shown}'")),
+        };
+        let (disk, access) = if is_read_only {
+            (Disk::open(path), Access::Read)
+        } else {
+            let made = Disk::create(path).map_err(|error| {
+                let message = format!("cannot create database directory '{shown}': {error}");
+                Error::new(ErrorKind::Io, message)
+            });
+            (made?, Access::Write)
+        };
+        let disk: Arc<dyn Io> = Arc::new(disk);
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
+        let database = loop {
+            match Database::open(disk.clone(), access, Options::default()) {
+                Err(StorageError::Locked) if Instant::now() < deadline => std::thread::sleep(LOCK_WAIT),
+                opened => break opened.map_err(failed)?,
+            }
+        };
+        Ok(Self {
+            database,
+            is_read_only,
+            path: path.to_owned(),
+            tended: Mutex::default(),
+            altering: Mutex::default(),
+        })
+    }
+
+    /// What a statement that begins now is to see.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        if self.is_read_only {
+            self.database.refresh()?;
+        }
+        Ok(self.database.snapshot())
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(&self) -> Result<Transaction> {
+        self.database.begin().map_err(|error| self.explain_refusal(error))
+    }
+
+    /// Begins a transaction that deletes or replaces rows of a table.
+    pub(crate) fn begin_rewriting(&self, table: u64) -> Result<Transaction> {
+        self.database.begin_rewriting(table).map_err(|error| self.explain_refusal(error))
+    }
+
+    fn explain_refusal(&self, error: StorageError) -> Error {
+        match error {
+            StorageError::ReadOnly => {
+                let message = format!("database '{}' was opened for reading only", self.path.display());
+                Error::new(ErrorKind::Unsupported, message).with_hint("open it without --readonly")
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Does some of the upkeep that is due, on a thread for it: merges small parts, writes checkpoints, gives back
+    /// space. What fails is tried again the next time.
+    pub(crate) fn tend(self: &Arc<Self>) {
+        let mut tended = self.tended.lock();
+        if tended.is_some_and(|last| last.elapsed() < TEND_INTERVAL) {
+            return;
+        }
+        *tended = Some(Instant::now());
+        drop(tended);
+        let store = self.clone();
+        tokio::task::spawn_blocking(move || {
+            // When nobody else has it open, it is to be closed.
+            while Arc::strong_count(&store) > 1
+                && store.database.maintain(write_options).is_ok_and(|more| more)
+            {}
+        });
+    }
+
+    /// Changes the catalogue: all of what `change` does or, when that fails, nothing.
+    pub(crate) fn alter<T>(&self, change: impl FnOnce(&mut Transaction) -> Result<T>) -> Result<T> {
+        let _altering = self.altering.lock();
+        let mut transaction = self.begin()?;
+        let outcome = change(&mut transaction)?;
+        transaction.commit()?;
+        Ok(outcome)
+    }
+}
+
+/// How the rows of a table are written.
+pub(crate) fn write_options(table: &Table) -> WriteOptions {
+    let definition = &table.definition;
+    WriteOptions { codecs: codecs(definition), is_sorted: !definition.keys.is_empty() }
+}
+
+/// Runs what reads and writes files where it may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let broken = |error| Error::new(ErrorKind::Internal, format!("a thread broke off: {error}"));
+    tokio::task::spawn_blocking(work).await.map_err(broken)?
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        let message = format!("{error}{cause}");
+        match error {
+            StorageError::Damaged(damage) => explain_damage(&damage),
+            StorageError::Io { .. } => Self::new(ErrorKind::Io, message),
+            StorageError::Locked | StorageError::Stopped { .. } => Self::new(ErrorKind::Io, message),
+            StorageError::OutcomeUnknown(_) => Self::new(ErrorKind::Io, message),
+            StorageError::ReadOnly | StorageError::NotADatabase | StorageError::Newer { .. } => {
+                Self::new(ErrorKind::Unsupported, message)
+            }
+            StorageError::LogDamaged { .. } => {
+                Self::new(ErrorKind::Data, message).with_hint("REPAIR DATABASE makes it writable again")
+            }
+            StorageError::Conflict { .. } => {
+                Self::new(ErrorKind::Conflict, message).with_hint("run the statement again")
+            }
+            StorageError::NoVersion { .. } => Self::new(ErrorKind::NotFound, message),
+            StorageError::Encode { .. } | StorageError::Compress { .. } => {
+                Self::new(ErrorKind::Data, message)
+            }
+            _ => Self::new(ErrorKind::Invalid, message),
+        }
+    }
+}
+
+fn explain_damage(damage: &Damage) -> Error {
+    Error::new(ErrorKind::Data, damage.to_string())
+        .with_hint("CHECK TABLE lists what is damaged, REPAIR TABLE keeps the rows that are whole")
+}

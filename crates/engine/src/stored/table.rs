@@ -1,0 +1,144 @@
+//! A table of one version of a database directory, as DataFusion plans with it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, ScalarValue, Statistics};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use keirin_storage::schema::{Field, INITIAL};
+use keirin_storage::{Snapshot, Table};
+use parking_lot::RwLock;
+
+use super::definition::DEFAULT;
+use super::row_scan::RowScan;
+use super::store::Store;
+use super::write::{Place, Target, WriteExec};
+use super::{arrow_schema, arrow_type};
+use crate::error::Result;
+
+/// The column that numbers the rows of a table with row numbers: the place of the part among the parts, then
+/// 32 bits with the place of the row in the part.
+pub(crate) const ROW_NUMBER: &str = "keirin row number";
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct StoredTable {
+    pub(crate) store: Arc<Store>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) table: Arc<Table>,
+    schema: SchemaRef,
+    defaults: HashMap<String, Expr>,
+    /// By the number of the field, what rows of parts have that are older than it.
+    pub(super) initial: HashMap<u32, ScalarValue>,
+    /// Whether the first column is [`ROW_NUMBER`].
+    pub(super) has_row_numbers: bool,
+}
+
+impl StoredTable {
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        snapshot: &Snapshot,
+        table: &Arc<Table>,
+        state: &Weak<RwLock<SessionState>>,
+    ) -> Result<Self> {
+        let mut defaults = HashMap::new();
+        for field in &table.definition.fields {
+            if let (Some(text), Some(state)) = (field.properties.get(DEFAULT), state.upgrade()) {
+                let state = state.read().clone();
+                defaults.insert(field.name.clone(), state.create_logical_expr(text, &DFSchema::empty())?);
+            }
+        }
+        let initial = |field: &Field| {
+            let text = field.properties.get(INITIAL)?.clone();
+            Some(
+                ScalarValue::try_from_string(text, &arrow_type(&field.data_type))
+                    .map(|value| (field.id, value)),
+            )
+        };
+        let initial = table.definition.fields.iter().filter_map(initial);
+        let initial = initial.collect::<DataFusionResult<_>>()?;
+        let schema = arrow_schema(&table.definition);
+        let (store, snapshot, table) = (store.clone(), snapshot.clone(), table.clone());
+        Ok(Self { store, snapshot, table, schema, defaults, initial, has_row_numbers: false })
+    }
+
+    /// The table as it is in another version that has it.
+    pub(crate) fn at(&self, snapshot: &Snapshot) -> Self {
+        let table = snapshot.table(self.table.number).unwrap_or(&self.table).clone();
+        Self { snapshot: snapshot.clone(), table, ..self.clone() }
+    }
+
+    /// The same table with [`ROW_NUMBER`] in front.
+    pub(crate) fn with_row_numbers(&self) -> Self {
+        let number = Arc::new(ArrowField::new(ROW_NUMBER, DataType::UInt64, false));
+        let fields = [number].into_iter().chain(self.schema.fields().iter().cloned());
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Self { schema, has_row_numbers: true, ..self.clone() }
+    }
+}
+
+#[async_trait]
+impl TableProvider for StoredTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        statistics.num_rows =
+            usize::try_from(self.table.row_count()).map_or(Precision::Absent, Precision::Exact);
+        Some(statistics)
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let projection = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let threads = state.config().target_partitions();
+        let scan = RowScan::new(self, projection, threads)?;
+        Ok(Arc::new(scan))
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        operation: InsertOp,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let definition = self.table.definition.clone();
+        let is_overwritten = match operation {
+            InsertOp::Append => false,
+            InsertOp::Overwrite => true,
+            InsertOp::Replace => {
+                let text = format!(
+                    "REPLACE INTO is not supported for table '{}', which has no unique key",
+                    definition.name
+                );
+                return Err(DataFusionError::NotImplemented(text));
+            }
+        };
+        let place = Place::Existing { table: self.table.clone(), is_overwritten };
+        let target = Target { store: self.store.clone(), definition, place };
+        Ok(Arc::new(WriteExec::new(input, target)))
+    }
+}

@@ -1,0 +1,430 @@
+//! Writes rows into a table: each stream of them as parts of its own, on its own threads, then one commit.
+//!
+//! Whatever ends early, by an error or because nobody waits any more, drops the transaction, and with it the
+//! files. Few rows go through the storage's inserts instead, which commits those of several sessions together.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{assert_or_internal_err, exec_datafusion_err};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column as ColumnExpr;
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
+};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, stream};
+use keirin_storage::column::Column;
+use keirin_storage::part::{PartWriter, WriteOptions};
+use keirin_storage::schema::Definition;
+use keirin_storage::{Part, Transaction};
+use tokio::sync::mpsc;
+
+use super::definition::codecs;
+use super::store::{Store, blocking, write_options};
+use super::{arrow_schema, column, storable};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Rows and bytes up to which an insert is a small one.
+const SMALL_ROWS: usize = 1 << 16;
+const SMALL_BYTES: usize = 8 << 20;
+/// Parts are not made larger: those of storage's compaction are not either.
+const PART_ROWS_MAX: u64 = 1 << 24;
+const PART_BYTES_MAX: u64 = 1 << 30;
+/// What a part that is being written holds at most, about: a stripe, and encoded stripes.
+const WRITER_BYTES_MAX: usize = 128 << 20;
+/// Batches between whoever makes rows and whoever writes them.
+const BATCHES_AHEAD: usize = 2;
+
+/// Where rows go.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) store: Arc<Store>,
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) place: Place,
+}
+
+/// Which table the rows become part of.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// One that is there, as it was when the statement was planned; its rows may be replaced.
+    Existing { table: Arc<keirin_storage::Table>, is_overwritten: bool },
+    /// One that comes to be with its rows, perhaps in the place of another.
+    New { or_replace: bool },
+}
+
+impl Target {
+    pub(crate) fn schema(&self) -> SchemaRef {
+        arrow_schema(&self.definition)
+    }
+
+    /// What the rows of each stream must be sorted by.
+    fn ordering(&self) -> Option<LexOrdering> {
+        let keys = self.definition.keys.iter().filter_map(|key| {
+            let index = self.definition.index_of(key.field)?;
+            let expr = Arc::new(ColumnExpr::new(&self.definition.fields[index].name, index));
+            let options =
+                arrow::compute::SortOptions { descending: key.is_descending, nulls_first: key.nulls_first };
+            Some(PhysicalSortExpr { expr, options })
+        });
+        LexOrdering::new(keys)
+    }
+
+    /// Writes all rows of the streams and gives their count, once they are durable.
+    pub(crate) async fn write(
+        self,
+        mut streams: Vec<SendableRecordBatchStream>,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> Result<u64> {
+        let mut first = Vec::new();
+        if let ([only], Place::Existing { table, is_overwritten: false }) =
+            (streams.as_mut_slice(), &self.place)
+            && take_few(only, &mut first).await?
+        {
+            let (store, table) = (self.store.clone(), table.clone());
+            let inserted = blocking(move || insert(&store, &table, &first)).await?;
+            self.store.tend();
+            return Ok(inserted);
+        }
+        if let ([only], false) = (streams.as_mut_slice(), first.is_empty()) {
+            let rest = std::mem::replace(
+                only,
+                Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream::empty())),
+            );
+            let all = stream::iter(first.into_iter().map(Ok)).chain(rest);
+            *only = Box::pin(RecordBatchStreamAdapter::new(self.schema(), all));
+        }
+        let target = self.clone();
+        let (transaction, table) = blocking(move || target.begin()).await?;
+        let transaction = Arc::new(transaction);
+        let tasks: Vec<_> = streams
+            .into_iter()
+            .map(|stream| {
+                let writer = PartsWriter::new(&transaction, table, &self.definition, pool);
+                SpawnedTask::spawn(write_stream(stream, writer))
+            })
+            .collect();
+        let (mut row_count, mut parts) = (0, Vec::new());
+        for task in tasks {
+            let made = task
+                .join_unwind()
+                .await
+                .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            row_count += made.iter().map(|part| part.row_count).sum::<u64>();
+            parts.extend(made);
+        }
+        let commit = move || {
+            let mut transaction = sole(transaction)?;
+            add_in_order(&mut transaction, table, parts)?;
+            transaction.commit()?;
+            Ok(row_count)
+        };
+        blocking(commit).await?;
+        self.store.tend();
+        Ok(row_count)
+    }
+
+    fn begin(&self) -> Result<(Transaction, u64)> {
+        let mut transaction = self.store.begin()?;
+        let table = self.prepare(&mut transaction)?;
+        Ok((transaction, table))
+    }
+
+    /// Makes the table, without rows.
+    pub(crate) fn create(&self) -> Result<()> {
+        self.store.alter(|transaction| self.prepare(transaction).map(drop))
+    }
+
+    /// Readies the table for its rows, and gives its number.
+    fn prepare(&self, transaction: &mut Transaction) -> Result<u64> {
+        Ok(match &self.place {
+            Place::Existing { table, is_overwritten } => {
+                check_unchanged(transaction, table)?;
+                if *is_overwritten {
+                    remove_all(transaction, table.number)?;
+                }
+                table.number
+            }
+            Place::New { or_replace } => {
+                let Definition { schema, name, .. } = &*self.definition;
+                let existing = transaction.state().table_named(schema, name).map(|table| table.number);
+                if let Some(existing) = existing.filter(|_| *or_replace) {
+                    transaction.drop_table(existing)?;
+                }
+                transaction.create_table((*self.definition).clone())?
+            }
+        })
+    }
+}
+
+/// The transaction, when all others that had it are done.
+pub(crate) fn sole(transaction: Arc<Transaction>) -> Result<Transaction> {
+    Arc::into_inner(transaction)
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "a part is still being written"))
+}
+
+/// Fails when the table has become another since the statement was planned.
+pub(crate) fn check_unchanged(transaction: &Transaction, table: &keirin_storage::Table) -> Result<()> {
+    let now = transaction.state().table(table.number);
+    if now.is_some_and(|now| now.definition == table.definition) {
+        return Ok(());
+    }
+    let message = format!("table '{}' was altered or dropped while it was written to", table.definition.name);
+    Err(Error::new(ErrorKind::Conflict, message).with_hint("run the statement again"))
+}
+
+/// Takes all rows out of a table.
+pub(crate) fn remove_all(transaction: &mut Transaction, table: u64) -> Result<()> {
+    let parts = transaction.state().table(table).map(|table| table.parts()).unwrap_or_default();
+    let parts: Vec<u64> = parts.iter().map(|part| part.number).collect();
+    Ok(transaction.replace_parts(table, &parts, Vec::new())?)
+}
+
+/// Adds parts so that their rows stand in this order; they were numbered as they came.
+pub(crate) fn add_in_order(transaction: &mut Transaction, table: u64, parts: Vec<Part>) -> Result<()> {
+    let mut orders: Vec<u64> = parts.iter().map(|part| part.order).collect();
+    orders.sort_unstable();
+    for (mut part, order) in parts.into_iter().zip(orders) {
+        part.order = order;
+        transaction.add_part(table, part)?;
+    }
+    Ok(())
+}
+
+/// Takes batches from a stream into `batches` until it ends or they are no few rows; tells whether it ended.
+async fn take_few(stream: &mut SendableRecordBatchStream, batches: &mut Vec<RecordBatch>) -> Result<bool> {
+    let (mut rows, mut bytes) = (0, 0);
+    while rows <= SMALL_ROWS && bytes <= SMALL_BYTES {
+        let Some(batch) = stream.next().await else { return Ok(true) };
+        let batch = batch?;
+        rows += batch.num_rows();
+        bytes += batch.get_array_memory_size();
+        batches.push(batch);
+    }
+    Ok(false)
+}
+
+/// Inserts few rows, together with those of others.
+fn insert(store: &Store, table: &keirin_storage::Table, batches: &[RecordBatch]) -> Result<u64> {
+    let definition = &table.definition;
+    let mut rows: Vec<Column<'static>> =
+        definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+    for batch in batches {
+        let arrays = checked(batch, definition)?;
+        for (rows, array) in rows.iter_mut().zip(&arrays) {
+            rows.append(&column(array.as_ref())?)?;
+        }
+    }
+    let count = rows.first().map_or(0, Column::row_count);
+    if count > 0 {
+        // Says what it should where the database cannot be written to.
+        drop(store.begin()?);
+        store.database.make_room(table.number, write_options);
+        store.database.insert(table, rows, &codecs(definition))?;
+    }
+    Ok(count as u64)
+}
+
+/// The batch's columns as storage takes them, without nulls where the table has none.
+fn checked(batch: &RecordBatch, definition: &Definition) -> Result<Vec<ArrayRef>> {
+    for (array, field) in batch.columns().iter().zip(&definition.fields) {
+        if !field.is_nullable && array.null_count() > 0 {
+            let message = format!("column '{}' is NOT NULL and would become NULL", field.name);
+            return Err(
+                Error::new(ErrorKind::Data, message).with_detail(format!("in table '{}'", definition.name))
+            );
+        }
+    }
+    storable(batch, &definition.fields)
+}
+
+/// Rows on their way into parts of a transaction.
+pub(crate) struct PartsWriter {
+    transaction: Arc<Transaction>,
+    table: u64,
+    definition: Arc<Definition>,
+    writer: Option<PartWriter>,
+    parts: Vec<Part>,
+    booked: MemoryReservation,
+}
+
+impl PartsWriter {
+    pub(crate) fn new(
+        transaction: &Arc<Transaction>,
+        table: u64,
+        definition: &Arc<Definition>,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> Self {
+        let booked = MemoryConsumer::new(format!("writing table {}", definition.name)).register(pool);
+        let (transaction, definition) = (transaction.clone(), definition.clone());
+        Self { transaction, table, definition, writer: None, parts: Vec::new(), booked }
+    }
+
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let arrays = checked(batch, &self.definition)?;
+        let columns = arrays.iter().map(|array| column(array.as_ref()));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let bytes: usize = columns.iter().map(Column::byte_count).sum();
+        let more = bytes.min(WRITER_BYTES_MAX.saturating_sub(self.booked.size()));
+        if self.booked.try_grow(more).is_err() {
+            // With a part less there may be room.
+            self.end_part()?;
+            self.booked.try_grow(bytes.min(WRITER_BYTES_MAX))?;
+        }
+        if self.writer.is_none() {
+            let is_sorted = !self.definition.keys.is_empty();
+            let options = WriteOptions { codecs: codecs(&self.definition), is_sorted };
+            self.writer = Some(self.transaction.write_part(self.table, options)?);
+        }
+        let writer = self.writer.as_mut().expect("it was made above");
+        writer.push(&columns)?;
+        if writer.row_count() >= PART_ROWS_MAX || writer.byte_count() >= PART_BYTES_MAX {
+            self.end_part()?;
+        }
+        Ok(())
+    }
+
+    fn end_part(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.parts.push(writer.finish()?);
+        }
+        self.booked.free();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<Part>> {
+        self.end_part()?;
+        Ok(self.parts)
+    }
+}
+
+/// Writes the rows of a stream.
+pub(crate) async fn write_stream(
+    mut stream: SendableRecordBatchStream,
+    mut writer: PartsWriter,
+) -> DataFusionResult<Vec<Part>> {
+    // The end is said, so that a stream that breaks off is not taken for one that ends.
+    let (sender, mut batches) = mpsc::channel::<Option<RecordBatch>>(BATCHES_AHEAD);
+    let writing = SpawnedTask::spawn_blocking(move || {
+        while let Some(batch) = batches.blocking_recv() {
+            match batch {
+                Some(batch) => writer.push(&batch)?,
+                None => return writer.finish(),
+            }
+        }
+        Err(Error::new(ErrorKind::Cancelled, "the statement was stopped"))
+    });
+    while let Some(batch) = stream.next().await {
+        if sender.send(Some(batch?)).await.is_err() {
+            break;
+        }
+    }
+    // If nobody takes it, writing has failed and says so.
+    let _ = sender.send(None).await;
+    let written =
+        writing.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+    written.map_err(|error| DataFusionError::External(Box::new(error)))
+}
+
+/// INSERT and CREATE TABLE AS: writes what its input gives, and gives the count of rows.
+#[derive(Debug)]
+pub(crate) struct WriteExec {
+    input: Arc<dyn ExecutionPlan>,
+    target: Target,
+    ordering: Option<LexOrdering>,
+    properties: Arc<PlanProperties>,
+}
+
+impl WriteExec {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, target: Target) -> Self {
+        let count = Arc::new(Schema::new(vec![Field::new("count", DataType::UInt64, false)]));
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(count),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        let ordering = target.ordering();
+        Self { input, target, ordering, properties: Arc::new(properties) }
+    }
+
+    /// Whether rows stand in the table as they come.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.ordering.is_none()
+    }
+}
+
+impl DisplayAs for WriteExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteExec: table={}", self.target.definition.name)
+    }
+}
+
+impl ExecutionPlan for WriteExec {
+    fn name(&self) -> &'static str {
+        "WriteExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let required = self.ordering.clone().map(LexRequirement::from);
+        vec![required.map(OrderingRequirements::new)]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        assert_or_internal_err!(children.len() == 1, "WriteExec has one child");
+        Ok(Arc::new(Self::new(children.swap_remove(0), self.target.clone())))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> DataFusionResult<SendableRecordBatchStream> {
+        assert_or_internal_err!(partition == 0, "WriteExec has no partition {partition}");
+        let count = self.input.properties().partitioning.partition_count();
+        let streams = (0..count).map(|part| self.input.execute(part, context.clone()));
+        let streams = streams.collect::<DataFusionResult<Vec<_>>>()?;
+        let (target, schema) = (self.target.clone(), self.schema());
+        let batch_schema = schema.clone();
+        let written = stream::once(async move {
+            let written = target.write(streams, context.memory_pool()).await;
+            let count = written.map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let column = Arc::new(UInt64Array::from(vec![count])) as ArrayRef;
+            RecordBatch::try_new(batch_schema, vec![column]).map_err(|error| exec_datafusion_err!("{error}"))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, written)))
+    }
+}

@@ -1,0 +1,192 @@
+//! What CREATE TABLE says behind its columns, and CODEC(...) of columns.
+//!
+//! sqlparser knows these clauses in one order only, and neither codecs nor the direction of ORDER BY. So the
+//! clauses are parsed here and taken out of the tokens, and `CODEC(x)` becomes `OPTIONS(codec = 'x')`, which it
+//! does know.
+
+use datafusion::sql::sqlparser::ast::{ColumnOption, Expr, OrderByExpr, SqlOption, Value};
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+const CODEC: &str = "codec";
+
+/// What holds for a table as a whole.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableClauses {
+    pub(crate) order_by: Vec<OrderByExpr>,
+    pub(crate) partition_by: Option<Expr>,
+    pub(crate) comment: Option<String>,
+    pub(crate) collation: Option<String>,
+}
+
+/// Takes the clauses out of the tokens of a CREATE TABLE.
+pub(crate) fn take_clauses(
+    dialect: &'static dyn Dialect,
+    tokens: Vec<TokenWithSpan>,
+) -> Result<(Vec<TokenWithSpan>, TableClauses), ParserError> {
+    let end = end_of_columns(&tokens);
+    let mut kept = name_codecs(&tokens[..end]);
+    let mut parser = Parser::new(dialect).with_tokens_with_locations(tokens[end..].to_vec());
+    let mut clauses = TableClauses::default();
+    while clauses.take_next(&mut parser)? {}
+    // What is not ours is the parser's: AS query, LIKE, or an error.
+    while let Some(token) = parser.next_token_no_skip() {
+        kept.push(token.clone());
+    }
+    Ok((kept, clauses))
+}
+
+/// Where the clauses begin: behind the list of columns, or behind the name if there is none.
+fn end_of_columns(tokens: &[TokenWithSpan]) -> usize {
+    let is_clause = |token: &Token| {
+        let Token::Word(word) = token else { return false };
+        matches!(word.keyword, Keyword::AS | Keyword::SELECT | Keyword::ORDER | Keyword::COMMENT)
+            || matches!(word.keyword, Keyword::PARTITION | Keyword::ENGINE | Keyword::LIKE)
+    };
+    let mut depth = 0;
+    for (index, token) in tokens.iter().enumerate() {
+        match &token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth <= 1 => return index + 1,
+            Token::RParen => depth -= 1,
+            token if depth == 0 && is_clause(token) => return index,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+/// `CODEC(x)` as `OPTIONS(codec = 'x')`.
+pub(crate) fn name_codecs(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut named = Vec::with_capacity(tokens.len());
+    let mut rest = tokens.iter();
+    while let Some(token) = rest.next() {
+        let is_codec = matches!(&token.token, Token::Word(word)
+            if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(CODEC));
+        let mut ahead = rest.clone().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+        if !is_codec || ahead.next().is_none_or(|next| next.token != Token::LParen) {
+            named.push(token.clone());
+            continue;
+        }
+        let (mut depth, mut text) = (0, String::new());
+        for inside in rest.by_ref() {
+            match &inside.token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            text.push_str(&inside.token.to_string());
+            if depth == 0 && inside.token == Token::RParen {
+                break;
+            }
+        }
+        let text = text.trim();
+        let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(text);
+        let tokens = [
+            Token::make_keyword("OPTIONS"),
+            Token::LParen,
+            Token::make_word(CODEC, None),
+            Token::Eq,
+            Token::SingleQuotedString(text.trim().to_owned()),
+            Token::RParen,
+        ];
+        named.extend(tokens.map(|new| TokenWithSpan { token: new, span: token.span }));
+    }
+    named
+}
+
+/// The text inside a column's `CODEC(...)`, if this is one.
+pub(crate) fn codec_of_option(option: &ColumnOption) -> Option<&str> {
+    let ColumnOption::Options(options) = option else { return None };
+    options.iter().find_map(|option| match option {
+        SqlOption::KeyValue { key, value: Expr::Value(value) } if key.value == CODEC => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.as_str()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+impl TableClauses {
+    /// Parses the next clause, if it is one of ours.
+    fn take_next(&mut self, parser: &mut Parser<'_>) -> Result<bool, ParserError> {
+        if parser.parse_keywords(&[Keyword::ORDER, Keyword::BY]) {
+            self.order_by = order_by(parser)?;
+        } else if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+            self.partition_by = Some(parser.parse_expr()?);
+        } else if parser.parse_keywords(&[Keyword::PRIMARY, Keyword::KEY]) {
+            // Nothing enforces it; as in ClickHouse it is the beginning of the order.
+            let keys = order_by(parser)?;
+            if self.order_by.is_empty() {
+                self.order_by = keys;
+            }
+        } else if parser.parse_keyword(Keyword::COMMENT) {
+            let _ = parser.consume_token(&Token::Eq);
+            self.comment = Some(parser.parse_literal_string()?);
+        } else if parser.parse_keyword(Keyword::ENGINE) {
+            // There is one; scripts of other databases name theirs.
+            let _ = parser.consume_token(&Token::Eq);
+            parser.parse_identifier()?;
+            skip_parentheses(parser);
+        } else if parser.parse_keyword(Keyword::SETTINGS) {
+            parser.parse_comma_separated(|parser| {
+                parser.parse_identifier()?;
+                parser.expect_token(&Token::Eq)?;
+                parser.parse_expr()
+            })?;
+        } else if parser.parse_keyword(Keyword::CHARSET)
+            || parser.parse_keywords(&[Keyword::DEFAULT, Keyword::CHARSET])
+            || parser.parse_keywords(&[Keyword::CHARACTER, Keyword::SET])
+            || parser.parse_keywords(&[Keyword::DEFAULT, Keyword::CHARACTER, Keyword::SET])
+        {
+            // All text is UTF-8.
+            let _ = parser.consume_token(&Token::Eq);
+            parser.parse_identifier()?;
+        } else if parser.parse_keyword(Keyword::COLLATE)
+            || parser.parse_keywords(&[Keyword::DEFAULT, Keyword::COLLATE])
+        {
+            let _ = parser.consume_token(&Token::Eq);
+            self.collation = Some(parser.parse_identifier()?.value);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+/// `a DESC, b` or `(a DESC, b)` or `()`, or `tuple()` as ClickHouse says it.
+pub(crate) fn order_by(parser: &mut Parser<'_>) -> Result<Vec<OrderByExpr>, ParserError> {
+    let is_tuple = matches!(&parser.peek_token_ref().token, Token::Word(word)
+        if word.value.eq_ignore_ascii_case("tuple"));
+    if is_tuple {
+        parser.advance_token();
+    }
+    if !parser.consume_token(&Token::LParen) {
+        return parser.parse_comma_separated(Parser::parse_order_by_expr);
+    }
+    if parser.consume_token(&Token::RParen) {
+        return Ok(Vec::new());
+    }
+    let keys = parser.parse_comma_separated(Parser::parse_order_by_expr)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(keys)
+}
+
+fn skip_parentheses(parser: &mut Parser<'_>) {
+    let mut depth = 0;
+    loop {
+        match parser.peek_token_ref().token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth > 0 => depth -= 1,
+            Token::EOF => return,
+            _ if depth == 0 => return,
+            _ => {}
+        }
+        parser.advance_token();
+        if depth == 0 {
+            return;
+        }
+    }
+}
