@@ -24,9 +24,10 @@ use crate::blocks::{Codec, Decoder};
 use crate::encodings::check_count;
 use crate::floats::{self, Float};
 use crate::integers::{self, Int};
+use crate::plan::Chosen;
 use crate::strings::{self, Rows};
 use crate::writer::Writer;
-use crate::{Choice, Error, Result, flags};
+use crate::{Choice, Error, Plan, Result, flags, judge};
 
 /// What this version writes, and reads.
 const VERSION: u8 = 1;
@@ -369,26 +370,123 @@ pub fn write(
     Ok(frame)
 }
 
-/// The frame of what `write` appends, compressed as it says.
-fn write_by(
+/// Values that were encoded, and what was chosen for them.
+struct Encoded {
+    bytes: Vec<u8>,
+    compressed: Option<Vec<u8>>,
+    chosen: Chosen,
+    entries: Option<strings::Buffer>,
+}
+
+impl Encoded {
+    fn stored(&self) -> &[u8] {
+        self.compressed.as_ref().unwrap_or(&self.bytes)
+    }
+}
+
+/// Makes the frames of the blocks of a column, one after the other.
+#[derive(Debug)]
+pub struct Maker<'p> {
     level: Level,
     choice: Choice,
-    kind: Kind,
-    row_count: usize,
-    value_bytes: usize,
-    write_values: impl FnOnce(&mut Writer) -> Codec,
-) -> Result<Vec<u8>> {
-    check_count(row_count)?;
-    let mut writer = Writer::for_frame(level, choice);
-    let codec = write_values(&mut writer);
-    let encoded = writer.bytes;
-    let compressed = if codec == Codec::None { None } else { codec.compress(&encoded).ok() };
-    // What a library cannot compress, or not make smaller, is stored as it is.
-    let (compression, stored) = match &compressed {
-        Some(compressed) if compressed.len() < encoded.len() => (codec.into(), compressed),
-        _ => (Compression::None, &encoded),
-    };
-    write(kind, compression, row_count, value_bytes as u64, encoded.len(), stored)
+    /// What was best for the blocks before.
+    plan: &'p mut Plan,
+    /// The different strings of the last block.
+    entries: Option<strings::Buffer>,
+}
+
+impl<'p> Maker<'p> {
+    /// A maker of frames that are chosen so. The plan is that of the column: what is learned goes into it.
+    pub fn new(level: Level, choice: impl Into<Choice>, plan: &'p mut Plan) -> Self {
+        Self { level, choice: choice.into(), plan, entries: None }
+    }
+
+    /// The frame of what `write_values` appends, compressed as it says.
+    fn make(
+        &mut self,
+        kind: Kind,
+        row_count: usize,
+        value_bytes: usize,
+        mut write_values: impl FnMut(&mut Writer) -> Codec,
+    ) -> Result<Vec<u8>> {
+        check_count(row_count)?;
+        let (level, choice) = (self.level, self.choice);
+        let mut encode = |known: Option<Chosen>| {
+            let is_known = known.is_some();
+            let mut writer = Writer::for_frame(level, choice, known);
+            let mut codec = write_values(&mut writer);
+            let entries = writer.entries.take();
+            let byte_count = writer.bytes.len();
+            let mut keep_percent = 100;
+            if codec == Codec::None && !is_known && choice.may_compress {
+                (codec, keep_percent) = judge::afterwards(choice.goal, byte_count).unwrap_or((codec, 100));
+            }
+            let compressed = if codec == Codec::None { None } else { codec.compress(&writer.bytes).ok() };
+            // What a library cannot compress, or not make smaller, is stored as it is.
+            let compressed = compressed.filter(|bytes| bytes.len() * 100 < byte_count * keep_percent);
+            let codec = if compressed.is_some() || is_known { codec } else { Codec::None };
+            let (bytes, chosen) = writer.finish(codec);
+            Encoded { bytes, compressed, chosen, entries }
+        };
+        // Text has offsets, too.
+        let size = value_bytes + row_count;
+        let by_plan = self.plan.known(row_count).map(|known| encode(Some(known)));
+        let holds = |made: &Encoded| self.plan.holds(made.stored().len(), size);
+        let mut made = match by_plan.filter(holds) {
+            Some(made) => made,
+            None => {
+                let made = encode(None);
+                self.plan.set(made.chosen.clone(), row_count, made.stored().len(), size);
+                made
+            }
+        };
+        self.entries = made.entries.take();
+        let compression =
+            if made.compressed.is_some() { made.chosen.codec.into() } else { Compression::None };
+        let (encoded_bytes, stored) = (made.bytes.len(), made.stored());
+        write(kind, compression, row_count, value_bytes as u64, encoded_bytes, stored)
+    }
+
+    /// The frame of integers.
+    ///
+    /// # Errors
+    /// When there are 2^32 values or bytes, or more.
+    pub fn integers<T: Int>(&mut self, values: &[T]) -> Result<Vec<u8>> {
+        let bytes = size_of_val(values);
+        self.make(T::KIND, values.len(), bytes, |writer| integers::write(writer, values))
+    }
+
+    /// The frame of floats.
+    ///
+    /// # Errors
+    /// When there are 2^32 values or bytes, or more.
+    pub fn floats<F: Float>(&mut self, values: &[F]) -> Result<Vec<u8>> {
+        let bytes = size_of_val(values);
+        self.make(F::KIND, values.len(), bytes, |writer| floats::write(writer, values))
+    }
+
+    /// The frame of flags.
+    ///
+    /// # Errors
+    /// When there are 2^32 flags or more.
+    pub fn flags(&mut self, flags: Bits<'_>) -> Result<Vec<u8>> {
+        let (count, bytes) = (flags.len(), flags.len().div_ceil(8));
+        self.make(Kind::Flags, count, bytes, |writer| flags::write(writer, flags))
+    }
+
+    /// The different strings of the block that was made last, ascending, if a dictionary was made of it.
+    pub fn take_entries(&mut self) -> Option<strings::Buffer> {
+        self.entries.take()
+    }
+
+    /// The frame of text.
+    ///
+    /// # Errors
+    /// When there are 2^32 rows or bytes, or more.
+    pub fn strings(&mut self, rows: Rows<'_>) -> Result<Vec<u8>> {
+        let bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]) as usize;
+        self.make(Kind::Text, rows.row_count(), bytes, |writer| strings::write(writer, rows))
+    }
 }
 
 /// The frame of integers, encoded and compressed in the way that the choice finds best.
@@ -396,8 +494,7 @@ fn write_by(
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
 pub fn of_integers<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]) -> Result<Vec<u8>> {
-    let bytes = size_of_val(values);
-    write_by(level, choice.into(), T::KIND, values.len(), bytes, |writer| integers::write(writer, values))
+    Maker::new(level, choice, &mut Plan::default()).integers(values)
 }
 
 /// The frame of floats, encoded and compressed in the way that the choice finds best.
@@ -405,8 +502,7 @@ pub fn of_integers<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
 pub fn of_floats<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]) -> Result<Vec<u8>> {
-    let bytes = size_of_val(values);
-    write_by(level, choice.into(), F::KIND, values.len(), bytes, |writer| floats::write(writer, values))
+    Maker::new(level, choice, &mut Plan::default()).floats(values)
 }
 
 /// The frame of flags, encoded and compressed in the way that the choice finds best.
@@ -414,8 +510,7 @@ pub fn of_floats<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]
 /// # Errors
 /// When there are 2^32 flags or more.
 pub fn of_flags(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Result<Vec<u8>> {
-    let (count, bytes) = (flags.len(), flags.len().div_ceil(8));
-    write_by(level, choice.into(), Kind::Flags, count, bytes, |writer| flags::write(writer, flags))
+    Maker::new(level, choice, &mut Plan::default()).flags(flags)
 }
 
 /// The frame of text, encoded and compressed in the way that the choice finds best.
@@ -423,6 +518,5 @@ pub fn of_flags(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Res
 /// # Errors
 /// When there are 2^32 rows or bytes, or more.
 pub fn of_strings(level: Level, choice: impl Into<Choice>, rows: Rows<'_>) -> Result<Vec<u8>> {
-    let bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]) as usize;
-    write_by(level, choice.into(), Kind::Text, rows.row_count(), bytes, |writer| strings::write(writer, rows))
+    Maker::new(level, choice, &mut Plan::default()).strings(rows)
 }

@@ -40,9 +40,11 @@ mod explain;
 pub mod frame;
 mod goal;
 mod judge;
+mod plan;
 mod reader;
 mod writer;
 
 pub use encodings::{flags, floats, integers, strings};
 pub use error::{Error, Result};
 pub use goal::{Choice, Clock, Goal};
+pub use plan::Plan;

@@ -4,8 +4,9 @@ use keirin_kernels::Level;
 
 use crate::blocks::Codec;
 use crate::goal::Clock;
+use crate::plan::{Chosen, Note, Place};
 use crate::reader::DEPTH_LIMIT;
-use crate::{Choice, Goal, judge};
+use crate::{Choice, Goal, judge, strings};
 
 /// Bytes that grow, and how to choose what is appended.
 #[derive(Debug)]
@@ -16,22 +17,93 @@ pub(crate) struct Writer {
     may_compress: bool,
     /// How many encodings lie around the one that is written.
     depth: u32,
+    /// What to do again, at the places where that can be.
+    known: Option<Chosen>,
+    /// What was done.
+    places: Vec<Place>,
+    /// The column that is written, and how many inside it were.
+    path: u32,
+    child: u32,
+    /// The entries of a dictionary that lies in nothing else.
+    pub(crate) entries: Option<strings::Buffer>,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Writer {
     pub(crate) fn new(level: Level, choice: Choice) -> Self {
-        Self { level, choice, may_compress: false, depth: 0, bytes: Vec::new() }
+        let (known, places, bytes) = (None, Vec::new(), Vec::new());
+        let (may_compress, entries) = (false, None);
+        Self { level, choice, may_compress, depth: 0, known, places, path: 0, child: 0, entries, bytes }
     }
 
-    /// A writer of bytes that may be compressed, if the choice has it so.
-    pub(crate) fn for_frame(level: Level, choice: Choice) -> Self {
-        Self { may_compress: choice.may_compress, ..Self::new(level, choice) }
+    /// A writer of bytes that may be compressed, if the choice has it so, and goes by what is known.
+    pub(crate) fn for_frame(level: Level, choice: Choice, known: Option<Chosen>) -> Self {
+        Self { may_compress: choice.may_compress, known, ..Self::new(level, choice) }
+    }
+
+    /// What was written, and what was chosen for it.
+    pub(crate) fn finish(self, codec: Codec) -> (Vec<u8>, Chosen) {
+        (self.bytes, Chosen { places: self.places, codec })
+    }
+
+    /// Appends a column: with `write_as` in the way that is known, if there is one and it can hold the values; else
+    /// in the way that `choose` finds. How to compress it.
+    pub(crate) fn column<E: Copy>(
+        &mut self,
+        all: &[E],
+        choose: impl FnOnce(&Self) -> (E, Codec),
+        mut write_as: impl FnMut(&mut Self, E) -> bool,
+    ) -> Codec {
+        let outside = (self.path, self.child);
+        // No encoding has eight columns inside.
+        (self.path, self.child) = (outside.0 * 8 + outside.1 + 1, 0);
+        let place = self.places.len();
+        self.places.push(Place { path: self.path, encoding: 0, note: Note::Nothing });
+        let known = self.known.as_ref().and_then(|known| {
+            let place = known.places.iter().find(|place| place.path == self.path)?;
+            Some((*all.get(usize::from(place.encoding))?, place.encoding, known.codec))
+        });
+        let (encoding, codec) = match known {
+            Some((encoding, id, codec)) if write_as(self, encoding) => (id, codec),
+            _ => {
+                let (encoding, codec) = choose(self);
+                self.places.truncate(place + 1);
+                self.child = 0;
+                let start = self.bytes.len();
+                let is_written = write_as(self, encoding);
+                assert!(is_written, "the encoding was chosen because it can hold the values");
+                (self.bytes[start], codec)
+            }
+        };
+        self.places[place].encoding = encoding;
+        (self.path, self.child) = (outside.0, outside.1 + 1);
+        codec
+    }
+
+    /// Passes over columns that are not there this time.
+    pub(crate) fn skip_columns(&mut self, count: u32) {
+        self.child += count;
+    }
+
+    /// What was found out about the values of this column before.
+    pub(crate) fn known_note(&self) -> Option<&Note> {
+        let known = self.known.as_ref()?;
+        known.places.iter().find(|place| place.path == self.path).map(|place| &place.note)
+    }
+
+    /// Keeps what was found out about the values of this column.
+    pub(crate) fn keep_note(&mut self, note: Note) {
+        let place = self.places.iter_mut().rfind(|place| place.path == self.path);
+        // Outside of any column, where an encoding was asked for by name, nothing is kept.
+        if let Some(place) = place {
+            place.note = note;
+        }
     }
 
     /// Another writer at the same depth, to see how long something gets.
     pub(crate) fn trial(&self) -> Self {
-        Self { bytes: Vec::new(), ..*self }
+        let Self { level, choice, may_compress, depth, .. } = *self;
+        Self { may_compress, depth, ..Self::new(level, choice) }
     }
 
     pub(crate) fn goal(&self) -> Goal {
@@ -41,6 +113,11 @@ impl Writer {
     /// Whether the choice at this depth, for so many rows, takes times.
     pub(crate) fn is_timed(&self, row_count: usize) -> bool {
         self.depth == 0 && row_count >= judge::TIMED_ROWS_MIN && self.choice.clock == Clock::Measured
+    }
+
+    /// Whether nothing lies around what is written.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.depth == 0
     }
 
     /// How what is written at this depth may be compressed.

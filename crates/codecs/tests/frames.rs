@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use keirin_codecs::blocks::{Codec, Decoder};
-use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits};
+use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::strings::Buffer;
-use keirin_codecs::{Choice, Clock, Error, Goal, flags, floats, integers, strings};
+use keirin_codecs::{Choice, Clock, Error, Goal, Plan, flags, floats, integers, strings};
 use keirin_kernels::{BitBuffer, Level};
 use keirin_race::Races;
 use keirin_testkit::columns::Random;
@@ -232,6 +232,7 @@ fn golden_floats_are_read_for_ever() {
     let prices = (0..300).map(|row| if row == 77 { f64::NAN } else { f64::from(row * 7 % 100) / 100.0 });
     check("floats-alp", Encoding::Alp, prices.collect(), "alp(14, 12, 1 exception) + bitpack(7)");
     let places = (1..100).map(|row| 50.0 + 1.0 / f64::from(row));
+    check("floats-raw", Encoding::Raw, vec![0.1, -0.0, f64::NAN, f64::INFINITY, 5e-324], "raw");
     check("floats-split", Encoding::Split, places.collect(), "split(constant + 48)");
 }
 
@@ -273,4 +274,58 @@ fn golden_strings_are_read_for_ever() {
     check("strings-constant", Encoding::Constant, &|_| "same".to_owned());
     check("strings-dict", Encoding::Dict, &|row| format!("entry {}", row % 4));
     check("strings-fsst", Encoding::Fsst, &|row| format!("https://example.com/p{}é\u{1}", row * 37 % 1000));
+}
+
+/// Blocks of a column that changes its nature, one after the other by one plan.
+#[test]
+fn frames_made_by_a_plan_come_back_whatever_comes_next() {
+    let level = Level::best();
+    let mut random = 1_u64;
+    let mut next = move || {
+        random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        random >> 33
+    };
+    for goal in Goal::ALL {
+        let (mut numbers, mut floats, mut texts) = (Plan::default(), Plan::default(), Plan::default());
+        for block in 0..24 {
+            let mut value = |row: u64| match block % 8 {
+                0 | 1 => next() % 100,
+                2 => 7,
+                3 => row * 1000 + next() % 3,
+                4 => [1, 1 << 40, 1 << 60][(next() % 3) as usize],
+                5 => row / 500,
+                6 => next() << 31 ^ next(),
+                _ if row.is_multiple_of(200) => next() << 20,
+                _ => 3,
+            };
+            let values: Vec<u64> = (0..3000).map(&mut value).collect();
+            let frame =
+                Maker::new(level, modelled(goal), &mut numbers).integers(&values).expect("few values");
+            let mut buffer = Vec::new();
+            let decompressed = |frame: &[u8], buffer: &mut Vec<u8>| {
+                let frame = Frame::open(frame, LIMITS).expect("a good checksum");
+                let codec = Codec::from(frame.compression());
+                let decoder = Decoder::new(codec, &Races::default(), "t", frame.stored());
+                frame.decompress(&decoder, buffer).map(|frame| frame.stored().to_vec()).expect("whole")
+            };
+            let encoded = decompressed(&frame, &mut buffer);
+            let column = integers::Column::<u64>::open(level, &encoded, values.len()).expect("whole");
+            assert_eq!(column.decode(level).as_ref(), Ok(&values), "{goal:?}, block {block}");
+
+            let decimals: Vec<f64> = values.iter().map(|value| *value as f64 / 100.0).collect();
+            let frame = Maker::new(level, modelled(goal), &mut floats).floats(&decimals).expect("few values");
+            let encoded = decompressed(&frame, &mut buffer);
+            let column = floats::Column::<f64>::open(level, &encoded, values.len()).expect("whole");
+            assert_eq!(column.decode(level).as_ref(), Ok(&decimals), "{goal:?}, block {block}");
+
+            let text: Vec<String> =
+                values.iter().map(|value| format!("https://example.com/{value}")).collect();
+            let text: Buffer = text.iter().map(String::as_bytes).collect();
+            let frame =
+                Maker::new(level, modelled(goal), &mut texts).strings(text.rows(level)).expect("few rows");
+            let encoded = decompressed(&frame, &mut buffer);
+            let column = strings::Column::open(level, &encoded, values.len(), 1 << 20).expect("whole");
+            assert_eq!(column.decode(level).as_ref(), Ok(&text), "{goal:?}, block {block}");
+        }
+    }
 }

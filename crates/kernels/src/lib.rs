@@ -46,6 +46,7 @@ const _: () = assert!(usize::BITS == 64, "sums of lengths and of 32-bit offsets 
 #[macro_use]
 mod dispatch;
 pub mod aggregate;
+pub mod aligned;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod bitmaps;

@@ -50,6 +50,14 @@ pub fn encode(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Resul
 
 /// Appends the best encoding of `flags`; how to compress it.
 pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
+    writer.column(
+        &Encoding::ALL,
+        |writer| choose(writer, flags),
+        |writer, encoding| write_as(writer, encoding, flags),
+    )
+}
+
+fn choose(writer: &Writer, flags: Bits<'_>) -> (Encoding, Codec) {
     let mut judge = Judge::new(writer, flags.len());
     for encoding in [Encoding::Constant, Encoding::Raw, Encoding::Runs] {
         let mut trial = writer.trial();
@@ -61,10 +69,7 @@ pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
             });
         }
     }
-    let (encoding, codec) = judge.verdict().expect("bits can hold any flags");
-    let is_written = write_as(writer, encoding, flags);
-    assert!(is_written, "the encoding was chosen because it can hold the flags");
-    codec
+    judge.verdict().expect("bits can hold any flags")
 }
 
 /// Encodes `flags` so; `None` if that encoding cannot hold them or does not pay at all.

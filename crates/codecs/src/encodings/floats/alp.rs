@@ -25,6 +25,7 @@ use keirin_kernels::{BitBuffer, Level};
 use super::{Float, Node};
 use crate::encodings::{BLOCK, grouped, patch_bits, same_bits, spread};
 use crate::integers::{self, BoxNode, Explain, Int};
+use crate::plan::Note;
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -83,7 +84,12 @@ impl Point {
 }
 
 pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
-    let point = Point::of(values);
+    let point = match writer.known_note() {
+        Some(Note::Numbers([e, f])) => Point { e: usize::from(*e), f: usize::from(*f) },
+        _ => Point::of(values),
+    };
+    let digits = [point.e, point.f].map(|digits| u8::try_from(digits).expect("at most 18 digits"));
+    writer.keep_note(Note::Numbers(digits));
     let (mut rows, mut exceptions) = (Vec::new(), Vec::new());
     let mut wholes = Vec::with_capacity(values.len());
     let mut before = values.iter().find_map(|value| point.encode(*value)).unwrap_or_default();
@@ -98,10 +104,12 @@ pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
         // An exception repeats the value before it, which costs least in any encoding.
         wholes.push(before);
     }
-    writer.bytes.extend([point.e, point.f].map(|digits| u8::try_from(digits).expect("at most 18 digits")));
+    writer.bytes.extend(digits);
     writer.count(rows.len());
     writer.nested(|writer| {
-        if !rows.is_empty() {
+        if rows.is_empty() {
+            writer.skip_columns(2);
+        } else {
             integers::write(writer, &rows);
             integers::write(writer, &exceptions);
         }

@@ -7,6 +7,7 @@
 //! | 0 | bits | an encoding of the bits as integers: raw, constant, runs, a dictionary |
 //! | 1 | alp | decimal numbers: prices, measurements |
 //! | 2 | split | real doubles in a narrow range: the upper bits aside |
+//! | 3 | raw | what nothing makes smaller |
 //!
 //! Comparisons are those of the total order: a NaN is greater than all else, `-0.0 < 0.0`.
 
@@ -40,11 +41,13 @@ pub enum Encoding {
     Alp,
     /// Upper and lower bits apart.
     Split,
+    /// The values as they are.
+    Raw,
 }
 
 impl Encoding {
     /// All of them, in the order of their ids.
-    pub const ALL: [Self; 3] = [Self::Bits, Self::Alp, Self::Split];
+    pub const ALL: [Self; 4] = [Self::Bits, Self::Alp, Self::Split, Self::Raw];
 
     /// The byte that names it.
     fn id(self) -> u8 {
@@ -80,10 +83,16 @@ pub fn encode_as<F: Float>(
 
 /// Appends the encoding that is best on a sample; how to compress it.
 pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
+    let choose = |writer: &Writer| choose(writer, values);
+    writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, values))
+}
+
+fn choose<F: Float>(writer: &Writer, values: &[F]) -> (Encoding, Codec) {
     let sample = super::sample(values);
     let scale = values.len() as f64 / sample.len().max(1) as f64;
     let mut judge = Judge::new(writer, values.len());
-    for encoding in Encoding::ALL {
+    // The simplest first: others must be better.
+    for encoding in [Encoding::Raw, Encoding::Bits, Encoding::Alp, Encoding::Split] {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, &sample) {
             let open = || Column::<F>::open(writer.level, &trial.bytes, sample.len());
@@ -94,10 +103,7 @@ pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
             });
         }
     }
-    let (encoding, codec) = judge.verdict().expect("bits can hold any values");
-    let is_written = write_as(writer, encoding, values);
-    assert!(is_written, "the encoding was chosen because it can hold the values");
-    codec
+    judge.verdict().expect("bits can hold any values")
 }
 
 fn write_as<F: Float>(writer: &mut Writer, encoding: Encoding, values: &[F]) -> bool {
@@ -110,6 +116,10 @@ fn write_as<F: Float>(writer: &mut Writer, encoding: Encoding, values: &[F]) -> 
         }
         Encoding::Alp => alp::write(writer, values),
         Encoding::Split => split::write(writer, values),
+        Encoding::Raw => {
+            let bits: Vec<F::Bits> = values.iter().map(|value| value.bits()).collect();
+            integers::write_raw(writer, &bits)
+        }
     }
 }
 
@@ -132,6 +142,11 @@ trait Node<F: Float>: fmt::Debug + Send + Sync {
             Ok(())
         })?;
         Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// The bytes of all values, if they lie there as they are.
+    fn as_bytes(&self) -> Option<&[u8]> {
+        None
     }
 
     /// Nanoseconds that decoding all rows takes; see `integers::Node`.
@@ -171,6 +186,10 @@ impl<F: Float> Node<F> for BitsNode<'_, F> {
         Ok(())
     }
 
+    fn as_bytes(&self) -> Option<&[u8]> {
+        self.bits.as_bytes()
+    }
+
     fn decode_ns(&self) -> f64 {
         self.bits.decode_ns() + self.len() as f64 * 0.1
     }
@@ -203,6 +222,10 @@ impl<'a, F: Float> Column<'a, F> {
                 }
                 Encoding::Alp => Box::new(alp::Alp::open(reader, row_count)?),
                 Encoding::Split => Box::new(split::Split::open(reader, row_count)?),
+                Encoding::Raw => {
+                    let bits = integers::open_raw(reader, row_count)?;
+                    Box::new(BitsNode { bits, floats: PhantomData })
+                }
             };
             Ok(node)
         })?;
@@ -269,6 +292,12 @@ impl<'a, F: Float> Column<'a, F> {
     /// When the bytes turn out to be corrupt.
     pub fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
         self.node.compare(level, comparison, constant)
+    }
+
+    /// The little-endian bytes of all values where they lie, if they lie there as they are.
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.node.as_bytes()
     }
 
     /// What the encoding is made of, such as `alp(14, 12) + bitpack(11)`.

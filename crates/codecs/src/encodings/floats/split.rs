@@ -16,6 +16,7 @@ use keirin_kernels::decode::{Halves, join_halves};
 use super::{Float, Node};
 use crate::encodings::{BLOCK, spread};
 use crate::integers::{self, BoxNode, Explain, Int, PackedBits};
+use crate::plan::Note;
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -38,9 +39,14 @@ fn width<F: Float>(values: &[F]) -> u32 {
 }
 
 pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
-    let width = width(values);
+    let width = match writer.known_note() {
+        Some(Note::Numbers([width, _])) => u32::from(*width),
+        _ => width(values),
+    };
+    let width_byte = u8::try_from(width).expect("at most 64 bits");
+    writer.keep_note(Note::Numbers([width_byte, 0]));
     let (uppers, lowers): (Vec<u16>, Vec<F::Bits>) = values.iter().map(|value| value.split(width)).unzip();
-    writer.bytes.push(u8::try_from(width).expect("at most 64 bits"));
+    writer.bytes.push(width_byte);
     writer.nested(|writer| integers::write(writer, &uppers));
     let packed = F::Bits::pack(writer.level, &lowers, width, F::Bits::default());
     writer.bytes.extend_from_slice(&packed);

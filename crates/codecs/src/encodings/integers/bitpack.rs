@@ -10,12 +10,14 @@
 //!
 //! Good for values in a narrow range, with some outliers on either side. Comparisons and sums work on the bits.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::bitpack::packed_bytes;
 use keirin_kernels::compare::{Comparison, compare_constant};
-use keirin_kernels::{BitBuffer, Level};
+use keirin_kernels::gather::gather;
+use keirin_kernels::{BitBuffer, Level, Selection, aggregate, bitmaps, count_ones};
 
 use super::int::PackedBits;
 use super::{Int, Node};
@@ -30,75 +32,109 @@ const WIDTHS: usize = 129;
 const PATCHES_MIN_DISTANCE: usize = 16;
 /// Bits that the row of a patch takes, more or less.
 const PATCH_ROW_BITS: usize = 8;
+/// Values on which widths are tried.
+const SAMPLE: usize = 1024;
 
-/// A way to pack: the values that lie up to 2^`width` above the reference.
-#[derive(Clone, Copy, Debug)]
+/// A way to pack: the values that lie up to 2^`width` above the reference, of which others are patches.
+#[derive(Clone, Debug)]
 struct Plan<T> {
     reference: T,
     width: u32,
+    patch_rows: Vec<u32>,
     bits: usize,
 }
 
-/// The shortest way to pack, if there is one.
-fn plan<T: Int>(values: &[T], may_patch: bool) -> Option<Plan<T>> {
-    let least = values.iter().copied().min()?;
-    let mut references = vec![least];
-    // A few values far below would widen all bits: see how it is without the lowest few in a hundred.
-    let mut sample = spread(values, 256);
-    let place = sample.len() / 64;
-    let (_, low, _) = sample.select_nth_unstable(place);
-    if may_patch && *low != least {
-        references.push(*low);
-    }
-    references
-        .into_iter()
-        .filter_map(|reference| plan_above(values, reference, may_patch))
-        .min_by_key(|plan| plan.bits)
+/// The bits that so many values of a width and so many patches take.
+fn bits<T: Int>(count: usize, width: u32, patch_count: usize) -> usize {
+    count * width as usize + patch_count * (T::BITS as usize + PATCH_ROW_BITS)
 }
 
-fn plan_above<T: Int>(values: &[T], reference: T, may_patch: bool) -> Option<Plan<T>> {
+/// The shortest way to pack, if there is one.
+fn plan<T: Int>(level: Level, values: &[T], may_patch: bool) -> Option<Plan<T>> {
+    let least = aggregate::min(level, values, None, Selection::All)?;
+    let greatest = aggregate::max(level, values, None, Selection::All)?;
+    let width = greatest.width(least);
+    let size = bits::<T>(values.len(), width, 0);
+    let whole = Plan { reference: least, width, patch_rows: Vec::new(), bits: size };
+    let mut plans = Vec::new();
+    if may_patch && width > 0 {
+        let mut sample = spread(values, SAMPLE);
+        let mut references = vec![least];
+        // A few values far below would widen all bits: see how it is without the lowest few in a hundred.
+        let place = sample.len() / 64;
+        let (_, low, _) = sample.select_nth_unstable(place);
+        if *low != least {
+            references.push(*low);
+        }
+        plans.extend(references.into_iter().filter_map(|reference| {
+            let width = width_above(&sample, reference).filter(|narrow| *narrow < width)?;
+            let patch_rows = rows_outside(level, values, reference, width, greatest)?;
+            let bits = bits::<T>(values.len(), width, patch_rows.len());
+            Some(Plan { reference, width, patch_rows, bits })
+        }));
+    }
+    plans.extend((width <= T::WIDTH_MAX).then_some(whole));
+    // Of those that are as short the last, which has no patches.
+    plans.into_iter().rev().min_by_key(|plan| plan.bits)
+}
+
+/// The width above a reference with which a sample takes the fewest bits.
+fn width_above<T: Int>(sample: &[T], reference: T) -> Option<u32> {
     let mut counts = [0_usize; WIDTHS];
-    for value in values {
+    for value in sample {
         counts[value.width(reference) as usize] += 1;
     }
-    let patches_max = if may_patch { values.len() / PATCHES_MIN_DISTANCE } else { 0 };
+    let patches_max = sample.len() / PATCHES_MIN_DISTANCE;
     let (mut patch_count, mut best) = (0, None);
     for width in (0..=T::BITS).rev() {
         if width <= T::WIDTH_MAX && patch_count <= patches_max {
-            let bits = values.len() * width as usize + patch_count * (T::BITS as usize + PATCH_ROW_BITS);
-            if best.is_none_or(|best: Plan<T>| bits < best.bits) {
-                best = Some(Plan { reference, width, bits });
+            let bits = bits::<T>(sample.len(), width, patch_count);
+            if best.is_none_or(|(best, _)| bits < best) {
+                best = Some((bits, width));
             }
         }
         patch_count += counts[width as usize];
     }
-    best
+    best.map(|(_, width)| width)
+}
+
+/// The rows of values below the reference or 2^`width` above it, unless they are too many.
+fn rows_outside<T: Int>(
+    level: Level,
+    values: &[T],
+    reference: T,
+    width: u32,
+    greatest: T,
+) -> Option<Vec<u32>> {
+    let below = compare_constant(level, Comparison::Less, values, reference);
+    let outside = if greatest.width(reference) > width {
+        let last = reference.plus(T::low_bits(width));
+        let above = compare_constant(level, Comparison::Greater, values, last);
+        bitmaps::or(level, below.as_bits(), above.as_bits())
+    } else {
+        below
+    };
+    let count = count_ones(level, outside.as_bits());
+    (count <= values.len() / PATCHES_MIN_DISTANCE).then(|| bitmaps::positions(level, outside.as_bits()))
 }
 
 pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
-    let Some(Plan { reference, width, .. }) = plan(values, writer.may_nest()) else { return false };
-    let (mut rows, mut patches, mut packed) = (Vec::new(), Vec::new(), Vec::new());
-    for (row, value) in (0_u32..).zip(values) {
-        if value.width(reference) > width {
-            if packed.is_empty() {
-                packed = values.to_vec();
-            }
-            packed[row as usize] = reference;
-            rows.push(row);
-            patches.push(*value);
-        }
-    }
+    let Some(plan) = plan(writer.level, values, writer.may_nest()) else { return false };
+    let Plan { reference, width, patch_rows: rows, .. } = plan;
     writer.bytes.push(u8::try_from(width).expect("at most 128 bits"));
     reference.extend(&mut writer.bytes);
     writer.count(rows.len());
+    let mut packed = Cow::Borrowed(values);
     if !rows.is_empty() {
+        let patches = gather(writer.level, values, &rows);
         writer.nested(|writer| {
             super::write(writer, &rows);
             super::write(writer, &patches);
         });
+        let packed = packed.to_mut();
+        rows.iter().for_each(|row| packed[*row as usize] = reference);
     }
-    let packed = if packed.is_empty() { values } else { &packed };
-    let bytes = T::pack(writer.level, packed, width, reference);
+    let bytes = T::pack(writer.level, &packed, width, reference);
     writer.bytes.extend_from_slice(&bytes);
     true
 }

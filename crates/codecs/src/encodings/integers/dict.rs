@@ -13,7 +13,7 @@ use keirin_kernels::compare::Comparison;
 use keirin_kernels::gather::{gather, gather_into};
 use keirin_kernels::group_table::GroupTable;
 use keirin_kernels::hash::Seed;
-use keirin_kernels::{BitBuffer, Level};
+use keirin_kernels::{BitBuffer, Level, Selection, aggregate};
 
 use super::{BoxNode, Explain, Int, Node};
 use crate::encodings::{BLOCK, grouped, same_bits};
@@ -23,9 +23,16 @@ use crate::{Error, Result};
 
 /// More entries than one for so many rows do not pay.
 const ROWS_PER_ENTRY_MIN: usize = 2;
+/// Values in such a range are numbered by a table of all of them, which is faster than one of hashes.
+const TABLE_BITS: u32 = 16;
 
 /// The different values, ascending, and the code of each row.
 pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, Vec<u32>) {
+    let least = aggregate::min(level, values, None, Selection::All).unwrap_or_default();
+    let greatest = aggregate::max(level, values, None, Selection::All).unwrap_or_default();
+    if greatest.width(least) <= TABLE_BITS {
+        return entries_and_codes_above(values, least);
+    }
     let mut table = GroupTable::new(Seed::new(0));
     let mut groups = vec![0; values.len()];
     table.find_or_insert(level, values, None, &mut groups);
@@ -37,6 +44,26 @@ pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, 
         codes[group as usize] = code;
     }
     (entries, gather(level, &codes, &groups))
+}
+
+/// The same for values in a range of 2^[`TABLE_BITS`]: their places in it are in order.
+fn entries_and_codes_above<T: Int>(values: &[T], least: T) -> (Vec<T>, Vec<u32>) {
+    let mut codes = vec![0_u32; 1 << TABLE_BITS];
+    for value in values {
+        codes[usize::from(value.low_u16_above(least))] = 1;
+    }
+    let mut count = 0;
+    for code in &mut codes {
+        (*code, count) = (count, count + *code);
+    }
+    let mut entries = vec![least; count as usize];
+    let codes = values.iter().map(|value| {
+        let code = codes[usize::from(value.low_u16_above(least))];
+        entries[code as usize] = *value;
+        code
+    });
+    let codes = codes.collect();
+    (entries, codes)
 }
 
 pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {

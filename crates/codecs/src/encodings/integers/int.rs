@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use keirin_kernels::aggregate::{self, Ordered};
+use keirin_kernels::aligned::Number;
 use keirin_kernels::bitpack::{self, Packed, packed_bytes};
 use keirin_kernels::compare::{Comparable, Comparison, compare_constant};
 use keirin_kernels::decode;
@@ -14,7 +15,7 @@ use crate::frame::Kind;
 use crate::{Error, Result};
 
 /// An integer of 8 to 128 bits. Decimals, dates and times are encoded as the integers that they are.
-pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
+pub trait Int: Comparable + Key + Number + Ordered + Ord + sealed::Sealed {
     /// The integer with sign of the same size.
     #[doc(hidden)]
     type Signed: Int<Signed = Self::Signed>;
@@ -50,6 +51,14 @@ pub trait Int: Comparable + Key + Ordered + Ord + sealed::Sealed {
     /// `self - other`, around the end of the type.
     #[doc(hidden)]
     fn minus(self, other: Self) -> Self;
+
+    /// The lower bits of `self - reference`.
+    #[doc(hidden)]
+    fn low_u16_above(self, reference: Self) -> u16;
+
+    /// So many ones.
+    #[doc(hidden)]
+    fn low_bits(width: u32) -> Self;
 
     #[doc(hidden)]
     fn signed(self) -> Self::Signed;
@@ -219,6 +228,24 @@ macro_rules! int_of_bytes {
         #[inline(always)]
         fn minus(self, other: Self) -> Self {
             self.wrapping_sub(other)
+        }
+
+        #[inline(always)]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_lossless,
+            reason = "that is what is asked"
+        )]
+        fn low_u16_above(self, reference: Self) -> u16 {
+            // Of narrow types the difference has a sign, which is none of it.
+            (self.wrapping_sub(reference) as u128 & (u128::MAX >> (u128::BITS - Self::BITS))) as u16
+        }
+
+        fn low_bits(width: u32) -> Self {
+            #[allow(clippy::cast_possible_truncation, reason = "the width is at most that of the type")]
+            let ones = u128::MAX.checked_shr(u128::BITS - width).unwrap_or(0) as Self;
+            ones
         }
 
         #[inline(always)]

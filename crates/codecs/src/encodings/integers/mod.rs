@@ -94,10 +94,18 @@ pub fn encode_as<T: Int>(
 
 /// Appends the best encoding of `values`; how to compress it.
 pub(crate) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> Codec {
-    let (encoding, codec) = choose::choose(writer, values);
-    let is_written = write_as(writer, encoding, values);
-    assert!(is_written, "{encoding:?} was chosen because it can hold the values");
-    codec
+    let choose = |writer: &Writer| choose::choose(writer, values);
+    writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, values))
+}
+
+/// Appends values as they are, without the byte that names the encoding.
+pub(crate) fn write_raw<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
+    raw::write(writer, values)
+}
+
+/// Opens what [`write_raw`] has written.
+pub(crate) fn open_raw<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
+    Ok(Box::new(raw::Raw::open(reader, count)?))
 }
 
 /// Appends this encoding of `values`, or nothing if it cannot hold them.
@@ -149,6 +157,11 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
             Ok(())
         })?;
         Ok(sum)
+    }
+
+    /// The bytes of all values, if they lie there as they are.
+    fn as_bytes(&self) -> Option<&[u8]> {
+        None
     }
 
     /// Nanoseconds that decoding all rows takes, as measured on one machine: what counts is the proportion.
@@ -307,6 +320,12 @@ impl<'a, T: Int> Column<'a, T> {
     pub fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
         self.check_rows(&rows);
         self.node.sum(level, rows)
+    }
+
+    /// The little-endian bytes of all values where they lie, if they lie there as they are.
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.node.as_bytes()
     }
 
     /// What the encoding is made of, such as `dict(1,204) + bitpack(11)`.

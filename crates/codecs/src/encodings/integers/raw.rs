@@ -8,6 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use keirin_kernels::Level;
+use keirin_kernels::aligned::bytes_of;
 
 use super::{Int, Node};
 use crate::reader::Reader;
@@ -15,9 +16,9 @@ use crate::writer::Writer;
 use crate::{Error, Result};
 
 pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
-    writer.bytes.reserve(size_of_val(values));
-    for value in values {
-        value.extend(&mut writer.bytes);
+    match bytes_of(values) {
+        Some(bytes) => writer.bytes.extend_from_slice(bytes),
+        None => values.iter().for_each(|value| value.extend(&mut writer.bytes)),
     }
     true
 }
@@ -50,6 +51,10 @@ impl<T: Int> Node<T> for Raw<'_, T> {
     fn take(&self, _: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
         out.extend(rows.iter().map(|row| T::from_bytes(&self.bytes[*row as usize * T::BYTES..][..T::BYTES])));
         Ok(())
+    }
+
+    fn as_bytes(&self) -> Option<&[u8]> {
+        Some(self.bytes)
     }
 
     fn decode_ns(&self) -> f64 {

@@ -16,12 +16,22 @@ use crate::encodings::same_bits;
 use crate::reader::Reader;
 use crate::writer::Writer;
 
+/// The value of the first row, if there is one.
+fn first<'a>(rows: &Rows<'a>) -> &'a [u8] {
+    let (offsets, bytes) = (rows.offsets(), rows.bytes());
+    offsets.get(1).map_or(&[], |end| &bytes[offsets[0] as usize..*end as usize])
+}
+
+pub(super) fn is_constant(rows: Rows<'_>) -> bool {
+    let first = first(&rows);
+    (1..rows.row_count()).all(|row| rows.row(row) == first)
+}
+
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
-    let count = rows.row_count();
-    let value = if count > 0 { rows.row(0) } else { &[] };
-    if (1..count).any(|row| rows.row(row) != value) {
+    if !is_constant(rows) {
         return false;
     }
+    let value = first(&rows);
     writer.count(value.len());
     writer.bytes.extend_from_slice(value);
     true

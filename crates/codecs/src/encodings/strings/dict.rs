@@ -13,6 +13,7 @@ use keirin_kernels::compact;
 use keirin_kernels::gather::{gather, gather_bits};
 use keirin_kernels::group_table::StringGroupTable;
 use keirin_kernels::hash::{self, Seed};
+use keirin_kernels::sort::{Key, Method, Values, sort_rows};
 use keirin_kernels::text::Text;
 use keirin_kernels::{BitBuffer, Level};
 
@@ -42,6 +43,12 @@ pub(super) fn is_promising(level: Level, sample: Rows<'_>) -> bool {
     number(level, sample).0.len() as f64 * SAMPLE_ROWS_PER_ENTRY_MIN <= sample.row_count() as f64
 }
 
+/// The numbers of different strings in ascending order.
+fn ascending(level: Level, rows: Rows<'_>) -> Vec<u32> {
+    let key = Key { values: Values::Text(rows), validity: None, is_descending: false, nulls_first: false };
+    sort_rows(level, Method::Radix, &[key], rows.row_count())
+}
+
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     if !writer.may_nest() {
         return false;
@@ -51,9 +58,11 @@ pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
         return false;
     }
     let entry = |group: u32| table.get(group).expect("no group is that of nulls");
-    let mut order: Vec<u32> = (0_u32..).take(table.len()).collect();
-    order.sort_unstable_by_key(|group| entry(*group));
-    let entries: Buffer = order.iter().map(|group| entry(*group)).collect();
+    let found: Buffer = (0_u32..).take(table.len()).map(entry).collect();
+    let order = ascending(writer.level, found.rows(writer.level));
+    let (offsets, bytes) =
+        compact::gather_strings(writer.level, compact::Strings::new(&found.offsets, &found.bytes), &order);
+    let entries = Buffer { offsets, bytes };
     let mut codes = vec![0_u32; order.len()];
     for (code, group) in (0_u32..).zip(order) {
         codes[group as usize] = code;
@@ -65,6 +74,9 @@ pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
         super::write(writer, entries);
         integers::write(writer, &codes);
     });
+    if writer.is_outermost() {
+        writer.entries = Some(entries);
+    }
     true
 }
 

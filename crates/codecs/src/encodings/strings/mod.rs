@@ -147,8 +147,13 @@ const DICT_WORTH: f64 = 0.5;
 
 /// Appends the encoding of `rows` that is best on a sample; how to compress it.
 pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
-    if write_as(writer, Encoding::Constant, rows) {
-        return Codec::None;
+    let choose = |writer: &Writer| choose(writer, rows);
+    writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, rows))
+}
+
+fn choose(writer: &Writer, rows: Rows<'_>) -> (Encoding, Codec) {
+    if constant::is_constant(rows) {
+        return (Encoding::Constant, Codec::None);
     }
     let sample = sample(rows);
     let sample = sample.rows(writer.level);
@@ -174,10 +179,7 @@ pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
     if dict::is_promising(writer.level, sample) {
         consider(Encoding::Dict, rows, DICT_WORTH);
     }
-    let (encoding, codec) = judge.verdict().expect("raw strings can hold any rows");
-    let is_written = write_as(writer, encoding, rows);
-    assert!(is_written, "the encoding was chosen because it can hold the rows");
-    codec
+    judge.verdict().expect("raw strings can hold any rows")
 }
 
 /// Rows from all over the column, neighbours together, or all of them if they are few.
@@ -237,6 +239,11 @@ trait Node: fmt::Debug + Send + Sync {
             words.extend(run_test(test, decoded.rows(level)).into_words());
         }
         Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// The bytes of all rows, one behind the other, if they lie there as they are; their offsets go to `offsets`.
+    fn as_bytes(&self, _: Level, _: &mut Vec<i32>) -> Result<Option<&[u8]>> {
+        Ok(None)
     }
 
     /// Nanoseconds that decoding all rows takes; see `integers::Node`.
@@ -406,6 +413,15 @@ impl<'a> Column<'a> {
             *buffer = Buffer::with_capacity(0);
         }
         decoded
+    }
+
+    /// The offsets and the bytes of all rows where they lie, if they lie there as they are.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    pub fn as_bytes(&self, level: Level) -> Result<Option<(Vec<i32>, &[u8])>> {
+        let mut offsets = Vec::new();
+        Ok(self.node.as_bytes(level, &mut offsets)?.map(|bytes| (offsets, bytes)))
     }
 
     /// The selected rows.

@@ -87,6 +87,11 @@ impl Node for Raw<'_> {
         Ok(run_test(test, rows))
     }
 
+    fn as_bytes(&self, level: Level, offsets: &mut Vec<i32>) -> Result<Option<&[u8]>> {
+        self.ends.offsets_into(level, 0..self.count, offsets)?;
+        Ok(Some(&self.bytes[..offsets[self.count] as usize]))
+    }
+
     fn decode_ns(&self) -> f64 {
         self.ends.decode_ns() + self.bytes.len() as f64 * 0.04
     }

@@ -19,6 +19,7 @@ use keirin_kernels::Level;
 use keirin_kernels::decode::{SYMBOL_BYTES, Symbols, decode_symbols};
 
 use super::{Buffer, Ends, Node, Rows, TEXT_BYTES_MAX, check_bytes, offset, raw, rebase};
+use crate::plan::Note;
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
@@ -26,14 +27,18 @@ use crate::{Error, Result};
 mod symbols;
 mod train;
 
-use symbols::Matcher;
+use symbols::{Matcher, Symbol};
 
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     if !writer.may_nest() {
         return false;
     }
     let (ends, text) = raw::ends_and_bytes(rows);
-    let symbols = train::train(rows);
+    let symbols = match writer.known_note() {
+        Some(Note::Symbols(symbols)) => symbols.iter().map(|parts| Symbol::of_parts(*parts)).collect(),
+        _ => train::train(rows),
+    };
+    writer.keep_note(Note::Symbols(symbols.iter().map(|symbol| symbol.parts()).collect()));
     let matcher = Matcher::new(&symbols);
     let (mut codes, mut code_ends, mut start) = (Vec::with_capacity(text.len() / 2), Vec::new(), 0);
     for end in &ends {

@@ -1,8 +1,8 @@
 //! Symbols, and which of them a text begins with.
 //!
-//! A symbol of one byte has its place in a table of 256, one of two bytes in a table of 65,536; longer ones
-//! are in a hash table by their first three bytes, with one place for all that have the same hash. So finding
-//! the longest symbol takes at most three looks, and no loop.
+//! A table of 65,536 has the symbol of two bytes, or else of one, that two bytes begin with; longer symbols are in a
+//! hash table by their first three bytes, with one place for all that have the same hash. So finding the longest
+//! symbol takes two looks, and no loop.
 
 use std::ops::Range;
 
@@ -22,6 +22,16 @@ pub(super) struct Symbol {
 impl Symbol {
     pub(super) fn of_byte(byte: u8) -> Self {
         Self { word: u64::from(byte), length: 1 }
+    }
+
+    /// The bytes, the first lowest, and how many.
+    pub(super) fn parts(self) -> (u64, u8) {
+        (self.word, self.length)
+    }
+
+    /// The symbol that had these parts.
+    pub(super) fn of_parts((word, length): (u64, u8)) -> Self {
+        Self { word, length }
     }
 
     pub(super) fn length(self) -> u8 {
@@ -61,8 +71,13 @@ const EMPTY: Slot = Slot { word: u64::MAX, mask: 0, length: 0, code: NONE };
 #[derive(Debug)]
 pub(super) struct Matcher {
     single: [u8; 256],
-    pairs: Vec<u8>,
+    /// The code and, above it, the length for each two bytes.
+    short: Vec<u16>,
     slots: Vec<Slot>,
+}
+
+fn short(code: u8, length: u8) -> u16 {
+    u16::from_le_bytes([code, length])
 }
 
 /// The place of symbols with these first three bytes.
@@ -73,7 +88,8 @@ fn slot(word: u64) -> usize {
 
 impl Matcher {
     pub(super) fn new(symbols: &[Symbol]) -> Self {
-        let mut matcher = Self { single: [NONE; 256], pairs: vec![NONE; 1 << 16], slots: vec![EMPTY; SLOTS] };
+        let short = vec![short(NONE, 1); 1 << 16];
+        let mut matcher = Self { single: [NONE; 256], short, slots: vec![EMPTY; SLOTS] };
         for (code, symbol) in (0..ESCAPE).zip(symbols) {
             matcher.insert(*symbol, code);
         }
@@ -85,8 +101,12 @@ impl Matcher {
         let [first, second, ..] = symbol.word.to_le_bytes();
         let low = u16::from_le_bytes([first, second]);
         match symbol.length {
-            1 => self.single[usize::from(low)] = code,
-            2 => self.pairs[usize::from(low)] = code,
+            1 => {
+                self.single[usize::from(first)] = code;
+                let pairs = self.short.iter_mut().skip(usize::from(first)).step_by(256);
+                pairs.filter(|pair| **pair >> 8 == 1).for_each(|pair| *pair = short(code, 1));
+            }
+            2 => self.short[usize::from(low)] = short(code, 2),
             length => {
                 let slot = &mut self.slots[slot(symbol.word)];
                 if slot.code != NONE {
@@ -107,24 +127,29 @@ impl Matcher {
         if word & slot.mask == slot.word && usize::from(slot.length) <= left {
             return (slot.code, usize::from(slot.length));
         }
-        let pair = self.pairs[(word & 0xFFFF) as usize];
-        if pair != NONE && left >= 2 {
-            return (pair, 2);
+        if left < 2 {
+            return (self.single[(word & 0xFF) as usize], 1);
         }
-        (self.single[(word & 0xFF) as usize], 1)
+        let [code, length] = self.short[(word & 0xFFFF) as usize].to_le_bytes();
+        (code, usize::from(length))
     }
 
     /// Appends the codes of a part of the text.
     pub(super) fn encode(&self, text: &[u8], part: Range<usize>, codes: &mut Vec<u8>) {
+        // Room for an escape in front of each byte, and the byte behind the last code.
+        let mut end = codes.len();
+        codes.resize(end + part.len() * 2 + 1, 0);
         let mut at = part.start;
         while at < part.end {
-            let (code, length) = self.find(word_at(text, at), part.end - at);
-            codes.push(code);
-            if code == ESCAPE {
-                codes.push(text[at]);
-            }
+            let word = word_at(text, at);
+            let (code, length) = self.find(word, part.end - at);
+            // The byte behind an escape; behind any other code the next one is written over it.
+            codes[end] = code;
+            codes[end + 1] = word.to_le_bytes()[0];
+            end += 1 + usize::from(code == ESCAPE);
             at += length;
         }
+        codes.truncate(end);
     }
 }
 

@@ -1,0 +1,146 @@
+//! What was best for the blocks of a column before: the next ones go by it.
+//!
+//! To choose takes ten times as long as to encode: each encoding is tried, and timed. The blocks of a column are
+//! mostly alike, so a plan remembers what was chosen at each place of the tree of encodings, and what was found out
+//! there, as where the point of decimal numbers is. It holds as long as blocks get about as small as the one that it
+//! was made for, and is made anew now and then: something else may have become better. Whatever it says, an encoding
+//! is only used for values that it can hold.
+
+use std::sync::Arc;
+
+use crate::blocks::Codec;
+
+/// Blocks for which a plan holds.
+const BLOCKS_MAX: u32 = 64;
+/// Columns of fewer rows say little of others, and are quickly looked at.
+const ROWS_MIN: usize = 2048;
+/// So much larger than expected may a block get.
+const TOLERANCE: f64 = 1.1;
+/// Where the new choice was the old one, sizes of blocks just differ: more is tolerated, up to so much.
+const TOLERANCE_GROWTH: f64 = 1.3;
+const TOLERANCE_MAX: f64 = 4.0;
+
+/// What an encoding found out about the values.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Note {
+    Nothing,
+    /// A width, or where a point is.
+    Numbers([u8; 2]),
+    /// The symbols of text: their bytes.
+    Symbols(Arc<[(u64, u8)]>),
+}
+
+/// What was chosen at a place of a tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    /// The digits say which child of which child it is.
+    pub(crate) path: u32,
+    pub(crate) encoding: u8,
+    pub(crate) note: Note,
+}
+
+/// What was chosen for a block.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Chosen {
+    pub(crate) places: Vec<Place>,
+    pub(crate) codec: Codec,
+}
+
+/// What was best for the blocks of a column before.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    chosen: Option<Chosen>,
+    /// Stored bytes for each byte of the values.
+    ratio: f64,
+    tolerance: f64,
+    /// Blocks that went by it.
+    age: u32,
+}
+
+impl Plan {
+    /// What to do again with a column of so many rows.
+    pub(crate) fn known(&mut self, row_count: usize) -> Option<Chosen> {
+        if row_count < ROWS_MIN || self.age >= BLOCKS_MAX {
+            return None;
+        }
+        self.age += 1;
+        self.chosen.clone()
+    }
+
+    /// Whether a block that went by the plan is as small as it should be.
+    pub(crate) fn holds(&self, stored_bytes: usize, value_bytes: usize) -> bool {
+        ratio(stored_bytes, value_bytes) <= self.ratio * self.tolerance
+    }
+
+    /// Remembers what was chosen for a block.
+    pub(crate) fn set(&mut self, chosen: Chosen, row_count: usize, stored_bytes: usize, value_bytes: usize) {
+        if row_count < ROWS_MIN {
+            return;
+        }
+        let encodings = |chosen: &Chosen| {
+            let encodings = chosen.places.iter().map(|place| (place.path, place.encoding));
+            (encodings.collect::<Vec<_>>(), chosen.codec)
+        };
+        let is_same = self.chosen.as_ref().is_some_and(|before| encodings(before) == encodings(&chosen));
+        let is_due = self.age >= BLOCKS_MAX;
+        self.tolerance = match is_same {
+            true if is_due => self.tolerance,
+            true => (self.tolerance * TOLERANCE_GROWTH).min(TOLERANCE_MAX),
+            false => TOLERANCE,
+        };
+        self.ratio = ratio(stored_bytes, value_bytes);
+        self.chosen = Some(chosen);
+        self.age = 0;
+    }
+}
+
+fn ratio(stored_bytes: usize, value_bytes: usize) -> f64 {
+    /// Headers, which small blocks have, too.
+    const BYTES: usize = 256;
+    (stored_bytes + BYTES) as f64 / (value_bytes + BYTES) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(encoding: u8) -> Chosen {
+        let places = vec![Place { path: 1, encoding, note: Note::Nothing }];
+        Chosen { places, codec: Codec::None }
+    }
+
+    #[test]
+    fn a_plan_holds_for_blocks_like_the_one_it_was_made_for() {
+        let mut plan = Plan::default();
+        assert_eq!(plan.known(5000), None);
+        plan.set(chosen(2), 5000, 10_000, 100_000);
+        assert_eq!(plan.known(5000), Some(chosen(2)));
+        assert!(plan.holds(10_500, 100_000) && !plan.holds(12_000, 100_000));
+        // The same again, so the column is like that.
+        plan.set(chosen(2), 5000, 10_000, 100_000);
+        assert!(plan.holds(12_000, 100_000) && !plan.holds(15_000, 100_000));
+        plan.set(chosen(3), 5000, 10_000, 100_000);
+        assert!(!plan.holds(12_000, 100_000));
+    }
+
+    #[test]
+    fn a_plan_is_made_anew_now_and_then() {
+        let mut plan = Plan::default();
+        plan.set(chosen(2), 5000, 10_000, 100_000);
+        assert_eq!((0..1000).take_while(|_| plan.known(5000).is_some()).count(), BLOCKS_MAX as usize);
+        plan.set(chosen(2), 5000, 10_000, 100_000);
+        assert!(
+            plan.known(5000).is_some() && !plan.holds(12_000, 100_000),
+            "age is no reason to tolerate more"
+        );
+    }
+
+    #[test]
+    fn few_rows_neither_make_nor_follow_a_plan() {
+        let mut plan = Plan::default();
+        plan.set(chosen(2), 100, 1000, 1000);
+        assert_eq!(plan.known(5000), None);
+        plan.set(chosen(2), 5000, 1000, 1000);
+        assert_eq!(plan.known(100), None);
+    }
+}
