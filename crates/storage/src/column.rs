@@ -1,17 +1,18 @@
 //! Columns in memory: typed values, which of them are there, and columns inside columns.
 //!
-//! Everything is borrowed or owned, so that whoever has values lends them to be written, and gets vectors when
-//! they are read, which Arrow takes without a copy. Text and lists have offsets of 32 bits with sign, as there.
+//! Values are borrowed, owned or shared ([`Buffer`]), so that whoever has them lends them to be written, and gets
+//! vectors or memory of a file when they are read, which Arrow takes without a copy. Text and lists have offsets of 32 bits with sign, as there.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use keirin_codecs::frame::Kind;
+use keirin_kernels::aligned::Number;
 use keirin_kernels::compact::{Strings, gather_strings};
 use keirin_kernels::gather::{gather, gather_bits};
 use keirin_kernels::{BitBuffer, Bits, Level};
 
 use crate::bits;
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::schema::DataType;
 
@@ -38,25 +39,25 @@ pub enum Flags<'a> {
 #[expect(missing_docs, reason = "the names say all")]
 pub enum Values<'a> {
     Flags(Flags<'a>),
-    I8(Cow<'a, [i8]>),
-    I16(Cow<'a, [i16]>),
-    I32(Cow<'a, [i32]>),
-    I64(Cow<'a, [i64]>),
-    I128(Cow<'a, [i128]>),
-    U8(Cow<'a, [u8]>),
-    U16(Cow<'a, [u16]>),
-    U32(Cow<'a, [u32]>),
-    U64(Cow<'a, [u64]>),
-    F32(Cow<'a, [f32]>),
-    F64(Cow<'a, [f64]>),
+    I8(Buffer<'a, i8>),
+    I16(Buffer<'a, i16>),
+    I32(Buffer<'a, i32>),
+    I64(Buffer<'a, i64>),
+    I128(Buffer<'a, i128>),
+    U8(Buffer<'a, u8>),
+    U16(Buffer<'a, u16>),
+    U32(Buffer<'a, u32>),
+    U64(Buffer<'a, u64>),
+    F32(Buffer<'a, f32>),
+    F64(Buffer<'a, f64>),
     /// Row `i` has the bytes from offset `i` to offset `i + 1`.
     Text {
-        offsets: Cow<'a, [i32]>,
-        bytes: Cow<'a, [u8]>,
+        offsets: Buffer<'a, i32>,
+        bytes: Buffer<'a, u8>,
     },
     /// Row `i` has rows `offset i` to `offset i + 1` of each of the columns inside: one for a list, two for a map.
     List {
-        offsets: Cow<'a, [i32]>,
+        offsets: Buffer<'a, i32>,
         children: Vec<Column<'a>>,
     },
     /// Row `i` has row `i` of each of the columns inside.
@@ -116,7 +117,7 @@ impl Flags<'_> {
 }
 
 /// The value in front of it for each row that has none, so that encodings see nothing new there.
-fn repeat_over_nulls<T: Copy + Default>(values: &mut Cow<'_, [T]>, first: usize, validity: Bits<'_>) {
+fn repeat_over_nulls<T: Number + Default>(values: &mut Buffer<'_, T>, first: usize, validity: Bits<'_>) {
     let values = values.to_mut();
     for row in (0..validity.len()).filter(|row| !validity.get(*row)) {
         values[first + row] = (first + row).checked_sub(1).map_or_else(T::default, |before| values[before]);
@@ -130,8 +131,8 @@ pub(crate) fn span(offsets: &[i32]) -> Range<usize> {
 }
 
 /// Slices; a function so that the macro need not name types.
-fn slice<T: Clone>(values: &[T], rows: Range<usize>) -> Cow<'_, [T]> {
-    Cow::Borrowed(&values[rows])
+fn slice<T>(values: &[T], rows: Range<usize>) -> Buffer<'_, T> {
+    Buffer::Borrowed(&values[rows])
 }
 
 impl Column<'_> {
@@ -142,21 +143,21 @@ impl Column<'_> {
         let values = match data_type.values() {
             None => Values::Struct { row_count: 0, children: children() },
             Some(Kind::Flags) => Values::Flags(Flags::Owned(BitBuffer::default())),
-            Some(Kind::I8) => Values::I8(Cow::default()),
-            Some(Kind::I16) => Values::I16(Cow::default()),
-            Some(Kind::I32) => Values::I32(Cow::default()),
-            Some(Kind::I64) => Values::I64(Cow::default()),
-            Some(Kind::I128) => Values::I128(Cow::default()),
-            Some(Kind::U8) => Values::U8(Cow::default()),
-            Some(Kind::U16) => Values::U16(Cow::default()),
+            Some(Kind::I8) => Values::I8(Buffer::default()),
+            Some(Kind::I16) => Values::I16(Buffer::default()),
+            Some(Kind::I32) => Values::I32(Buffer::default()),
+            Some(Kind::I64) => Values::I64(Buffer::default()),
+            Some(Kind::I128) => Values::I128(Buffer::default()),
+            Some(Kind::U8) => Values::U8(Buffer::default()),
+            Some(Kind::U16) => Values::U16(Buffer::default()),
             Some(Kind::U32) if !data_type.children().is_empty() => {
-                Values::List { offsets: Cow::Owned(vec![0]), children: children() }
+                Values::List { offsets: Buffer::Owned(vec![0]), children: children() }
             }
-            Some(Kind::U32) => Values::U32(Cow::default()),
-            Some(Kind::U64) => Values::U64(Cow::default()),
-            Some(Kind::F32) => Values::F32(Cow::default()),
-            Some(Kind::F64) => Values::F64(Cow::default()),
-            Some(Kind::Text) => Values::Text { offsets: Cow::Owned(vec![0]), bytes: Cow::default() },
+            Some(Kind::U32) => Values::U32(Buffer::default()),
+            Some(Kind::U64) => Values::U64(Buffer::default()),
+            Some(Kind::F32) => Values::F32(Buffer::default()),
+            Some(Kind::F64) => Values::F64(Buffer::default()),
+            Some(Kind::Text) => Values::Text { offsets: Buffer::Owned(vec![0]), bytes: Buffer::default() },
         };
         Column { validity: None, values }
     }
@@ -188,7 +189,7 @@ impl Column<'_> {
         match &mut column.values {
             Values::Flags(flags) => *flags = Flags::Owned(BitBuffer::zeros(row_count)),
             Values::Text { offsets, .. } | Values::List { offsets, .. } => {
-                *offsets = Cow::Owned(vec![0; row_count + 1]);
+                *offsets = Buffer::Owned(vec![0; row_count + 1]);
             }
             Values::Struct { row_count: count, children } => {
                 *count = row_count;
@@ -255,7 +256,7 @@ impl Column<'_> {
             Values::F32(values) => Values::F32(slice(values, rows.clone())),
             Values::F64(values) => Values::F64(slice(values, rows.clone())),
             Values::Text { offsets, bytes } => {
-                Values::Text { offsets: slice(offsets, ends), bytes: Cow::Borrowed(bytes) }
+                Values::Text { offsets: slice(offsets, ends), bytes: Buffer::Borrowed(bytes) }
             }
             Values::List { offsets, children } => {
                 let children = children.iter().map(|child| child.slice(0..child.row_count())).collect();
@@ -391,15 +392,15 @@ fn append_ranges(
     for run in validity.unwrap_or(all.as_bits()).runs() {
         let here = *offsets.last().expect("there is always a first offset");
         offsets.resize(offsets.len() + run.start - next, here);
-        let shift = i64::from(here) - i64::from(theirs[run.start]);
         if !theirs[run.start..=run.end].is_sorted() {
             return Err(wrong());
         }
-        for end in &theirs[run.start + 1..=run.end] {
-            let end = i32::try_from(i64::from(*end) + shift);
-            let full = |_| Error::Invalid("a block would have 2 GiB of text or 2^31 elements".to_owned());
-            offsets.push(end.map_err(full)?);
-        }
+        // Offsets ascend: where the last has room, all have.
+        let shift = i64::from(here) - i64::from(theirs[run.start]);
+        let full = || Error::Invalid("a block would have 2 GiB of text or 2^31 elements".to_owned());
+        i32::try_from(i64::from(theirs[run.end]) + shift).map_err(|_| full())?;
+        let shift = here.wrapping_sub(theirs[run.start]);
+        offsets.extend(theirs[run.start + 1..=run.end].iter().map(|end| end.wrapping_add(shift)));
         append(range(&run)?)?;
         next = run.end;
     }

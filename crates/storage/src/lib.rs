@@ -28,7 +28,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`schema`] | tables, columns and types |
-//! | [`mod@column`] | values in memory |
+//! | [`mod@column`], [`buffer`] | values in memory |
 //! | [`part`] | rows in files: stripes, blocks, statistics |
 //! | [`io`] | the one door to files |
 //!
@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+pub mod buffer;
 mod checking;
 pub mod column;
 mod compaction;

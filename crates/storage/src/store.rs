@@ -7,9 +7,10 @@ use std::sync::Mutex;
 use keirin_kernels::Level;
 use keirin_race::Races;
 
+use crate::buffer::Pool;
 use crate::error::{Error, Result};
 use crate::io::{Io, Output};
-use crate::part::{Footers, Verify};
+use crate::part::{Footers, TablePlans, Verify};
 
 pub(crate) const TABLES: &str = "tables";
 
@@ -22,6 +23,9 @@ pub(crate) struct Store {
     pub(crate) races: Races,
     pub(crate) verify: Verify,
     pub(crate) footers: Footers,
+    pub(crate) plans: TablePlans,
+    /// What blocks are read to.
+    pub(crate) pool: Arc<Pool>,
     /// What could not be synced: from then on nothing is written.
     stopped: Mutex<Option<String>>,
 }
@@ -29,7 +33,16 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(io: Arc<dyn Io>, verify: Verify) -> Self {
         let (races, footers, stopped) = (Races::default(), Footers::default(), Mutex::default());
-        Self { io, level: Level::best(), races, verify, footers, stopped }
+        Self {
+            io,
+            level: Level::best(),
+            races,
+            verify,
+            footers,
+            plans: TablePlans::default(),
+            pool: Arc::default(),
+            stopped,
+        }
     }
 
     /// Fails when writing has stopped.

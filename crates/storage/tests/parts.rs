@@ -2,14 +2,18 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use keirin_codecs::Goal;
 use keirin_codecs::blocks::Codec;
+use keirin_codecs::strings::Rows;
+use keirin_kernels::compare::Comparison;
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
+use keirin_storage::buffer::Buffer;
 use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::{ColumnCodec, STRIPE_ROWS, WriteOptions};
+use keirin_storage::part::{ColumnCodec, Constant, PartReader, Predicate, STRIPE_ROWS, WriteOptions};
 use keirin_storage::schema::{DataType, Definition, SortKey};
 use keirin_storage::{Access, Database, DeletionVector, Error, Options};
 
@@ -81,6 +85,133 @@ fn every_type_comes_back() {
     }
     for codec in [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1)] {
         check(2000, 2000, ColumnCodec::Raw(codec));
+    }
+}
+
+/// A part with these columns, each with the codec, opened.
+fn part_of(columns: &[(DataType, Column<'_>)], codec: ColumnCodec) -> (tempfile::TempDir, PartReader) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(Disk::create(directory.path()).expect("a directory"));
+    let database = Database::open(disk, Access::Write, Options::default()).expect("a new database");
+    let types = columns.iter().map(|(data_type, _)| ("c", data_type.clone())).zip(0..);
+    let names: Vec<String> = (0..columns.len()).map(|index| format!("c{index}")).collect();
+    let types = types.map(|((_, data_type), index)| (names[index].as_str(), data_type)).collect();
+    let mut transaction = database.begin().expect("nobody else");
+    let table = transaction.create_table(Definition::new("main", "t", types)).expect("a new table");
+    let options = WriteOptions { codecs: vec![codec; columns.len()], is_sorted: false };
+    let mut writer = transaction.write_part(table, options).expect("a new part");
+    writer.push(&columns.iter().map(|(_, column)| column.clone()).collect::<Vec<_>>()).expect("rows");
+    let part = writer.finish().expect("room on the disk");
+    transaction.add_part(table, part).expect("a new part");
+    transaction.commit().expect("nobody else");
+    let snapshot = database.snapshot();
+    let table = snapshot.table(table).expect("it was committed");
+    (directory, snapshot.open_part(table, table.parts()[0]).expect("whole"))
+}
+
+#[test]
+fn predicates_on_encoded_blocks_see_what_rows_have() {
+    let row_count = 3000;
+    let types = [
+        DataType::Boolean,
+        DataType::I16,
+        DataType::U64,
+        DataType::F64,
+        DataType::Decimal { precision: 38, scale: 2 },
+        DataType::Text,
+    ];
+    // With nulls and without.
+    let columns: Vec<(DataType, Column<'_>)> = types
+        .iter()
+        .flat_map(|data_type| {
+            [0, 1].map(|purpose| (data_type.clone(), column(data_type, row_count, purpose)))
+        })
+        .collect();
+    for codec in [ColumnCodec::default(), ColumnCodec::Raw(Codec::None), ColumnCodec::Delta(Codec::Lz4)] {
+        let (_directory, part) = part_of(&columns, codec);
+        for (index, (data_type, rows)) in columns.iter().enumerate() {
+            let is_valid = |row: usize| rows.validity_bits().is_none_or(|bits| bits.get(row));
+            let check = |predicate: Predicate<'_>, expected: &dyn Fn(usize) -> bool| {
+                let found = part.filter(index, 0, &predicate).expect("whole").expect("it can be asked");
+                let expected: BitBuffer = (0..row_count).map(expected).collect();
+                assert_eq!(found, expected, "{data_type:?} {codec:?}");
+            };
+            check(Predicate::IsNull, &|row| !is_valid(row));
+            check(Predicate::IsNotNull, &is_valid);
+            let ordering = |row: usize, constant: Constant<'_>| -> Ordering {
+                match (&rows.values, constant) {
+                    (Values::Flags(flags), Constant::Flag(flag)) => flags.as_bits().get(row).cmp(&flag),
+                    (Values::I16(values), Constant::Integer(value)) => i128::from(values[row]).cmp(&value),
+                    (Values::U64(values), Constant::Integer(value)) => i128::from(values[row]).cmp(&value),
+                    (Values::I128(values), Constant::Integer(value)) => values[row].cmp(&value),
+                    (Values::F64(values), Constant::F64(value)) => values[row].total_cmp(&value),
+                    (Values::Text { offsets, bytes }, Constant::Text(text)) => {
+                        bytes[offsets[row] as usize..offsets[row + 1] as usize].cmp(text)
+                    }
+                    other => panic!("{other:?}"),
+                }
+            };
+            let constants: &[Constant<'_>] = match &rows.values {
+                Values::Flags(_) => &[Constant::Flag(false), Constant::Flag(true)],
+                Values::I16(values) => &[-40_000, 0, i128::from(values[5]), 40_000].map(Constant::Integer),
+                Values::U64(values) => &[-1, i128::from(values[5]), 1 << 70].map(Constant::Integer),
+                Values::I128(values) => &[0, values[5]].map(Constant::Integer),
+                Values::F64(values) => &[values[5], f64::NAN, -0.0].map(Constant::F64),
+                _ => &[&b""[..], b"ein", b"zz"].map(Constant::Text),
+            };
+            for constant in constants {
+                for comparison in Comparison::ALL {
+                    check(Predicate::Compare(comparison, *constant), &|row| {
+                        let ordering = ordering(row, *constant);
+                        is_valid(row)
+                            && match comparison {
+                                Comparison::Equal => ordering.is_eq(),
+                                Comparison::NotEqual => ordering.is_ne(),
+                                Comparison::Less => ordering.is_lt(),
+                                Comparison::LessEqual => ordering.is_le(),
+                                Comparison::Greater => ordering.is_gt(),
+                                Comparison::GreaterEqual => ordering.is_ge(),
+                            }
+                    });
+                }
+                check(Predicate::Between(constants[0], *constant), &|row| {
+                    let (low, high) = (ordering(row, constants[0]), ordering(row, *constant));
+                    is_valid(row) && low.is_ge() && high.is_le()
+                });
+            }
+            if let Values::Text { offsets, .. } = &rows.values {
+                let is_short =
+                    |rows: Rows<'_>| rows.offsets().windows(2).map(|ends| ends[1] - ends[0] < 4).collect();
+                check(Predicate::Text(&is_short), &|row| {
+                    is_valid(row) && offsets[row + 1] - offsets[row] < 4
+                });
+            } else {
+                let text = Predicate::Compare(Comparison::Equal, Constant::Text(b""));
+                assert_eq!(part.filter(index, 0, &text).expect("nothing is read"), None);
+            }
+        }
+    }
+}
+
+/// Raw values lie in one buffer with the file's bytes, aligned, compressed or not.
+#[test]
+fn raw_values_are_used_where_they_were_read_to() {
+    let types = [DataType::I64, DataType::F32, DataType::Uuid, DataType::Text];
+    let columns: Vec<_> = types.map(|data_type| (data_type.clone(), column(&data_type, 1000, 1))).into();
+    for codec in [ColumnCodec::Raw(Codec::None), ColumnCodec::Raw(Codec::Lz4)] {
+        let (_directory, part) = part_of(&columns, codec);
+        for (index, (data_type, written)) in columns.iter().enumerate() {
+            let read = part.read(index, 0, Selection::All).expect("whole");
+            let is_shared = match &read.values {
+                Values::I64(Buffer::Shared(values)) => values.as_ref().as_ptr().addr() % 32 == 0,
+                Values::F32(Buffer::Shared(values)) => values.as_ref().as_ptr().addr() % 32 == 0,
+                Values::I128(Buffer::Shared(values)) => values.as_ref().as_ptr().addr() % 32 == 0,
+                Values::Text { bytes: Buffer::Shared(bytes), .. } => bytes.as_ref().len() == bytes.len(),
+                _ => false,
+            };
+            assert!(is_shared, "{data_type:?} {codec:?}");
+            assert_eq!(rows_of(&read, 0..1000), rows_of(written, 0..1000), "{data_type:?} {codec:?}");
+        }
     }
 }
 

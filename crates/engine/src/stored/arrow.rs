@@ -1,10 +1,9 @@
 //! Arrow's arrays as storage's columns, and back.
 //!
 //! Writing lends: numbers, flags, offsets and contiguous text stay where they are. Reading takes over: the
-//! vectors that storage decodes become Arrow's buffers. Copied is what has another layout: views when they are
+//! vectors that storage decodes, and what a file has as it is, become Arrow's buffers. Copied is what has another layout: views when they are
 //! written, UUIDs, intervals, and times of day in 32 bits.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -23,7 +22,10 @@ use arrow::datatypes::{
     UInt32Type, UInt64Type,
 };
 use arrow::error::ArrowError;
+use bytes::Bytes;
 use keirin_kernels::Bits;
+use keirin_kernels::aligned::Number;
+use keirin_storage::buffer;
 use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::schema as stored;
 
@@ -65,7 +67,7 @@ pub(crate) fn column(array: &dyn Array) -> Result<Column<'_>, ArrowError> {
     });
     macro_rules! lend {
         ($variant:ident, $arrow_type:ty) => {
-            Values::$variant(Cow::Borrowed(array.as_primitive::<$arrow_type>().values()))
+            Values::$variant(array.as_primitive::<$arrow_type>().values()[..].into())
         };
     }
     let values = match array.data_type() {
@@ -110,12 +112,12 @@ pub(crate) fn column(array: &dyn Array) -> Result<Column<'_>, ArrowError> {
         DataType::Utf8 => {
             let text = array.as_string::<i32>();
             let (offsets, bytes) = (text.value_offsets(), text.value_data());
-            Values::Text { offsets: Cow::Borrowed(offsets), bytes: Cow::Borrowed(bytes) }
+            Values::Text { offsets: offsets.into(), bytes: bytes.into() }
         }
         DataType::Binary => {
             let binary = array.as_binary::<i32>();
             let (offsets, bytes) = (binary.value_offsets(), binary.value_data());
-            Values::Text { offsets: Cow::Borrowed(offsets), bytes: Cow::Borrowed(bytes) }
+            Values::Text { offsets: offsets.into(), bytes: bytes.into() }
         }
         DataType::Utf8View => joined(array.as_string_view())?,
         DataType::BinaryView => joined(array.as_binary_view())?,
@@ -127,12 +129,12 @@ pub(crate) fn column(array: &dyn Array) -> Result<Column<'_>, ArrowError> {
         DataType::List(_) => {
             let list = array.as_list::<i32>();
             let children = vec![column(list.values())?];
-            Values::List { offsets: Cow::Borrowed(list.value_offsets()), children }
+            Values::List { offsets: list.value_offsets().into(), children }
         }
         DataType::Map(_, _) => {
             let map = array.as_map();
             let children = vec![column(map.keys())?, column(map.values())?];
-            Values::List { offsets: Cow::Borrowed(map.value_offsets()), children }
+            Values::List { offsets: map.value_offsets().into(), children }
         }
         DataType::Struct(_) => {
             let children = array.as_struct().columns().iter();
@@ -172,7 +174,7 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
     let nulls = column.validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
     macro_rules! numbers {
         ($values:expr) => {
-            primitive(Buffer::from_vec($values.into_owned()), row_count, data_type, nulls)
+            primitive(buffer($values), row_count, data_type, nulls)
         };
     }
     match (column.values, data_type) {
@@ -197,11 +199,11 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         (Values::F32(values), _) => numbers!(values),
         (Values::F64(values), _) => numbers!(values),
         (Values::Text { offsets, bytes }, DataType::Utf8View) => {
-            let text = StringArray::try_new(buffer_of_offsets(offsets), bytes.into_owned().into(), nulls)?;
+            let text = StringArray::try_new(buffer_of_offsets(offsets), buffer(bytes), nulls)?;
             Ok(Arc::new(StringViewArray::from(&text)))
         }
         (Values::Text { offsets, bytes }, DataType::BinaryView) => {
-            let binary = BinaryArray::try_new(buffer_of_offsets(offsets), bytes.into_owned().into(), nulls)?;
+            let binary = BinaryArray::try_new(buffer_of_offsets(offsets), buffer(bytes), nulls)?;
             Ok(Arc::new(BinaryViewArray::from(&binary)))
         }
         (Values::List { offsets, children }, DataType::List(element)) => {
@@ -256,7 +258,15 @@ fn boolean_buffer(flags: Flags<'static>) -> BooleanBuffer {
     BooleanBuffer::new(Buffer::from_vec(bits.into_words()), 0, len)
 }
 
-fn buffer_of_offsets(offsets: Cow<'static, [i32]>) -> OffsetBuffer<i32> {
+/// Values as Arrow has them; what lies in memory of a file stays there.
+fn buffer<T: ArrowNativeType + Number>(values: buffer::Buffer<'static, T>) -> Buffer {
+    match values {
+        buffer::Buffer::Shared(values) => Buffer::from(Bytes::from_owner(values)),
+        values => Buffer::from_vec(values.into_owned()),
+    }
+}
+
+fn buffer_of_offsets(offsets: buffer::Buffer<'static, i32>) -> OffsetBuffer<i32> {
     OffsetBuffer::new(offsets.into_owned().into())
 }
 

@@ -1,38 +1,27 @@
 //! Blocks: what a stripe has of a column, as frames and back.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_codecs::floats::{self, Float};
-use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits};
+use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::integers::{self, Int};
 use keirin_codecs::strings::{self, Rows};
-use keirin_codecs::{Goal, flags};
+use keirin_codecs::{Choice, Goal, Plan, flags};
+use keirin_kernels::aligned::Number;
 use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::text::{Text, is_utf8};
-use keirin_kernels::{Bits, Level, Selection};
+use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_race::Races;
 
+use super::codec::ColumnCodec;
+use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
 use super::{BLOCK_BYTES_MAX, BLOCK_ROWS_MAX};
+use crate::buffer::{Buffer, FileBytes, Pool, Shared};
 use crate::column::{Column, Flags, Values, span};
 use crate::error::{Error, Result};
 use crate::schema::{DataType, Field};
-
-/// How the values of a column become bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnCodec {
-    /// In whatever way suits the goal.
-    Auto(Goal),
-    /// As they are in memory, compressed so.
-    Raw(Codec),
-}
-
-impl Default for ColumnCodec {
-    fn default() -> Self {
-        Self::Auto(Goal::default())
-    }
-}
 
 /// A block of one node, to be written.
 #[derive(Debug)]
@@ -46,26 +35,49 @@ pub(super) struct Block {
     pub(super) sketch: Option<HyperLogLog>,
 }
 
+/// What was best for the blocks of a node before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plans {
+    validity: Plan,
+    values: Plan,
+}
+
 /// What writing blocks of a column takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Encoder<'a> {
     pub(super) level: Level,
     pub(super) codec: ColumnCodec,
     /// The name, for errors.
     pub(super) column: &'a str,
+    /// By node.
+    pub(super) plans: &'a mut Vec<Plans>,
 }
 
 impl Encoder<'_> {
     /// Appends the block of a column and those of the columns inside it, in preorder.
-    pub(super) fn encode(&self, field: &Field, column: &Column<'_>, blocks: &mut Vec<Block>) -> Result<()> {
+    pub(super) fn encode(
+        &mut self,
+        field: &Field,
+        column: &Column<'_>,
+        blocks: &mut Vec<Block>,
+    ) -> Result<()> {
+        // Nodes are numbered as their blocks are.
+        let node = blocks.len();
+        if self.plans.len() <= node {
+            self.plans.resize_with(node + 1, Plans::default);
+        }
+        let mut plans = std::mem::take(&mut self.plans[node]);
         let row_count = column.row_count();
         let too_many =
             || Error::Invalid(format!("column '{}' has too many elements for a block", self.column));
         u32::try_from(row_count).ok().filter(|count| *count <= BLOCK_ROWS_MAX).ok_or_else(too_many)?;
         let mut meter = Meter::new(self.level, column.validity_bits());
         // A block without rows has nothing to say.
-        let (values, statistics) =
-            if row_count == 0 { Default::default() } else { self.values(field, column, &mut meter)? };
+        let (values, statistics) = if row_count == 0 {
+            Default::default()
+        } else {
+            self.values(field, column, &mut meter, &mut plans.values)?
+        };
         let mut validity = Vec::new();
         if statistics.nulls > 0 {
             if !field.is_nullable {
@@ -73,8 +85,9 @@ impl Encoder<'_> {
                 return Err(Error::Invalid(message));
             }
             let bits = column.validity_bits().expect("nulls are in a bitmap");
-            validity = self.flags(bits)?;
+            validity = self.flags(bits, &mut plans.validity)?;
         }
+        self.plans[node] = plans;
         blocks.push(Block { validity, values, statistics, sketch: meter.sketch });
         if let Values::List { children, .. } | Values::Struct { children, .. } = &column.values {
             for (field, child) in field.data_type.children().iter().zip(children) {
@@ -93,15 +106,22 @@ impl Encoder<'_> {
         field: &Field,
         column: &Column<'_>,
         meter: &mut Meter<'_>,
+        plan: &mut Plan,
     ) -> Result<(Vec<u8>, Statistics)> {
         macro_rules! integers {
             ($values:ident) => {{
-                let statistics = meter.integers($values, |value| value.to_le_bytes().to_vec());
-                (self.integers($values)?, statistics)
+                #[allow(
+                    clippy::cast_lossless,
+                    clippy::cast_possible_wrap,
+                    reason = "differences wrap around"
+                )]
+                let offset = |value, least| (value as i64).wrapping_sub(least as i64).cast_unsigned();
+                let statistics = meter.integers($values, |value| value.to_le_bytes().to_vec(), offset);
+                (self.integers($values, plan)?, statistics)
             }};
         }
         Ok(match &column.values {
-            Values::Flags(flags) => (self.flags(flags.as_bits())?, meter.flags(flags.as_bits())),
+            Values::Flags(flags) => (self.flags(flags.as_bits(), plan)?, meter.flags(flags.as_bits())),
             Values::I8(values) => integers!(values),
             Values::I16(values) => integers!(values),
             Values::I32(values) => integers!(values),
@@ -116,107 +136,103 @@ impl Encoder<'_> {
                     DataType::Uuid => meter.uuids(values),
                     _ => meter.counts(values.len()),
                 };
-                (self.integers(values)?, statistics)
+                (self.integers(values, plan)?, statistics)
             }
-            Values::F32(values) => (self.floats(values)?, meter.f32s(values)),
-            Values::F64(values) => (self.floats(values)?, meter.f64s(values)),
+            Values::F32(values) => (self.floats(values, plan)?, meter.f32s(values)),
+            Values::F64(values) => (self.floats(values, plan)?, meter.f64s(values)),
             Values::Text { offsets, bytes } => {
                 let rows = Rows::new(self.level, offsets, bytes)
                     .map_err(|error| Error::Invalid(format!("column '{}': {error}", self.column)))?;
-                if field.data_type.is_utf8() && !is_utf8(self.level, rows) {
+                let (frame, entries) = self.text(rows, plan)?;
+                // Who has the entries knows all rows.
+                let entries = entries.as_ref().map(|entries| entries.rows(self.level));
+                if field.data_type.is_utf8() && !is_utf8(self.level, entries.unwrap_or(rows)) {
                     return Err(Error::Invalid(format!(
                         "column '{}' has text that is not UTF-8",
                         self.column
                     )));
                 }
-                (self.text(rows)?, meter.text(rows))
+                (frame, meter.text(rows, entries))
             }
             Values::List { offsets, .. } => {
                 let lengths: Vec<u32> = offsets.windows(2).map(|pair| pair[1].abs_diff(pair[0])).collect();
-                (self.integers(&lengths)?, meter.counts(lengths.len()))
+                (self.integers(&lengths, plan)?, meter.counts(lengths.len()))
             }
             Values::Struct { row_count, .. } => (Vec::new(), meter.counts(*row_count)),
         })
     }
 
-    fn integers<T: Int>(&self, values: &[T]) -> Result<Vec<u8>> {
-        let (kind, level, bytes) = (T::KIND, self.level, size_of_val(values));
-        let auto = |goal| frame::of_integers(level, goal, values);
-        let raw = |goal| integers::encode_as(level, goal, integers::Encoding::Raw, values);
-        self.frame(kind, values.len(), bytes, auto, raw)
+    fn integers<T: Int>(&self, values: &[T], plan: &mut Plan) -> Result<Vec<u8>> {
+        let encoding = match self.codec {
+            ColumnCodec::Delta(_) if values.len() > 1 => integers::Encoding::Delta,
+            _ => integers::Encoding::Raw,
+        };
+        let encode = || integers::encode_as(self.level, Goal::Fastest, encoding, values);
+        self.frame(T::KIND, values.len(), size_of_val(values), plan, |maker| maker.integers(values), encode)
     }
 
-    fn floats<F: Float>(&self, values: &[F]) -> Result<Vec<u8>> {
-        let (kind, level, bytes) = (F::KIND, self.level, size_of_val(values));
-        let auto = |goal| frame::of_floats(level, goal, values);
-        let raw = |goal| floats::encode_as(level, goal, floats::Encoding::Bits, values);
-        self.frame(kind, values.len(), bytes, auto, raw)
+    fn floats<F: Float>(&self, values: &[F], plan: &mut Plan) -> Result<Vec<u8>> {
+        let encode = || floats::encode_as(self.level, Goal::Fastest, floats::Encoding::Raw, values);
+        self.frame(F::KIND, values.len(), size_of_val(values), plan, |maker| maker.floats(values), encode)
     }
 
-    fn flags(&self, values: Bits<'_>) -> Result<Vec<u8>> {
-        let auto = |goal| frame::of_flags(self.level, goal, values);
-        let raw = |goal| flags::encode_as(self.level, goal, flags::Encoding::Raw, values);
-        self.frame(Kind::Flags, values.len(), values.len().div_ceil(8), auto, raw)
+    fn flags(&self, values: Bits<'_>, plan: &mut Plan) -> Result<Vec<u8>> {
+        let encode = || flags::encode_as(self.level, Goal::Fastest, flags::Encoding::Raw, values);
+        let byte_count = values.len().div_ceil(8);
+        self.frame(Kind::Flags, values.len(), byte_count, plan, |maker| maker.flags(values), encode)
     }
 
-    fn text(&self, rows: Rows<'_>) -> Result<Vec<u8>> {
-        let auto = |goal| frame::of_strings(self.level, goal, rows);
-        let raw = |goal| strings::encode_as(self.level, goal, strings::Encoding::Raw, rows);
-        self.frame(Kind::Text, rows.row_count(), span(rows.offsets()).len(), auto, raw)
+    /// The frame of text, and its different values if a dictionary was made of them.
+    fn text(&self, rows: Rows<'_>, plan: &mut Plan) -> Result<(Vec<u8>, Option<strings::Buffer>)> {
+        let encode = || strings::encode_as(self.level, Goal::Fastest, strings::Encoding::Raw, rows);
+        let byte_count = span(rows.offsets()).len();
+        let mut entries = None;
+        let auto = |maker: &mut Maker<'_>| {
+            let frame = maker.strings(rows);
+            entries = maker.take_entries();
+            frame
+        };
+        let frame = self.frame(Kind::Text, rows.row_count(), byte_count, plan, auto, encode)?;
+        Ok((frame, entries))
     }
 
-    /// The frame that the codec of the column makes of so many rows and bytes of values.
+    /// The frame of so many rows and bytes of values: that of `auto`, or what `encode` gives, compressed as the
+    /// column's codec says.
     fn frame(
         &self,
         kind: Kind,
         row_count: usize,
         value_bytes: usize,
-        auto: impl FnOnce(Goal) -> keirin_codecs::Result<Vec<u8>>,
-        raw: impl FnOnce(Goal) -> keirin_codecs::Result<Option<Vec<u8>>>,
+        plan: &mut Plan,
+        auto: impl FnOnce(&mut Maker<'_>) -> keirin_codecs::Result<Vec<u8>>,
+        encode: impl FnOnce() -> keirin_codecs::Result<Option<Vec<u8>>>,
     ) -> Result<Vec<u8>> {
-        self.compress(match self.codec {
-            ColumnCodec::Auto(goal) => auto(goal),
-            ColumnCodec::Raw(_) => raw(Goal::Fastest).and_then(|encoded| {
-                let encoded = encoded.expect("raw encodings hold any values");
-                let value_bytes = value_bytes as u64;
-                frame::write(kind, Compression::None, row_count, value_bytes, encoded.len(), &encoded)
-            }),
-        })
-    }
-
-    /// The frame with its bytes compressed, where that is wanted or earns the time that it takes to undo it.
-    fn compress(&self, frame: keirin_codecs::Result<Vec<u8>>) -> Result<Vec<u8>> {
-        /// Fewer bytes are read as fast as many.
-        const BYTES_MIN: usize = 1 << 10;
         let failed = |source| Error::Encode { column: self.column.to_owned(), source };
-        let frame = frame.map_err(failed)?;
-        // At the goal's price of a byte (see `Goal`) and some 0.2 ns a byte for LZ4, 1 ns for ZSTD.
-        let (codec, keep_percent) = match self.codec {
-            ColumnCodec::Auto(Goal::Fastest) | ColumnCodec::Raw(Codec::None) => return Ok(frame),
-            ColumnCodec::Auto(Goal::Balanced) => (Codec::Lz4, 60),
-            ColumnCodec::Auto(Goal::Smallest) => (Codec::Zstd(3), 98),
-            ColumnCodec::Raw(codec) => (codec, 100),
+        let codec = match self.codec {
+            ColumnCodec::Auto(goal) => {
+                let choice = Choice { may_compress: true, ..goal.into() };
+                return auto(&mut Maker::new(self.level, choice, plan)).map_err(failed);
+            }
+            ColumnCodec::Raw(codec) | ColumnCodec::Delta(codec) => codec,
         };
-        let opened = Frame::open(&frame, WRITTEN).map_err(failed)?;
-        if opened.stored().len() < BYTES_MIN {
-            return Ok(frame);
-        }
+        let encoded = encode().map_err(failed)?.expect("these encodings hold any values");
         let compress_failed = |source| Error::Compress { column: self.column.to_owned(), source };
-        let stored = codec.compress(opened.stored()).map_err(compress_failed)?;
-        if stored.len() * 100 > opened.stored().len() * keep_percent {
-            return Ok(frame);
-        }
-        let (kind, rows, encoded) = (opened.kind(), opened.row_count(), opened.encoded_bytes());
-        frame::write(kind, codec.into(), rows, opened.value_bytes(), encoded, &stored).map_err(failed)
+        let compressed = codec.compress(&encoded).map_err(compress_failed)?;
+        // What gets no smaller is stored as it is.
+        let (codec, stored) = match &compressed {
+            compressed if compressed.len() < encoded.len() => (codec, compressed),
+            _ => (Codec::None, &encoded),
+        };
+        let value_bytes = value_bytes as u64;
+        frame::write(kind, codec.into(), row_count, value_bytes, encoded.len(), stored).map_err(failed)
     }
 }
-
-/// Frames that were just written are within all limits but that of a block.
-const WRITTEN: Limits = Limits { rows: u32::MAX, bytes: u64::MAX };
 
 /// The bytes of a frame, and the checksum that the index has for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
+    /// Where they were read to, and the place there.
+    pub(super) file: &'a Arc<FileBytes>,
     pub(super) bytes: &'a [u8],
     pub(super) checksum: u64,
     /// Whether the bytes need not be held against it.
@@ -231,6 +247,7 @@ type Read<T> = std::result::Result<T, String>;
 pub(super) struct BlockDecoder<'a> {
     pub(super) level: Level,
     pub(super) races: &'a Races,
+    pub(super) pool: &'a Arc<Pool>,
     /// What the races remember the column by.
     pub(super) stream: &'a str,
 }
@@ -242,8 +259,10 @@ impl BlockDecoder<'_> {
         stored: Stored<'_>,
         kind: Kind,
         row_count: u32,
-        read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>,
+        read: impl FnOnce(Frame<'_>, &Arc<FileBytes>) -> keirin_codecs::Result<T>,
     ) -> Read<T> {
+        /// The number of an encoding lies in front of values, which then are aligned.
+        const VALUES_AT: usize = 64;
         let limits = Limits { rows: row_count, bytes: BLOCK_BYTES_MAX };
         let bytes = stored.bytes;
         if frame::checksum_of(bytes) != Some(stored.checksum) {
@@ -258,15 +277,17 @@ impl BlockDecoder<'_> {
             return Err(format!("values of kind {:?}, not {kind:?}", frame.kind()));
         }
         let codec = match frame.compression() {
-            Compression::None => return read(frame).map_err(|error| error.to_string()),
+            Compression::None => return read(frame, stored.file).map_err(|error| error.to_string()),
             Compression::Lz4 => Codec::Lz4,
             Compression::Snappy => Codec::Snappy,
             Compression::Zstd => Codec::Zstd(0),
         };
-        let mut encoded = vec![0; frame.encoded_bytes()];
+        let mut encoded = self.pool.take(VALUES_AT - 1 + frame.encoded_bytes());
         let decoder = Decoder::new(codec, self.races, self.stream, frame.stored());
-        decoder.decompress(frame.stored(), &mut encoded).map_err(|error| error.to_string())?;
-        read(frame.decompressed(&encoded)).map_err(|error| error.to_string())
+        let decompressed = decoder.decompress(frame.stored(), &mut encoded[VALUES_AT - 1..]);
+        decompressed.map_err(|error| error.to_string())?;
+        let encoded = Arc::new(encoded);
+        read(frame.decompressed(&encoded[VALUES_AT - 1..]), &encoded).map_err(|error| error.to_string())
     }
 
     /// The validity of selected rows.
@@ -276,7 +297,7 @@ impl BlockDecoder<'_> {
         row_count: u32,
         selection: Selection<'_>,
     ) -> Read<Flags<'static>> {
-        self.with_frame(stored, Kind::Flags, row_count, |frame| {
+        self.with_frame(stored, Kind::Flags, row_count, |frame, _| {
             Ok(Flags::Owned(frame.flags(self.level)?.select(self.level, selection)))
         })
     }
@@ -287,8 +308,8 @@ impl BlockDecoder<'_> {
         stored: Stored<'_>,
         row_count: u32,
         element_count: u32,
-    ) -> Read<Cow<'static, [i32]>> {
-        let lengths: Vec<u32> = self.with_frame(stored, Kind::U32, row_count, |frame| {
+    ) -> Read<Buffer<'static, i32>> {
+        let lengths: Vec<u32> = self.with_frame(stored, Kind::U32, row_count, |frame, _| {
             frame.integers(self.level)?.decode(self.level)
         })?;
         let mut end = 0_u64;
@@ -302,7 +323,7 @@ impl BlockDecoder<'_> {
         if end != u64::from(element_count) {
             return Err(format!("lists of {end} elements, {element_count} are there"));
         }
-        Ok(Cow::Owned(offsets))
+        Ok(Buffer::Owned(offsets))
     }
 
     /// The values of selected rows, of a type that is neither list nor struct.
@@ -315,24 +336,49 @@ impl BlockDecoder<'_> {
     ) -> Read<Values<'static>> {
         let level = self.level;
         let kind = data_type.values().expect("a struct has no values");
-        let values = self.with_frame(stored, kind, row_count, |frame| {
+        let values = self.with_frame(stored, kind, row_count, |frame, file| {
+            macro_rules! integers {
+                () => {{
+                    let column = frame.integers(level)?;
+                    match in_place(file, selection, column.as_bytes()) {
+                        Some(values) => values,
+                        None => column.select(level, selection)?.into(),
+                    }
+                }};
+            }
+            macro_rules! floats {
+                () => {{
+                    let column = frame.floats(level)?;
+                    match in_place(file, selection, column.as_bytes()) {
+                        Some(values) => values,
+                        None => column.select(level, selection)?.into(),
+                    }
+                }};
+            }
             Ok(match kind {
                 Kind::Flags => Values::Flags(Flags::Owned(frame.flags(level)?.select(level, selection))),
-                Kind::I8 => Values::I8(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::I16 => Values::I16(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::I32 => Values::I32(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::I64 => Values::I64(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::I128 => Values::I128(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::U8 => Values::U8(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::U16 => Values::U16(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::U32 => Values::U32(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::U64 => Values::U64(frame.integers(level)?.select(level, selection)?.into()),
-                Kind::F32 => Values::F32(frame.floats(level)?.select(level, selection)?.into()),
-                Kind::F64 => Values::F64(frame.floats(level)?.select(level, selection)?.into()),
+                Kind::I8 => Values::I8(integers!()),
+                Kind::I16 => Values::I16(integers!()),
+                Kind::I32 => Values::I32(integers!()),
+                Kind::I64 => Values::I64(integers!()),
+                Kind::I128 => Values::I128(integers!()),
+                Kind::U8 => Values::U8(integers!()),
+                Kind::U16 => Values::U16(integers!()),
+                Kind::U32 => Values::U32(integers!()),
+                Kind::U64 => Values::U64(integers!()),
+                Kind::F32 => Values::F32(floats!()),
+                Kind::F64 => Values::F64(floats!()),
                 Kind::Text => {
-                    let strings::Buffer { offsets, bytes } =
-                        frame.strings(level)?.select(level, selection)?;
-                    Values::Text { offsets: offsets.into(), bytes: bytes.into() }
+                    let column = frame.strings(level)?;
+                    if matches!(selection, Selection::All)
+                        && let Some((offsets, bytes)) = column.as_bytes(level)?
+                        && let Some(bytes) = in_place(file, selection, Some(bytes))
+                    {
+                        Values::Text { offsets: offsets.into(), bytes }
+                    } else {
+                        let strings::Buffer { offsets, bytes } = column.select(level, selection)?;
+                        Values::Text { offsets: offsets.into(), bytes: bytes.into() }
+                    }
                 }
             })
         })?;
@@ -346,4 +392,26 @@ impl BlockDecoder<'_> {
         }
         Ok(values)
     }
+    /// The rows that satisfy a predicate, whether they have a value or not; none if that cannot be asked.
+    pub(super) fn filter(
+        &self,
+        stored: Stored<'_>,
+        data_type: &DataType,
+        row_count: u32,
+        predicate: &Predicate<'_>,
+    ) -> Read<Option<BitBuffer>> {
+        let Some(kind) = data_type.values() else { return Ok(None) };
+        self.with_frame(stored, kind, row_count, |frame, _| filter::values(self.level, frame, predicate))
+    }
+}
+
+/// All values where the file has them, if they lie there as they are.
+fn in_place<T: Number>(
+    file: &Arc<FileBytes>,
+    selection: Selection<'_>,
+    bytes: Option<&[u8]>,
+) -> Option<Buffer<'static, T>> {
+    let bytes = bytes.filter(|_| matches!(selection, Selection::All))?;
+    let start = bytes.as_ptr().addr().checked_sub(file.as_ptr().addr())?;
+    Shared::new(file, start..start + bytes.len()).map(Buffer::Shared)
 }

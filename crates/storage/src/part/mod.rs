@@ -2,13 +2,18 @@
 
 mod block;
 mod cache;
+mod codec;
+mod filter;
 mod footer;
+mod plans;
 mod reader;
 mod statistics;
 mod writer;
 
-pub use block::ColumnCodec;
 pub(crate) use cache::Footers;
+pub use codec::ColumnCodec;
+pub use filter::{Constant, Predicate};
+pub(crate) use plans::TablePlans;
 pub use reader::PartReader;
 pub use statistics::{BlockFlags, Statistics};
 pub use writer::{PartWriter, WriteOptions};

@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use keirin_kernels::Selection;
-use keirin_kernels::bitmaps::positions;
+use keirin_kernels::bitmaps::{self, positions};
+use keirin_kernels::{BitBuffer, Selection};
 
 use super::Verify;
 use super::block::{BlockDecoder, Stored};
 use super::cache::{Contents, FrameOf};
+use super::filter::{self, Predicate};
 use super::footer::{BlockEntry, Footer};
 use super::statistics::Statistics;
+use crate::buffer::FileBytes;
 use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
@@ -184,9 +186,8 @@ impl PartReader {
     /// When there is no such column or stripe, or the selection names rows that the stripe does not have.
     pub fn read(&self, column: usize, stripe: usize, selection: Selection<'_>) -> Result<Column<'static>> {
         let field = &self.footer().fields[column];
-        let stream = format!("{}.{}", self.identity.table, field.name);
-        let decoder = BlockDecoder { level: self.store.level, races: &self.store.races, stream: &stream };
-        let reading = Reading { part: self, column, stripe, decoder };
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
         let mut node = self.contents.nodes[column];
         if is_leaf(&field.data_type) {
             return reading.leaf(field, node, selection);
@@ -196,6 +197,64 @@ impl PartReader {
             Selection::All => all,
             Selection::Rows(rows) => all.take(self.store.level, rows),
             Selection::Bits(bits) => all.take(self.store.level, &positions(self.store.level, bits)),
+        })
+    }
+
+    /// What the races remember a column by.
+    fn stream(&self, column: usize) -> String {
+        format!("{}.{}", self.identity.table, self.footer().fields[column].name)
+    }
+
+    fn reading<'a>(&'a self, column: usize, stripe: usize, stream: &'a str) -> Reading<'a> {
+        let Store { level, races, pool, .. } = &*self.store;
+        let decoder = BlockDecoder { level: *level, races, pool, stream };
+        Reading { part: self, column, stripe, decoder }
+    }
+
+    /// The rows of a stripe of which a predicate is true, found on the encoded form: a bit for each row. None if
+    /// values of the column's type cannot be asked that; then nothing was read.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    pub fn filter(
+        &self,
+        column: usize,
+        stripe: usize,
+        predicate: &Predicate<'_>,
+    ) -> Result<Option<BitBuffer>> {
+        let (field, node) = (&self.footer().fields[column], self.contents.nodes[column]);
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
+        let (level, block) = (self.store.level, reading.block(node));
+        let row_count = block.statistics.rows as usize;
+        let (bytes, found) = match predicate {
+            Predicate::IsNull | Predicate::IsNotNull => {
+                let is_null = matches!(predicate, Predicate::IsNull);
+                if block.statistics.nulls == 0 {
+                    return Ok(Some(filter::same_bits(!is_null, row_count)));
+                }
+                let bytes = reading.bytes(block, u64::from(block.validity_bytes))?;
+                let validity = reading.validity(node, &bytes, Selection::All)?;
+                let validity = validity.expect("there are nulls").into_owned();
+                return Ok(Some(if is_null { bitmaps::not(level, validity.as_bits()) } else { validity }));
+            }
+            _ if !filter::can_ask(&field.data_type, predicate) => return Ok(None),
+            _ => {
+                let bytes = reading.bytes(block, block.byte_count())?;
+                let range = place(block)..bytes.len();
+                let found = reading.frame(node, FrameOf::Values, (&bytes, range), |stored| {
+                    reading.decoder.filter(stored, &field.data_type, block.statistics.rows, predicate)
+                })?;
+                (bytes, found)
+            }
+        };
+        let validity = reading.validity(node, &bytes, Selection::All)?;
+        Ok(match (found, validity) {
+            (Some(found), Some(validity)) => Some(bitmaps::and(level, found.as_bits(), validity.as_bits())),
+            (found, _) => found,
         })
     }
 }
@@ -229,7 +288,7 @@ impl Reading<'_> {
         &self,
         node: usize,
         frame: FrameOf,
-        bytes: &[u8],
+        (file, range): (&Arc<FileBytes>, Range<usize>),
         read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
     ) -> Result<T> {
         let (contents, block) = (&self.part.contents, self.block(node));
@@ -239,39 +298,41 @@ impl Reading<'_> {
             Verify::Once => contents.is_verified(index, frame),
             Verify::Never => true,
         };
+        let bytes = file.get(range).unwrap_or_default();
         let checksum = match frame {
             FrameOf::Validity => block.validity_checksum,
             FrameOf::Values => block.value_checksum,
         };
-        let read =
-            read(Stored { bytes, checksum, is_verified }).map_err(|reason| self.damage(block, reason))?;
+        let read = read(Stored { file, bytes, checksum, is_verified })
+            .map_err(|reason| self.damage(block, reason))?;
         if !is_verified {
             contents.set_verified(index, frame);
         }
         Ok(read)
     }
 
-    fn bytes(&self, block: &BlockEntry) -> Result<Vec<u8>> {
-        let byte_count = usize::try_from(block.byte_count()).expect("a block lies inside its file");
-        let mut bytes = vec![0; byte_count];
+    /// The first bytes of a block.
+    fn bytes(&self, block: &BlockEntry, byte_count: u64) -> Result<Arc<FileBytes>> {
+        let byte_count = usize::try_from(byte_count).expect("a block lies inside its file");
+        let mut bytes = self.part.store.pool.take(byte_count);
         let read = self.part.input.read_exact_at(block.offset, &mut bytes);
         read.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?;
-        Ok(bytes)
+        Ok(Arc::new(bytes))
     }
 
     /// Which of the selected rows of a block have a value; the bytes are all of the block.
     fn validity(
         &self,
         node: usize,
-        bytes: &[u8],
+        bytes: &Arc<FileBytes>,
         selection: Selection<'_>,
     ) -> Result<Option<Flags<'static>>> {
         let block = self.block(node);
         if block.validity_bytes == 0 {
             return Ok(None);
         }
-        let stored = &bytes[..block.validity_bytes as usize];
-        self.frame(node, FrameOf::Validity, stored, |stored| {
+        let range = 0..block.validity_bytes as usize;
+        self.frame(node, FrameOf::Validity, (bytes, range), |stored| {
             self.decoder.validity(stored, block.statistics.rows, selection).map(Some)
         })
     }
@@ -282,10 +343,10 @@ impl Reading<'_> {
         if block.statistics.rows == 0 {
             return Ok(Column::empty(&field.data_type));
         }
-        let bytes = self.bytes(block)?;
+        let bytes = self.bytes(block, block.byte_count())?;
         let validity = self.validity(node, &bytes, selection)?;
-        let values = bytes.get(place(block)..).unwrap_or_default();
-        let values = self.frame(node, FrameOf::Values, values, |stored| {
+        let range = place(block)..bytes.len();
+        let values = self.frame(node, FrameOf::Values, (&bytes, range), |stored| {
             self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
         });
         Ok(Column { validity, values: values? })
@@ -301,7 +362,7 @@ impl Reading<'_> {
         }
         *node += 1;
         let rows = block.statistics.rows;
-        let bytes = self.bytes(block)?;
+        let bytes = self.bytes(block, block.byte_count())?;
         let validity = self.validity(this, &bytes, Selection::All)?;
         let first = *node;
         let inside = field
@@ -315,8 +376,8 @@ impl Reading<'_> {
             _ if rows == 0 => Column::empty(&field.data_type).values,
             _ => {
                 let elements = self.block(first).statistics.rows;
-                let lengths = bytes.get(place(block)..).unwrap_or_default();
-                let offsets = self.frame(this, FrameOf::Values, lengths, |stored| {
+                let range = place(block)..bytes.len();
+                let offsets = self.frame(this, FrameOf::Values, (&bytes, range), |stored| {
                     self.decoder.offsets(stored, rows, elements)
                 });
                 Values::List { offsets: offsets?, children: inside }

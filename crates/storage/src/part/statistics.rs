@@ -111,8 +111,14 @@ impl<'a> Meter<'a> {
         Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
     }
 
-    fn count_distinct(&mut self, statistics: &mut Statistics, hash: impl FnOnce(&Seed, &mut [u64])) {
-        let mut hashes = vec![0; statistics.rows as usize];
+    /// Counts the values that have so many hashes.
+    fn count_distinct(
+        &mut self,
+        statistics: &mut Statistics,
+        hash_count: usize,
+        hash: impl FnOnce(&Seed, &mut [u64]),
+    ) {
+        let mut hashes = vec![0; hash_count];
         hash(&Seed::new(0), &mut hashes);
         let sketch = self.sketch.insert(HyperLogLog::new());
         sketch.insert(&hashes);
@@ -127,29 +133,45 @@ impl<'a> Meter<'a> {
         values: &[T],
         keys: &[K],
         bytes: impl Fn(T) -> Vec<u8>,
+        offset: impl Fn(T, T) -> u64,
     ) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
-        self.count_distinct(&mut statistics, |seed, hashes| hash_keys(level, seed, keys, validity, hashes));
-        let min = aggregate::min(self.level, values, self.validity, Selection::All);
-        let max = aggregate::max(self.level, values, self.validity, Selection::All);
+        let min = aggregate::min(level, values, validity, Selection::All);
+        let max = aggregate::max(level, values, validity, Selection::All);
+        // Of values in a narrow range the different ones are quickly found, and few to be hashed.
+        let range = min.zip(max).filter(|_| statistics.nulls == 0);
+        let few = range.and_then(|(min, max)| different(values, keys, min, offset(max, min), &offset));
+        let (keys, validity) = few.as_ref().map_or((keys, validity), |few| (&few[..], None));
+        self.count_distinct(&mut statistics, keys.len(), |seed, hashes| {
+            hash_keys(level, seed, keys, validity, hashes);
+        });
+        if let Some(few) = &few {
+            statistics.distinct = u32::try_from(few.len()).expect("at most the rows of a block");
+        }
         statistics.min = min.map(&bytes);
         statistics.max = max.map(&bytes);
         statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
     }
 
-    /// Integers of up to 64 bits.
-    pub(crate) fn integers<T>(&mut self, values: &[T], bytes: impl Fn(T) -> Vec<u8>) -> Statistics
+    /// Integers of up to 64 bits; `offset` is how far above the second the first is.
+    pub(crate) fn integers<T>(
+        &mut self,
+        values: &[T],
+        bytes: impl Fn(T) -> Vec<u8>,
+        offset: impl Fn(T, T) -> u64,
+    ) -> Statistics
     where
         T: Key + aggregate::Integer,
     {
-        let mut statistics = self.ordered(values, values, bytes);
+        let mut statistics = self.ordered(values, values, bytes, offset);
         statistics.sum = Some(aggregate::sum(self.level, values, self.validity, Selection::All));
         statistics
     }
 
     pub(crate) fn decimals(&mut self, values: &[i128]) -> Statistics {
-        let mut statistics = self.ordered(values, values, |value| value.to_le_bytes().to_vec());
+        let mut statistics =
+            self.ordered(values, values, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX);
         let mut sum = DecimalSum::default();
         sum.add(self.level, values, self.validity, Selection::All);
         statistics.sum = sum.value();
@@ -158,19 +180,21 @@ impl<'a> Meter<'a> {
 
     pub(crate) fn f32s(&mut self, values: &[f32]) -> Statistics {
         let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
+        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
     }
 
     pub(crate) fn f64s(&mut self, values: &[f64]) -> Statistics {
         let bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
-        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec())
+        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
     }
 
     /// 16 bytes that are ordered as bytes are.
     pub(crate) fn uuids(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
-        self.count_distinct(&mut statistics, |seed, hashes| hash_keys(level, seed, values, validity, hashes));
+        self.count_distinct(&mut statistics, values.len(), |seed, hashes| {
+            hash_keys(level, seed, values, validity, hashes);
+        });
         let order = |value: &i128| value.to_le_bytes();
         let valid = || {
             let is_valid = |row: &usize| self.validity.is_none_or(|bits| bits.get(*row));
@@ -195,21 +219,30 @@ impl<'a> Meter<'a> {
         statistics.finish(false)
     }
 
-    pub(crate) fn text(&mut self, rows: Strings<'_, i32>) -> Statistics {
+    /// Text, of which the different values may be known, ascending.
+    pub(crate) fn text(&mut self, rows: Strings<'_, i32>, entries: Option<Strings<'_, i32>>) -> Statistics {
         let mut statistics = self.counts(rows.row_count());
-        let (level, validity) = (self.level, self.validity);
-        self.count_distinct(&mut statistics, |seed, hashes| {
-            let strings = hash::Strings::Offsets32(rows.offsets(), rows.bytes());
-            hash_strings(level, seed, strings, validity, hashes);
-        });
-        let text_bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]);
-        let bound = |extreme| extreme_row(self.level, rows, self.selection(), extreme, Pad::None);
-        let (min, max) = (bound(Extreme::Least), bound(Extreme::Greatest));
-        let facts = facts(self.level, rows);
         let is_full = statistics.nulls == 0;
         let is_sorted = is_full && (1..rows.row_count()).all(|row| rows.row(row - 1) <= rows.row(row));
-        let is_constant = min.zip(max).is_some_and(|(min, max)| rows.row(min) == rows.row(max));
-        let (min, max) = (min.map(|row| rows.row(row)), max.map(|row| rows.row(row)));
+        let text_bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]);
+        // Where there are nulls, an entry may be none of the values.
+        let (level, entries) = (self.level, entries.filter(|_| is_full));
+        let validity = self.validity.filter(|_| entries.is_none());
+        let values = entries.unwrap_or(rows);
+        self.count_distinct(&mut statistics, values.row_count(), |seed, hashes| {
+            let strings = hash::Strings::Offsets32(values.offsets(), values.bytes());
+            hash_strings(level, seed, strings, validity, hashes);
+        });
+        let (min, max) = match entries.and_then(|entries| entries.row_count().checked_sub(1)) {
+            Some(last) => (Some(0), Some(last)),
+            None => {
+                let bound = |extreme| extreme_row(level, rows, self.selection(), extreme, Pad::None);
+                (bound(Extreme::Least), bound(Extreme::Greatest))
+            }
+        };
+        let facts = facts(level, values);
+        let is_constant = min.zip(max).is_some_and(|(min, max)| values.row(min) == values.row(max));
+        let (min, max) = (min.map(|row| values.row(row)), max.map(|row| values.row(row)));
         let is_short = |text: Option<&[u8]>| text.is_some_and(|text| text.len() <= BOUND_BYTES_MAX);
         statistics.flags = BlockFlags::default()
             .with(BlockFlags::MIN_EXACT, is_short(min))
@@ -261,6 +294,33 @@ fn distinct_of(sketch: &HyperLogLog, has_nulls: bool, most: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "it is between zero and a count of rows")]
     let values = (sketch.estimate() - f64::from(u32::from(has_nulls))).round().clamp(0.0, most as f64) as u64;
     values
+}
+
+/// The keys of different values, if all lie less than so far above the least that a table of flags shows them.
+fn different<T: Copy, K: Copy>(
+    values: &[T],
+    keys: &[K],
+    least: T,
+    span: u64,
+    offset: impl Fn(T, T) -> u64,
+) -> Option<Vec<K>> {
+    /// The table stays in the nearest caches.
+    const SPAN_MAX: u64 = 1 << 16;
+    let first = *keys.first()?;
+    let mask = usize::try_from(span).ok().filter(|_| span < SPAN_MAX)?.next_power_of_two() * 2 - 1;
+    let mut is_seen = vec![false; mask + 1];
+    // Written without a branch: what was seen is written over by the next.
+    let mut different = vec![first; (mask + 1).min(values.len()) + 1];
+    let mut count = 0;
+    for (value, key) in values.iter().zip(keys) {
+        #[expect(clippy::cast_possible_truncation, reason = "the span was held against the table")]
+        let flag = &mut is_seen[offset(*value, least) as usize & mask];
+        different[count] = *key;
+        count += usize::from(!*flag);
+        *flag = true;
+    }
+    different.truncate(count);
+    Some(different)
 }
 
 /// The text, or the least of few bytes that is greater than all texts that begin with its begin.
@@ -337,12 +397,44 @@ mod tests {
         assert_eq!((statistics.nulls, statistics.distinct, statistics.sum), (nulls, distinct, sum));
     }
 
+    fn integers(meter: &mut Meter<'_>, values: &[i16]) -> Statistics {
+        let offset = |value: i16, least: i16| u64::from(value.wrapping_sub(least).cast_unsigned());
+        meter.integers(values, |value| value.to_le_bytes().to_vec(), offset)
+    }
+
+    #[test]
+    fn known_entries_say_the_same_as_all_rows() {
+        let level = Level::best();
+        let (offsets, bytes) = ([0, 1, 3, 3, 4], b"bab ");
+        let (entry_offsets, entry_bytes) = ([0, 0, 1, 3, 4], b" abb");
+        let rows = Strings::new(level, &offsets, bytes).unwrap();
+        let entries = Strings::new(level, &entry_offsets, entry_bytes).unwrap();
+        let statistics = Meter::new(level, None).text(rows, Some(entries));
+        assert_eq!(statistics, Meter::new(level, None).text(rows, None));
+        assert_eq!(statistics.distinct, 4);
+    }
+
+    #[test]
+    fn different_values_in_a_narrow_range_are_counted_exactly() {
+        for step in [0, 1, 13, 14] {
+            let value = |row: i32| i16::try_from(row * step % 64_000 - 32_000).unwrap();
+            let values: Vec<i16> = (0..5000).map(value).collect();
+            let mut expected = values.clone();
+            expected.sort_unstable();
+            expected.dedup();
+            assert_eq!(
+                integers(&mut Meter::new(Level::best(), None), &values).distinct,
+                u32::try_from(expected.len()).unwrap()
+            );
+        }
+    }
+
     #[test]
     fn statistics_leave_nulls_out() {
         let level = Level::best();
         let validity: BitBuffer = [true, true, false, true].into_iter().collect();
         let mut meter = Meter::new(level, Some(validity.as_bits()));
-        let numbers = meter.integers(&[3_i16, -1, 100, 3], |value| value.to_le_bytes().to_vec());
+        let numbers = integers(&mut meter, &[3, -1, 100, 3]);
         check(&numbers, &(-1_i16).to_le_bytes(), &3_i16.to_le_bytes(), 1, 2, Some(5));
         let floats = meter.f64s(&[0.0, -0.0, f64::NAN, 1.5]);
         check(&floats, &(-0.0_f64).to_le_bytes(), &1.5_f64.to_le_bytes(), 1, 3, None);
@@ -356,7 +448,7 @@ mod tests {
         let flags: BitBuffer = [true, true, false, true].into_iter().collect();
         check(&meter.flags(flags.as_bits()), &[1], &[1], 1, 1, None);
         let (offsets, bytes) = ([0, 1, 3, 3, 4], b"bab ");
-        let text = meter.text(Strings::new(level, &offsets, bytes).unwrap());
+        let text = meter.text(Strings::new(level, &offsets, bytes).unwrap(), None);
         check(&text, b" ", b"b", 1, 3, None);
         assert_eq!(text.text_bytes, 4);
         assert!(text.flags.is_ascii() && !text.flags.has_no_trailing_spaces());
@@ -365,9 +457,9 @@ mod tests {
     #[test]
     fn different_values_of_blocks_are_counted_once() {
         let mut sum = DistinctSum::default();
-        for values in [[1_i64, 2, 3], [3, 3, 4]] {
+        for values in [[1, 2, 3], [3, 3, 4]] {
             let mut meter = Meter::new(Level::best(), None);
-            let statistics = meter.integers(&values, |value| value.to_le_bytes().to_vec());
+            let statistics = integers(&mut meter, &values);
             sum.add(&statistics, meter.sketch);
         }
         assert_eq!(sum.estimate(), 4);
@@ -411,8 +503,8 @@ mod tests {
     #[test]
     fn order_and_sameness_are_seen() {
         let mut meter = Meter::new(Level::best(), None);
-        let mut flags = |values: &[i64]| {
-            let flags = meter.integers(values, |value| value.to_le_bytes().to_vec()).flags;
+        let mut flags = |values: &[i16]| {
+            let flags = integers(&mut meter, values).flags;
             (flags.is_sorted(), flags.is_constant())
         };
         assert_eq!(flags(&[1, 2, 2, 5]), (true, false));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use keirin_codecs::frame;
 
-use super::block::{Block, ColumnCodec, Encoder};
+use super::block::{Block, Encoder, Plans};
+use super::codec::ColumnCodec;
 use super::footer::{BlockEntry, Footer};
 use super::statistics::DistinctSum;
 use super::{ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
@@ -51,6 +52,7 @@ pub struct PartWriter {
     stripe_rows: Vec<u32>,
     /// By node.
     distinct: Vec<DistinctSum>,
+    plans: Vec<Plans>,
     /// Bytes that the system does not have yet, and where they begin in the file.
     buffer: Vec<u8>,
     buffer_at: u64,
@@ -67,6 +69,7 @@ impl PartWriter {
         let path = part_path(identity.table, identity.number);
         let output = store.io.create(&path).map_err(Error::io("create", &path))?;
         let (header, _) = header::write(FileKind::Part, identity, &[]);
+        let plans = store.plans.get(identity.table, &definition, &options);
         let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
         Ok(Self {
             store,
@@ -81,6 +84,7 @@ impl PartWriter {
             entries: Vec::new(),
             stripe_rows: Vec::new(),
             distinct: Vec::new(),
+            plans,
             buffer: header.to_vec(),
             buffer_at: 0,
         })
@@ -150,7 +154,8 @@ impl PartWriter {
         let mut blocks = Vec::new();
         for (index, (field, rows)) in self.definition.fields.iter().zip(&mut self.rows).enumerate() {
             let codec = self.options.codecs.get(index).copied().unwrap_or_default();
-            let encoder = Encoder { level: self.store.level, codec, column: &field.name };
+            let plans = &mut self.plans;
+            let mut encoder = Encoder { level: self.store.level, codec, column: &field.name, plans };
             encoder.encode(field, rows, &mut blocks)?;
             rows.clear();
         }
@@ -268,8 +273,9 @@ impl PartWriter {
         self.write(&header)?;
         self.flush()?;
         self.store.sync(&mut *self.output, &self.path)?;
-        let number = self.identity.number;
-        let file_bytes = self.buffer_at;
+        let Self { store, identity, definition, options, plans, buffer_at: file_bytes, .. } = self;
+        store.plans.put(identity.table, definition, options, plans);
+        let number = identity.number;
         Ok(Part { number, order: number, row_count, file_bytes, footer_bytes, hash, deletions: None })
     }
 }

@@ -1,0 +1,227 @@
+//! Values in memory: someone else's, our own, or where a file was read to, shared by all who have them.
+//!
+//! What a file has as it is in memory is used where it was read to, and lives as long as anyone has it. The buffers
+//! that files are read to are kept for the next read when they are free again: memory that was used before is there
+//! at once, new memory has to be cleared page by page, which takes longer than reading.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex};
+
+use keirin_kernels::aligned::{AlignedBytes, Number, numbers};
+
+use crate::database::locked;
+
+/// Values, borrowed, owned or shared.
+#[derive(Clone)]
+pub enum Buffer<'a, T> {
+    /// Someone else's.
+    Borrowed(&'a [T]),
+    /// Ours.
+    Owned(Vec<T>),
+    /// In memory that others have, too.
+    Shared(Shared<T>),
+}
+
+impl<T: Number> Deref for Buffer<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Borrowed(values) => values,
+            Self::Owned(values) => values,
+            Self::Shared(values) => values,
+        }
+    }
+}
+
+impl<T: Number> Buffer<'_, T> {
+    /// The values to be changed, copied unless they are ours.
+    pub fn to_mut(&mut self) -> &mut Vec<T> {
+        if !matches!(self, Self::Owned(_)) {
+            *self = Self::Owned(self.to_vec());
+        }
+        match self {
+            Self::Owned(values) => values,
+            _ => unreachable!("they were copied"),
+        }
+    }
+
+    /// The values, copied unless they are ours.
+    #[must_use]
+    pub fn into_owned(self) -> Vec<T> {
+        match self {
+            Self::Owned(values) => values,
+            other => other.to_vec(),
+        }
+    }
+}
+
+impl<T> Default for Buffer<'_, T> {
+    fn default() -> Self {
+        Self::Owned(Vec::new())
+    }
+}
+
+impl<T> From<Vec<T>> for Buffer<'_, T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::Owned(values)
+    }
+}
+
+impl<'a, T> From<&'a [T]> for Buffer<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T, const COUNT: usize> From<&'a [T; COUNT]> for Buffer<'a, T> {
+    fn from(values: &'a [T; COUNT]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T: Clone> From<Cow<'a, [T]>> for Buffer<'a, T> {
+    fn from(values: Cow<'a, [T]>) -> Self {
+        match values {
+            Cow::Borrowed(values) => Self::Borrowed(values),
+            Cow::Owned(values) => Self::Owned(values),
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Buffer<'_, T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self::Owned(values.into_iter().collect())
+    }
+}
+
+impl<T: Number + fmt::Debug> fmt::Debug for Buffer<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&**self).finish()
+    }
+}
+
+/// Values in memory that others have, too: aligned, and never changed. As bytes it is what Arrow takes without a
+/// copy.
+#[derive(Clone)]
+pub struct Shared<T> {
+    bytes: Arc<FileBytes>,
+    range: Range<usize>,
+    values: PhantomData<T>,
+}
+
+impl<T: Number> Shared<T> {
+    /// A range of the bytes as values, if it is aligned as they are.
+    pub(crate) fn new(bytes: &Arc<FileBytes>, range: Range<usize>) -> Option<Self> {
+        numbers::<T>(bytes.get(range.clone())?)?;
+        Some(Self { bytes: Arc::clone(bytes), range, values: PhantomData })
+    }
+}
+
+impl<T> AsRef<[u8]> for Shared<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+impl<T: Number> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        numbers(self.as_ref()).expect("the range was looked at when it was made")
+    }
+}
+
+/// Bytes that a file was read to.
+#[derive(Debug)]
+pub(crate) struct FileBytes {
+    /// Always some, until it goes back.
+    bytes: Option<AlignedBytes>,
+    used: usize,
+    pool: Arc<Pool>,
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.as_ref().map_or(&[], |bytes| &bytes[..self.used])
+    }
+}
+
+impl DerefMut for FileBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes.as_mut().map_or(&mut [], |bytes| &mut bytes[..self.used])
+    }
+}
+
+impl Drop for FileBytes {
+    fn drop(&mut self) {
+        self.bytes.take().into_iter().for_each(|bytes| self.pool.put(bytes));
+    }
+}
+
+/// Buffers that are free.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// By the logarithm of their size; the last are those of the most bytes.
+    free: Mutex<[Vec<AlignedBytes>; 24]>,
+}
+
+impl Pool {
+    /// Larger ones are not kept, and of each size so many.
+    const BYTES_MAX: usize = 8 << 20;
+    const COUNT_MAX: usize = 16;
+
+    /// A buffer with whatever bytes in it.
+    pub(crate) fn take(self: &Arc<Self>, byte_count: usize) -> FileBytes {
+        let size = byte_count.max(1 << 12).next_power_of_two();
+        let kept = locked(&self.free).get_mut(size.trailing_zeros() as usize).and_then(Vec::pop);
+        // Large ones are as large as they must be: they do not come back.
+        let bytes = if size > Self::BYTES_MAX { byte_count } else { size };
+        let bytes = kept.unwrap_or_else(|| AlignedBytes::zeroed(bytes));
+        FileBytes { bytes: Some(bytes), used: byte_count, pool: Arc::clone(self) }
+    }
+
+    fn put(&self, bytes: AlignedBytes) {
+        if bytes.len() <= Self::BYTES_MAX && bytes.len().is_power_of_two() {
+            let free = &mut locked(&self.free)[bytes.len().trailing_zeros() as usize];
+            if free.len() < Self::COUNT_MAX {
+                free.push(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_free_is_used_again() {
+        let pool = Arc::new(Pool::default());
+        let mut bytes = pool.take(5000);
+        bytes.fill(7);
+        let place = bytes.as_ptr();
+        let bytes = Arc::new(bytes);
+        let shared = Shared::<i32>::new(&bytes, 64..72).unwrap();
+        assert!(Shared::<i32>::new(&bytes, 66..70).is_none());
+        assert!(Shared::<i32>::new(&bytes, 4998..5002).is_none());
+        drop(bytes);
+        assert_eq!((&*shared, pool.take(8000).as_ptr() == place), (&[0x0707_0707; 2][..], false));
+        drop(shared);
+        assert_eq!(pool.take(8000).as_ptr(), place);
+        assert_eq!(pool.take(9 << 20).len(), 9 << 20);
+    }
+
+    #[test]
+    fn values_are_copied_before_they_are_changed() {
+        let mut buffer = Buffer::from(&[1, 2][..]);
+        buffer.to_mut().push(3);
+        assert_eq!(&*buffer, [1, 2, 3]);
+        assert_eq!(Buffer::from(&[1_u8, 2]).into_owned(), [1, 2]);
+    }
+}

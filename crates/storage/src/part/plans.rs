@@ -1,0 +1,53 @@
+//! How the columns of a table were last encoded: the next part of the table begins with it.
+//!
+//! Choosing an encoding takes as long as writing several blocks. A plan that does not suit any more is noticed at
+//! once, so nothing here needs to be exact.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use super::block::Plans;
+use super::writer::WriteOptions;
+use crate::database::locked;
+use crate::schema::Definition;
+
+/// Tables whose plans are kept.
+const TABLES_MAX: usize = 1 << 10;
+
+/// The plans of a database's tables, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct TablePlans {
+    kept: Mutex<BTreeMap<u64, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    definition: Arc<Definition>,
+    options: WriteOptions,
+    plans: Vec<Plans>,
+}
+
+impl TablePlans {
+    /// Those of a table whose columns and codecs are the same as they were then.
+    pub(super) fn get(&self, table: u64, definition: &Definition, options: &WriteOptions) -> Vec<Plans> {
+        let kept = locked(&self.kept);
+        let found = kept.get(&table).filter(|kept| {
+            kept.definition.fields == definition.fields && kept.options.codecs == options.codecs
+        });
+        found.map_or_else(Vec::new, |kept| kept.plans.clone())
+    }
+
+    pub(super) fn put(
+        &self,
+        table: u64,
+        definition: Arc<Definition>,
+        options: WriteOptions,
+        plans: Vec<Plans>,
+    ) {
+        let mut kept = locked(&self.kept);
+        if kept.len() >= TABLES_MAX {
+            kept.pop_first();
+        }
+        kept.insert(table, Kept { definition, options, plans });
+    }
+}
