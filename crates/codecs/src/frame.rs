@@ -196,6 +196,9 @@ impl<'a> Frame<'a> {
         if !is_consistent {
             return Err(Error::Corrupt { at: 15, reason: "another count of bytes than so many values have" });
         }
+        if u64::from(encoded_bytes) > Codec::from(compression).decompressed_max(stored.len()) {
+            return Err(Error::Corrupt { at: 7, reason: "more bytes than what is stored can hold" });
+        }
         if compression == Compression::None && encoded_bytes != stored_bytes {
             return Err(Error::Corrupt { at: 7, reason: "bytes that are not compressed are of two lengths" });
         }
@@ -267,9 +270,10 @@ impl<'a> Frame<'a> {
         if self.compression == Compression::None {
             return Ok(*self);
         }
+        let damaged = |error: crate::blocks::Error| Error::Damaged { reason: error.to_string() };
+        Codec::from(self.compression).check_size(self.stored, self.encoded_bytes()).map_err(damaged)?;
         // The limits allow so many; what the buffer held is written over.
         buffer.resize(self.encoded_bytes(), 0);
-        let damaged = |error: crate::blocks::Error| Error::Damaged { reason: error.to_string() };
         decoder.decompress(self.stored, buffer).map_err(damaged)?;
         Ok(self.decompressed(buffer))
     }

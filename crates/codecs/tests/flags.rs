@@ -56,6 +56,16 @@ fn flags_come_back() {
 }
 
 #[test]
+#[should_panic(expected = "a bit for each row")]
+fn a_selection_of_other_rows_is_a_mistake() {
+    let flags: BitBuffer = [true; 10].into_iter().collect();
+    let bytes = flags::encode(Level::best(), Goal::Balanced, flags.as_bits()).expect("few flags");
+    let column = Column::open(Level::best(), &bytes, 10).expect("it was encoded");
+    let kept: BitBuffer = [true; 128].into_iter().collect();
+    let _ = column.select(Level::best(), Selection::Bits(kept.as_bits()));
+}
+
+#[test]
 fn runs_and_constants_are_chosen_where_they_are_smaller() {
     let check = |shape: &[bool], expected: &str| {
         let buffer: BitBuffer = shape.iter().copied().collect();

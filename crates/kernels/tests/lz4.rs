@@ -52,6 +52,12 @@ fn check(input: &[u8], size: usize) -> Outcome {
     for (level, variant) in ways() {
         let outcome = single(level, variant, &input, &mut output);
         assert_eq!(outcome, expected, "{level} {}", variant.name());
+        let mut other = AtPageEnd::new(&vec![STALE; size]);
+        output.fill(STALE);
+        let outcomes = lz::decode_pair::<Lz4>(level, variant, [&input, &input], [&mut output, &mut other]);
+        for (outcome, output) in outcomes.into_iter().zip([&output, &other]) {
+            assert_eq!(finish(outcome, output), expected, "{level} {} side by side", variant.name());
+        }
     }
     expected
 }
@@ -189,4 +195,44 @@ proptest! {
         let block = lz4_flex::block::compress(&text);
         prop_assert_eq!(check(&block, text.len()), Ok(text));
     }
+}
+
+#[test]
+fn blocks_end_however_few_bytes_are_asked_for_at_once() {
+    let size = if cfg!(miri) { 300 } else { 5_000 };
+    let (input, expected) = block(Shape::ALL[0], size, 1);
+    for bytes in 1..5 {
+        let mut outputs = [(); 2].map(|()| vec![STALE; expected.len()]);
+        let [first, second] = &mut outputs;
+        let mut blocks = [Block::<Lz4>::new(&input, first), Block::new(&input, second)];
+        let mut turns = 0;
+        while blocks.iter().any(|block| block.outcome().is_none()) {
+            lz::advance(Level::best(), Variant::Plain, &mut blocks, bytes);
+            turns += 1;
+            assert!(turns <= 2 * expected.len() + 2, "{bytes} bytes at once");
+        }
+        assert_eq!(outputs, [expected.clone(), expected.clone()]);
+    }
+}
+
+#[test]
+fn a_batch_of_blocks_of_all_sizes_comes_back() {
+    let blocks: Vec<_> = (0..40_u64)
+        .map(|index| {
+            block(
+                Shape::ALL[index as usize % Shape::ALL.len()],
+                [3000, 0, 1, 70, 0, 1][index as usize % 6],
+                index,
+            )
+        })
+        .collect();
+    let mut outputs: Vec<_> = blocks.iter().map(|(_, output)| vec![STALE; output.len()]).collect();
+    let pairs = blocks.iter().zip(&mut outputs);
+    let mut batch: Vec<_> = pairs.map(|((input, _), output)| Block::<Lz4>::new(input, output)).collect();
+    while batch.iter().any(|block| block.outcome().is_none()) {
+        lz::advance(Level::best(), Variant::Plain, &mut batch, 5000);
+    }
+    assert!(batch.iter().all(|block| block.outcome() == Some(Ok(()))));
+    drop(batch);
+    assert!(outputs.iter().zip(&blocks).all(|(output, (_, expected))| output == expected));
 }

@@ -47,6 +47,21 @@ impl Codec {
         }
     }
 
+    /// Fails when the block itself declares another size than `declared`, or cannot be so large: to be asked
+    /// before there is a buffer.
+    ///
+    /// # Errors
+    /// `Size`.
+    pub fn check_size(self, stored: &[u8], declared: usize) -> Result<(), Error> {
+        let most = self.decompressed_max(stored.len());
+        let own = match self {
+            Self::Zstd(_) => zstd::zstd_safe::get_frame_content_size(stored).ok().flatten(),
+            _ => None,
+        };
+        let can_be = declared as u64 <= most && own.is_none_or(|own| own == declared as u64);
+        can_be.then_some(()).ok_or(Error::Size { declared, stored: stored.len() })
+    }
+
     /// The compressed bytes of `block`, without its size (but for Snappy, whose format has it).
     ///
     /// # Errors

@@ -254,8 +254,10 @@ impl<'a> Column<'a> {
     #[must_use]
     pub fn select(&self, level: Level, selection: Selection<'_>) -> BitBuffer {
         if let Node::Constant(flag) = self.node {
-            if let Selection::Rows(rows) = selection {
-                check_rows(rows, self.count);
+            match selection {
+                Selection::All => {}
+                Selection::Rows(rows) => check_rows(rows, self.count),
+                Selection::Bits(kept) => assert_eq!(kept.len(), self.count, "a bit for each row"),
             }
             return same_bits(flag, selection.count(level, self.count));
         }

@@ -209,11 +209,15 @@ pub fn advance<F: Format>(
 ) -> usize {
     let mut done: usize = 0;
     let mut rest = blocks;
-    // Those at the front have ended; one further behind may be half done.
+    // Those between the first that has not ended and here have: they are not looked at again.
+    let mut ended: usize = 1;
     while let Some(first) = rest.iter().position(|block| block.outcome.is_none()) {
         rest = &mut rest[first..];
-        let (a, others) = rest.split_first_mut().expect("the first has not ended");
-        let b = others.iter_mut().find(|block| block.outcome.is_none());
+        ended = ended.saturating_sub(first).max(1);
+        let next = rest[ended..].iter().position(|block| block.outcome.is_none());
+        ended = next.map_or(rest.len(), |next| ended + next);
+        let (front, others) = rest.split_at_mut(ended);
+        let (a, b) = (&mut front[0], others.first_mut());
         let share = bytes.saturating_sub(done);
         // Short runs of the loop cost more than they bring. So the last quarter is left to the next call,
         // but what little remains of the last block is not.
@@ -222,7 +226,7 @@ pub fn advance<F: Format>(
             break;
         }
         done += match b {
-            Some(b) => two(level, variant, a, b, share / 2),
+            Some(b) => two(level, variant, a, b, (share / 2).max(1)),
             None if is_little => one(level, variant, a, usize::MAX),
             None => one(level, variant, a, share),
         };

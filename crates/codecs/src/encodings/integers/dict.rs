@@ -33,7 +33,8 @@ pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, 
     if greatest.width(least) <= TABLE_BITS {
         return entries_and_codes_above(values, least);
     }
-    let mut table = GroupTable::new(Seed::new(0));
+    // Nobody can know which values collide; the entries are sorted whatever the seed is.
+    let mut table = GroupTable::new(Seed::random());
     let mut groups = vec![0; values.len()];
     table.find_or_insert(level, values, None, &mut groups);
     let mut order: Vec<u32> = (0_u32..).take(table.len()).collect();

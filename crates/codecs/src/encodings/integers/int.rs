@@ -333,6 +333,12 @@ impl Int for i128 {
     }
 
     fn sum_packed(level: Level, bits: PackedBits<'_, Self>, rows: Range<usize>) -> Result<i128> {
+        if bits.reference.checked_add(Self::from(u64::MAX)).is_none() {
+            // As in a comparison.
+            let mut values = vec![0; rows.len()];
+            Self::unpack_into(level, bits, rows.start, &mut values);
+            return Self::sum(level, &values);
+        }
         let count = rows.len() as i128;
         let low = bitpack::sum_packed(level, bits.low(), rows);
         let references = bits.reference.checked_mul(count).ok_or(Error::SumOverflow)?;

@@ -240,7 +240,7 @@ pub struct Column<'a, T: Int> {
 
 impl<'a, T: Int> Column<'a, T> {
     /// Opens the encoding of `row_count` values. The count is the caller's claim and its risk: decoding
-    /// allocates so many values, opening never more than that.
+    /// allocates so many values, opening less than twice as much.
     ///
     /// # Errors
     /// When the bytes are no encoding of so many values.
@@ -319,7 +319,11 @@ impl<'a, T: Int> Column<'a, T> {
     /// When there are fewer rows.
     pub fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
         self.check_rows(&rows);
-        self.node.sum(level, rows)
+        match self.node.sum(level, rows.clone()) {
+            // It may be a sum on the way that has no place.
+            Err(Error::SumOverflow) => self.sum_of_256_bits(level, rows),
+            sum => sum,
+        }
     }
 
     /// The little-endian bytes of all values where they lie, if they lie there as they are.
@@ -332,6 +336,20 @@ impl<'a, T: Int> Column<'a, T> {
     #[must_use]
     pub fn explain(&self) -> String {
         Explain(&*self.node).to_string()
+    }
+
+    fn sum_of_256_bits(&self, level: Level, rows: Range<usize>) -> Result<i128> {
+        let (mut low, mut high) = (0_i128, 0_i64);
+        for_each_block(&*self.node, level, rows, |values| {
+            for value in values {
+                let value = value.to_i128();
+                let (sum, overflows) = low.overflowing_add(value);
+                low = sum;
+                high += i64::from(overflows) * if value < 0 { -1 } else { 1 };
+            }
+            Ok(())
+        })?;
+        (high == 0).then_some(low).ok_or(Error::SumOverflow)
     }
 
     fn check_rows(&self, rows: &Range<usize>) {
