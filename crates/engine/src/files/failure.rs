@@ -5,6 +5,7 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 use super::parquet::WRONG_CHECKSUM;
@@ -85,7 +86,7 @@ pub(crate) fn into_datafusion(error: Error) -> DataFusionError {
 /// Errors that already are ours, and those that are not about the file (memory ran out, the query is
 /// wrong), pass unchanged.
 pub(crate) fn name_file(error: DataFusionError, name: &str, format: &str) -> DataFusionError {
-    if is_ours(&error) {
+    if is_ours(&error) || is_of_query(error.find_root()) {
         return error;
     }
     match error.find_root() {
@@ -97,6 +98,20 @@ pub(crate) fn name_file(error: DataFusionError, name: &str, format: &str) -> Dat
         | DataFusionError::Execution(_)
         | DataFusionError::Internal(_) => into_datafusion(damaged(name, format, reason(&error))),
         _ => error,
+    }
+}
+
+/// Whether an expression of the query failed, which DataFusion's scan runs, too.
+fn is_of_query(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::ArrowError(arrow, _) => {
+            matches!(**arrow, ArrowError::DivideByZero | ArrowError::ArithmeticOverflow(_))
+        }
+        // The parquet crate keeps nothing of such an error but its text.
+        DataFusionError::ParquetError(parquet) => {
+            parquet.to_string().contains("Error evaluating filter predicate")
+        }
+        _ => false,
     }
 }
 

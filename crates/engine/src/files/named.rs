@@ -18,7 +18,7 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
@@ -27,7 +27,7 @@ use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
 use super::failure::{into_datafusion, name_file, survive, unexpected};
-use super::parquet::Decoding;
+use super::parquet::{Decoding, can_prune};
 use super::paths::DataFile;
 
 /// The file as the user named it; travels as an extension of `PartitionedFile`.
@@ -125,9 +125,16 @@ impl FileSource for NamedSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let pushed = self.inner.try_pushdown_filters(filters, config)?;
+        // A source prunes by what it is given. What it must not prune by stays where it is.
+        let schema = self.table_schema().table_schema();
+        let may_be_pushed: Vec<bool> = filters.iter().map(|filter| can_prune(filter, schema)).collect();
+        let given =
+            filters.into_iter().zip(&may_be_pushed).filter(|(_, may)| **may).map(|(filter, _)| filter);
+        let pushed = self.inner.try_pushdown_filters(given.collect(), config)?;
+        let mut answers = pushed.filters.into_iter();
+        let mut answer = |may: bool| if may { answers.next() } else { None }.unwrap_or(PushedDown::No);
         Ok(FilterPushdownPropagation {
-            filters: pushed.filters,
+            filters: may_be_pushed.into_iter().map(&mut answer).collect(),
             updated_node: pushed.updated_node.map(|inner| self.wrap(inner)),
         })
     }

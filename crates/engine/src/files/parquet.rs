@@ -6,6 +6,7 @@
 
 mod buffers;
 mod decoders;
+mod floats;
 mod header;
 mod pages;
 mod prune;
@@ -50,6 +51,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use self::decoders::Decoders;
+pub(super) use self::floats::can_prune;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::scan::{Opener, Scan};
 use super::failure::{damaged, from_datafusion, io_failed, survive, unexpected};
@@ -109,6 +111,7 @@ impl ParquetTable {
             .map(|((file, (meta, footer, _)), values)| {
                 let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &file_schema)
                     .map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
+                let statistics = floats::without_floats(statistics, &file_schema);
                 let mut partitioned = PartitionedFile::new_from_meta(meta)
                     .with_partition_values(values.clone())
                     .with_extension(NamedFile(file.clone()));

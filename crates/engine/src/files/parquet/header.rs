@@ -9,6 +9,9 @@ use parquet::basic::Encoding;
 /// Structs in structs, beyond which a header is no header. The format has two levels.
 const DEPTH_MAX: usize = 8;
 
+/// The most bytes of a header, statistics included.
+const HEADER_BYTES_MAX: usize = 16 << 20;
+
 /// Why a header cannot be read.
 pub(super) type Parsed<T> = Result<T, &'static str>;
 
@@ -49,14 +52,14 @@ pub(super) enum PageKind {
         repetition_bytes: u32,
         is_compressed: bool,
     },
-    /// An index, or what later versions bring: to be skipped.
-    Other,
+    /// To be skipped.
+    Index,
 }
 
 impl PageHeader {
     /// The header at the start of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Parsed<Self> {
-        let mut input = Input { bytes, at: 0 };
+        let mut input = Input { bytes: &bytes[..bytes.len().min(HEADER_BYTES_MAX)], at: 0 };
         let header = input.fields(0)?;
         let size = |id| {
             let size = header.integer(id)?;
@@ -92,7 +95,8 @@ impl PageHeader {
                     is_compressed: page.flags[7].unwrap_or(true),
                 }
             }
-            _ => PageKind::Other,
+            1 => PageKind::Index,
+            _ => return Err("its type is unknown"),
         };
         Ok(Self {
             decoded_bytes: size(2)?,
@@ -218,7 +222,11 @@ impl Input<'_> {
                 wire::TRUE | wire::FALSE if is_known => fields.flags[id] = Some(kind == wire::TRUE),
                 wire::STRUCT => {
                     let child = self.fields(depth + 1)?;
-                    if is_known {
+                    // Those of the header itself alone: small bytes must not become many structs.
+                    if is_known && depth == 0 {
+                        if fields.children.iter().any(|(other, _)| *other == id) {
+                            return Err("its header repeats a field");
+                        }
                         fields.children.push((id, child));
                     }
                 }
@@ -301,7 +309,8 @@ mod tests {
         let check = |bytes: &[u8], reason| assert_eq!(PageHeader::parse(bytes), Err(reason), "{bytes:?}");
         check(&[0x00], "its header lacks a field");
         check(&[0x15, 0x00, 0x15, 0x00, 0x15, 0x00, 0x00], "its header lacks the part for its kind");
-        check(&[0x15, 0x08, 0x15, 0x01, 0x15, 0x00, 0x00], "its header declares a negative size");
+        check(&[0x15, 0x02, 0x15, 0x01, 0x15, 0x00, 0x00], "its header declares a negative size");
+        check(&[0x15, 0x08, 0x15, 0x00, 0x15, 0x00, 0x00], "its type is unknown");
         check(&[0x15, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F], "its header has a number that is too large");
         check(&[0x15; 1], "its header is cut off");
         check(&[0x18, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F], "its header is cut off");

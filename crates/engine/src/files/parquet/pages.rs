@@ -38,10 +38,10 @@ pub(super) struct Slot {
 /// The bytes of a column chunk.
 #[derive(Clone, Debug)]
 pub(super) enum Stored {
-    /// All pages, one after the other, from a place in the file.
-    Whole(u64, Bytes),
-    /// The pages that an offset index lists.
-    Listed(VecDeque<Slot>),
+    /// All pages, one after the other, from a place in the file, and how many values are left in them.
+    Whole { at: u64, bytes: Bytes, values: u64 },
+    /// The pages that an offset index lists; whether every row is one value.
+    Listed { slots: VecDeque<Slot>, is_flat: bool },
 }
 
 /// Whose pages they are.
@@ -108,17 +108,15 @@ impl Pages {
             return Ok(Some(found));
         }
         loop {
-            let (at, bytes) = match &mut self.stored {
-                Stored::Whole(at, rest) => (*at, rest.clone()),
-                Stored::Listed(slots) => match slots.pop_front() {
-                    Some(Slot { at, bytes: Some(bytes), .. }) => (at, bytes),
+            let (at, bytes, rows) = match &mut self.stored {
+                Stored::Whole { bytes, values: 0, .. } if bytes.is_empty() => return Ok(None),
+                Stored::Whole { at, bytes, .. } => (*at, bytes.clone(), None),
+                Stored::Listed { slots, .. } => match slots.pop_front() {
+                    Some(Slot { at, rows, bytes: Some(bytes) }) => (at, bytes, rows),
                     Some(Slot { at, .. }) => return Err(self.error(at, "it was not fetched")),
                     None => return Ok(None),
                 },
             };
-            if bytes.is_empty() {
-                return Ok(None);
-            }
             let header = PageHeader::parse(&bytes).map_err(|reason| self.error(at, reason))?;
             let page = header.header_bytes;
             let rest = bytes.len() - page;
@@ -127,11 +125,26 @@ impl Pages {
                 return Err(self.error(at, reason));
             }
             let end = page + header.stored_bytes;
-            if let Stored::Whole(at, rest) = &mut self.stored {
-                *at += end as u64;
-                *rest = bytes.slice(end..);
+            let place = at;
+            let is_sound = match (&mut self.stored, header.kind) {
+                (Stored::Whole { at, bytes: rest, values: left }, kind) => {
+                    *at += end as u64;
+                    *rest = bytes.slice(end..);
+                    let is_enough = left.checked_sub(kind.values());
+                    *left = is_enough.unwrap_or(0);
+                    is_enough.is_some()
+                }
+                (Stored::Listed { .. }, PageKind::Dictionary { .. }) => rows.is_none(),
+                (Stored::Listed { .. }, PageKind::V2 { rows: found, .. }) => rows == Some(found as usize),
+                (Stored::Listed { is_flat, .. }, PageKind::V1 { values, .. }) => {
+                    rows.is_some() && (!*is_flat || rows == Some(values as usize))
+                }
+                (Stored::Listed { .. }, PageKind::Index) => false,
+            };
+            if !is_sound {
+                return Err(self.error(place, "its header declares other rows than the column has there"));
             }
-            if header.kind != PageKind::Other {
+            if header.kind != PageKind::Index {
                 return Ok(Some(Found { at, header, bytes: bytes.slice(page..end) }));
             }
         }
@@ -140,9 +153,9 @@ impl Pages {
     /// Whether the page after the last one found may be decompressed before anybody asks for it.
     fn may_go_ahead(&self) -> bool {
         match &self.stored {
-            Stored::Whole(..) => self.all,
+            Stored::Whole { .. } => self.all,
             // Pages that no selected row is in were not fetched.
-            Stored::Listed(slots) => slots.front().is_some_and(|slot| slot.bytes.is_some()),
+            Stored::Listed { slots, .. } => slots.front().is_some_and(|slot| slot.bytes.is_some()),
         }
     }
 
@@ -192,11 +205,14 @@ impl Pages {
         if !is_compressed {
             return Ok(Work { page, levels, output: None });
         }
-        let most = self.codec.decompressed_max(page.bytes.len() - levels);
-        if (decoded_bytes - levels) as u64 > most {
+        // A page without values has no block, not even an empty one.
+        if levels < decoded_bytes
+            && self.codec.check_size(&page.bytes[levels..], decoded_bytes - levels).is_err()
+        {
             let (stored, codec) = (page.bytes.len(), self.codec.name());
-            let reason =
-                format!("its header declares {decoded_bytes} bytes, more than {stored} of {codec} can be");
+            let reason = format!(
+                "its header declares {decoded_bytes} bytes, which its {stored} bytes of {codec} are not"
+            );
             return Err(error(&reason));
         }
         let mut output = self.buffers.take(decoded_bytes);
@@ -242,7 +258,7 @@ impl Pages {
 
     /// Nothing comes after an error.
     fn fail<T>(&mut self, error: ParquetError) -> Result<T> {
-        self.stored = Stored::Listed(VecDeque::new());
+        self.stored = Stored::Listed { slots: VecDeque::new(), is_flat: true };
         self.peeked = None;
         self.ready.clear();
         Err(error)
@@ -277,8 +293,16 @@ impl PageKind {
                     statistics: None,
                 }
             }
-            Self::Other => return None,
+            Self::Index => return None,
         })
+    }
+
+    /// How many values of the column are in it.
+    fn values(self) -> u64 {
+        match self {
+            Self::V1 { values, .. } | Self::V2 { values, .. } => values.into(),
+            Self::Dictionary { .. } | Self::Index => 0,
+        }
     }
 
     fn metadata(self) -> PageMetadata {
@@ -286,7 +310,7 @@ impl PageKind {
         let (num_rows, num_levels) = match self {
             Self::V1 { values, .. } => (None, Some(values as usize)),
             Self::V2 { values, rows, .. } => (Some(rows as usize), Some(values as usize)),
-            Self::Dictionary { .. } | Self::Other => (None, None),
+            Self::Dictionary { .. } | Self::Index => (None, None),
         };
         PageMetadata { num_rows, num_levels, is_dict }
     }
@@ -325,7 +349,7 @@ impl PageReader for Pages {
             }
             None => {}
         }
-        if let Stored::Listed(slots) = &self.stored {
+        if let Stored::Listed { slots, .. } = &self.stored {
             let metadata = |slot: &Slot| PageMetadata {
                 num_rows: slot.rows,
                 num_levels: None,
@@ -346,7 +370,7 @@ impl PageReader for Pages {
         if self.ready.pop_front().is_some() {
             return Ok(());
         }
-        if let Stored::Listed(slots) = &mut self.stored {
+        if let Stored::Listed { slots, .. } = &mut self.stored {
             slots.pop_front();
             return Ok(());
         }
@@ -354,7 +378,7 @@ impl PageReader for Pages {
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
-        if matches!(self.stored, Stored::Listed(_)) {
+        if matches!(self.stored, Stored::Listed { .. }) {
             return Ok(true);
         }
         // Pages of the second version begin with a row.
@@ -433,9 +457,13 @@ mod tests {
         Pages::new(place, stored, codec, decoders, Buffers::default(), all)
     }
 
-    /// The pages of a chunk at byte 100 of a file, up to an error.
-    fn read(codec: Codec, chunk: &[u8]) -> (Vec<Vec<u8>>, Option<String>) {
-        let mut pages = pages(codec, Stored::Whole(100, Bytes::copy_from_slice(chunk)), true);
+    fn whole(at: u64, chunk: &[u8], values: usize) -> Stored {
+        Stored::Whole { at, bytes: Bytes::copy_from_slice(chunk), values: values as u64 }
+    }
+
+    /// The pages, of a value each, of a chunk at byte 100 of a file, up to an error.
+    fn read(codec: Codec, chunk: &[u8], count: usize) -> (Vec<Vec<u8>>, Option<String>) {
+        let mut pages = pages(codec, whole(100, chunk, count), true);
         let mut read = Vec::new();
         loop {
             match pages.get_next_page() {
@@ -466,7 +494,7 @@ mod tests {
                 let checksum = (number % 2 == 0).then(|| crc32fast::hash(&stored));
                 chunk.extend(page(values.len(), &stored, checksum));
             }
-            assert_eq!(read(codec, &chunk), (expected, None), "{codec:?}");
+            assert_eq!(read(codec, &chunk, 21), (expected, None), "{codec:?}");
         }
     }
 
@@ -480,7 +508,7 @@ mod tests {
             let chunk =
                 [page_v2(2, plain.len(), &stored, true), page_v2(2, plain.len(), &plain, false), empty];
             let expected = vec![plain.clone(), plain, b"LV".to_vec()];
-            assert_eq!(read(codec, &chunk.concat()), (expected, None), "{codec:?}");
+            assert_eq!(read(codec, &chunk.concat(), 3), (expected, None), "{codec:?}");
         }
     }
 
@@ -491,7 +519,7 @@ mod tests {
             let stored = codec.compress(good).unwrap();
             let first = page(good.len(), &stored, None);
             let check = |bad: &[u8], part: &str| {
-                let (read, error) = read(codec, &[&first, bad].concat());
+                let (read, error) = read(codec, &[&first, bad].concat(), 2);
                 assert_eq!(read, std::slice::from_ref(good), "{codec:?} {part}");
                 let error = error.expect(part);
                 let place = format!("column 'c' in row group 7, the page at byte {}: ", 100 + first.len());
@@ -500,14 +528,34 @@ mod tests {
             check(&page(good.len(), &stored, Some(1)), "checksum");
             check(&first[..first.len() - 1], "its header declares");
             check(&first[..3], "its header is cut off");
+            check(&[], "its header is cut off");
+            let unknown = [&[0x15, 126], &first[2..]].concat();
+            check(&unknown, "its type is unknown");
             check(&page_v2(-1, good.len(), &stored, true), "negative count");
             check(&page_v2(1 << 30, good.len(), &stored, true), "bytes of levels");
             if codec != Codec::None {
-                check(&page(usize::try_from(i32::MAX).unwrap(), &stored[..9], None), "more than 9 of");
+                check(&page(usize::try_from(i32::MAX).unwrap(), &stored[..9], None), "which its 9 bytes");
                 check(&page(good.len() + 1, &stored, None), "");
                 check(&page(good.len(), &stored[..stored.len() - 1], None), "");
             }
         }
+    }
+
+    #[test]
+    fn a_chunk_has_as_many_values_as_its_pages() {
+        let (good, bytes) = (b"good".to_vec(), page(4, b"good", None));
+        let check = |chunk: &[&[u8]], count: usize, expected: &str| {
+            let (pages, error) = read(Codec::None, &chunk.concat(), count);
+            assert_eq!(pages, std::slice::from_ref(&good), "{expected}");
+            let error = error.expect(expected);
+            assert!(error.contains(expected), "{error}");
+        };
+        check(&[&bytes, &bytes], 1, "declares other rows");
+        check(&[&bytes], 2, "its header is cut off");
+        // As if it were a page of an index, which is skipped.
+        let index = [&[0x15, 2], &bytes[2..]].concat();
+        check(&[&bytes, &index], 2, "its header is cut off");
+        assert_eq!(read(Codec::None, &[index, bytes.clone()].concat(), 1), (vec![good.clone()], None));
     }
 
     #[test]
@@ -518,7 +566,8 @@ mod tests {
             for bit in 0..chunk.len() * 8 {
                 let mut damaged = chunk.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                let (read, _) = read(codec, &damaged);
+                let (read, error) = read(codec, &damaged, 2);
+                assert!(error.is_some() || read.len() == 2, "{codec:?} bit {bit}: pages are lost");
                 let most = codec.decompressed_max(chunk.len());
                 assert!(read.iter().all(|page| page.len() as u64 <= most), "{codec:?} bit {bit}");
             }
@@ -534,7 +583,7 @@ mod tests {
             Slot { at: number as u64, rows: Some(10 + number), bytes }
         };
         let slots = [slot(0, true), slot(1, false), slot(2, true), slot(3, true), slot(4, false)];
-        let mut pages = pages(Codec::Snappy, Stored::Listed(slots.into()), false);
+        let mut pages = pages(Codec::Snappy, Stored::Listed { slots: slots.into(), is_flat: false }, false);
         for (number, is_read) in [true, false, true, true].into_iter().enumerate() {
             assert!(pages.at_record_boundary().unwrap());
             let peeked = pages.peek_next_page().unwrap().unwrap();
@@ -549,11 +598,28 @@ mod tests {
     }
 
     #[test]
+    fn a_listed_page_has_the_rows_of_the_list() {
+        let plain = b"values";
+        let check = |page: Vec<u8>, rows: Option<usize>, is_flat: bool, is_sound: bool| {
+            let slots = [Slot { at: 4, rows, bytes: Some(page.into()) }].into();
+            let mut pages = pages(Codec::None, Stored::Listed { slots, is_flat }, false);
+            assert_eq!(pages.get_next_page().is_ok(), is_sound, "{rows:?} {is_flat}");
+        };
+        check(page(plain.len(), plain, None), Some(1), true, true);
+        check(page(plain.len(), plain, None), Some(2), true, false);
+        check(page(plain.len(), plain, None), Some(2), false, true);
+        check(page(plain.len(), plain, None), None, false, false);
+        check(page_v2(0, plain.len(), plain, false), Some(1), false, true);
+        check(page_v2(0, plain.len(), plain, false), Some(2), false, false);
+        check(Vec::new(), Some(1), false, false);
+    }
+
+    #[test]
     fn peeking_does_not_decompress_and_skipping_takes_the_page_that_was_seen() {
         let good = &values(1)[0];
         let stored = Codec::Lz4.compress(good).unwrap();
         let chunk = [page(good.len(), b"damaged", None), page(good.len(), &stored, None)].concat();
-        let mut pages = pages(Codec::Lz4, Stored::Whole(0, chunk.into()), false);
+        let mut pages = pages(Codec::Lz4, whole(0, &chunk, 2), false);
         assert_eq!(pages.peek_next_page().unwrap().unwrap().num_levels, Some(1));
         pages.skip_next_page().unwrap();
         assert!(!pages.at_record_boundary().unwrap(), "the first version does not say it");

@@ -22,6 +22,7 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::parquet_column;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::PageIndexPolicy;
 
 /// Row groups that are to be read, with all rows or some, in order.
@@ -99,6 +100,17 @@ impl Pruning<'_> {
         }
         let access = plan.into_inner().into_iter().enumerate();
         let kept: RowGroupQueue = access.filter(|(_, access)| access.should_scan()).collect();
+        for (index, access) in &kept {
+            let RowGroupAccess::Selection(selection) = access else { continue };
+            let found: usize = selection.iter().map(|run| run.row_count).sum();
+            let rows = metadata.metadata().row_group(*index).num_rows();
+            if usize::try_from(rows) != Ok(found) {
+                let reason = format!(
+                    "row group {index}: its offset index is damaged: its pages have {found} of {rows} rows"
+                );
+                return Err(ParquetError::General(reason).into());
+            }
+        }
         Ok(match self.order {
             Some(order) => self.sorted(kept, order, metadata),
             None => kept,

@@ -1,5 +1,6 @@
 //! The columns of a row group, fetched: whole chunks, or the pages in which selected rows are.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,8 +94,15 @@ impl RowGroup {
                 parts.push(bytes.ok_or_else(|| misplaced(chunk, index, "the file has been cut off since"))?);
             }
             columns[column] = Some(match slots.is_empty() {
-                true => Stored::Whole(ranges[0].start, parts.swap_remove(0)),
-                false => listed(slots, &ranges, parts),
+                true => Stored::Whole {
+                    at: ranges[0].start,
+                    bytes: parts.swap_remove(0),
+                    values: u64::try_from(chunk.num_values()).unwrap_or(0),
+                },
+                false => Stored::Listed {
+                    slots: listed(slots, &ranges, parts),
+                    is_flat: chunk.column_descr().max_rep_level() == 0,
+                },
             });
         }
         Ok(Self { metadata: metadata.clone(), index, columns, all: selection.is_none(), shared })
@@ -102,7 +110,7 @@ impl RowGroup {
 }
 
 /// Puts what was fetched into its slots; a dictionary page comes first.
-fn listed(mut slots: Vec<Slot>, ranges: &[Range<u64>], parts: Vec<Bytes>) -> Stored {
+fn listed(mut slots: Vec<Slot>, ranges: &[Range<u64>], parts: Vec<Bytes>) -> VecDeque<Slot> {
     if ranges.first().is_some_and(|range| range.start < slots[0].at) {
         slots.insert(0, Slot { at: ranges[0].start, rows: None, bytes: None });
     }
@@ -111,7 +119,7 @@ fn listed(mut slots: Vec<Slot>, ranges: &[Range<u64>], parts: Vec<Bytes>) -> Sto
             slots[slot].bytes = Some(bytes);
         }
     }
-    Stored::Listed(slots.into())
+    slots.into()
 }
 
 /// Whether the parquet crate will skip rows by counting them (`RowSelectionStrategy::Selectors`).
@@ -142,6 +150,9 @@ fn slots(
     chunk: &Range<u64>,
     rows: i64,
 ) -> std::result::Result<Vec<Slot>, &'static str> {
+    if locations.first().is_some_and(|first| first.first_row_index != 0) {
+        return Err("its offset index is damaged: its first page does not begin with the first row");
+    }
     let (mut end, mut slots) = (chunk.start, Vec::with_capacity(locations.len()));
     for (index, location) in locations.iter().enumerate() {
         let next_row = locations.get(index + 1).map_or(rows, |next| next.first_row_index);

@@ -48,6 +48,7 @@ use super::buffers::Buffers;
 use super::decoders::codec;
 use super::prune::{Narrowing, Pruning, RowGroupQueue};
 use super::row_group::{RowGroup, Shared};
+use crate::files::failure::into_datafusion;
 
 /// One partition of a scan.
 pub(super) struct Scan {
@@ -314,7 +315,8 @@ impl Rows {
 
     fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let (_, columns, _) = self.projector.project_batch(batch)?.into_parts();
+        let projected = self.projector.project_batch(batch).map_err(of_query)?;
+        let (_, columns, _) = projected.into_parts();
         // Files may say of a column that it can be NULL where the table says that it is not.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
@@ -335,7 +337,7 @@ impl Rows {
             let mask = filter.projection().clone();
             let mut passing = Vec::new();
             for batch in self.read(index, &mask, selection.clone()).await? {
-                let passes = filter.evaluate(batch?)?;
+                let passes = filter.evaluate(batch?).map_err(|error| of_query(error.into()))?;
                 let has_nulls = passes.null_count() > 0;
                 passing.push(if has_nulls { prep_null_mask_filter(&passes) } else { passes });
             }
@@ -384,6 +386,11 @@ impl Rows {
         )?;
         Ok(reader)
     }
+}
+
+/// An error of the query's own expressions, which is not the file's.
+fn of_query(error: DataFusionError) -> DataFusionError {
+    into_datafusion(error.into())
 }
 
 /// The first `limit` rows of a selection, and how many these are.
