@@ -55,8 +55,13 @@ class ClickHouse:
             storage = f"MergeTree ORDER BY ({key}) SETTINGS default_compression_codec = 'LZ4'"
         self.session.query(f"CREATE TABLE {name} ({columns}) ENGINE = {storage}")
         self.session.query(f"INSERT INTO {name} SELECT * FROM file({quoted(file)}, Parquet)")
-        if self.form == "mergetree":
-            self.session.query(f"OPTIMIZE TABLE {name} FINAL")
+
+    def stored_bytes(self, name):
+        if self.form != "mergetree":
+            return None
+        self.session.query(f"OPTIMIZE TABLE {name} FINAL")
+        parts = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = 'bench'"
+        return int(str(self.session.query(parts, "TSV")))
 
     def run(self, sql):
         return sql, self.session.query(sql, "Arrow").bytes()

@@ -24,6 +24,9 @@ class DataFusion:
     def execute(self, sql):
         self.context.sql(sql).collect()
 
+    def stored_bytes(self, name):
+        return None
+
     def run(self, sql):
         frame = self.context.sql(sql)
         return frame.schema(), frame.collect()

@@ -12,8 +12,8 @@ class DuckDB:
         if form not in ("native", "memory", "parquet"):
             raise unknown_form(form, ["native", "memory", "parquet"])
         self.form = form
-        path = os.path.join(directory, "bench.duckdb") if form == "native" else ":memory:"
-        self.connection = duckdb.connect(path)
+        self.path = os.path.join(directory, "bench.duckdb") if form == "native" else ":memory:"
+        self.connection = duckdb.connect(self.path)
         self.connection.execute(f"SET threads = {threads}")
         self.connection.execute("SET enable_progress_bar = false")
         return duckdb.__version__
@@ -23,6 +23,9 @@ class DuckDB:
         self.connection.execute(f"CREATE {kind} {name} AS SELECT * FROM read_parquet({quoted(file)})")
         if self.form == "native":
             self.connection.execute("CHECKPOINT")
+
+    def stored_bytes(self, name):
+        return os.path.getsize(self.path) if self.form == "native" else None
 
     def run(self, sql):
         return self.connection.sql(sql).to_arrow_table()

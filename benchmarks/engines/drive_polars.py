@@ -23,6 +23,9 @@ class Polars:
             frame = self.polars.scan_parquet(file)
         self.context.register(name, frame)
 
+    def stored_bytes(self, name):
+        return None
+
     def run(self, sql):
         return self.context.execute(sql, eager=False).collect(engine="streaming")
 

@@ -3,13 +3,14 @@
 One JSON object a line: requests on standard input, one reply each on standard output.
 
   {"do":"open","form":F,"threads":N,"directory":D}        -> {"reply":"opened","version":V}
-  {"do":"load","table":{"name":T,"file":P,"sort":[C..]}}  -> {"reply":"loaded","ns":N}
+  {"do":"load","table":{"name":T,"file":P,"sort":[C..]}}  -> {"reply":"loaded","ns":N,"bytes":B}
   {"do":"run","sql":S}              -> {"reply":"answer","ns":N,"columns":[..],"rows":[[..]..]}
   {"do":"drop","name":T}                                  -> {"reply":"dropped"}
   anything that fails                                     -> {"reply":"error","message":M}
 
 `ns` of an answer is the time inside the engine: from the SQL text to the whole result in the
 engine's own memory. Turning it into JSON comes after the clock has stopped.
+`bytes` is what all tables take on disk now, null where they are not on disk.
 Numbers are JSON numbers, dates and times ISO text without a zone, everything else text.
 """
 
@@ -49,7 +50,8 @@ def serve(engine):
     """Answers requests with `engine` until standard input ends.
 
     An engine has open(form, threads, directory) -> version, load(name, file, sort), drop(name),
-    run(sql) -> result, and table(result) -> pyarrow table; only the first three and run are timed.
+    run(sql) -> result, table(result) -> pyarrow table, and stored_bytes(name) -> bytes on disk or None, which
+    may also put in order what was loaded; only load and run are timed.
     """
     # Whatever a library prints must not get between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -76,7 +78,8 @@ def answer(engine, request):
             table = request["table"]
             start = time.perf_counter_ns()
             engine.load(table["name"], table["file"], table["sort"])
-            return {"reply": "loaded", "ns": time.perf_counter_ns() - start}
+            elapsed_ns = time.perf_counter_ns() - start
+            return {"reply": "loaded", "ns": elapsed_ns, "bytes": engine.stored_bytes(table["name"])}
         case "run":
             start = time.perf_counter_ns()
             result = engine.run(request["sql"])

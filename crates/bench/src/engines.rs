@@ -18,7 +18,7 @@ const LOAD_TIMEOUTS: u32 = 6;
 
 /// The engines by name and the forms they may take.
 pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
-    ("keirin", &["memory", "parquet", "parquet-library"]),
+    ("keirin", &["native", "memory", "parquet", "parquet-library"]),
     ("duckdb", &["native", "memory", "parquet"]),
     ("clickhouse", &["mergetree", "memory"]),
     ("polars", &["memory", "parquet"]),
@@ -49,6 +49,22 @@ impl std::str::FromStr for EngineName {
             known.ok_or_else(|| format!("no form {form:?} of {engine}; there are {}", forms.join(", ")))
         };
         Ok(Self { label: label.into(), engine, form: form.map(find).transpose()? })
+    }
+}
+
+/// What loading took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) seconds: f64,
+    /// What all tables take on disk, if that is where they are.
+    pub(crate) stored_bytes: Option<u64>,
+}
+
+impl std::fmt::Display for Load {
+    #[expect(clippy::cast_precision_loss, reason = "for a person")]
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} s", self.seconds)?;
+        self.stored_bytes.map_or(Ok(()), |bytes| write!(f, " ({:.1} MB)", bytes as f64 / 1e6))
     }
 }
 
@@ -155,25 +171,29 @@ impl Engine {
         Ok(command)
     }
 
-    /// Brings the engine to hold exactly `tables`; returns the seconds it spent loading.
+    /// Brings the engine to hold exactly `tables`; returns what loading took, if it had to.
     ///
     /// # Errors
     /// What the engine says, or that it died.
-    pub(crate) fn hold(&mut self, tables: &[Table]) -> Result<f64, String> {
+    pub(crate) fn hold(&mut self, tables: &[Table]) -> Result<Option<Load>, String> {
         self.start()?;
         let surplus = self.loaded.iter().filter(|name| !tables.iter().any(|table| table.name == **name));
         for name in surplus.cloned().collect::<Vec<_>>() {
             self.ask(&Request::Drop { name: name.clone() }, self.launch.query_timeout)?;
             self.loaded.remove(&name);
         }
-        let mut seconds = 0.0;
+        let mut load = None;
         for table in tables.iter().filter(|table| !self.loaded.contains(&table.name)).collect::<Vec<_>>() {
             if let Some(message) = self.refused.get(&table.name) {
                 return Err(message.clone());
             }
-            let load = Request::Load { table: table.clone() };
-            match self.ask(&load, self.launch.query_timeout * LOAD_TIMEOUTS) {
-                Ok(Reply::Loaded { ns }) => seconds += Duration::from_nanos(ns).as_secs_f64(),
+            let request = Request::Load { table: table.clone() };
+            match self.ask(&request, self.launch.query_timeout * LOAD_TIMEOUTS) {
+                Ok(Reply::Loaded { ns, bytes }) => {
+                    let load = load.get_or_insert(Load { seconds: 0.0, stored_bytes: None });
+                    load.seconds += Duration::from_nanos(ns).as_secs_f64();
+                    load.stored_bytes = bytes;
+                }
                 Ok(reply) => return Err(format!("unexpected reply: {reply:?}")),
                 Err(message) => {
                     let message = format!("cannot load {}: {message}", table.name);
@@ -186,7 +206,7 @@ impl Engine {
             self.loaded.insert(table.name.clone());
         }
         self.forget_peak();
-        Ok(seconds)
+        Ok(load)
     }
 
     /// Runs a query: nanoseconds, columns, rows.

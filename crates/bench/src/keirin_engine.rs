@@ -2,6 +2,7 @@
 //! its own (`keirin-bench engine keirin`).
 
 use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use keirin::arrow::array::{Array, RecordBatch};
@@ -13,12 +14,16 @@ use serde_json::Value;
 
 use crate::protocol::{Reply, Request, Table, serve};
 
-/// Where Keirin's tables may live; `parquet-library` decompresses pages by the parquet crate.
-const FORMS: [&str; 3] = ["memory", "parquet", LIBRARY];
+/// Where Keirin's tables may live: in a database directory, in memory, in files; `parquet-library` decompresses
+/// pages by the parquet crate.
+const FORMS: [&str; 4] = [NATIVE, "memory", "parquet", LIBRARY];
+const NATIVE: &str = "native";
 const LIBRARY: &str = "parquet-library";
 
 struct Keirin {
     form: String,
+    /// Its own; the database, if tables are in one.
+    directory: PathBuf,
     database: Database,
     session: Session,
 }
@@ -27,8 +32,8 @@ struct Keirin {
 pub(crate) fn run() -> io::Result<()> {
     let mut engine = None;
     serve(BufReader::new(io::stdin()), io::stdout().lock(), |request| match (request, &engine) {
-        (Request::Open { form, threads, .. }, _) => {
-            engine = Some(Keirin::open(form, threads)?);
+        (Request::Open { form, threads, directory }, _) => {
+            engine = Some(Keirin::open(form, threads, directory)?);
             Ok(Reply::Opened { version: env!("CARGO_PKG_VERSION").into() })
         }
         (_, None) => Err("not open".into()),
@@ -42,12 +47,14 @@ pub(crate) fn run() -> io::Result<()> {
 }
 
 impl Keirin {
-    fn open(form: String, threads: usize) -> Result<Self, String> {
+    fn open(form: String, threads: usize, directory: PathBuf) -> Result<Self, String> {
         if !FORMS.contains(&form.as_str()) {
             return Err(format!("no form {form:?}; there are {}", FORMS.join(", ")));
         }
-        let database = Database::builder().threads(threads).in_memory().map_err(|error| error.to_string())?;
-        let engine = Self { form, session: database.session(), database };
+        let builder = Database::builder().threads(threads);
+        let database = if form == NATIVE { builder.open(&directory) } else { builder.in_memory() };
+        let database = database.map_err(|error| error.to_string())?;
+        let engine = Self { form, directory, session: database.session(), database };
         if engine.form == LIBRARY {
             engine.execute("SET keirin.parquet_decoder = 'parquet'")?;
         }
@@ -55,14 +62,24 @@ impl Keirin {
     }
 
     fn kind(&self) -> &'static str {
-        if self.form == "memory" { "TABLE" } else { "VIEW" }
+        if matches!(self.form.as_str(), NATIVE | "memory") { "TABLE" } else { "VIEW" }
     }
 
     fn load(&self, table: &Table) -> Result<Reply, String> {
         let start = Instant::now();
         let file = table.file.display().to_string().replace('\'', "''");
-        self.execute(&format!("CREATE {} {} AS SELECT * FROM '{file}'", self.kind(), table.name))?;
-        Ok(Reply::Loaded { ns: nanoseconds(start) })
+        let quoted = |column: &String| format!("\"{}\"", column.replace('"', "\"\""));
+        let key = match &table.sort[..] {
+            sort @ [_, ..] if self.form == NATIVE => {
+                format!(" ORDER BY ({})", sort.iter().map(quoted).collect::<Vec<_>>().join(", "))
+            }
+            _ => String::new(),
+        };
+        self.execute(&format!("CREATE {} {}{key} AS SELECT * FROM '{file}'", self.kind(), table.name))?;
+        let ns = nanoseconds(start);
+        let bytes = (self.form == NATIVE).then(|| bytes_in(&self.directory)).transpose();
+        let bytes = bytes.map_err(|error| format!("{}: {error}", self.directory.display()))?;
+        Ok(Reply::Loaded { ns, bytes })
     }
 
     fn run(&self, sql: &str) -> Result<Reply, String> {
@@ -83,6 +100,15 @@ impl Keirin {
             .block_on(async { self.session.sql(sql).await?.collect().await })
             .map_err(|error| error.to_string())
     }
+}
+
+/// Bytes of all files of a directory.
+fn bytes_in(directory: &Path) -> io::Result<u64> {
+    directory.read_dir()?.try_fold(0, |sum, entry| {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        Ok(sum + if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() })
+    })
 }
 
 fn nanoseconds(start: Instant) -> u64 {
@@ -133,7 +159,7 @@ mod tests {
     use super::*;
 
     fn check(sql: &str, expected: &Value) {
-        let engine = Keirin::open("memory".into(), 1).unwrap();
+        let engine = Keirin::open("memory".into(), 1, PathBuf::new()).unwrap();
         match engine.run(sql).unwrap() {
             Reply::Answer { rows, .. } => assert_eq!(&json!(rows), expected, "{sql}"),
             reply => panic!("{reply:?}"),
@@ -152,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_unknown_form_is_refused() {
-        let Err(error) = Keirin::open("tape".into(), 1) else { panic!("it opened") };
-        assert_eq!(error, "no form \"tape\"; there are memory, parquet, parquet-library");
+        let Err(error) = Keirin::open("tape".into(), 1, PathBuf::new()) else { panic!("it opened") };
+        assert_eq!(error, "no form \"tape\"; there are native, memory, parquet, parquet-library");
     }
 }

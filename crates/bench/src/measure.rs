@@ -6,7 +6,7 @@
 
 use crate::answer::{Answer, Rule};
 use crate::definition::Case;
-use crate::engines::{ENGINES, Engine};
+use crate::engines::{ENGINES, Engine, Load};
 use crate::protocol::{Reply, Table};
 use crate::report::{Outcome, Times, is_rival};
 
@@ -18,8 +18,8 @@ struct Lane {
     failure: Option<Outcome>,
 }
 
-/// Seconds spent loading before a case, by engine.
-pub(crate) type Loads = Vec<(String, f64)>;
+/// What loading before a case took, by engine.
+pub(crate) type Loads = Vec<(String, Load)>;
 
 /// Runs one case on all engines: an outcome each, in their order.
 pub(crate) fn case(
@@ -33,10 +33,8 @@ pub(crate) fn case(
     let mut lanes = Vec::new();
     for engine in engines.iter_mut() {
         let held = engine.hold(tables);
-        if let Ok(seconds) = held
-            && seconds > 0.0
-        {
-            loads.push((engine.label.clone(), seconds));
+        if let Ok(Some(load)) = held {
+            loads.push((engine.label.clone(), load));
         }
         lanes.push(Lane { failure: held.err().map(Outcome::Failed), ..Lane::default() });
     }

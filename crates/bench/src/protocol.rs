@@ -44,8 +44,10 @@ pub(crate) enum Reply {
     Opened {
         version: String,
     },
+    /// `bytes` is what all tables take on disk now, if that is where they are.
     Loaded {
         ns: u64,
+        bytes: Option<u64>,
     },
     /// `ns` runs from the SQL text to the whole result in the engine's memory.
     Answer {

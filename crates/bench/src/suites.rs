@@ -1,6 +1,6 @@
 //! The suites, and how the SQL suites are put together from definition, data and engines.
 //!
-//! A suite is a name and a function that fills a [`Report`]. The five here ask engines in other
+//! A suite is a name and a function that fills a [`Report`]. Those here ask engines in other
 //! processes; a suite that races loops in this process (codecs, kernels, memory) is one more entry
 //! with a function of its own.
 
@@ -28,12 +28,13 @@ pub(crate) struct Results {
     pub(crate) peaks: Vec<u64>,
 }
 
-pub(crate) const SUITES: [Suite; 5] = [
+pub(crate) const SUITES: [Suite; 6] = [
     Suite { name: "seed", about: "reductions at the speed of memory", run: run_sql },
     Suite { name: "clickbench", about: "the 43 queries over a wide table of web hits", run: run_sql },
     Suite { name: "tpch", about: "the 22 queries of TPC-H", run: run_sql },
     Suite { name: "strings", about: "comparing, searching and grouping text", run: run_sql },
     Suite { name: "parquet", about: "scans of Parquet files by codec", run: run_sql },
+    Suite { name: "scan", about: "every column of stored tables; loading, bytes on disk", run: run_sql },
 ];
 
 /// What the command line says.
@@ -86,7 +87,7 @@ fn run_sql(suite: &Suite, options: &Options) -> Result<Results, String> {
         let sql = |engine: &Engine| case.sql(engine.engine());
         let (outcomes, loads) = measure::case(case, &mut engines, &needed, options.runs, &sql);
         if !loads.is_empty() {
-            let loads = loads.iter().map(|(engine, seconds)| format!("{engine} {seconds:.1} s"));
+            let loads = loads.iter().map(|(engine, load)| format!("{engine} {load}"));
             println!("    loaded: {}", loads.collect::<Vec<_>>().join(", "));
         }
         println!("{}", report.add(&case.name, outcomes));
@@ -155,6 +156,7 @@ fn best_form(engine: &str, suite: &str, parquet_bytes: u64) -> &'static str {
         _ if suite == "parquet" => "parquet",
         "duckdb" => "native",
         "clickhouse" => "mergetree",
+        "keirin" if suite == "scan" => "native",
         _ if fits => "memory",
         _ => "parquet",
     }
@@ -210,5 +212,6 @@ mod tests {
         check("clickhouse", "clickbench", 1, "mergetree");
         check("clickhouse", "seed", 1, "memory");
         check("keirin", "parquet", 1, "parquet");
+        check("keirin", "scan", 1, "native");
     }
 }
