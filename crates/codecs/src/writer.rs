@@ -67,6 +67,9 @@ impl Writer {
             Some((encoding, id, codec)) if write_as(self, encoding) => (id, codec),
             _ => {
                 let (encoding, codec) = choose(self);
+                // What was found out for another encoding is not for this one.
+                let path = self.path;
+                self.known.iter_mut().for_each(|known| known.places.retain(|place| place.path != path));
                 self.places.truncate(place + 1);
                 self.child = 0;
                 let start = self.bytes.len();

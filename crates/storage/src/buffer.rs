@@ -168,13 +168,13 @@ impl Drop for FileBytes {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     /// By the logarithm of their size; the last are those of the most bytes.
-    free: Mutex<[Vec<AlignedBytes>; 24]>,
+    free: Mutex<[Vec<AlignedBytes>; 22]>,
 }
 
 impl Pool {
-    /// Larger ones are not kept, and of each size so many.
-    const BYTES_MAX: usize = 8 << 20;
-    const COUNT_MAX: usize = 16;
+    /// Larger ones are not kept, and of each size so many: 32 MiB at most.
+    const BYTES_MAX: usize = 2 << 20;
+    const COUNT_MAX: usize = 8;
 
     /// A buffer with whatever bytes in it.
     pub(crate) fn take(self: &Arc<Self>, byte_count: usize) -> FileBytes {

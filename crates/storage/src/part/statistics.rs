@@ -1,10 +1,12 @@
 //! What is known of a block without reading it.
 
+use std::cmp::Ordering;
+
 use keirin_codecs::frame::Kind;
 use keirin_kernels::aggregate::{self, DecimalSum, Ordered};
 use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::hash::{self, Key, Seed, hash_keys, hash_strings};
-use keirin_kernels::text::{Extreme, Pad, Strings, Text, extreme_row, facts};
+use keirin_kernels::text::{Strings, Text, facts};
 use keirin_kernels::{Bits, Level, Selection};
 
 use crate::schema::Field;
@@ -100,10 +102,6 @@ impl<'a> Meter<'a> {
         Self { level, validity, sketch: None }
     }
 
-    fn selection(&self) -> Selection<'a> {
-        self.validity.map_or(Selection::All, Selection::Bits)
-    }
-
     /// Counts alone.
     pub(crate) fn counts(&self, row_count: usize) -> Statistics {
         let valid = aggregate::count(self.level, row_count, self.validity, Selection::All);
@@ -111,11 +109,12 @@ impl<'a> Meter<'a> {
         Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
     }
 
-    /// Counts the values that have so many hashes.
+    /// Counts the values that have so many hashes, all of different values if `is_exact`.
     fn count_distinct(
         &mut self,
         statistics: &mut Statistics,
         hash_count: usize,
+        is_exact: bool,
         hash: impl FnOnce(&Seed, &mut [u64]),
     ) {
         let mut hashes = vec![0; hash_count];
@@ -123,7 +122,10 @@ impl<'a> Meter<'a> {
         let sketch = self.sketch.insert(HyperLogLog::new());
         sketch.insert(&hashes);
         let most = u64::from(statistics.rows - statistics.nulls);
-        let values = distinct_of(sketch, statistics.nulls > 0, most);
+        let values = match is_exact {
+            true => hash_count as u64,
+            false => distinct_of(sketch, statistics.nulls > 0, most),
+        };
         statistics.distinct = u32::try_from(values).expect("at most the rows of a block");
     }
 
@@ -143,12 +145,9 @@ impl<'a> Meter<'a> {
         let range = min.zip(max).filter(|_| statistics.nulls == 0);
         let few = range.and_then(|(min, max)| different(values, keys, min, offset(max, min), &offset));
         let (keys, validity) = few.as_ref().map_or((keys, validity), |few| (&few[..], None));
-        self.count_distinct(&mut statistics, keys.len(), |seed, hashes| {
+        self.count_distinct(&mut statistics, keys.len(), few.is_some(), |seed, hashes| {
             hash_keys(level, seed, keys, validity, hashes);
         });
-        if let Some(few) = &few {
-            statistics.distinct = u32::try_from(few.len()).expect("at most the rows of a block");
-        }
         statistics.min = min.map(&bytes);
         statistics.max = max.map(&bytes);
         statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
@@ -192,7 +191,7 @@ impl<'a> Meter<'a> {
     pub(crate) fn uuids(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
-        self.count_distinct(&mut statistics, values.len(), |seed, hashes| {
+        self.count_distinct(&mut statistics, values.len(), false, |seed, hashes| {
             hash_keys(level, seed, values, validity, hashes);
         });
         let order = |value: &i128| value.to_le_bytes();
@@ -229,20 +228,17 @@ impl<'a> Meter<'a> {
         let (level, entries) = (self.level, entries.filter(|_| is_full));
         let validity = self.validity.filter(|_| entries.is_none());
         let values = entries.unwrap_or(rows);
-        self.count_distinct(&mut statistics, values.row_count(), |seed, hashes| {
+        self.count_distinct(&mut statistics, values.row_count(), entries.is_some(), |seed, hashes| {
             let strings = hash::Strings::Offsets32(values.offsets(), values.bytes());
             hash_strings(level, seed, strings, validity, hashes);
         });
-        let (min, max) = match entries.and_then(|entries| entries.row_count().checked_sub(1)) {
-            Some(last) => (Some(0), Some(last)),
-            None => {
-                let bound = |extreme| extreme_row(level, rows, self.selection(), extreme, Pad::None);
-                (bound(Extreme::Least), bound(Extreme::Greatest))
-            }
+        let extremes = match entries.and_then(|entries| entries.row_count().checked_sub(1)) {
+            Some(last) => Some((0, last)),
+            None => extreme_rows(rows, self.validity),
         };
         let facts = facts(level, values);
-        let is_constant = min.zip(max).is_some_and(|(min, max)| values.row(min) == values.row(max));
-        let (min, max) = (min.map(|row| values.row(row)), max.map(|row| values.row(row)));
+        let is_constant = extremes.is_some_and(|(min, max)| values.row(min) == values.row(max));
+        let (min, max) = extremes.map(|(min, max)| (values.row(min), values.row(max))).unzip();
         let is_short = |text: Option<&[u8]>| text.is_some_and(|text| text.len() <= BOUND_BYTES_MAX);
         statistics.flags = BlockFlags::default()
             .with(BlockFlags::MIN_EXACT, is_short(min))
@@ -294,6 +290,54 @@ fn distinct_of(sketch: &HyperLogLog, has_nulls: bool, most: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "it is between zero and a count of rows")]
     let values = (sketch.estimate() - f64::from(u32::from(has_nulls))).round().clamp(0.0, most as f64) as u64;
     values
+}
+
+/// A text that may be the least or the greatest.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    /// Its first bytes, zeros behind its end: mostly they tell which of two texts is less.
+    prefix: u64,
+    text: &'a [u8],
+    row: usize,
+}
+
+impl<'a> Candidate<'a> {
+    const PREFIX_BYTES: usize = 8;
+
+    fn new(text: &'a [u8], row: usize) -> Self {
+        let prefix = text.first_chunk().copied().unwrap_or_else(|| {
+            let mut bytes = [0; Self::PREFIX_BYTES];
+            bytes.iter_mut().zip(text).for_each(|(byte, of_text)| *byte = *of_text);
+            bytes
+        });
+        Self { prefix: u64::from_be_bytes(prefix), text, row }
+    }
+
+    fn is_less(self, other: Self) -> bool {
+        let lengths = (self.text.len(), other.text.len());
+        match self.prefix.cmp(&other.prefix) {
+            // Most texts of many columns are short and the same.
+            Ordering::Equal if lengths.0.max(lengths.1) <= Self::PREFIX_BYTES => lengths.0 < lengths.1,
+            Ordering::Equal => self.text < other.text,
+            ordering => ordering.is_lt(),
+        }
+    }
+}
+
+/// The rows of the least and of the greatest text.
+fn extreme_rows(rows: Strings<'_, i32>, validity: Option<Bits<'_>>) -> Option<(usize, usize)> {
+    let valid = (0..rows.row_count()).filter(|row| validity.is_none_or(|bits| bits.get(*row)));
+    let mut candidates = valid.map(|row| Candidate::new(rows.row(row), row));
+    let first = candidates.next()?;
+    let (mut least, mut greatest) = (first, first);
+    for candidate in candidates {
+        if candidate.is_less(least) {
+            least = candidate;
+        } else if greatest.is_less(candidate) {
+            greatest = candidate;
+        }
+    }
+    Some((least.row, greatest.row))
 }
 
 /// The keys of different values, if all lie less than so far above the least that a table of flags shows them.
@@ -400,6 +444,45 @@ mod tests {
     fn integers(meter: &mut Meter<'_>, values: &[i16]) -> Statistics {
         let offset = |value: i16, least: i16| u64::from(value.wrapping_sub(least).cast_unsigned());
         meter.integers(values, |value| value.to_le_bytes().to_vec(), offset)
+    }
+
+    #[test]
+    fn the_least_and_the_greatest_text_are_found() {
+        let level = Level::best();
+        let check = |texts: &[&[u8]], is_valid: fn(usize) -> bool| {
+            let mut offsets = vec![0];
+            offsets.extend(texts.iter().scan(0, |end, text| {
+                *end += i32::try_from(text.len()).unwrap();
+                Some(*end)
+            }));
+            let (bytes, validity): (_, BitBuffer) =
+                (texts.concat(), (0..texts.len()).map(is_valid).collect());
+            let rows = Strings::new(level, &offsets, &bytes).unwrap();
+            let found = extreme_rows(rows, Some(validity.as_bits()));
+            let valid = || texts.iter().enumerate().filter(|(row, _)| is_valid(*row)).map(|(_, text)| *text);
+            let found = found.map(|(least, greatest)| (texts[least], texts[greatest]));
+            assert_eq!(found, valid().min().zip(valid().max()));
+        };
+        let texts: [&[u8]; 12] = [
+            b"b",
+            b"a\0",
+            b"a",
+            b"abcdefgh",
+            b"abcdefghi",
+            b"abcdefgh\0",
+            b"abcdefga",
+            b"\xff\xff",
+            b"b",
+            b"",
+            b"\0",
+            b"",
+        ];
+        for count in 0..=texts.len() {
+            check(&texts[..count], |_| true);
+            check(&texts[count..], |_| true);
+            check(&texts[..count], |row| row % 3 == 1);
+            check(&texts[count..], |row| row % 2 == 0);
+        }
     }
 
     #[test]

@@ -123,14 +123,14 @@ impl Matcher {
     /// begin with; [`ESCAPE`] and 1 if there is none.
     #[inline(always)]
     pub(super) fn find(&self, word: u64, left: usize) -> (u8, usize) {
-        let slot = &self.slots[slot(word)];
-        if word & slot.mask == slot.word && usize::from(slot.length) <= left {
-            return (slot.code, usize::from(slot.length));
-        }
         if left < 2 {
             return (self.single[(word & 0xFF) as usize], 1);
         }
-        let [code, length] = self.short[(word & 0xFFFF) as usize].to_le_bytes();
+        let slot = &self.slots[slot(word)];
+        let is_long = (word & slot.mask == slot.word) & (usize::from(slot.length) <= left);
+        // Nobody foretells which it is, so both are looked up and none is branched to.
+        let found = [self.short[(word & 0xFFFF) as usize], short(slot.code, slot.length)];
+        let [code, length] = found[usize::from(is_long)].to_le_bytes();
         (code, usize::from(length))
     }
 
