@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use keirin_codecs::blocks::{Codec, Decoder, Error, snappy_frames};
+use keirin_codecs::blocks::{Codec, DICTIONARY_BYTES_MAX, Decoder, Dictionary, Error, snappy_frames};
 use keirin_race::Races;
 use keirin_testkit::data;
 use proptest::prelude::*;
@@ -237,4 +237,67 @@ proptest! {
         let ours = Codec::Snappy.compress(&block).expect("small");
         prop_assert_eq!(snap::raw::Decoder::new().decompress_vec(&ours).expect("our block"), block);
     }
+}
+
+/// Small records that are alike.
+fn records() -> Vec<Vec<u8>> {
+    let record = |number: usize| {
+        let (user, page) = (number * 7919 % 1000, number * 104_729 % 50);
+        format!(
+            "{{\"user\": {user}, \"event\": \"click\", \"page\": \"/shop/item/{page}\", \"referer\": null}}"
+        )
+    };
+    (0..2000).map(|number| record(number).into_bytes()).collect()
+}
+
+#[test]
+fn a_dictionary_makes_small_blocks_smaller_and_gives_them_back() {
+    let records = records();
+    let samples: Vec<&[u8]> = records[..1500].iter().map(Vec::as_slice).collect();
+    let trained = Dictionary::train(&samples, 4 << 10, 3).expect("records are alike");
+    let dictionary = Dictionary::new(trained.bytes().to_vec(), 19).expect("it was trained");
+    let (mut with, mut without) = (0, 0);
+    for record in &records[1500..] {
+        let stored = dictionary.compress(record).expect("small");
+        let mut output = vec![0xA5; record.len()];
+        trained.decompress(&stored, &mut output).expect("it was compressed");
+        assert_eq!(&output, record);
+        with += stored.len();
+        without += Codec::Zstd(19).compress(record).expect("small").len();
+        // Without the dictionary it is no block.
+        assert!(decompress(Codec::Zstd(3), &stored, record.len()).is_err());
+    }
+    assert!(with * 2 < without, "{with} bytes with a dictionary, {without} without");
+    let raw = Dictionary::new(records[0].clone(), 3).expect("any bytes are a dictionary");
+    let stored = raw.compress(&records[1]).expect("small");
+    let mut library = zstd::bulk::Decompressor::with_dictionary(&records[0]).expect("any bytes");
+    assert_eq!(library.decompress(&stored, 1000).expect("the library reads it"), records[1]);
+}
+
+#[test]
+fn damage_with_a_dictionary_is_an_error_or_gives_the_declared_length() {
+    let records = records();
+    let samples: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    let dictionary = Dictionary::train(&samples, 2 << 10, 3).expect("records are alike");
+    let stored = dictionary.compress(&records[7]).expect("small");
+    let mut output = vec![0xA5; records[7].len()];
+    for bit in 0..stored.len() * 8 {
+        let mut damaged = stored.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        output.fill(0xA5);
+        if dictionary.decompress(&damaged, &mut output).is_err() {
+            assert!(output.iter().all(|byte| *byte == 0), "an error shows bytes");
+        }
+    }
+    for end in 0..stored.len() {
+        assert!(dictionary.decompress(&stored[..end], &mut output).is_err(), "{end} bytes");
+    }
+    for size in [0, output.len() - 1, output.len() + 1] {
+        assert!(dictionary.decompress(&stored, &mut vec![0; size]).is_err(), "{size} bytes");
+    }
+    let mut damaged = dictionary.bytes().to_vec();
+    damaged.truncate(40);
+    assert!(Dictionary::new(damaged, 3).is_err());
+    assert!(Dictionary::new(vec![0; DICTIONARY_BYTES_MAX + 1], 3).is_err());
+    assert!(Dictionary::train(&[b"one"], 1000, 3).is_err());
 }

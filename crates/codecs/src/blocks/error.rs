@@ -35,6 +35,12 @@ pub enum Error {
         /// What the library said.
         reason: String,
     },
+    /// There is no such dictionary.
+    #[error("no zstd dictionary: {reason}")]
+    Dictionary {
+        /// Why not.
+        reason: String,
+    },
     /// A chunk of a stream is not what it should be.
     #[error("the chunk at byte {at}: {reason}")]
     Frame {

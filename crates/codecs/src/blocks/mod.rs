@@ -29,13 +29,15 @@
 //! | `Snappy` | Parquet files for others | ours: LZ4 is smaller and faster |
 //! | `Zstd` | cold data: the smallest size, 1 to 2 GB/s | what every query reads |
 //!
-//! [`snappy_frames`] reads and writes Snappy's format for streams.
+//! A [`Dictionary`] has what small blocks have in common, for ZSTD. [`snappy_frames`] reads and writes Snappy's format for streams.
 
 mod codec;
 mod decoder;
+mod dictionary;
 mod error;
 pub mod snappy_frames;
 
 pub use codec::Codec;
 pub use decoder::Decoder;
+pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary};
 pub use error::Error;
