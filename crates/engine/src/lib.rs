@@ -31,6 +31,7 @@ mod temporary;
 mod session;
 mod settings;
 
+mod alterations;
 mod arithmetic;
 mod column_names;
 mod functions;

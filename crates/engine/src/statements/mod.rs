@@ -4,6 +4,7 @@ mod alter;
 mod change;
 mod copy;
 mod describe;
+mod insert;
 mod maintain;
 mod names;
 mod query;
@@ -88,7 +89,12 @@ pub(crate) async fn execute(session: &Session, ast: Ast, written: &Statement) ->
 }
 
 /// Carries out a statement of standard SQL; `text` is its part of the script `sql`.
-async fn standard(session: &Session, statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
+async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
+    // Held until the statement is planned.
+    let _source = match &mut statement {
+        ast::Statement::Insert(insert) => insert::plan_values_apart(session, insert, sql).await?,
+        _ => None,
+    };
     match &statement {
         ast::Statement::Set(set) => return set_setting(session, set),
         ast::Statement::Reset(reset) => return reset_setting(session, &reset.reset),

@@ -1,5 +1,6 @@
 //! CREATE TABLE, in memory and in a database directory.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{self, DdlStatement, DmlStatement, LogicalPlan, TableType, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
-use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, CreateTableLikeKind, TimezoneInfo};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use keirin_storage::schema::Definition;
 
 use super::Answer;
-use super::names::{Name, check_new, find, object_name, schema_not_found};
+use super::names::{Name, check_new, find, not_found, object_name, schema_not_found};
 use super::query::{self, Run};
 use crate::catalog::memory_table::{MemoryTable, Rows};
 use crate::column_names::table_names;
@@ -30,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::stored::{self, Place, Target, WriteExec, blocking};
+use crate::stored::{self, Place, StoredTable, Target, WriteExec, blocking};
 use crate::table_clauses::{TableClauses, codec_of_option};
 
 /// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) clauses [AS query]`.
@@ -54,6 +55,9 @@ pub(super) async fn create(
         return Ok(Answer::done());
     }
     check_new(existing, &name, table.or_replace)?;
+    if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &table.like {
+        return create_like(session, name, &like.name, table.or_replace).await;
+    }
     let columns = table.columns.clone();
     let or_replace = table.or_replace;
     let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
@@ -81,6 +85,35 @@ pub(super) async fn create(
     let mut written = query::write(session, LogicalPlan::Dml(dml)).await?;
     written.batches.try_next().await?;
     Ok(Answer { progress: written.progress, ..Answer::done() })
+}
+
+/// `CREATE TABLE t LIKE other`: all of the other table but its rows.
+async fn create_like(
+    session: &Session,
+    name: Name,
+    other: &ast::ObjectName,
+    or_replace: bool,
+) -> Result<Answer> {
+    let other = object_name(session, other)?;
+    let found = find(session, &other)?.ok_or_else(|| not_found(session, &other))?;
+    let Some(store) = session.shared.store.clone() else {
+        let schema = table_schema(&found.schema(), true);
+        let columns = schema.fields().iter().map(|field| field.name().as_str());
+        let defaults = columns.filter_map(|column| {
+            found.get_column_default(column).map(|value| (column.to_owned(), value.clone()))
+        });
+        let defaults = defaults.collect();
+        return create_in_memory(session, &name, schema, defaults, LogicalPlan::default()).await;
+    };
+    let mut definition = match (found.as_ref() as &dyn Any).downcast_ref::<StoredTable>() {
+        Some(table) => (*table.table.definition).clone(),
+        None => stored::define(&name.schema, &name.table, &found.schema(), &[])?,
+    };
+    (definition.schema, definition.name) = (name.schema, name.table);
+    definition.fields.iter_mut().for_each(|field| _ = field.properties.remove(stored::INITIAL));
+    let target = Target { store, definition: Arc::new(definition), place: Place::New { or_replace } };
+    blocking(move || target.create()).await?;
+    Ok(Answer::done())
 }
 
 /// What the columns and clauses of CREATE TABLE say.

@@ -10,6 +10,7 @@ mod row_scan;
 mod store;
 mod table;
 #[cfg(test)]
+#[allow(dead_code, reason = "each test uses its part")]
 mod testing;
 mod types;
 mod write;
