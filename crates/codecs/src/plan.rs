@@ -12,6 +12,11 @@ use crate::blocks::Codec;
 
 /// Blocks for which a plan holds.
 const BLOCKS_MAX: u32 = 64;
+/// Blocks for which a plan holds that saves nothing: the first sample may have had bad luck. So many at first, twice
+/// as many each time that nothing better is found.
+const USELESS_BLOCKS: u32 = 8;
+/// Stored bytes for each byte of the values that save nothing; each row counts as a byte more.
+const USELESS_RATIO: f64 = 0.65;
 /// Columns of fewer rows say little of others, and are quickly looked at.
 const ROWS_MIN: usize = 2048;
 /// So much larger than expected may a block get.
@@ -53,14 +58,15 @@ pub struct Plan {
     /// Stored bytes for each byte of the values.
     ratio: f64,
     tolerance: f64,
-    /// Blocks that went by it.
+    /// Blocks that went by it, and how many may.
     age: u32,
+    age_max: u32,
 }
 
 impl Plan {
     /// What to do again with a column of so many rows.
     pub(crate) fn known(&mut self, row_count: usize) -> Option<Chosen> {
-        if row_count < ROWS_MIN || self.age >= BLOCKS_MAX {
+        if row_count < ROWS_MIN || self.age >= self.age_max {
             return None;
         }
         self.age += 1;
@@ -82,13 +88,18 @@ impl Plan {
             (encodings.collect::<Vec<_>>(), chosen.codec)
         };
         let is_same = self.chosen.as_ref().is_some_and(|before| encodings(before) == encodings(&chosen));
-        let is_due = self.age >= BLOCKS_MAX;
+        let is_due = self.age >= self.age_max;
         self.tolerance = match is_same {
             true if is_due => self.tolerance,
             true => (self.tolerance * TOLERANCE_GROWTH).min(TOLERANCE_MAX),
             false => TOLERANCE,
         };
         self.ratio = ratio(stored_bytes, value_bytes);
+        self.age_max = match self.ratio > USELESS_RATIO {
+            true if is_same => (self.age_max * 2).min(BLOCKS_MAX),
+            true => USELESS_BLOCKS,
+            false => BLOCKS_MAX,
+        };
         self.chosen = Some(chosen);
         self.age = 0;
     }
@@ -133,6 +144,17 @@ mod tests {
             plan.known(5000).is_some() && !plan.holds(12_000, 100_000),
             "age is no reason to tolerate more"
         );
+    }
+
+    #[test]
+    fn a_plan_that_saves_nothing_is_soon_made_anew() {
+        let mut plan = Plan::default();
+        for expected in [USELESS_BLOCKS, USELESS_BLOCKS * 2, USELESS_BLOCKS * 4] {
+            plan.set(chosen(0), 5000, 100_000, 100_000);
+            assert_eq!((0..1000).take_while(|_| plan.known(5000).is_some()).count(), expected as usize);
+        }
+        plan.set(chosen(2), 5000, 10_000, 100_000);
+        assert_eq!((0..1000).take_while(|_| plan.known(5000).is_some()).count(), BLOCKS_MAX as usize);
     }
 
     #[test]
