@@ -5,30 +5,27 @@
 //! sync that failed nothing is written any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crate::error::{Damage, Error, Result};
-use crate::header::{DatabaseId, FileKind};
+use crate::header::FileKind;
 use crate::inserts::Inserts;
-use crate::io::{Io, Lock};
+use crate::io::Lock;
 use crate::log::{self, Failed, Files, Record};
 use crate::maintenance::Compacting;
-use crate::marker::{self, Marker};
+use crate::marker;
+use crate::opening::load;
 use crate::part::Verify;
 use crate::removal::{self, Needless};
 use crate::snapshot::Snapshot;
 use crate::state::{Action, State};
-use crate::store::{Store, TABLES, make_directory, number_of, table_path};
+use crate::store::{Store, TABLES, make_directory, table_path};
 use crate::transaction::Transaction;
 
-const LOCK: &str = "LOCK";
 /// There while a process writes, and after one that did not end well.
-const WRITING: &str = "WRITING";
-/// How often the log is listed again because the writer removed what was listed.
-const LISTINGS_MAX: usize = 10;
+pub(crate) const WRITING: &str = "WRITING";
 /// So many times the distance of checkpoints, and a commit writes one that nobody else has written.
 const CHECKPOINT_DELAY_MAX: u64 = 4;
 /// A version that is so many microseconds in the future is from a clock that was wrong.
@@ -93,6 +90,30 @@ pub(crate) struct Writing {
     rewriting: Mutex<BTreeMap<u64, usize>>,
 }
 
+impl Writing {
+    /// What a process has that has not written yet. `is_durable` says whether the last one ended well.
+    pub(crate) fn new(
+        lock: Box<dyn Lock>,
+        log_is_whole: bool,
+        next_number: u64,
+        checkpoint: u64,
+        is_durable: bool,
+    ) -> Self {
+        Self {
+            _lock: lock,
+            log_is_whole: AtomicBool::new(log_is_whole),
+            next_number: AtomicU64::new(next_number),
+            unfinished: Mutex::default(),
+            committing: Mutex::new(Committing { checkpoint, is_durable, is_marked: !is_durable }),
+            directories: Mutex::default(),
+            needless: Mutex::default(),
+            compacting: Mutex::default(),
+            removing: Mutex::default(),
+            rewriting: Mutex::default(),
+        }
+    }
+}
+
 /// What is done by one transaction at a time.
 #[derive(Debug)]
 pub(crate) struct Committing {
@@ -111,95 +132,16 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Database {
-    /// Opens the database behind `io`; with [`Access::Write`] an empty directory becomes one.
-    ///
-    /// What is damaged does not keep it from opening: see [`Database::damage`].
-    ///
-    /// # Errors
-    /// When it is none, is of a later format, is locked by another writer, or the system refuses.
-    pub fn open(io: Arc<dyn Io>, access: Access, options: Options) -> Result<Arc<Self>> {
-        let mut damage = Vec::new();
-        let mut marker = marker::read(&*io, &mut damage)?;
-        let lock = match access {
-            Access::Read if marker == Marker::Empty => return Err(Error::NotADatabase),
-            Access::Read => None,
-            Access::Write => {
-                let lock = io.lock(LOCK).map_err(|error| match error.kind() {
-                    ErrorKind::WouldBlock => Error::Locked,
-                    _ => Error::io("lock", LOCK)(error),
-                })?;
-                if marker == Marker::Empty {
-                    // Unless another process has made it a database before the lock was ours.
-                    marker = marker::read(&*io, &mut damage)?;
-                }
-                if marker == Marker::Empty {
-                    let id = new_id(&*io);
-                    marker::create(&*io, id)?;
-                    marker = Marker::Id(id);
-                }
-                for directory in [log::DIRECTORY, TABLES] {
-                    make_directory(&*io, directory)?;
-                }
-                // What another process left in the cache alone is durable before anything is built on it.
-                for directory in ["", log::DIRECTORY, TABLES] {
-                    io.sync_directory(directory).map_err(Error::io("sync", directory))?;
-                }
-                Some(lock)
-            }
-        };
-        let (loaded, files) = load(&*io, u64::MAX, access == Access::Read)?;
-        damage.extend(loaded.damage);
-        let (mut state, mut log_is_whole) = (loaded.state, loaded.is_whole);
-        let tables =
-            if access == Access::Write || files.is_lost() { Tables::list(&*io)? } else { Tables::default() };
-        if files.is_lost() && tables.have_files {
-            let (path, reason) = (log::DIRECTORY.to_owned(), "it is empty, but there are parts".to_owned());
-            damage.push(Damage { path, reason, ..Damage::default() });
-            log_is_whole = false;
-        }
-        match marker {
-            Marker::Id(id) if files.is_lost() => state.database = id,
-            Marker::Id(id) if id != state.database => {
-                let (path, reason) = (marker::PATH.to_owned(), "it is that of another log".to_owned());
-                damage.push(Damage { path, reason, ..Damage::default() });
-                log_is_whole = false;
-            }
-            _ if files.is_lost() => state.database = new_id(&*io),
-            _ => {}
-        }
-        let store = Arc::new(Store::new(io, options.verify));
-        let writing = match lock {
-            None => None,
-            Some(lock) => {
-                for path in &files.unfinished {
-                    // If it cannot be removed, it is in nobody's way.
-                    store.io.remove(path).unwrap_or_default();
-                }
-                if files.is_lost() && log_is_whole {
-                    log::begin(&store, state.database)?;
-                }
-                let is_durable = match store.io.open(WRITING) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => true,
-                    there => there.map(|_| false).map_err(Error::io("open", WRITING))?,
-                };
-                let checkpoint = loaded.checkpoint;
-                Some(Writing {
-                    _lock: lock,
-                    log_is_whole: AtomicBool::new(log_is_whole),
-                    next_number: AtomicU64::new(tables.free_number.max(state.next_number).max(1)),
-                    unfinished: Mutex::default(),
-                    committing: Mutex::new(Committing { checkpoint, is_durable, is_marked: !is_durable }),
-                    directories: Mutex::default(),
-                    needless: Mutex::default(),
-                    compacting: Mutex::default(),
-                    removing: Mutex::default(),
-                    rewriting: Mutex::default(),
-                })
-            }
-        };
-        let (current, damage) = (RwLock::new(Arc::new(state)), Mutex::new(damage));
+    pub(crate) fn new(
+        store: Store,
+        options: Options,
+        state: State,
+        damage: Vec<Damage>,
+        writing: Option<Writing>,
+    ) -> Arc<Self> {
+        let (store, current, damage) = (Arc::new(store), RwLock::new(Arc::new(state)), Mutex::new(damage));
         let (given, inserts) = (Mutex::default(), Inserts::default());
-        Ok(Arc::new(Self { store, options, current, given, damage, inserts, writing }))
+        Arc::new(Self { store, options, current, given, damage, inserts, writing })
     }
 
     /// The newest version that this process knows.
@@ -448,53 +390,7 @@ impl Drop for Database {
     }
 }
 
-/// Reads a version, or the newest below it; lists the log again when what was listed is gone. What a reader sees
-/// is made durable before.
-pub(crate) fn load(io: &dyn Io, version: u64, is_settled: bool) -> Result<(log::Loaded, Files)> {
-    let mut listings = 0;
-    loop {
-        let files = Files::list(io)?;
-        if is_settled {
-            log::settle(io)?;
-        }
-        listings += 1;
-        match log::load(io, &files, version) {
-            Err(error) if log::is_gone(&error) && listings < LISTINGS_MAX => {}
-            loaded => return Ok((loaded?, files)),
-        }
-    }
-}
-
 /// A time of the clock as one of the log.
 pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
-}
-
-fn new_id(io: &dyn Io) -> DatabaseId {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&io.random().to_le_bytes());
-    id[8..].copy_from_slice(&io.random().to_le_bytes());
-    id
-}
-
-/// What the names in `tables` say.
-#[derive(Debug, Default)]
-struct Tables {
-    /// A number above those of all tables and files, whosever they are.
-    free_number: u64,
-    have_files: bool,
-}
-
-impl Tables {
-    fn list(io: &dyn Io) -> Result<Self> {
-        let mut found = Self::default();
-        removal::for_each_file(io, |table, file| {
-            found.free_number = found.free_number.max(table + 1);
-            if let Some(file) = file {
-                found.have_files = true;
-                found.free_number = found.free_number.max(number_of(&file).map_or(0, |number| number + 1));
-            }
-        })?;
-        Ok(found)
-    }
 }

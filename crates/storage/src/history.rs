@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::database::{Database, load, micros};
+use crate::database::{Database, micros};
 use crate::error::{Error, Result};
 use crate::log;
+use crate::opening::load;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 

@@ -58,6 +58,7 @@ pub mod io;
 mod log;
 mod maintenance;
 mod marker;
+mod opening;
 pub mod part;
 #[cfg(test)]
 mod recovery;

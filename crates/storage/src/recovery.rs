@@ -333,6 +333,22 @@ fn a_part_of_another_copy_is_not_read() {
 }
 
 #[test]
+fn a_log_of_which_nothing_can_be_read_says_so_of_the_log_alone() {
+    let io = new();
+    insert(&open(&io), 0..10);
+    let paths = log_files(&io, "");
+    paths.iter().for_each(|path| io.tamper(path, |bytes| bytes.clear()));
+    let database = open(&io);
+    let damaged: Vec<String> = database.damage().into_iter().map(|damage| damage.path).collect();
+    assert_eq!(damaged, paths);
+    assert!(matches!(set(&database, "x"), Err(Error::LogDamaged { version: 0 })));
+    database.repair_log().expect("no faults");
+    set(&database, "x").expect("it is repaired");
+    drop(database);
+    assert_eq!(open(&io).damage(), []);
+}
+
+#[test]
 fn deletions_of_another_copy_are_not_read() {
     let io = new();
     let part = insert(&open(&io), 0..10);

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::database::{Database, Writing, load, locked};
+use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::header::FileKind;
 use crate::io::Io;
 use crate::log::{self, Files};
+use crate::opening::load;
 use crate::state::{Action, State, Table};
 use crate::store::{TABLES, deletions_path, number_of, part_path, table_of, table_path};
 

@@ -279,7 +279,9 @@ impl Run {
     }
 
     pub(crate) fn model_at(&self, version: u64) -> &Model {
-        &self.history[&version].1
+        // What no statement has committed, maintenance has, which changes no row.
+        let (_, (_, model)) = self.history.range(..=version).next_back().expect("there is always version 0");
+        model
     }
 
     fn open(&self, access: Access) -> Result<Arc<Database>> {
@@ -315,10 +317,10 @@ impl Run {
         let newest = database.snapshot().version();
         let version = self.random.below(newest as usize + 1) as u64;
         self.latest = self.latest.max(self.io.now());
-        let replaced = self.history.get(&(version + 1)).map_or(i64::MAX, |(time, _)| *time);
-        let is_retained = replaced >= micros(self.latest - RETENTION);
+        let replaced = self.history.get(&(version + 1)).map_or(i64::MIN, |(time, _)| *time);
+        let is_retained = version == newest || replaced >= micros(self.latest - RETENTION);
         match database.as_of_version(version).and_then(|snapshot| model_of(&snapshot)) {
-            Ok(found) => assert_eq!(found, self.history[&version].1, "version {version}"),
+            Ok(found) => assert_eq!(found, *self.model_at(version), "version {version}"),
             Err(error) if self.io.had_fault() => return Err(error),
             Err(error) => assert!(!is_retained, "version {version} of {newest}: {error}"),
         }
@@ -388,23 +390,26 @@ impl Run {
             transactions.push((statement, outcome));
         }
         for (index, (statement, transaction)) in transactions.into_iter().enumerate() {
-            let next = match statement {
+            let before = self.model.clone();
+            let next = || match statement {
                 // What the first did, it has not seen.
-                Statement::Delete(..) if self.model != base => base.after(statement).after(first),
-                _ => self.model.after(statement),
+                Statement::Delete(..) if before != base => base.after(statement).after(first),
+                _ => before.after(statement),
             };
             match transaction.and_then(Transaction::commit) {
                 Ok(_) => {
-                    self.model = next;
+                    self.model = next();
                     self.remember(database);
                 }
                 Err(error @ Error::OutcomeUnknown(_)) => {
-                    self.perhaps = Some(next);
+                    self.perhaps = Some(next());
                     return Err(error);
                 }
                 // Not committed: what follows must find the tables as they were.
                 Err(error) => {
-                    let is_conflict = index == 1 && matches!(error, Error::Conflict { .. });
+                    // Maintenance commits at once, before the first.
+                    let is_late = index == 1 || matches!(beside, Some(Statement::Maintain));
+                    let is_conflict = is_late && matches!(error, Error::Conflict { .. });
                     assert!(is_conflict || self.io.had_fault(), "{statement:?}: {error:?} without a fault");
                     database.begin().map(|_| ())?;
                     assert_eq!(model_of(&database.snapshot())?, self.model, "{statement:?} failed");

@@ -14,6 +14,8 @@ mod disk;
 mod random;
 #[cfg(test)]
 pub(crate) mod unreliable;
+#[cfg(test)]
+mod world;
 
 pub use disk::Disk;
 

@@ -12,152 +12,15 @@ use std::time::Duration;
 
 use super::cache::{Change, Directory, FileData, Node};
 pub(crate) use super::random::Random;
+pub(crate) use super::world::Faults;
+use super::world::{World, dead, split};
 use super::{Input, Io, Lock, Output};
-
-/// What goes wrong, each once in so many times, never at 0.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Faults {
-    /// The number of the operation at which the power is cut.
-    pub(crate) cut_at: Option<u64>,
-    pub(crate) disk_full: usize,
-    pub(crate) failed_sync: usize,
-    pub(crate) read_error: usize,
-    pub(crate) short: usize,
-    /// Syncs of files, and of directories, do nothing and report success.
-    pub(crate) lying_syncs: [bool; 2],
-    /// An operation that always fails, and how; with `true` it is done nevertheless.
-    pub(crate) refused: Option<(&'static str, ErrorKind, bool)>,
-    /// A name that listings lack.
-    pub(crate) unlisted: Option<&'static str>,
-}
-
-#[derive(Clone, Debug)]
-struct World {
-    random: Random,
-    faults: Faults,
-    /// Operations that change something, so far.
-    operations: u64,
-    /// Files that were opened, so far.
-    opened: u64,
-    clock: Duration,
-    is_off: bool,
-    /// Counts restarts: handles of an earlier life are dead.
-    life: u64,
-    is_locked: bool,
-    files: Vec<FileData>,
-    directories: BTreeMap<String, Directory>,
-    /// Faults that were made since the last restart.
-    fault_count: u64,
-    root_sync_failed: bool,
-}
 
 /// The door to a file system that is unreliable.
 #[derive(Debug)]
 pub(crate) struct Unreliable {
     world: Arc<Mutex<World>>,
     life: u64,
-}
-
-fn dead() -> io::Error {
-    io::Error::other("the power is off")
-}
-
-/// The directory and the name of a path.
-fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
-}
-
-impl World {
-    fn fault(&mut self, once_in: usize) -> bool {
-        let is_fault = self.random.once_in(once_in);
-        self.fault_count += u64::from(is_fault);
-        is_fault
-    }
-
-    /// Runs an operation that changes something; the power may go before it or after it.
-    fn act<T>(&mut self, life: u64, operation: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
-        if self.is_off || self.life != life {
-            return Err(dead());
-        }
-        self.operations += 1;
-        self.clock += Duration::from_millis(1);
-        if self.faults.cut_at != Some(self.operations) {
-            return operation(self);
-        }
-        if self.random.once_in(2) {
-            // Its outcome nobody hears of.
-            _ = operation(self);
-        }
-        self.cut_power();
-        Err(dead())
-    }
-
-    fn directory(&mut self, path: &str) -> io::Result<&mut Directory> {
-        let (parent, name) = split(path);
-        let node = self.directories.get(parent).and_then(|parent| parent.cached.get(name));
-        match node {
-            Some(Node::File(_)) => Err(ErrorKind::NotADirectory.into()),
-            None if !path.is_empty() => Err(ErrorKind::NotFound.into()),
-            _ => self.directories.get_mut(path).ok_or_else(|| ErrorKind::NotFound.into()),
-        }
-    }
-
-    /// What an operation answers, and whether it is done.
-    fn refusal(&self, operation: &str) -> (io::Result<()>, bool) {
-        match self.faults.refused {
-            Some((refused, kind, is_done)) if refused == operation => (Err(kind.into()), is_done),
-            _ => (Ok(()), true),
-        }
-    }
-
-    /// An error now and then of what changes nothing.
-    fn read_fault(&mut self, what: &str) -> io::Result<()> {
-        /// Too many open files.
-        const EMFILE: i32 = 24;
-        if !self.fault(self.faults.read_error) {
-            Ok(())
-        } else if self.random.once_in(2) {
-            Err(io::Error::other(format!("{what} could not be read")))
-        } else {
-            Err(io::Error::from_raw_os_error(EMFILE))
-        }
-    }
-
-    fn file(&mut self, path: &str) -> io::Result<usize> {
-        let (directory, name) = split(path);
-        match self.directory(directory)?.cached.get(name) {
-            Some(Node::File(file)) => Ok(*file),
-            Some(Node::Directory) => Err(ErrorKind::IsADirectory.into()),
-            None => Err(ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn change(&mut self, directory: &str, new: Change) -> io::Result<()> {
-        self.directory(directory)?.change(new);
-        Ok(())
-    }
-
-    fn cut_power(&mut self) {
-        self.is_off = true;
-        for data in &mut self.files {
-            data.keep_some(&mut self.random);
-            data.restart();
-        }
-        for directory in self.directories.values_mut() {
-            directory.keep_some(&mut self.random);
-            directory.restart();
-        }
-        let paths: Vec<String> = self.directories.keys().cloned().collect();
-        // What is in no directory is gone, and so is what is in a directory that is gone.
-        for path in paths {
-            let (parent, name) = split(&path);
-            let is_there = path.is_empty()
-                || self.directories.get(parent).is_some_and(|parent| parent.cached.contains_key(name));
-            if !is_there {
-                self.directories.remove(&path);
-            }
-        }
-    }
 }
 
 impl Unreliable {
