@@ -555,7 +555,7 @@ mod tests {
         // As if it were a page of an index, which is skipped.
         let index = [&[0x15, 2], &bytes[2..]].concat();
         check(&[&bytes, &index], 2, "its header is cut off");
-        assert_eq!(read(Codec::None, &[index, bytes.clone()].concat(), 1), (vec![good.clone()], None));
+        assert_eq!(read(Codec::None, &[index, bytes].concat(), 1), (vec![good], None));
     }
 
     #[test]
