@@ -6,7 +6,12 @@ mod arrow;
 mod catalog;
 mod damage;
 mod definition;
-mod row_scan;
+mod open;
+#[cfg(test)]
+mod oracle;
+mod prune;
+mod read;
+mod scan;
 mod store;
 mod table;
 #[cfg(test)]
@@ -15,7 +20,7 @@ mod testing;
 mod types;
 mod write;
 
-pub(crate) use arrow::{array, column, storable};
+pub(crate) use arrow::{column, storable};
 pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};
 pub(crate) use damage::{damage_batch, known_damage};
 pub(crate) use definition::{

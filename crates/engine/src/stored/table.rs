@@ -7,19 +7,21 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, ScalarValue, Statistics};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{Snapshot, Table};
 use parking_lot::RwLock;
 
 use super::definition::DEFAULT;
-use super::row_scan::RowScan;
-use super::store::Store;
+use super::open::OpenTable;
+use super::scan::StoredScan;
+use super::store::{Store, blocking};
 use super::write::{Place, Target, WriteExec};
 use super::{arrow_schema, arrow_type};
 use crate::error::Result;
@@ -106,17 +108,42 @@ impl TableProvider for StoredTable {
         Some(statistics)
     }
 
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        // What a subquery gives is known to the planner alone.
+        let is_subquery = |expression: &Expr| {
+            matches!(expression, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_))
+        };
+        let answer = |filter: &&Expr| {
+            Ok(match filter.exists(|expression| Ok(is_subquery(expression)))? {
+                true => TableProviderFilterPushDown::Unsupported,
+                false => TableProviderFilterPushDown::Exact,
+            })
+        };
+        filters.iter().map(answer).collect()
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        _limit: Option<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let projection = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let schema = DFSchema::try_from(self.schema.clone())?;
+        let filters = filters.iter().map(|filter| state.create_physical_expr(filter.clone(), &schema));
+        let filters = filters.collect::<DataFusionResult<Vec<_>>>()?;
+        let table = self.clone();
+        let open = move || {
+            let Self { store, snapshot, table, schema, initial, has_row_numbers, .. } = table;
+            Ok(OpenTable::open(&store.database, &snapshot, &table, has_row_numbers, schema, &initial))
+        };
+        let open = blocking(open).await;
+        let open = open.map_err(|error| DataFusionError::External(Box::new(error)))?;
         let threads = state.config().target_partitions();
-        let scan = RowScan::new(self, projection, threads)?;
-        Ok(Arc::new(scan))
+        Ok(Arc::new(StoredScan::new(Arc::new(open), projection, &filters, limit, threads)?))
     }
 
     async fn insert_into(

@@ -227,9 +227,18 @@ impl TestDatabase {
 
     /// Adds a part with the rows of these batches.
     pub(crate) fn add_part(&self, table: u64, batches: &[RecordBatch]) {
+        self.add(table, batches, WriteOptions::default());
+    }
+
+    /// The same of rows that are sorted by the table's keys.
+    pub(crate) fn add_sorted_part(&self, table: u64, batches: &[RecordBatch]) {
+        self.add(table, batches, WriteOptions { is_sorted: true, ..WriteOptions::default() });
+    }
+
+    fn add(&self, table: u64, batches: &[RecordBatch], options: WriteOptions) {
         let mut transaction = self.database.begin().unwrap();
         let definition = transaction.state().table(table).unwrap().definition.clone();
-        let mut writer = transaction.write_part(table, WriteOptions::default()).unwrap();
+        let mut writer = transaction.write_part(table, options).unwrap();
         for batch in batches {
             let arrays = storable(batch, &definition.fields).unwrap();
             let columns: Vec<_> = arrays.iter().map(|array| column(array).unwrap()).collect();

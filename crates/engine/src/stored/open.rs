@@ -1,0 +1,161 @@
+//! A table of one version, open for reading: its parts, and where they have its columns.
+//!
+//! Parts keep the columns that they were written with. A column of the table is found in a part by the number of
+//! its field; it may have had another type, or not have been there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
+use keirin_storage::part::{PartReader, Statistics};
+use keirin_storage::schema::SortKey;
+use keirin_storage::{Database, DeletionVector, Error as StorageError, Part, Snapshot, Table};
+
+use super::types::arrow_type;
+use crate::error::{Error, ErrorKind, Result};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    database: Arc<Database>,
+    pub(super) table: Arc<Table>,
+    /// The columns, behind [`ROW_NUMBER`](super::ROW_NUMBER) if rows are numbered.
+    pub(super) schema: SchemaRef,
+    pub(super) has_row_numbers: bool,
+    /// Those that cannot be opened are errors when their rows are wanted.
+    pub(super) parts: Vec<Result<OpenPart>>,
+}
+
+/// A part, and where it has the columns of the table.
+#[derive(Debug)]
+pub(super) struct OpenPart {
+    /// Its place among the parts.
+    place: usize,
+    pub(super) reader: PartReader,
+    pub(super) deletions: DeletionVector,
+    columns: Vec<Place>,
+}
+
+/// Where a part has a column of the table.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Its rows are numbered.
+    Numbers,
+    /// At this place among its columns.
+    Here(usize),
+    /// At this place, with another type.
+    Cast(usize, DataType),
+    /// Nowhere: the part is older, and each row has this value.
+    Nowhere(ScalarValue),
+}
+
+impl OpenTable {
+    /// Opens all parts of a table of `snapshot`. `schema` is the table's, with
+    /// [`ROW_NUMBER`](super::ROW_NUMBER) in front if `has_row_numbers`; `initial` are the values of fields, by
+    /// their numbers, in parts that are older.
+    pub(crate) fn open(
+        database: &Arc<Database>,
+        snapshot: &Snapshot,
+        table: &Arc<Table>,
+        has_row_numbers: bool,
+        schema: SchemaRef,
+        initial: &HashMap<u32, ScalarValue>,
+    ) -> Self {
+        let mut open = Self {
+            database: database.clone(),
+            table: table.clone(),
+            schema,
+            has_row_numbers,
+            parts: Vec::new(),
+        };
+        let parts = table.parts().into_iter().enumerate();
+        let parts = parts.map(|(place, part)| open.part(snapshot, place, part, initial));
+        open.parts = parts.collect();
+        open
+    }
+
+    fn part(
+        &self,
+        snapshot: &Snapshot,
+        place: usize,
+        part: &Part,
+        initial: &HashMap<u32, ScalarValue>,
+    ) -> Result<OpenPart> {
+        let read = || {
+            let reader = snapshot.open_part(&self.table, part)?;
+            let deletions = snapshot.deletions(&self.table, part)?;
+            reader.check_deletions(&deletions)?;
+            Ok((reader, deletions))
+        };
+        let (reader, deletions) = read().map_err(|error| self.explain(error))?;
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        columns.extend(self.has_row_numbers.then_some(Place::Numbers));
+        for field in &self.table.definition.fields {
+            let found = reader.fields().iter().position(|other| other.id == field.id);
+            columns.push(match found {
+                Some(index) if reader.fields()[index].data_type == field.data_type => Place::Here(index),
+                // Children may be others even if the column is the same.
+                Some(index) => Place::Cast(index, arrow_type(&reader.fields()[index].data_type)),
+                None => {
+                    let null = || ScalarValue::try_from(&arrow_type(&field.data_type));
+                    let value = initial.get(&field.id).cloned().map_or_else(null, Ok);
+                    Place::Nowhere(value?)
+                }
+            });
+        }
+        Ok(OpenPart { place, reader, deletions, columns })
+    }
+
+    /// Says what happened to which table, and lets the database remember damage.
+    pub(super) fn explain(&self, error: StorageError) -> Error {
+        let name = &self.table.definition.name;
+        let kind = match &error {
+            StorageError::Damaged(damage) => {
+                self.database.report((**damage).clone());
+                ErrorKind::Data
+            }
+            StorageError::Io { .. } => ErrorKind::Io,
+            _ => ErrorKind::Invalid,
+        };
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        let error = Error::new(kind, format!("cannot read table '{name}': {error}{cause}"));
+        match kind {
+            ErrorKind::Data => error
+                .with_hint("CHECK TABLE lists what is damaged, REPAIR TABLE keeps the rows that are whole"),
+            _ => error,
+        }
+    }
+
+    /// How all rows are sorted: known if one part has them all.
+    pub(super) fn keys(&self) -> &[SortKey] {
+        match &self.parts[..] {
+            [Ok(part)] if part.reader.keys() == self.table.definition.keys => part.reader.keys(),
+            _ => &[],
+        }
+    }
+
+    /// The place in the schema of a field.
+    pub(super) fn index_of(&self, field: u32) -> Option<usize> {
+        Some(self.table.definition.index_of(field)? + usize::from(self.has_row_numbers))
+    }
+}
+
+impl OpenPart {
+    pub(super) fn column(&self, index: usize) -> &Place {
+        &self.columns[index]
+    }
+
+    /// The statistics of a column that the part has as the table has it.
+    pub(super) fn statistics(&self, index: usize, stripe: usize) -> Option<&Statistics> {
+        match self.columns[index] {
+            Place::Here(column) => Some(self.reader.statistics(column, stripe)),
+            _ => None,
+        }
+    }
+
+    /// The number of the first row of a stripe.
+    pub(super) fn first_number(&self, stripe: usize) -> u64 {
+        (self.place as u64) << 32 | self.reader.stripe(stripe).start
+    }
+}

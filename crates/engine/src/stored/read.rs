@@ -1,0 +1,295 @@
+//! The rows of a stripe that pass all filters.
+//!
+//! Filters come first, each with its columns alone and for the rows that are left; then the other columns are
+//! read for the rows that passed (late materialisation: Abadi et al., "Materialization Strategies in a
+//! Column-Oriented DBMS", ICDE 2007). Which filter is next is learnt from stripe to stripe: the one that costs
+//! least for each row that it drops (Hellerstein and Stonebraker, "Predicate Migration", SIGMOD 1993).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_plan::metrics::Count;
+use keirin_kernels::bitmaps::{not, positions};
+use keirin_kernels::{Bits, Level, Selection};
+use parking_lot::Mutex;
+
+use super::arrow::array;
+use super::open::{OpenPart, OpenTable, Place};
+
+/// What rows must fulfil: one of the conditions that are joined by AND.
+#[derive(Debug)]
+pub(super) struct Filter {
+    /// In terms of the columns below.
+    expression: Arc<dyn PhysicalExpr>,
+    schema: SchemaRef,
+    /// The columns' places in the schema of the table.
+    columns: Vec<usize>,
+    /// Whether rows may come through that do not fulfil it.
+    is_optional: bool,
+    experience: Mutex<Experience>,
+}
+
+/// What a filter was like in the stripes so far.
+#[derive(Clone, Copy, Debug)]
+struct Experience {
+    /// Nanoseconds a row, reading its columns included.
+    cost: f64,
+    /// The share of rows that pass.
+    passing: f64,
+    stripes: usize,
+}
+
+impl Experience {
+    /// How much of it a new stripe replaces: filters of others change while they are used.
+    const NEW_SHARE: f64 = 0.25;
+    /// An optional filter through which this share of rows passes is only tried again now and then.
+    const USELESS: f64 = 0.98;
+    const TRIED_EVERY: usize = 16;
+
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn add(&mut self, nanoseconds: u128, rows: usize, passed: usize) {
+        let (cost, passing) = (nanoseconds as f64 / rows as f64, passed as f64 / rows as f64);
+        let share = if self.stripes == 0 { 1.0 } else { Self::NEW_SHARE };
+        self.cost += (cost - self.cost) * share;
+        self.passing += (passing - self.passing) * share;
+        self.stripes += 1;
+    }
+
+    /// The cost of dropping a row.
+    fn rank(&self) -> f64 {
+        self.cost / (1.0 - self.passing).max(1e-6)
+    }
+}
+
+impl Filter {
+    /// A condition in terms of `schema`.
+    pub(super) fn new(expression: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<Self> {
+        let mut columns: Vec<usize> =
+            collect_columns(expression).iter().map(|column| column.index()).collect();
+        columns.sort_unstable();
+        let schema = Arc::new(schema.project(&columns)?);
+        let is_wide = |data_type: &DataType| !data_type.is_primitive() && *data_type != DataType::Boolean;
+        let width: usize =
+            schema.fields().iter().map(|field| if is_wide(field.data_type()) { 8 } else { 1 }).sum();
+        // Comparisons of numbers first; what other operators want says nothing before it has been tried.
+        let is_optional = is_dynamic(expression);
+        #[expect(clippy::cast_precision_loss, reason = "a guess")]
+        let cost = (1 + width) as f64;
+        let experience = Experience { cost, passing: if is_optional { 0.9 } else { 0.5 }, stripes: 0 };
+        Ok(Self {
+            expression: reassign_expr_columns(expression.clone(), &schema)?,
+            schema,
+            columns,
+            is_optional,
+            experience: Mutex::new(experience),
+        })
+    }
+
+    fn is_worth_while(&self) -> bool {
+        let experience = self.experience.lock();
+        let is_useless = self.is_optional && experience.passing > Experience::USELESS;
+        if is_useless && !experience.stripes.is_multiple_of(Experience::TRIED_EVERY) {
+            drop(experience);
+            self.experience.lock().stripes += 1;
+            return false;
+        }
+        true
+    }
+}
+
+/// Whether other operators narrow the filter while it is used.
+pub(super) fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    DynamicFilterTracking::classify(expression).contains_dynamic_filter()
+}
+
+/// What reading counts.
+#[derive(Clone, Debug)]
+pub(super) struct ReadCounts {
+    pub(super) bytes: Count,
+    pub(super) rows_dropped: Count,
+}
+
+/// A stripe of which rows are wanted.
+pub(super) struct Stripe<'a> {
+    pub(super) table: &'a OpenTable,
+    pub(super) part: &'a OpenPart,
+    pub(super) number: usize,
+    pub(super) counts: &'a ReadCounts,
+    /// The rows that are left; all if it does not say.
+    rows: Option<Vec<u32>>,
+    row_count: usize,
+    /// Columns by their place in the table's schema, of the rows that are left.
+    read: Vec<Option<ArrayRef>>,
+}
+
+impl<'a> Stripe<'a> {
+    pub(super) fn new(
+        table: &'a OpenTable,
+        part: &'a OpenPart,
+        number: usize,
+        counts: &'a ReadCounts,
+    ) -> Self {
+        let rows = part.reader.stripe(number);
+        let row_count = usize::try_from(rows.end - rows.start).expect("a stripe has few rows");
+        let level = Level::best();
+        let deleted = part.deletions.stripe(u32::try_from(number).expect("a part has few stripes"));
+        let rows = deleted.map(|deleted| positions(level, not(level, deleted).as_bits()));
+        let row_count = rows.as_ref().map_or(row_count, Vec::len);
+        let read = vec![None; table.schema.fields().len()];
+        Self { table, part, number, counts, rows, row_count, read }
+    }
+
+    /// Rows that are left.
+    pub(super) fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// The rows that pass `filters`, at most `limit` of them, with columns of these places in the table's
+    /// schema; none if no row passes.
+    pub(super) fn read(
+        mut self,
+        filters: &[Filter],
+        projection: &[usize],
+        schema: &SchemaRef,
+        limit: Option<usize>,
+    ) -> Result<Option<RecordBatch>> {
+        let before = self.row_count;
+        let mut waiting: Vec<&Filter> = filters.iter().filter(|filter| filter.is_worth_while()).collect();
+        let rank = |filter: &Filter| filter.experience.lock().rank();
+        waiting.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        for filter in waiting {
+            if self.row_count == 0 {
+                break;
+            }
+            self.apply(filter)?;
+        }
+        self.counts.rows_dropped.add(before - self.row_count);
+        if let Some(limit) = limit.filter(|limit| *limit < self.row_count) {
+            self.keep_first(limit);
+        }
+        if self.row_count == 0 {
+            return Ok(None);
+        }
+        let columns = projection.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
+        Ok(Some(batch.map_err(|error| self.strange(error.into()))?))
+    }
+
+    fn apply(&mut self, filter: &Filter) -> Result<()> {
+        let started = Instant::now();
+        let columns = filter.columns.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
+        let batch = RecordBatch::try_new_with_options(filter.schema.clone(), columns, &options);
+        let batch = batch.map_err(|error| self.strange(error.into()))?;
+        let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
+        let passes = passes.as_boolean();
+        let has_nulls = passes.null_count() > 0;
+        let passes = if has_nulls { &prep_null_mask_filter(passes) } else { passes };
+        let (before, passed) = (self.row_count, passes.true_count());
+        if passed < before {
+            self.keep(passes, passed)?;
+        }
+        filter.experience.lock().add(started.elapsed().as_nanos(), before, passed);
+        Ok(())
+    }
+
+    /// Drops rows, of columns that were read, too.
+    fn keep(&mut self, passes: &BooleanArray, passed: usize) -> Result<()> {
+        let mask = passes.values();
+        let bits = Bits::new(mask.values(), mask.offset(), mask.len());
+        let places = positions(Level::best(), bits);
+        self.rows = Some(match self.rows.take() {
+            None => places,
+            Some(rows) => places.into_iter().map(|place| rows[place as usize]).collect(),
+        });
+        self.row_count = passed;
+        for column in self.read.iter_mut().flatten() {
+            *column = without_unused_text(filter(column, passes)?);
+        }
+        Ok(())
+    }
+
+    fn keep_first(&mut self, count: usize) {
+        match &mut self.rows {
+            Some(rows) => rows.truncate(count),
+            None => self.rows = Some((0..u32::try_from(count).expect("a stripe has few rows")).collect()),
+        }
+        self.row_count = count;
+        for column in self.read.iter_mut().flatten() {
+            *column = column.slice(0, count);
+        }
+    }
+
+    fn column(&mut self, index: usize) -> Result<ArrayRef> {
+        if let Some(column) = &self.read[index] {
+            return Ok(column.clone());
+        }
+        let column = match self.part.column(index) {
+            Place::Numbers => Arc::new(self.row_numbers()) as ArrayRef,
+            Place::Here(column) => self.stored(*column, self.table.schema.field(index).data_type())?,
+            Place::Cast(column, stored_type) => {
+                let options = CastOptions { safe: false, ..CastOptions::default() };
+                let stored = self.stored(*column, stored_type)?;
+                cast_with_options(&stored, self.table.schema.field(index).data_type(), &options)?
+            }
+            Place::Nowhere(value) => value.to_array_of_size(self.row_count)?,
+        };
+        self.read[index] = Some(column.clone());
+        Ok(column)
+    }
+
+    fn stored(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
+        let selection = self.rows.as_deref().map_or(Selection::All, Selection::Rows);
+        let reader = &self.part.reader;
+        let bytes = reader.stored_bytes(column, self.number);
+        self.counts.bytes.add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let values = reader.read(column, self.number, selection);
+        let values = values.map_err(|error| external(self.table.explain(error)))?;
+        array(values, data_type).map_err(|error| self.strange(error.into()))
+    }
+
+    fn row_numbers(&self) -> UInt64Array {
+        let first = self.part.first_number(self.number);
+        match &self.rows {
+            None => (first..first + self.row_count as u64).collect(),
+            Some(rows) => rows.iter().map(|row| first + u64::from(*row)).collect(),
+        }
+    }
+
+    /// Values that are not what the column promises.
+    fn strange(&self, error: DataFusionError) -> DataFusionError {
+        let name = &self.table.table.definition.name;
+        error.context(format!("table '{name}', block {}", self.number))
+    }
+}
+
+pub(super) fn external(error: crate::error::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// A few rows of text must not keep that of all rows in memory.
+fn without_unused_text(column: ArrayRef) -> ArrayRef {
+    /// Text may take so many times what is used of it.
+    const WASTE_MAX: usize = 4;
+    match column.data_type() {
+        DataType::Utf8View => {
+            let views = column.as_string_view();
+            let held: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+            if held > WASTE_MAX * views.total_buffer_bytes_used() { Arc::new(views.gc()) } else { column }
+        }
+        DataType::BinaryView => {
+            let views = column.as_binary_view();
+            let held: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+            if held > WASTE_MAX * views.total_buffer_bytes_used() { Arc::new(views.gc()) } else { column }
+        }
+        _ => column,
+    }
+}

@@ -1,0 +1,448 @@
+//! The scan of a table on disk.
+//!
+//! Stripes are the units of work: all partitions take them from one list, so that none waits for another, or
+//! each has a run of it where the order of rows is seen (`in_order`). Stripes that cannot have what filters want
+//! are left out by their statistics, once for all before the first is read and, for filters that other operators
+//! narrow meanwhile, again before each. Reading and decoding blocks, so it is done on threads for that.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::RecordBatch;
+use arrow::compute::SortOptions;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, assert_or_internal_err, project_schema};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::{conjunction_opt, reassign_expr_columns};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr, split_conjunction};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::projection::{
+    ProjectionExec, all_alias_free_columns, new_projections_for_columns,
+};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use super::open::OpenTable;
+use super::prune::{self, Narrowing, kept, over_statistics};
+use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct StoredScan {
+    table: Arc<OpenTable>,
+    /// The columns of the answer, by their places in the table's schema.
+    projection: Vec<usize>,
+    /// Conditions that are joined by AND, in terms of the table's schema.
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Rows after which a partition may end.
+    limit: Option<usize>,
+    keeps_order: bool,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    run: Mutex<Option<Run>>,
+}
+
+/// A run of the plan: which partitions were begun, and what they share.
+#[derive(Debug)]
+struct Run {
+    begun: Vec<bool>,
+    shared: Arc<Shared>,
+}
+
+impl StoredScan {
+    /// Reads columns of these places in the schema of `table`, in `partitions` streams; no more than `limit`
+    /// rows are wanted, whichever they are. All rows fulfil `filters`, which are in terms of the table's schema.
+    ///
+    /// # Errors
+    /// When there is no such column.
+    pub(crate) fn new(
+        table: Arc<OpenTable>,
+        projection: Option<&Vec<usize>>,
+        filters: &[Arc<dyn PhysicalExpr>],
+        limit: Option<usize>,
+        partitions: usize,
+    ) -> Result<Self> {
+        let projection = projection.cloned().unwrap_or_else(|| (0..table.schema.fields().len()).collect());
+        let filters = filters.iter().flat_map(split_conjunction).cloned().collect();
+        let stripes =
+            table.parts.iter().map(|part| part.as_ref().map_or(1, |part| part.reader.stripe_count()));
+        let partitions = partitions.min(stripes.sum()).max(1);
+        let schema = project_schema(&table.schema, Some(&projection))?;
+        let mut equivalences = EquivalenceProperties::new(schema.clone());
+        equivalences.add_ordering(ordering(&table, &projection, &schema));
+        let properties = PlanProperties::new(
+            equivalences,
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        Ok(Self {
+            table,
+            projection,
+            filters,
+            limit,
+            keeps_order: false,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            run: Mutex::default(),
+        })
+    }
+
+    fn partition_count(&self) -> usize {
+        self.properties.partitioning.partition_count()
+    }
+
+    /// The same scan, changed; it has not run yet.
+    fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut changed = Self {
+            table: self.table.clone(),
+            projection: self.projection.clone(),
+            filters: self.filters.clone(),
+            limit: self.limit,
+            keeps_order: self.keeps_order,
+            properties: self.properties.clone(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            run: Mutex::default(),
+        };
+        change(&mut changed);
+        changed
+    }
+
+    /// What the partitions of a run share; a partition that was begun before begins another run.
+    fn shared(&self, partition: usize) -> Result<Arc<Shared>> {
+        let mut run = self.run.lock();
+        if let Some(run) = run.as_mut().filter(|run| !run.begun[partition]) {
+            run.begun[partition] = true;
+            return Ok(run.shared.clone());
+        }
+        let schema = &self.table.schema;
+        let filters = self.filters.iter().map(|filter| Filter::new(filter, schema)).collect::<Result<_>>()?;
+        let shared = Arc::new(Shared {
+            table: self.table.clone(),
+            projection: self.projection.clone(),
+            schema: self.schema(),
+            filters,
+            condition: conjunction_opt(self.filters.iter().cloned()),
+            stripes: OnceLock::new(),
+            next: AtomicUsize::new(0),
+        });
+        let mut begun = vec![false; self.partition_count()];
+        begun[partition] = true;
+        *run = Some(Run { begun, shared: shared.clone() });
+        Ok(shared)
+    }
+}
+
+/// How the rows of each partition are sorted. Partitions take stripes in order, so the order of a part stays.
+fn ordering(table: &OpenTable, projection: &[usize], schema: &SchemaRef) -> Vec<PhysicalSortExpr> {
+    let keys = table.keys().iter().map_while(|key| {
+        let index = table.index_of(key.field)?;
+        let place = projection.iter().position(|projected| *projected == index)?;
+        let options = SortOptions { descending: key.is_descending, nulls_first: key.nulls_first };
+        let column = Arc::new(Column::new(schema.field(place).name(), place));
+        Some(PhysicalSortExpr { expr: column, options })
+    });
+    keys.collect()
+}
+
+impl DisplayAs for StoredScan {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = self.schema();
+        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let (name, parts) = (&self.table.table.definition.name, self.table.parts.len());
+        write!(f, "StoredScan: table={name}, parts={parts}, columns=[{}]", columns.join(", "))?;
+        if let Some(condition) = conjunction_opt(self.filters.iter().cloned()) {
+            write!(f, ", filter={condition}")?;
+        }
+        match self.limit {
+            Some(limit) => write!(f, ", limit={limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for StoredScan {
+    fn name(&self) -> &'static str {
+        "StoredScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for filter in &self.filters {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        assert_or_internal_err!(children.is_empty(), "a leaf has no children");
+        Ok(self)
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.with(|_| {})))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        assert_or_internal_err!(
+            partition < self.partition_count(),
+            "StoredScan has no partition {partition}"
+        );
+        let shared = self.shared(partition)?;
+        let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
+        let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
+        let worker = Worker {
+            narrowing: shared.condition.as_ref().and_then(Narrowing::new),
+            run: self.keeps_order.then_some((partition, self.partition_count())),
+            own: None,
+            remaining: self.limit,
+            reservation: consumer.register(context.memory_pool()),
+            counts: ReadCounts { bytes: count("bytes_scanned"), rows_dropped: count("pushdown_rows_pruned") },
+            stripes_read: count("stripes_read"),
+            stripes_pruned: count("stripes_pruned"),
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            shared,
+        };
+        let batches: BoxStream<'static, Result<RecordBatch>> =
+            stream::try_unfold(worker, |mut worker| async move {
+                loop {
+                    let step = SpawnedTask::spawn_blocking(move || {
+                        let step = worker.step();
+                        (worker, step)
+                    });
+                    let step =
+                        step.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+                    worker = step.0;
+                    match step.1? {
+                        Step::Batch(batch) => return Ok(Some((batch, worker))),
+                        Step::Nothing => {}
+                        Step::End => return Ok(None),
+                    }
+                }
+            })
+            .boxed();
+        // Where order is seen, whoever merges the partitions reads many batches of each ahead: they are to be
+        // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it.
+        let rows_max = if self.keeps_order { context.session_config().batch_size() } else { usize::MAX };
+        let batches = batches.map_ok(move |batch| {
+            let starts = (0..batch.num_rows()).step_by(rows_max);
+            stream::iter(
+                starts.map(move |start| Ok(batch.slice(start, rows_max.min(batch.num_rows() - start)))),
+            )
+        });
+        let batches = batches.try_flatten().boxed();
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), batches))))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        if args.partition().is_some() {
+            return Ok(Arc::new(Statistics::new_unknown(&self.schema())));
+        }
+        let fixed: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
+        let statistics = match conjunction_opt(fixed) {
+            None => prune::statistics(&self.table, &self.projection),
+            Some(condition) => {
+                // As DataFusion estimates what a filter leaves.
+                let all: Vec<usize> = (0..self.table.schema.fields().len()).collect();
+                let input = prune::statistics(&self.table, &all);
+                let filter =
+                    FilterExec::try_new(condition, Arc::new(EmptyExec::new(self.table.schema.clone())))?;
+                let left = filter.statistics_from_inputs(&[Arc::new(input)], args)?;
+                Arc::unwrap_or_clone(left).project(Some(&self.projection)).to_inexact()
+            }
+        };
+        Ok(Arc::new(statistics.with_fetch(self.limit.filter(|_| self.partition_count() == 1), 0, 1)?))
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if !all_alias_free_columns(projection.expr()) {
+            return Ok(None);
+        }
+        let columns = new_projections_for_columns(projection.expr(), &self.projection);
+        let partitions = self.partition_count();
+        let scan = Self::new(self.table.clone(), Some(&columns), &self.filters, self.limit, partitions)?;
+        Ok(Some(Arc::new(scan.with(|scan| scan.keeps_order = self.keeps_order))))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        pushed: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let filters = pushed.parent_filters.into_iter().map(|pushed| pushed.filter);
+        // A limit counts the rows that there are now: filters above it are not ours.
+        if self.limit.is_some() {
+            return Ok(FilterPushdownPropagation::with_parent_pushdown_result(
+                filters.map(|_| PushedDown::No).collect(),
+            ));
+        }
+        let (mut ours, mut answers) = (self.filters.clone(), Vec::new());
+        for filter in filters {
+            // Rows may come through what others narrow, so that it need not be tried where it is of no use.
+            answers.push(if is_dynamic(&filter) { PushedDown::No } else { PushedDown::Yes });
+            let filter = reassign_expr_columns(filter, &self.table.schema)?;
+            ours.extend(split_conjunction(&filter).into_iter().cloned());
+        }
+        let scan: Arc<dyn ExecutionPlan> = Arc::new(self.with(|scan| scan.filters = ours));
+        Ok(FilterPushdownPropagation::with_parent_pushdown_result(answers).with_updated_node(scan))
+    }
+
+    fn with_preserve_order(&self, preserve_order: bool) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(self.with(|scan| scan.keeps_order = preserve_order)))
+    }
+}
+
+/// What the partitions of a run share.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<OpenTable>,
+    projection: Vec<usize>,
+    schema: SchemaRef,
+    filters: Vec<Filter>,
+    condition: Option<Arc<dyn PhysicalExpr>>,
+    /// Stripes that may have rows: the places of their parts, and theirs in the parts.
+    stripes: OnceLock<Vec<(usize, usize)>>,
+    next: AtomicUsize,
+}
+
+impl Shared {
+    /// The stripes, chosen by the first that asks; `pruned` counts those that are left out.
+    fn stripes(&self, pruned: &Count, rows_pruned: &Count) -> &[(usize, usize)] {
+        self.stripes.get_or_init(|| {
+            let predicate =
+                self.condition.as_ref().and_then(|condition| over_statistics(condition, &self.table.schema));
+            let mut stripes = Vec::new();
+            for (place, part) in self.table.parts.iter().enumerate() {
+                // A part that cannot be opened is an error when its turn comes.
+                let Ok(part) = part else {
+                    stripes.push((place, 0));
+                    continue;
+                };
+                let kept = kept(&self.table, part, 0..part.reader.stripe_count(), predicate.as_deref());
+                for (stripe, is_kept) in kept.into_iter().enumerate() {
+                    if is_kept {
+                        stripes.push((place, stripe));
+                    } else {
+                        let rows = part.reader.stripe(stripe);
+                        pruned.add(1);
+                        rows_pruned.add(usize::try_from(rows.end - rows.start).unwrap_or(0));
+                    }
+                }
+            }
+            stripes
+        })
+    }
+}
+
+/// One partition of a run.
+struct Worker {
+    shared: Arc<Shared>,
+    narrowing: Option<Narrowing>,
+    /// Which of how many runs of the list it reads, unless it takes what comes.
+    run: Option<(usize, usize)>,
+    /// What is left of its run.
+    own: Option<Range<usize>>,
+    remaining: Option<usize>,
+    reservation: MemoryReservation,
+    counts: ReadCounts,
+    stripes_read: Count,
+    stripes_pruned: Count,
+    baseline: BaselineMetrics,
+}
+
+enum Step {
+    Batch(RecordBatch),
+    /// A stripe without rows that are wanted.
+    Nothing,
+    End,
+}
+
+impl Worker {
+    /// Reads the next stripe.
+    fn step(&mut self) -> Result<Step> {
+        let timer = self.baseline.elapsed_compute().clone();
+        let _timer = timer.timer();
+        self.reservation.free();
+        if self.remaining == Some(0) {
+            return Ok(Step::End);
+        }
+        let shared = self.shared.clone();
+        let stripes = shared.stripes(&self.stripes_pruned, &self.counts.rows_dropped);
+        let next = match self.run {
+            None => shared.next.fetch_add(1, Ordering::Relaxed),
+            Some((run, runs)) => {
+                let place = |run| stripes.len() * run / runs;
+                let own = self.own.get_or_insert_with(|| place(run)..place(run + 1));
+                own.next().unwrap_or(usize::MAX)
+            }
+        };
+        let Some((part, stripe)) = stripes.get(next).copied() else { return Ok(Step::End) };
+        let table = &shared.table;
+        let part = table.parts[part].as_ref().map_err(|error| external(error.clone()))?;
+        let stripe = Stripe::new(table, part, stripe, &self.counts);
+        let narrowing = self.narrowing.as_mut();
+        if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
+            self.stripes_pruned.add(1);
+            self.counts.rows_dropped.add(stripe.row_count());
+            return Ok(Step::Nothing);
+        }
+        self.stripes_read.add(1);
+        let batch = stripe.read(&shared.filters, &shared.projection, &shared.schema, self.remaining)?;
+        let Some(batch) = batch else { return Ok(Step::Nothing) };
+        self.reservation.try_resize(batch.get_array_memory_size())?;
+        if let Some(remaining) = &mut self.remaining {
+            *remaining -= batch.num_rows();
+        }
+        self.baseline.record_output(batch.num_rows());
+        Ok(Step::Batch(batch))
+    }
+}
