@@ -17,6 +17,7 @@ Examples:
   keirin -c \"FROM 'in.csv'\" --output out.parquet
   keirin mydb -f report.sql --format csv > report.csv
   echo 'SELECT 6 * 7' | keirin
+  keirin inspect mydb/trips                   what a table is made of, on disk
   keirin demo                                 TPC-H: makes data, runs 22 queries, checks the answers
 
 A piped answer is complete; a table on a terminal is cut to fit (.maxrows, .maxwidth).
@@ -48,6 +49,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Make TPC-H data, run its 22 queries, check the answers and show the times
     Demo(DemoArguments),
+    /// Show what a database directory is made of: its tables, a table's parts and columns, a part's blocks
+    Inspect(InspectArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// Directory of the database, or DB/TABLE, or DB/TABLE/PART
+    #[arg(value_name = "DB[/TABLE[/PART]]")]
+    pub(crate) path: PathBuf,
 }
 
 /// Run SQL.

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         None => commands::sql::run(arguments.sql),
         Some(Command::Demo(demo)) => commands::demo::run(&demo),
+        Some(Command::Inspect(inspect)) => commands::inspect::run(&inspect),
     };
     // What was cancelled and has not ended yet leaves nothing behind either.
     keirin::remove_temporary_files();

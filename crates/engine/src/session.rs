@@ -31,7 +31,7 @@ use crate::rules::{LargeTop, Subqueries};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
-use crate::stored::{StoredCatalog, known_damage};
+use crate::stored::{Inspect, StoredCatalog, known_damage, system_tables};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 use crate::tpch::TpchFunction;
 
@@ -96,6 +96,7 @@ impl Session {
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
             .expect("DataFusion replaces functions of the same name");
         state.register_udtf("tpch", Arc::new(TpchFunction));
+        state.register_udtf("inspect", Arc::new(Inspect { store: shared.store.clone() }));
         functions::register(&mut state).expect("a new session takes functions");
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
@@ -103,16 +104,17 @@ impl Session {
         // The settings table must not keep the context that it belongs to alive: it holds a weak state.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store) = (rejects.clone(), shared.store.clone());
-        let system = SystemSchema::new(vec![
+        let mut system = vec![
             SystemTable { name: "damage", rows: Box::new(move || known_damage(store.as_deref())) },
             SystemTable { name: "rejects", rows: Box::new(move || rejected.batch()) },
             SystemTable { name: "settings", rows: Box::new(move || settings.batch()) },
-        ]);
+        ];
+        system.extend(shared.store.iter().flat_map(system_tables));
         // Statements see a version of the directory in its place.
         let database = shared.catalog.clone();
         let catalog = Arc::new(SessionCatalog {
             database,
-            system: Arc::new(system),
+            system: Arc::new(SystemSchema::new(system)),
             files: Arc::default(),
             default_schema: DEFAULT_SCHEMA.to_owned(),
         });

@@ -43,6 +43,17 @@ impl Database {
         self.as_of_version(version)
     }
 
+    /// The versions that can be read, oldest first, and when they were committed, in microseconds since 1970.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn versions(&self) -> Result<Vec<(u64, i64)>> {
+        let newest = self.current();
+        let versions = self.oldest_needed(&newest)?.max(1)..=newest.version();
+        let time = |version| Ok(log::time(&*self.store.io, version)?.map(|time| (version, time)));
+        versions.map(time).filter_map(Result::transpose).collect()
+    }
+
     /// The oldest version that was still the newest at some time within the retention.
     pub(crate) fn oldest_needed(&self, newest: &State) -> Result<u64> {
         log::last_version(&*self.store.io, newest.version(), |time| !self.is_retained(newest, time))

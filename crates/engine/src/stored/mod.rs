@@ -6,6 +6,7 @@ mod arrow;
 mod catalog;
 mod damage;
 mod definition;
+mod inspect;
 mod open;
 #[cfg(test)]
 mod oracle;
@@ -13,6 +14,7 @@ mod prune;
 mod read;
 mod scan;
 mod store;
+mod system;
 mod table;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -27,8 +29,10 @@ pub(crate) use definition::{
     CODEC, COLLATION, COMMENT, DEFAULT, check_codec, create_table_sql, define, field_named, number_next,
     sort_keys,
 };
+pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use store::{Store, blocking, write_options};
+pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};
 pub(crate) use types::{arrow_schema, arrow_type, stored_field};
 pub(crate) use write::{

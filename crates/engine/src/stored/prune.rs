@@ -80,7 +80,7 @@ struct Stripes<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum End {
+pub(super) enum End {
     Min,
     Max,
 }
@@ -141,7 +141,7 @@ impl PruningStatistics for Stripes<'_> {
 }
 
 /// Least or greatest values of blocks; NULL where none is known.
-fn bounds<'a>(
+pub(super) fn bounds<'a>(
     blocks: impl Iterator<Item = &'a BlockStatistics>,
     data_type: &DataType,
     end: End,

@@ -290,6 +290,13 @@ impl BlockDecoder<'_> {
         read(frame.decompressed(&encoded[VALUES_AT - 1..]), &encoded).map_err(|error| error.to_string())
     }
 
+    /// What a frame is made of.
+    pub(super) fn explain(&self, stored: Stored<'_>) -> Read<String> {
+        let limits = Limits { rows: BLOCK_ROWS_MAX, bytes: BLOCK_BYTES_MAX };
+        let explained = Frame::open(stored.bytes, limits).and_then(|frame| frame.explain(self.level));
+        explained.map_err(|error| error.to_string())
+    }
+
     /// The validity of selected rows.
     pub(super) fn validity(
         &self,

@@ -177,6 +177,30 @@ impl PartReader {
         Err(damaged(&self.path, self.identity, "rows are deleted that it does not have".to_owned()).into())
     }
 
+    /// What the blocks of a column in a stripe are made of, those inside it included, and how fast they were
+    /// just decoded.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    pub fn explain(&self, column: usize, stripe: usize) -> Result<Vec<String>> {
+        let field = &self.footer().fields[column];
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
+        let first = self.contents.nodes[column];
+        let nodes =
+            (first..first + field.nodes().count()).filter(|node| reading.block(*node).value_bytes > 0);
+        let explain = |node| {
+            let block = reading.block(node);
+            let bytes = reading.bytes(block, block.byte_count())?;
+            let range = place(block)..bytes.len();
+            reading.frame(node, FrameOf::Values, (&bytes, range), |stored| reading.decoder.explain(stored))
+        };
+        nodes.map(explain).collect()
+    }
+
     /// The selected rows of a column in a stripe.
     ///
     /// # Errors
