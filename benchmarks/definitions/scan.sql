@@ -17,12 +17,14 @@ FROM lineitem
 
 -- case: lineitem_text
 -- tables: lineitem
+-- replace duckdb: octet_length => strlen
 SELECT avg(octet_length(l_returnflag)), avg(octet_length(l_linestatus)),
     avg(octet_length(l_shipinstruct)), avg(octet_length(l_shipmode)), avg(octet_length(l_comment))
 FROM lineitem
 
 -- case: orders
 -- tables: orders
+-- replace duckdb: octet_length => strlen
 SELECT avg(o_orderkey), avg(o_custkey), avg(o_totalprice), avg(o_shippriority),
     count(nullif(o_orderdate, DATE '1995-03-15')), avg(octet_length(o_orderstatus)),
     avg(octet_length(o_orderpriority)), avg(octet_length(o_clerk)), avg(octet_length(o_comment))
@@ -51,6 +53,7 @@ FROM hits
 
 -- case: hits_text
 -- tables: hits
+-- replace duckdb: octet_length => strlen
 SELECT avg(octet_length("URL")), avg(octet_length("Title")), avg(octet_length("Referer")),
     avg(octet_length("SearchPhrase"))
 FROM hits

@@ -2,8 +2,6 @@
 
 use arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{Expr, OrderByExpr};
-use keirin_codecs::Goal;
-use keirin_codecs::blocks::Codec;
 use keirin_storage::part::ColumnCodec;
 use keirin_storage::schema::{DataType, Definition, Field, Properties, SortKey};
 
@@ -109,7 +107,7 @@ pub(crate) fn codecs(definition: &Definition) -> Vec<ColumnCodec> {
     let codec = |field: &Field| {
         let text = field.properties.get(CODEC)?;
         // What a later version could say is not an error here: any codec can be read.
-        parse_codec(text).ok()
+        text.parse().ok()
     };
     definition.fields.iter().map(|field| codec(field).unwrap_or_default()).collect()
 }
@@ -117,53 +115,11 @@ pub(crate) fn codecs(definition: &Definition) -> Vec<ColumnCodec> {
 /// Fails unless the column's codec is one.
 pub(crate) fn check_codec(field: &Field) -> Result<()> {
     let Some(text) = field.properties.get(CODEC) else { return Ok(()) };
-    parse_codec(text).map(drop).map_err(|reason| {
+    text.parse::<ColumnCodec>().map(drop).map_err(|reason| {
         let message = format!("CODEC({text}) of column '{}': {reason}", field.name);
         Error::new(ErrorKind::Invalid, message).with_hint(
             "CODEC(LZ4), CODEC(LZ4HC(9)), CODEC(ZSTD(3)), CODEC(Snappy), CODEC(NONE), CODEC(Delta, ZSTD)",
         )
-    })
-}
-
-/// `LZ4`, `ZSTD(3)`, `Delta, LZ4`. An encoding in front leaves the choice of the encoding to storage, which
-/// tries them all; then the codec says whether few bytes are worth more than time.
-fn parse_codec(text: &str) -> std::result::Result<ColumnCodec, String> {
-    const ENCODINGS: [&str; 9] =
-        ["alp", "delta", "dictionary", "doubledelta", "fpc", "fsst", "gcd", "gorilla", "t64"];
-    let mut is_encoded = false;
-    let mut codec = None;
-    for word in text.split(',') {
-        let word = word.trim().to_ascii_lowercase();
-        let (name, level) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
-            Some((name, level)) => (name.trim(), Some(level.trim())),
-            None => (word.as_str(), None),
-        };
-        if ENCODINGS.contains(&name) {
-            is_encoded = true;
-            continue;
-        }
-        if codec.is_some() {
-            return Err(format!("{word} stands behind another codec"));
-        }
-        let level_in = |least: i32, most: i32, default: i32| {
-            let level = level.map_or(Ok(default), str::parse);
-            let level = level.ok().filter(|level| (least..=most).contains(level));
-            level.ok_or_else(|| format!("levels of {name} are {least} to {most}"))
-        };
-        codec = Some(match name {
-            "default" | "auto" => None,
-            "none" => Some(Codec::None),
-            "lz4" => Some(Codec::Lz4),
-            "lz4hc" => Some(Codec::Lz4Hc(level_in(3, 12, 9)?)),
-            "snappy" => Some(Codec::Snappy),
-            "zstd" => Some(Codec::Zstd(level_in(1, 22, 1)?)),
-            _ => return Err(format!("there is no codec {name}")),
-        });
-    }
-    Ok(match codec.flatten() {
-        Some(codec) if !is_encoded => ColumnCodec::Raw(codec),
-        Some(Codec::Zstd(_)) => ColumnCodec::Auto(Goal::Smallest),
-        _ => ColumnCodec::default(),
     })
 }
 
@@ -243,29 +199,4 @@ fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codecs_are_parsed() {
-        let check = |text: &str, expected: std::result::Result<ColumnCodec, &str>| {
-            let found = parse_codec(text);
-            match expected {
-                Ok(codec) => assert_eq!(found, Ok(codec), "{text}"),
-                Err(reason) => assert!(found.unwrap_err().contains(reason), "{text}"),
-            }
-        };
-        check("LZ4", Ok(ColumnCodec::Raw(Codec::Lz4)));
-        check("zstd(3)", Ok(ColumnCodec::Raw(Codec::Zstd(3))));
-        check("NONE", Ok(ColumnCodec::Raw(Codec::None)));
-        check("Delta, LZ4", Ok(ColumnCodec::default()));
-        check("DoubleDelta, ZSTD(1)", Ok(ColumnCodec::Auto(Goal::Smallest)));
-        check("default", Ok(ColumnCodec::default()));
-        check("ZSTD(99)", Err("levels of zstd"));
-        check("brotli", Err("no codec brotli"));
-        check("LZ4, ZSTD", Err("behind another"));
-    }
 }

@@ -5,7 +5,7 @@
 //! | `Auto`, `Default`, `Smallest`, `Fastest` | what suits the goal |
 //! | `NONE`, `LZ4`, `LZ4HC(1 to 12)`, `ZSTD(1 to 22)`, `Snappy` | values as they are in memory, compressed so |
 //! | `Delta` and one of these | differences of neighbours, packed, compressed so |
-//! | `T64`, `DoubleDelta`, `Gorilla`, `FPC`, alone or with a compression | what suits the goal: it has what these do, and chooses |
+//! | `T64`, `DoubleDelta`, `Gorilla`, `FPC`, `GCD`, `ALP`, `FSST`, `Dictionary`, alone or with a compression | what suits the goal: it has what these do, and chooses |
 //!
 //! Names of other databases are understood so that their definitions of tables can be used; sizes of values, as in
 //! `Delta(8)`, are read over, because the type knows.
@@ -61,9 +61,8 @@ impl Link {
         };
         let auto = |goal| Self::Whole(ColumnCodec::Auto(goal));
         Ok(match name.trim().to_ascii_lowercase().as_str() {
-            "auto" | "default" | "balanced" | "t64" | "doubledelta" | "gorilla" | "fpc" => {
-                auto(Goal::Balanced)
-            }
+            "auto" | "default" | "balanced" | "alp" | "dictionary" | "doubledelta" | "fpc" | "fsst"
+            | "gcd" | "gorilla" | "t64" => auto(Goal::Balanced),
             "smallest" => auto(Goal::Smallest),
             "fastest" => auto(Goal::Fastest),
             "delta" => Self::Delta,
