@@ -11,10 +11,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Calls of an arm that are not counted: they fill caches and train predictors.
-const WARM_UP_CALLS: u64 = 1;
-/// Calls that each arm gets before beliefs decide: two that count, as one may have been preempted.
-const FIRST_CALLS: u32 = 3;
+/// Calls that each arm gets before beliefs decide. The first one fills caches and trains predictors: it shows
+/// only which arms have no hope.
+const FIRST_CALLS: u32 = 2;
 /// Share of the square of a surprise too large to be noise that is added to the variance.
 const SURPRISE_DOUBT: f32 = 0.25;
 /// Observations further above the belief than this many standard deviations are moved to there.
@@ -45,8 +44,8 @@ pub(crate) struct Belief {
 pub(crate) struct Arm {
     /// Mean and variance as the bits of two f32; zero is "nothing known".
     belief: AtomicU64,
-    /// Variance of single observations (f32), and the call of the race at the last of them. Threads may
-    /// overwrite each other's estimate of noise; beliefs and totals lose nothing.
+    /// Variance of single observations (f32; zero after the first), and the call of the race at the last of
+    /// them. Threads may overwrite each other's estimate of noise; beliefs and totals lose nothing.
     noise_and_call: AtomicU64,
     chosen: AtomicU32,
     calls: AtomicU64,
@@ -88,11 +87,10 @@ impl Arm {
 
     /// Learns from one call.
     pub(crate) fn observe(&self, now: u32, units: u64, picoseconds: u64) {
-        let earlier_calls = self.calls.fetch_add(1, Relaxed);
+        self.calls.fetch_add(1, Relaxed);
         self.units.fetch_add(units, Relaxed);
         self.picoseconds.fetch_add(picoseconds, Relaxed);
-        let is_warm = earlier_calls >= WARM_UP_CALLS || self.belief.load(Relaxed) != 0;
-        if units == 0 || !is_warm {
+        if units == 0 {
             return;
         }
         let observed = picoseconds.max(1) as f32 / units as f32;
@@ -141,7 +139,11 @@ fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
         ((mean, deviation * deviation), deviation * deviation)
     };
     if belief.mean <= 0.0 {
-        return fresh(observed);
+        return (fresh(observed).0, 0.0);
+    }
+    if belief.noise == 0.0 {
+        // The second call, warm at last; should it have been preempted, the first one is nearer the truth.
+        return fresh(observed.min(belief.mean));
     }
     let variance = drifted(belief.mean, belief.variance, elapsed);
     let noise = belief.noise.max(floor(belief.mean));

@@ -12,6 +12,11 @@ use crate::arm::Arm;
 /// The most arms that a race can have: quarantine is a bit each.
 pub const ARM_COUNT_MAX: usize = 64;
 
+/// An arm whose first call took so many times as long as that of the best is not tried again at once ...
+const HOPELESS: f32 = 1.5;
+/// ... but after so many calls of the race: the call may have been preempted.
+const PUT_OFF_CALLS: u32 = 128;
+
 /// Modes that are no arm's number.
 const FREE: usize = usize::MAX;
 const FROZEN: usize = usize::MAX - 1;
@@ -26,7 +31,7 @@ pub struct Race {
     quarantined: AtomicU64,
     /// Calls so far; it may wrap around.
     now: AtomicU32,
-    random: AtomicU64,
+    seed: u64,
 }
 
 /// What is known of an arm.
@@ -40,7 +45,7 @@ pub struct Standing {
     pub units: u64,
     /// Time that it took, in picoseconds.
     pub picoseconds: u64,
-    /// The time that is believed to be its mean, in picoseconds per unit; `None` until it ran warm.
+    /// The time that is believed to be its mean, in picoseconds per unit; `None` until it ran.
     pub mean_picoseconds_per_unit: Option<f64>,
     /// Whether it was found to be wrong and runs no more.
     pub is_quarantined: bool,
@@ -84,7 +89,7 @@ impl Race {
             mode: AtomicUsize::new(FREE),
             quarantined: AtomicU64::new(0),
             now: AtomicU32::new(0),
-            random: AtomicU64::new(seed),
+            seed,
         }
     }
 
@@ -115,22 +120,36 @@ impl Race {
         let quarantined = self.quarantined.load(Relaxed);
         let allowed = |index: &usize| quarantined >> index & 1 == 0;
         if mode == FREE
-            && let Some(next) = (0..self.arms.len())
-                .filter(|index| allowed(index) && self.arms[*index].first_calls_left() > 0)
-                .max_by_key(|index| (self.arms[*index].first_calls_left(), std::cmp::Reverse(*index)))
+            && let Some(next) = self.next_first_call(now, allowed)
         {
             self.arms[next].note_first_call();
             return next;
         }
+        let calls_done = u64::from(now).wrapping_mul(self.arms.len() as u64);
+        let mut random = self.seed.wrapping_add(calls_done.wrapping_mul(STEP));
         let (mut fastest, mut shortest) = (0, f32::INFINITY);
         for index in (0..self.arms.len()).filter(allowed) {
             let Some(belief) = self.arms[index].belief(now) else { continue };
-            let doubt = if mode == FREE { self.normal() * belief.variance.sqrt() } else { 0.0 };
+            let doubt = if mode == FREE { normal(random) * belief.variance.sqrt() } else { 0.0 };
+            random = random.wrapping_add(STEP);
             if belief.mean + doubt < shortest {
                 (fastest, shortest) = (index, belief.mean + doubt);
             }
         }
         fastest
+    }
+
+    /// The arm that is to be tried before beliefs decide, if there still is one: all once, then those with hope.
+    fn next_first_call(&self, now: u32, allowed: impl Fn(&usize) -> bool) -> Option<usize> {
+        let waiting = |index: &usize| allowed(index) && self.arms[*index].first_calls_left() > 0;
+        (0..self.arms.len()).find(waiting)?;
+        let mean = |index: usize| self.arms[index].belief(now).map(|belief| belief.mean);
+        let best = (0..self.arms.len()).filter_map(mean).fold(f32::INFINITY, f32::min);
+        let has_hope =
+            |index: &usize| now >= PUT_OFF_CALLS || mean(*index).is_none_or(|mean| mean < HOPELESS * best);
+        (0..self.arms.len())
+            .filter(|index| waiting(index) && has_hope(index))
+            .max_by_key(|index| (self.arms[*index].first_calls_left(), std::cmp::Reverse(*index)))
     }
 
     /// Learns that `arm` did `units` of work in `time`. A frozen race learns nothing.
@@ -212,18 +231,20 @@ impl Race {
         let unknown = || UnknownArm { name: name.to_owned(), arms: self.names.to_vec() };
         self.names.iter().position(|arm| *arm == name).ok_or_else(unknown)
     }
+}
 
-    /// A random number that is nearly normal, to four standard deviations: the count of ones in 64 random
-    /// bits is binomial; a uniform number fills the steps. Some 2 ns, where the exact ways take 10.
-    fn normal(&self) -> f32 {
-        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the sequence is a counter, so threads can share it.
-        let counter = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
-        let mut bits = counter;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^= bits >> 31;
-        let ones = bits.count_ones() as f32 - 32.0;
-        let step = (bits.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 40) as f32 / (1_u32 << 24) as f32 - 0.5;
-        (ones + step) / 4.0
-    }
+/// What a counter of random numbers goes on by.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A random number that is nearly normal, to four standard deviations: the count of ones in 64 random bits is
+/// binomial; a uniform number fills the steps. Some 2 ns, where the exact ways take 10.
+fn normal(counter: u64) -> f32 {
+    // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the sequence is a counter, so threads can share it.
+    let mut bits = counter;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^= bits >> 31;
+    let ones = bits.count_ones() as f32 - 32.0;
+    let step = (bits.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 40) as f32 / (1_u32 << 24) as f32 - 0.5;
+    (ones + step) / 4.0
 }

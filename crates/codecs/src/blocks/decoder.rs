@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keirin_kernels::Level;
@@ -19,8 +20,11 @@ use super::{Codec, Error};
 /// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
-/// Bytes that decode so fast, long runs mostly, that a turn takes less than this get longer turns.
-const TURN_TIME_MIN: Duration = Duration::from_micros(10);
+/// Bytes that decode so fast, long runs mostly, that a turn takes less than this get longer turns: choosing and
+/// timing take some 0.1 µs.
+const TURN_TIME_MIN: Duration = Duration::from_micros(25);
+/// A turn that was made longer and takes more than this is made shorter again.
+const TURN_TIME_LONG: Duration = Duration::from_micros(100);
 const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// Decodes the blocks of one stream; threads may share it.
@@ -31,6 +35,8 @@ pub struct Decoder {
     variants: Variants,
     single: Arc<Race>,
     pairs: Arc<Race>,
+    /// Output between two choices, of one block.
+    turn_bytes: AtomicUsize,
 }
 
 /// The loops that race, in the order of the arms.
@@ -61,7 +67,7 @@ impl Decoder {
         };
         let race = |kind: &str| races.race(&format!("{} {kind}", codec.name()), "blocks", stream, &arms);
         let (single, pairs) = (race("decode"), race("decode pairs"));
-        Self { codec, level, variants, single, pairs }
+        Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
     }
 
     /// Decodes one block into `output`, which has exactly the size that was declared for it.
@@ -111,27 +117,39 @@ impl Decoder {
     ) {
         let mut blocks: Vec<Block<'a, F>> =
             blocks.into_iter().map(|(input, output)| Block::new(input, output)).collect();
-        let (mut first, mut turn_bytes, mut is_first_turn) = (0, TURN_BYTES, true);
+        let (mut first, mut is_first_turn) = (0, true);
+        // The end of one turn is the start of the next.
+        let mut start = Instant::now();
         loop {
             first += blocks[first..].iter().take_while(|block| block.outcome().is_some()).count();
             let rest = &mut blocks[first..];
             let waiting = rest.iter().filter(|block| block.outcome().is_none()).take(2).count();
+            let turn_bytes = self.turn_bytes.load(Relaxed);
             let (race, bytes) = match waiting {
                 0 => break,
                 1 => (&self.single, turn_bytes),
                 _ => (&self.pairs, 2 * turn_bytes),
             };
             let arm = race.choose();
-            let start = Instant::now();
             let done = lz::advance(self.level, variants[arm], rest, bytes);
-            let time = start.elapsed();
+            let end = Instant::now();
+            let time = end - start;
+            start = end;
             // What is left of the last blocks takes longer a byte, whatever the loop.
-            if is_first_turn || done >= bytes / 2 {
+            let is_whole_turn = done >= bytes / 2;
+            if is_first_turn || is_whole_turn {
                 race.record(arm, done as u64, time);
             }
             is_first_turn = false;
-            if time < TURN_TIME_MIN && turn_bytes < TURN_BYTES_MAX {
-                turn_bytes *= 2;
+            let fitting = if is_whole_turn && time < TURN_TIME_MIN {
+                (2 * turn_bytes).min(TURN_BYTES_MAX)
+            } else if time > TURN_TIME_LONG {
+                (turn_bytes / 2).max(TURN_BYTES)
+            } else {
+                turn_bytes
+            };
+            if fitting != turn_bytes {
+                self.turn_bytes.store(fitting, Relaxed);
             }
         }
         for (index, block) in blocks.iter().enumerate() {
