@@ -179,6 +179,17 @@ impl<'a, A: Arm> Lane<'a, A> {
     }
 }
 
+/// Puts the loop that follows at the start of a cache line: where the linker happens to put the function makes
+/// some loops 5 % faster or slower.
+#[inline(always)]
+fn align_loop() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: it is padding, without effect.
+    unsafe {
+        std::arch::asm!(".p2align 6", options(nomem, nostack, preserves_flags));
+    }
+}
+
 /// Steps over one block, or in turns over two until the first of them stops.
 ///
 /// Looking for room before each step would take registers that two lanes do not have; so the room is turned
@@ -200,6 +211,7 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
             if steps == 0 {
                 break;
             }
+            align_loop();
             while steps > 0 {
                 steps -= 1;
                 // SAFETY: the caller's promise, and the budget is room.
@@ -226,6 +238,7 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
         if steps == 0 {
             break;
         }
+        align_loop();
         while steps > 0 {
             steps -= 1;
             // SAFETY: the caller's promise, and the budgets are room.

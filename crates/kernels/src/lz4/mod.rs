@@ -49,6 +49,8 @@ pub enum Variant {
     /// 64 bytes of the match by one permutation; no branch on the byte that extends a length: JSON, XML, URLs,
     /// by up to 1.4.
     Extend,
+    /// The same with a branch on "no literals".
+    ExtendSkip,
     /// The last 64 bytes stay in a register, for offsets up to 64: keys that count up, flags, by up to 2.7.
     Window,
     /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals: UUIDs,
@@ -60,7 +62,7 @@ pub enum Variant {
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Exact,
         Self::Plain,
         Self::Eight,
@@ -68,6 +70,7 @@ impl Variant {
         Self::ShuffleSkip,
         Self::Permute,
         Self::Extend,
+        Self::ExtendSkip,
         Self::Window,
         Self::Long,
         Self::LongExtend,
@@ -84,6 +87,7 @@ impl Variant {
             Self::ShuffleSkip => "shuffle-skip",
             Self::Permute => "permute",
             Self::Extend => "extend",
+            Self::ExtendSkip => "extend-skip",
             Self::Window => "window",
             Self::Long => "long",
             Self::LongExtend => "long-extend",
@@ -121,6 +125,7 @@ impl hidden::Decode for Lz4 {
             Variant::ShuffleSkip => shuffle_skip,
             Variant::Permute => permute,
             Variant::Extend => extend,
+            Variant::ExtendSkip => extend_skip,
             Variant::Window => window,
             Variant::Long => long,
             Variant::LongExtend => long_extend,
@@ -150,6 +155,9 @@ kernel! {
 }
 kernel! {
     fn extend(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::extend;
+}
+kernel! {
+    fn extend_skip(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::extend_skip;
 }
 kernel! {
     fn window(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::window;

@@ -1,17 +1,17 @@
 //! What a look at a block says about the variants: which are not worth trying.
 //!
-//! A race tries each of its arms a few times, and a variant that does not fit the data takes three times as
-//! long. What makes it unfit is plain to see: a branch on "no literals" is mispredicted (25 cycles) unless
-//! nearly all or nearly no sequences have some, the window leaves each offset above 64 to a call, the extension
-//! of lengths without a branch costs every sequence and pays where there are many. The limits were fitted
-//! to 30 columns and files; over 60 others, the race that begins with this look and nothing else was 1.55 times
-//! liblz4 in its first 8 MiB, 1.69 times later (1.47 and 1.60 with blocks of 1 MiB).
+//! A race tries each of its arms, and a variant that does not fit the data takes three times as long. What makes
+//! it unfit is plain to see: a branch on "no literals" is mispredicted (25 cycles) unless nearly all or nearly no
+//! sequences have some, the window leaves each offset above 64 to a call, the extension of lengths without a
+//! branch costs every sequence and pays where there are many. The limits were fitted to 30 columns and files; over
+//! 60 others, the race that begins with this look and nothing else was 1.51 times liblz4 in its first 8 MiB, 1.67
+//! times later (1.44 and 1.63 with blocks of 1 MiB).
 
 use super::Variant;
 use crate::Level;
 
 /// Enough for shares of a few per cent, and to get past the start of a block, where matches have nowhere to lie;
-/// read in some ten microseconds, once a stream.
+/// read in some 15 microseconds, once a stream.
 const SEQUENCE_COUNT: usize = 4096;
 
 /// Shares of sequences.
@@ -20,6 +20,8 @@ struct Sample {
     without_literals: f64,
     /// There are 15 literals or more.
     long_literals: f64,
+    /// There are more than 32.
+    very_long_literals: f64,
     /// The match is longer than 16 bytes.
     long: f64,
     /// Bytes extend the length of the match.
@@ -32,36 +34,11 @@ impl Sample {
     fn of(input: &[u8]) -> Option<Self> {
         let mut sample = Self::default();
         let mut count = 0.0;
-        let mut rest = input.iter().map(|byte| usize::from(*byte));
-        let mut next = || rest.next();
-        // Ends early, and with what it has, where the block ends or is none.
-        let mut sequence = |sample: &mut Self| -> Option<()> {
-            let token = next()?;
-            let mut literals = token >> 4;
-            let mut more = if literals == 15 { 255 } else { 0 };
-            while more == 255 {
-                more = next()?;
-                literals += more;
-            }
-            for _ in 0..literals {
-                next()?;
-            }
-            let offset = next()? | next()? << 8;
-            sample.long_literals += f64::from(u8::from(token >> 4 == 15));
-            sample.without_literals += f64::from(u8::from(literals == 0));
-            sample.long += f64::from(u8::from(token & 15 > 12));
-            sample.extended += f64::from(u8::from(token & 15 == 15));
-            sample.near += f64::from(u8::from(offset <= 64));
-            let mut more = if token & 15 == 15 { 255 } else { 0 };
-            while more == 255 {
-                more = next()?;
-            }
-            Some(())
-        };
+        let mut at = 0;
         for _ in 0..SEQUENCE_COUNT {
-            if sequence(&mut sample).is_none() {
-                break;
-            }
+            // Ends early, and with what it has, where the block ends or is none.
+            let Some(next) = sample.note(input, at) else { break };
+            at = next;
             count += 1.0;
         }
         if count == 0.0 {
@@ -70,6 +47,7 @@ impl Sample {
         for share in [
             &mut sample.without_literals,
             &mut sample.long_literals,
+            &mut sample.very_long_literals,
             &mut sample.long,
             &mut sample.extended,
             &mut sample.near,
@@ -79,20 +57,55 @@ impl Sample {
         Some(sample)
     }
 
+    /// Counts the sequence at `at`; returns where the next one starts.
+    fn note(&mut self, input: &[u8], mut at: usize) -> Option<usize> {
+        let extended = |at: &mut usize, length: usize| {
+            let mut length = length;
+            if length == 15 {
+                loop {
+                    let more = usize::from(*input.get(*at)?);
+                    *at += 1;
+                    length += more;
+                    if more < 255 {
+                        break;
+                    }
+                }
+            }
+            Some(length)
+        };
+        let share = |is: bool| f64::from(u8::from(is));
+        let token = usize::from(*input.get(at)?);
+        at += 1;
+        let literals = extended(&mut at, token >> 4)?;
+        at = at.checked_add(literals)?;
+        let offset = u16::from_le_bytes([*input.get(at)?, *input.get(at + 1)?]);
+        at += 2;
+        extended(&mut at, token & 15)?;
+        self.without_literals += share(literals == 0);
+        self.long_literals += share(literals >= 15);
+        self.very_long_literals += share(literals > 32);
+        self.long += share(token & 15 > 12);
+        self.extended += share(token & 15 == 15);
+        self.near += share(offset <= 64);
+        Some(at)
+    }
+
     fn speaks_for(&self, variant: Variant, racing: &[Variant]) -> bool {
         let has = |variant| racing.contains(&variant);
+        let is_skip_plain = self.without_literals.min(1.0 - self.without_literals) < 0.1;
         match variant {
             Variant::Exact => false,
             Variant::Eight => !has(Variant::Shuffle),
             Variant::Plain => true,
-            Variant::Shuffle => !has(Variant::Permute) || self.long < 0.12,
-            Variant::ShuffleSkip => {
-                self.without_literals.min(1.0 - self.without_literals) < 0.06 && self.long < 0.12
-            }
+            Variant::Shuffle => !has(Variant::Permute) || self.long < 0.2,
+            Variant::ShuffleSkip => is_skip_plain && self.long < 0.2,
+            Variant::ExtendSkip => is_skip_plain && self.extended > 0.02,
             Variant::Permute => self.long > 0.015,
             Variant::Extend => self.extended > 0.05,
             Variant::Long => self.long_literals > 0.05,
-            Variant::LongExtend => self.extended > 0.05 && self.long_literals > 0.05,
+            Variant::LongExtend => {
+                self.long_literals > 0.05 && (self.extended > 0.05 || self.very_long_literals > 0.05)
+            }
             Variant::Window => self.near > 0.5,
         }
     }

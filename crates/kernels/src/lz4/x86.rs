@@ -42,6 +42,7 @@ arm!(shuffle, Sequence<Shuffle16, 16, false, false>, alone Alone<Shuffle16>, "av
 arm!(shuffle_skip, Sequence<Shuffle16, 16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(permute, Sequence<Permute32, 16, false, false>, alone Alone<Permute32>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(extend, Sequence<Permute64, 16, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
+arm!(extend_skip, Sequence<Permute64, 16, true, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(long, Sequence<Permute32, 32, false, false>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(long_extend, Sequence<Permute64, 64, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(window, Window, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
