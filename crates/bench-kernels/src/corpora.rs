@@ -118,11 +118,12 @@ fn seconds(text: &str) -> i64 {
 /// Columns with the distributions of TPC-H's `lineitem`, and some extremes.
 fn made() -> Vec<(String, Vec<u8>)> {
     const ROWS: usize = 1 << 19;
+    const MADE_BYTES: usize = 8 * ROWS;
     let mut corpora = Vec::new();
     let mut add = |name: &str, bytes: Vec<u8>| corpora.push((name.to_owned(), bytes));
     fn rows<const N: usize>(seed: u64, value: impl Fn(&mut Random) -> [u8; N]) -> Vec<u8> {
         let mut random = Random::new(seed);
-        (0..ROWS).flat_map(|_| value(&mut random)).collect()
+        (0..MADE_BYTES / N).flat_map(|_| value(&mut random)).collect()
     }
     let mut order = 0_i64;
     let mut random = Random::new(1);

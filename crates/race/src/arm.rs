@@ -9,11 +9,8 @@
 //! So a time far above the belief counts as one [`CLIP`] standard deviations above, but raises doubt; if
 //! the next ones are as slow, the belief follows in a few calls. A time far below replaces the belief.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Calls that each arm gets before beliefs decide. The first one fills caches and trains predictors: it shows
-/// only which arms have no hope.
-const FIRST_CALLS: u32 = 2;
 /// Share of the square of a surprise too large to be noise that is added to the variance.
 const SURPRISE_DOUBT: f32 = 0.25;
 /// Observations further above the belief than this many standard deviations are moved to there.
@@ -42,12 +39,12 @@ pub(crate) struct Belief {
 /// One implementation, shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct Arm {
-    /// Mean and variance as the bits of two f32; zero is "nothing known".
+    /// Mean and variance as the bits of two f32. Zero is "nothing known"; the variance is negative after one
+    /// call, which filled caches and trained predictors: it shows only which arms have no hope.
     belief: AtomicU64,
-    /// Variance of single observations (f32; zero after the first), and the call of the race at the last of
-    /// them. Threads may overwrite each other's estimate of noise; beliefs and totals lose nothing.
+    /// Variance of single observations (f32), and the call of the race at the last of them. Threads may
+    /// overwrite each other's estimate of noise; beliefs and totals lose nothing.
     noise_and_call: AtomicU64,
-    chosen: AtomicU32,
     calls: AtomicU64,
     units: AtomicU64,
     picoseconds: AtomicU64,
@@ -63,24 +60,24 @@ fn unpack(pair: u64) -> (u32, u32) {
 }
 
 impl Arm {
-    /// How many of its first calls this arm still has to get.
+    /// How many more calls it needs before its belief can decide.
     pub(crate) fn first_calls_left(&self) -> u32 {
-        FIRST_CALLS.saturating_sub(self.chosen.load(Relaxed))
+        let (mean, variance) = self.mean_and_variance();
+        if mean <= 0.0 { 2 } else { u32::from(variance < 0.0) }
     }
 
-    /// Counts one of the first calls.
-    pub(crate) fn note_first_call(&self) {
-        self.chosen.fetch_add(1, Relaxed);
+    fn mean_and_variance(&self) -> (f32, f32) {
+        let (mean, variance) = unpack(self.belief.load(Relaxed));
+        (f32::from_bits(mean), f32::from_bits(variance))
     }
 
     /// The belief at call `now` of the race, with the doubt that grew since the last observation.
     pub(crate) fn belief(&self, now: u32) -> Option<Belief> {
         let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
-        let (mean, variance) = unpack(self.belief.load(Relaxed));
-        let (mean, variance) = (f32::from_bits(mean), f32::from_bits(variance));
+        let (mean, variance) = self.mean_and_variance();
         (mean > 0.0).then(|| Belief {
             mean,
-            variance: drifted(mean, variance, now.wrapping_sub(call)),
+            variance: drifted(mean, variance.abs(), elapsed(call, now)),
             noise: f32::from_bits(noise),
         })
     }
@@ -96,7 +93,7 @@ impl Arm {
         let observed = picoseconds.max(1) as f32 / units as f32;
         let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
         let mut noise = f32::from_bits(noise);
-        let elapsed = now.wrapping_sub(call);
+        let elapsed = elapsed(call, now);
         let updated = self.belief.fetch_update(Relaxed, Relaxed, |belief| {
             let (mean, variance) = unpack(belief);
             let (next, next_noise) = learned(
@@ -114,7 +111,6 @@ impl Arm {
     /// Takes over the mean of a similar arm, to be doubted.
     pub(crate) fn begin_from(&self, mean: f32, noise: f32, now: u32) {
         let deviation = PRIOR_DEVIATION * mean;
-        self.chosen.store(FIRST_CALLS, Relaxed);
         self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
         self.belief.store(pack(mean.to_bits(), (deviation * deviation).to_bits()), Relaxed);
     }
@@ -123,6 +119,12 @@ impl Arm {
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
         (self.calls.load(Relaxed), self.units.load(Relaxed), self.picoseconds.load(Relaxed))
     }
+}
+
+/// Calls of the race from `call` to `now`; another thread may have gone on after `now` was read.
+fn elapsed(call: u32, now: u32) -> u32 {
+    let calls = now.wrapping_sub(call);
+    if calls > u32::MAX / 2 { 0 } else { calls }
 }
 
 fn drifted(mean: f32, variance: f32, elapsed: u32) -> f32 {
@@ -139,9 +141,10 @@ fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
         ((mean, deviation * deviation), deviation * deviation)
     };
     if belief.mean <= 0.0 {
-        return (fresh(observed).0, 0.0);
+        let ((mean, variance), noise) = fresh(observed);
+        return ((mean, -variance), noise);
     }
-    if belief.noise == 0.0 {
+    if belief.variance < 0.0 {
         // The second call, warm at last; should it have been preempted, the first one is nearer the truth.
         return fresh(observed.min(belief.mean));
     }

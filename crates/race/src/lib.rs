@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Modules: `arm` is what is believed of one implementation, `race` chooses, `races` keeps, `text` saves.
-//! Threads share races without locks. One choice costs some 20 ns and two readings of the clock, so a race
-//! is run once a block (10 µs of work or more), never once a value. A race does not know what its arms do;
+//! Threads share races without locks. One choice costs 50 to 80 ns and the readings of the clock, so a race
+//! is run once a block (20 µs of work or more), never once a value. A race does not know what its arms do;
 //! the caller offers only those that the CPU has, the first of which is the reference.
 
 #![forbid(unsafe_code)]

@@ -12,9 +12,9 @@ use crate::arm::Arm;
 /// The most arms that a race can have: quarantine is a bit each.
 pub const ARM_COUNT_MAX: usize = 64;
 
-/// An arm whose first call took so many times as long as that of the best is not tried again at once ...
+/// An arm whose first call took so many times as long as the best arm's is not tried a second time at once ...
 const HOPELESS: f32 = 1.5;
-/// ... but after so many calls of the race: the call may have been preempted.
+/// ... but after so many calls of the race: it may have been preempted.
 const PUT_OFF_CALLS: u32 = 128;
 
 /// Modes that are no arm's number.
@@ -122,14 +122,15 @@ impl Race {
         if mode == FREE
             && let Some(next) = self.next_first_call(now, allowed)
         {
-            self.arms[next].note_first_call();
             return next;
         }
         let calls_done = u64::from(now).wrapping_mul(self.arms.len() as u64);
         let mut random = self.seed.wrapping_add(calls_done.wrapping_mul(STEP));
         let (mut fastest, mut shortest) = (0, f32::INFINITY);
         for index in (0..self.arms.len()).filter(allowed) {
-            let Some(belief) = self.arms[index].belief(now) else { continue };
+            // A free race has arms that wait only where they have no hope.
+            let is_waiting = mode == FREE && self.arms[index].first_calls_left() > 0;
+            let Some(belief) = self.arms[index].belief(now).filter(|_| !is_waiting) else { continue };
             let doubt = if mode == FREE { normal(random) * belief.variance.sqrt() } else { 0.0 };
             random = random.wrapping_add(STEP);
             if belief.mean + doubt < shortest {
@@ -144,7 +145,7 @@ impl Race {
         let waiting = |index: &usize| allowed(index) && self.arms[*index].first_calls_left() > 0;
         (0..self.arms.len()).find(waiting)?;
         let mean = |index: usize| self.arms[index].belief(now).map(|belief| belief.mean);
-        let best = (0..self.arms.len()).filter_map(mean).fold(f32::INFINITY, f32::min);
+        let best = (0..self.arms.len()).filter(&allowed).filter_map(mean).fold(f32::INFINITY, f32::min);
         let has_hope =
             |index: &usize| now >= PUT_OFF_CALLS || mean(*index).is_none_or(|mean| mean < HOPELESS * best);
         (0..self.arms.len())
@@ -219,7 +220,9 @@ impl Race {
 
     /// Mean and noise of an arm, for a similar race or for saving.
     pub(crate) fn known(&self, index: usize) -> Option<(f32, f32)> {
-        self.arms[index].belief(self.now.load(Relaxed)).map(|belief| (belief.mean, belief.noise))
+        let belief = self.arms[index].belief(self.now.load(Relaxed))?;
+        // One call, maybe cold or preempted, is no knowledge.
+        (self.arms[index].first_calls_left() == 0).then_some((belief.mean, belief.noise))
     }
 
     /// Starts an arm from a mean and a noise that were learned elsewhere.

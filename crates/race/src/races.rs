@@ -76,6 +76,13 @@ impl Races {
         race
     }
 
+    /// The race that [`Races::race`] made for this stream, whatever its arms.
+    #[must_use]
+    pub fn find(&self, kernel: &str, class: &str, stream: &str) -> Option<Arc<Race>> {
+        let key = Key { kernel: kernel.to_owned(), class: class.to_owned(), stream: stream.to_owned() };
+        self.state().races.get(&key).cloned()
+    }
+
     /// Every race with kernel, class and stream, in this order.
     #[must_use]
     pub fn all(&self) -> Vec<(String, String, String, Arc<Race>)> {

@@ -128,6 +128,56 @@ fn an_arm_that_was_preempted_in_its_first_calls_is_seen_again() {
 }
 
 #[test]
+fn an_arm_that_was_preempted_in_its_second_call_is_believed_to_be_as_fast_as_in_its_first() {
+    let race = Race::new(&["a", "b"], 0);
+    for nanoseconds in [1000, 1100, 500_000, 1000] {
+        let arm = race.choose();
+        race.record(arm, UNITS, Duration::from_nanos(nanoseconds));
+    }
+    let mean = |arm: usize| race.standings()[arm].mean_picoseconds_per_unit.expect("both ran");
+    assert!(mean(0) < 1.2 * mean(1), "{} and {}", mean(0), mean(1));
+}
+
+#[test]
+fn hopeless_arms_wait_for_their_second_call() {
+    let arms: &[Simulated] = &[&steady(1.0), &steady(1.7), &steady(1.2)];
+    for seed in 0..SEEDS {
+        let (race, mut random) = (Race::new(&["a", "b", "c"], seed), Random::new(seed));
+        go_on(&race, arms, 0..100, (0, 1.0), &mut random);
+        assert_eq!(race.standings()[1].calls, 1, "seed {seed}");
+        go_on(&race, arms, 100..200, (0, 1.0), &mut random);
+        assert!(race.standings()[1].calls >= 2, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_wrong_arm_that_is_quick_makes_no_other_hopeless() {
+    let race = Race::new(&["a", "b", "c"], 0);
+    race.quarantine("b").expect("b races");
+    go_on(&race, &[&steady(1.0), &steady(0.1), &steady(1.1)], 0..10, (0, 1.0), &mut Random::new(0));
+    assert!(race.standings()[2].calls >= 2);
+}
+
+#[test]
+fn one_call_is_neither_saved_nor_passed_on() {
+    let races = Races::with_seed(0);
+    let race = races.race("lz4", "text", "t", &["a", "b"]);
+    race.record(race.choose(), UNITS, Duration::from_secs(1));
+    assert_eq!(races.save("cpu").lines().count(), 2, "a header and a CPU");
+    assert!(races.race("lz4", "text", "u", &["a", "b"]).standings()[0].mean_picoseconds_per_unit.is_none());
+}
+
+#[test]
+fn a_call_that_says_nothing_does_not_use_up_a_first_call() {
+    let race = Race::new(&["a", "b"], 0);
+    for _ in 0..10 {
+        race.record(race.choose(), 0, Duration::from_micros(1));
+    }
+    go_on(&race, &[&steady(1.5), &steady(1.0)], 0..100, (1, 1.0), &mut Random::new(0));
+    assert!(race.standings()[1].calls > 90);
+}
+
+#[test]
 fn a_race_changes_its_mind_when_the_best_arm_gets_slow() {
     let half = CALLS / 2;
     let slowing = |call: u32, random: &mut Random| steady(if call < half { 1.0 } else { 2.0 })(call, random);

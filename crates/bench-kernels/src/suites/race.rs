@@ -1,4 +1,4 @@
-//! What a race costs a block, beside a block's work: the bound is half a per cent of 10 µs, 50 ns.
+//! What a race costs a block, beside a block's work: the bound is half a per cent of 25 µs, 125 ns.
 
 use std::time::{Duration, Instant};
 

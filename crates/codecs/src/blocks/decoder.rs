@@ -17,12 +17,16 @@ use zstd::bulk::Decompressor;
 
 use super::{Codec, Error};
 
+/// The class of all races of blocks.
+const CLASS: &str = "blocks";
 /// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
 /// Bytes that decode so fast, long runs mostly, that a turn takes less than this get longer turns: choosing and
 /// timing take some 0.1 µs.
 const TURN_TIME_MIN: Duration = Duration::from_micros(25);
+/// What is decoded of fewer bytes says nothing about a loop.
+const TIMED_BYTES_MIN: usize = 2 << 10;
 /// A turn that was made longer and takes more than this is made shorter again.
 const TURN_TIME_LONG: Duration = Duration::from_micros(100);
 const TURN_BYTES_MAX: usize = 1 << 20;
@@ -51,12 +55,19 @@ enum Variants {
 impl Decoder {
     /// A decoder for blocks that `codec` made; `stream` names where they come from, such as a column, for
     /// `races` to remember what was fastest there; a look at `first`, one of the blocks or nothing, tells what
-    /// need not be tried.
+    /// need not be tried when the stream is a new one.
     #[must_use]
     pub fn new(codec: Codec, races: &Races, stream: &str, first: &[u8]) -> Self {
         let level = Level::best();
+        let name = |kind: &str| format!("{} {kind}", codec.name());
+        let racing = |variant: &lz4::Variant, race: &Race| race.arms().contains(&variant.name());
         let variants = match codec {
-            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(lz4::Variant::promising(level, first)),
+            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(match races.find(&name("decode"), CLASS, stream) {
+                Some(race) => {
+                    lz4::Variant::ALL.into_iter().filter(|variant| racing(variant, &race)).collect()
+                }
+                None => lz4::Variant::promising(level, first),
+            }),
             Codec::Snappy => Variants::Snappy(snappy::Variant::racing(level).to_vec()),
             Codec::None | Codec::Zstd(_) => Variants::None,
         };
@@ -65,7 +76,7 @@ impl Decoder {
             Variants::Snappy(variants) => variants.iter().map(|variant| variant.name()).collect(),
             Variants::None => vec!["library"],
         };
-        let race = |kind: &str| races.race(&format!("{} {kind}", codec.name()), "blocks", stream, &arms);
+        let race = |kind: &str| races.race(&name(kind), CLASS, stream, &arms);
         let (single, pairs) = (race("decode"), race("decode pairs"));
         Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
     }
@@ -137,17 +148,11 @@ impl Decoder {
             start = end;
             // What is left of the last blocks takes longer a byte, whatever the loop.
             let is_whole_turn = done >= bytes / 2;
-            if is_first_turn || is_whole_turn {
+            if is_whole_turn || is_first_turn && done >= TIMED_BYTES_MIN {
                 race.record(arm, done as u64, time);
             }
             is_first_turn = false;
-            let fitting = if is_whole_turn && time < TURN_TIME_MIN {
-                (2 * turn_bytes).min(TURN_BYTES_MAX)
-            } else if time > TURN_TIME_LONG {
-                (turn_bytes / 2).max(TURN_BYTES)
-            } else {
-                turn_bytes
-            };
+            let fitting = fitting(turn_bytes, time, is_whole_turn);
             if fitting != turn_bytes {
                 self.turn_bytes.store(fitting, Relaxed);
             }
@@ -157,6 +162,17 @@ impl Decoder {
                 on_error(index, Error::Damaged { codec: self.codec.name(), source });
             }
         }
+    }
+}
+
+/// The bytes of the turns after one of `turn_bytes`.
+fn fitting(turn_bytes: usize, time: Duration, is_whole_turn: bool) -> usize {
+    if is_whole_turn && time < TURN_TIME_MIN {
+        (2 * turn_bytes).min(TURN_BYTES_MAX)
+    } else if time > TURN_TIME_LONG {
+        (turn_bytes / 2).max(TURN_BYTES)
+    } else {
+        turn_bytes
     }
 }
 
@@ -177,4 +193,84 @@ fn zstd_block(input: &[u8], output: &mut [u8]) -> std::io::Result<()> {
         return Ok(());
     }
     Err(std::io::Error::other(format!("{size} bytes instead of {}", output.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use keirin_testkit::columns::Random;
+
+    use super::*;
+
+    #[test]
+    fn turns_last_longer_where_they_are_short_and_shorter_where_they_are_long() {
+        let check = |turn_bytes: usize, microseconds: u64, is_whole: bool, expected: usize| {
+            let time = Duration::from_micros(microseconds);
+            assert_eq!(fitting(turn_bytes, time, is_whole), expected, "{turn_bytes} in {time:?}");
+        };
+        check(TURN_BYTES, 10, true, 2 * TURN_BYTES);
+        check(TURN_BYTES, 10, false, TURN_BYTES);
+        check(TURN_BYTES, 60, true, TURN_BYTES);
+        check(TURN_BYTES, 500, true, TURN_BYTES);
+        check(4 * TURN_BYTES, 60, true, 4 * TURN_BYTES);
+        check(4 * TURN_BYTES, 500, false, 2 * TURN_BYTES);
+        check(TURN_BYTES_MAX, 1, true, TURN_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_stream_keeps_the_loops_that_its_first_block_chose() {
+        let races = Races::with_seed(0);
+        let words = b"a stream of words and words, ".repeat(1000);
+        let numbers: Vec<u8> =
+            (0_u64..10_000).flat_map(|n| (n * 2_654_435_761 % 1000).to_le_bytes()).collect();
+        let compressed = |bytes: &[u8]| Codec::Lz4.compress(bytes).expect("memory");
+        let arms = |stream: &str, bytes: &[u8]| {
+            let decoder = Decoder::new(Codec::Lz4, &races, stream, &compressed(bytes));
+            let mut output = vec![0; bytes.len()];
+            decoder.decompress(&compressed(bytes), &mut output).expect("a valid block");
+            assert_eq!(output, bytes);
+            (decoder.single.arms().to_vec(), decoder.single.clone())
+        };
+        let (first, race) = arms("a", &words);
+        let (second, same) = arms("a", &numbers);
+        assert_eq!(first, second);
+        assert!(Arc::ptr_eq(&race, &same), "what was learned stays");
+        if Level::best() != Level::portable() {
+            assert_ne!(arms("b", &numbers).0, first, "another stream has other loops");
+        }
+    }
+
+    #[test]
+    fn loops_are_tried_where_they_can_win_and_not_where_they_cannot() {
+        use keirin_kernels::lz4::Variant::{Extend, ExtendSkip, LongExtend, Shuffle, ShuffleSkip, Window};
+
+        let level = Level::best();
+        let check = |bytes: &[u8], tried: &[lz4::Variant], left_out: &[lz4::Variant]| {
+            let block = Codec::Lz4.compress(bytes).expect("memory");
+            let promising = lz4::Variant::promising(level, &block);
+            let racing = |variant: &&lz4::Variant| lz4::Variant::racing(level).contains(variant);
+            for variant in tried.iter().filter(racing) {
+                assert!(promising.contains(variant), "{variant:?} in {promising:?}");
+            }
+            for variant in left_out {
+                assert!(!promising.contains(variant), "{variant:?} in {promising:?}");
+            }
+        };
+        let random = RefCell::new(Random::new(1));
+        let below = |limit: u64| random.borrow_mut().below(limit);
+        let column = |value: &dyn Fn(u64) -> u64| -> Vec<u8> {
+            (0..16_384).flat_map(|row| value(row).to_le_bytes()).collect()
+        };
+        let counting = column(&|row| row / 4);
+        let small_counts = column(&|_| if below(3) > 0 { 1 } else { below(6) });
+        let prices = column(&|_| (below(50) + 1) * (90_000 + below(110_000)));
+        let words = ["carefully ", "final ", "deposits ", "sleep ", "quickly ", "above ", "the "];
+        let word = |_| words[usize::try_from(below(7)).expect("below 7")];
+        let cut = |word: &'static str| word.bytes().take(usize::try_from(1 + below(9)).expect("below 10"));
+        let prose: Vec<u8> = (0..10_000).map(word).flat_map(cut).collect();
+        check(&counting, &[Window], &[LongExtend, ShuffleSkip]);
+        check(&small_counts, &[ExtendSkip, Extend], &[LongExtend]);
+        check(&prices, &[Shuffle, ShuffleSkip], &[Window, Extend, ExtendSkip, LongExtend]);
+        check(&prose, &[Shuffle], &[Window, LongExtend]);
+        check(&[], &[Shuffle], &[Window, Extend, LongExtend]);
+    }
 }

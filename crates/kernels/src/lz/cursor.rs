@@ -179,8 +179,8 @@ impl<'a, A: Arm> Lane<'a, A> {
     }
 }
 
-/// Puts the loop that follows at the start of a cache line: where the linker happens to put the function makes
-/// some loops 5 % faster or slower.
+/// Fixes the place of the loop that follows within its cache line, at or near the start: where the linker happens
+/// to put the function makes some loops 5 % faster or slower.
 #[inline(always)]
 fn align_loop() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -49,7 +49,7 @@ pub enum Variant {
     /// 64 bytes of the match by one permutation; no branch on the byte that extends a length: JSON, XML, URLs,
     /// by up to 1.4.
     Extend,
-    /// The same with a branch on "no literals".
+    /// The same with a branch on "no literals": small counts, flags and repeated words, by up to 1.7.
     ExtendSkip,
     /// The last 64 bytes stay in a register, for offsets up to 64: keys that count up, flags, by up to 2.7.
     Window,

@@ -92,14 +92,14 @@ impl Sample {
 
     fn speaks_for(&self, variant: Variant, racing: &[Variant]) -> bool {
         let has = |variant| racing.contains(&variant);
-        let is_skip_plain = self.without_literals.min(1.0 - self.without_literals) < 0.1;
+        let is_skip_predictable = self.without_literals.min(1.0 - self.without_literals) < 0.1;
         match variant {
             Variant::Exact => false,
             Variant::Eight => !has(Variant::Shuffle),
             Variant::Plain => true,
             Variant::Shuffle => !has(Variant::Permute) || self.long < 0.2,
-            Variant::ShuffleSkip => is_skip_plain && self.long < 0.2,
-            Variant::ExtendSkip => is_skip_plain && self.extended > 0.02,
+            Variant::ShuffleSkip => is_skip_predictable && self.long < 0.2,
+            Variant::ExtendSkip => is_skip_predictable && self.extended > 0.02,
             Variant::Permute => self.long > 0.015,
             Variant::Extend => self.extended > 0.05,
             Variant::Long => self.long_literals > 0.05,
