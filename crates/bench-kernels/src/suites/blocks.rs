@@ -14,7 +14,7 @@ use std::hint::black_box;
 use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_kernels::Level;
 use keirin_kernels::lz::{self, Block, Format};
-use keirin_race::Races;
+use keirin_race::{Races, Standing};
 
 use crate::corpora;
 use crate::duel::{Lane, Report, Unit};
@@ -149,10 +149,18 @@ impl<F: Format> Contest<'_, F> {
         let engines: Vec<String> = lanes.iter().map(|lane| lane.engine().to_owned()).collect();
         let speeds = report.case(case, Unit::Bytes, passes * bytes.len(), lanes);
         geomeans.add(case, &engines, &speeds);
-        let standings: Vec<_> = races.all().iter().flat_map(|(.., race)| race.standings()).collect();
-        let calls: u64 = standings.iter().map(|standing| standing.calls).sum();
-        let time: u64 = standings.iter().map(|standing| standing.picoseconds).sum();
-        println!("    a turn of the race: {:.1} µs on average", time as f64 / calls as f64 / 1e6);
+        let standings: Vec<_> = races
+            .all()
+            .iter()
+            .flat_map(|(kernel, .., race)| race.standings().into_iter().map(|arm| (kernel.clone(), arm)))
+            .collect();
+        let sum =
+            |count: fn(&Standing) -> u64| standings.iter().map(|(_, arm)| count(arm)).sum::<u64>() as f64;
+        let turn = sum(|arm| arm.picoseconds) / sum(|arm| arm.calls) / 1e6;
+        if let Some((kernel, most)) = standings.iter().max_by_key(|(_, arm)| arm.units) {
+            let share = 100.0 * most.units as f64 / sum(|arm| arm.units);
+            println!("    turns of {turn:.1} µs; {share:.0} % of the bytes by {} ({kernel})", most.arm);
+        }
     }
 }
 
