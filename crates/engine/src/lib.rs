@@ -53,6 +53,7 @@ mod sql_types;
 mod statements;
 mod stored;
 mod types;
+mod uuids;
 
 mod progress;
 mod stream;

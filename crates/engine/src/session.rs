@@ -27,7 +27,7 @@ use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
-use crate::rules::{LargeTop, Subqueries};
+use crate::rules::{LargeTop, Subqueries, Uuids};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
@@ -81,7 +81,7 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
             .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
-        let rules = [Arc::new(Subqueries) as Arc<dyn AnalyzerRule + Send + Sync>];
+        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(Subqueries), Arc::new(Uuids)];
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
@@ -196,8 +196,8 @@ impl Session {
             };
             let mut stream = match started {
                 Ok(started) => {
-                    let Answer { kind, schema, batches, progress } = started;
-                    if answered.send(Ok((kind, schema, progress))).is_err() {
+                    let Answer { kind, schema, batches, progress, notice } = started;
+                    if answered.send(Ok((kind, schema, progress, notice))).is_err() {
                         return;
                     }
                     batches
@@ -216,10 +216,10 @@ impl Session {
             }
             finished.store(true, Ordering::Release);
         }));
-        let (kind, schema, progress) = answer
+        let (kind, schema, progress, notice) = answer
             .await
             .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
-        Ok(ResultStream { schema, kind, tag, batches, progress, is_finished, _task: task })
+        Ok(ResultStream { schema, kind, tag, batches, progress, notice, is_finished, _task: task })
     }
 
     /// Waits until no statement of the database is running, at most `wait_max`; tells whether that is so.

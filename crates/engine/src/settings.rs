@@ -5,6 +5,7 @@
 //! told stays reachable under `datafusion.`.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::config::ConfigOptions;
@@ -15,6 +16,7 @@ use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::ParquetDecoder;
 use crate::memory;
+use crate::stored::Store;
 use crate::text::nearest;
 
 /// The prefix of all our settings.
@@ -32,14 +34,25 @@ pub(crate) struct Settings {
 
 /// The scope of settings that are fixed when the database is opened.
 const READ_ONLY: &str = "read only";
+/// The scope of settings that a database directory keeps.
+const DIRECTORY: &str = "directory";
 
 struct Setting {
     name: &'static str,
     scope: &'static str,
     description: &'static str,
     get: fn(&Settings) -> String,
+    default: fn(&Settings) -> String,
     /// The value's text; `None` means the default.
     set: fn(&Settings, Option<&str>) -> std::result::Result<(), String>,
+}
+
+const BATCH_ROWS: usize = 8192;
+const TIME_ZONE: &str = "+00:00";
+
+fn decoder_name(decoder: ParquetDecoder) -> String {
+    let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
+    named.map_or_else(String::new, |(name, _)| (*name).to_owned())
 }
 
 const SETTINGS: &[Setting] = &[
@@ -48,8 +61,9 @@ const SETTINGS: &[Setting] = &[
         scope: "session",
         description: "Rows that operators hand to each other at once",
         get: |settings| settings.options(|options| options.execution.batch_size.to_string()),
+        default: |_| BATCH_ROWS.to_string(),
         set: |settings, value| {
-            let rows = value.map_or(Ok(8192), |text| parse_count(text, 1 << 20))?;
+            let rows = value.map_or(Ok(BATCH_ROWS), |text| parse_count(text, 1 << 20))?;
             settings.set_option("datafusion.execution.batch_size", &rows.to_string())
         },
     },
@@ -58,6 +72,7 @@ const SETTINGS: &[Setting] = &[
         scope: "database",
         description: "Memory that all queries together may use, as '4GB' or '50%' of the machine; beyond it they spill",
         get: |settings| memory::format_bytes(settings.shared.pool.limit_bytes()),
+        default: |settings| memory::format_bytes(settings.shared.memory_limit_bytes),
         set: |settings, value| {
             let bytes = value.map_or(Ok(settings.shared.memory_limit_bytes), memory::parse_bytes)?;
             settings.shared.pool.set_limit_bytes(bytes);
@@ -70,10 +85,9 @@ const SETTINGS: &[Setting] = &[
         description: "Who decompresses the pages of Parquet files: 'keirin', by loops that race, or the library 'parquet'",
         get: |settings| {
             let decoder = settings.state.upgrade().and_then(|state| state.read().config().get_extension());
-            let decoder: ParquetDecoder = decoder.map_or_else(Default::default, |decoder| *decoder);
-            let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
-            named.map_or_else(String::new, |(name, _)| (*name).to_owned())
+            decoder_name(decoder.map_or_else(Default::default, |decoder| *decoder))
         },
+        default: |_| decoder_name(ParquetDecoder::default()),
         set: |settings, value| {
             let decoder = value.map_or(Ok(ParquetDecoder::default()), |value| {
                 let found = ParquetDecoder::ALL.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
@@ -85,10 +99,24 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "retention",
+        scope: DIRECTORY,
+        description: "How long AS OF reads older versions of a database directory, as '1 hour' or '7 days'; files go when it is over",
+        get: |settings| settings.shared.store.as_ref().map_or_else(String::new, |store| retention(store)),
+        default: |settings| settings.shared.store.as_ref().map_or_else(String::new, |_| "1 hour".to_owned()),
+        set: |settings, value| {
+            let store = settings.shared.store.as_ref().ok_or("a database in memory has no older versions")?;
+            let retention = parse_duration(value.unwrap_or("1 hour"))?;
+            let set = store.alter(|transaction| Ok(transaction.set_retention(retention)?));
+            set.map_err(|error| error.message().to_owned())
+        },
+    },
+    Setting {
         name: "temp_directory",
         scope: READ_ONLY,
         description: "Where queries spill to; chosen when the database is opened",
         get: |settings| settings.shared.spill_directory().display().to_string(),
+        default: |settings| settings.shared.spill_directory().display().to_string(),
         set: |_, _| Err("it is chosen when the database is opened (--temp-directory)".to_owned()),
     },
     Setting {
@@ -96,6 +124,7 @@ const SETTINGS: &[Setting] = &[
         scope: "session",
         description: "Parts that a query is cut into to run at the same time",
         get: |settings| settings.options(|options| options.execution.target_partitions.to_string()),
+        default: |settings| settings.shared.threads.to_string(),
         set: |settings, value| {
             let threads = value.map_or(Ok(settings.shared.threads), |text| parse_count(text, 4096))?;
             settings.set_option("datafusion.execution.target_partitions", &threads.to_string())
@@ -105,9 +134,14 @@ const SETTINGS: &[Setting] = &[
         name: "time_zone",
         scope: "session",
         description: "Time zone of now() and of timestamps WITH TIME ZONE: '+02:00', 'Europe/Berlin'",
-        get: |settings| settings.options(|options| options.execution.time_zone.clone().unwrap_or_default()),
+        get: |settings| {
+            settings.options(|options| {
+                options.execution.time_zone.clone().unwrap_or_else(|| TIME_ZONE.to_owned())
+            })
+        },
+        default: |_| TIME_ZONE.to_owned(),
         set: |settings, value| {
-            settings.set_option("datafusion.execution.time_zone", value.unwrap_or("+00:00"))
+            settings.set_option("datafusion.execution.time_zone", value.unwrap_or(TIME_ZONE))
         },
     },
 ];
@@ -128,9 +162,10 @@ impl Settings {
         })
     }
 
-    /// Gives every setting that can be set its default.
+    /// Gives every setting its default that can be set and is not kept.
     pub(crate) fn reset_all(&self) -> Result<()> {
-        SETTINGS.iter().filter(|setting| setting.scope != READ_ONLY).try_for_each(|s| self.set(s.name, None))
+        let is_kept = |setting: &&Setting| [READ_ONLY, DIRECTORY].contains(&setting.scope);
+        SETTINGS.iter().filter(|setting| !is_kept(setting)).try_for_each(|s| self.set(s.name, None))
     }
 
     /// The value of `name`, with or without prefix.
@@ -152,6 +187,7 @@ impl Settings {
         let columns = [
             ("name", column(SETTINGS.iter().map(|setting| format!("{PREFIX}{}", setting.name)).collect())),
             ("value", column(SETTINGS.iter().map(|setting| (setting.get)(self)).collect())),
+            ("default", column(SETTINGS.iter().map(|setting| (setting.default)(self)).collect())),
             ("scope", text(|setting| setting.scope)),
             ("description", text(|setting| setting.description)),
         ];
@@ -192,6 +228,31 @@ fn unknown(name: &str) -> Error {
         Some(meant) => error.with_hint(format!("did you mean `{PREFIX}{meant}`?")),
         None => error.with_hint("SHOW SETTINGS lists them all"),
     }
+}
+
+/// Units of time, greatest first, and their seconds.
+const UNITS: [(&str, u64); 5] =
+    [("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)];
+/// Some 100 years.
+const SECONDS_MAX: u64 = 100 * 366 * 86_400;
+
+fn retention(store: &Store) -> String {
+    let seconds = store.database.snapshot().retention().as_secs();
+    let divides = |unit: &&(&str, u64)| seconds.is_multiple_of(unit.1) && seconds > 0;
+    let (name, unit) = UNITS.iter().find(divides).copied().unwrap_or(("second", 1));
+    let count = seconds / unit;
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
+fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, name) = text.split_at(digits);
+    let name = name.trim();
+    let unit = UNITS.iter().find(|(unit, _)| name == *unit || name.strip_suffix('s') == Some(unit));
+    let seconds = unit.and_then(|(_, unit)| count.parse::<u64>().ok()?.checked_mul(*unit));
+    let seconds = seconds.filter(|seconds| *seconds <= SECONDS_MAX);
+    seconds.map(Duration::from_secs).ok_or_else(|| "it is a time such as '1 hour' or '7 days'".to_owned())
 }
 
 fn parse_count(text: &str, max: usize) -> std::result::Result<usize, String> {

@@ -10,6 +10,7 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 
 use crate::types::{EXTENSION, JSON};
+use crate::uuids::as_uuid;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -36,9 +37,8 @@ fn field(sql_type: &SqlType) -> Result<Option<FieldRef>> {
         | SqlType::TinyBlob
         | SqlType::MediumBlob
         | SqlType::LongBlob => plain(DataType::BinaryView),
-        // As text, which is what functions give that make them and literals are.
-        SqlType::Uuid
-        | SqlType::TinyText
+        SqlType::Uuid => Ok(Some(Arc::new(as_uuid(Field::new("", DataType::Utf8View, true))))),
+        SqlType::TinyText
         | SqlType::MediumText
         | SqlType::LongText
         | SqlType::Nvarchar(_)

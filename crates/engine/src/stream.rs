@@ -58,12 +58,18 @@ pub struct ResultStream {
     pub(crate) tag: String,
     pub(crate) batches: mpsc::Receiver<Result<RecordBatch>>,
     pub(crate) progress: Progress,
+    pub(crate) notice: Option<String>,
     /// Set by the task when it has sent all there is. A task that died has not.
     pub(crate) is_finished: Arc<AtomicBool>,
     pub(crate) _task: AbortOnDrop,
 }
 
 impl ResultStream {
+    /// What the statement did otherwise than someone might think, such as clauses that it read over.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
     /// The columns of every batch.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()

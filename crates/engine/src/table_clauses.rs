@@ -19,6 +19,8 @@ pub(crate) struct TableClauses {
     pub(crate) partition_by: Option<Expr>,
     pub(crate) comment: Option<String>,
     pub(crate) collation: Option<String>,
+    /// Clauses of other databases that mean nothing here, as they are written.
+    pub(crate) ignored: Vec<&'static str>,
 }
 
 /// Takes the clauses out of the tokens of a CREATE TABLE.
@@ -110,15 +112,29 @@ pub(crate) fn codec_of_option(option: &ColumnOption) -> Option<&str> {
 }
 
 impl TableClauses {
+    /// What to tell about clauses that were read over.
+    pub(crate) fn notice(&self) -> Option<String> {
+        let meaning = |clause: &&str| match *clause {
+            "PRIMARY KEY" => "PRIMARY KEY is not enforced: rows are sorted by it where there is no ORDER BY",
+            "SETTINGS" => "SETTINGS is read over: settings are the session's",
+            _ => "ENGINE is read over: all tables are stored in one way",
+        };
+        let lines: Vec<&str> = self.ignored.iter().map(|clause| meaning(&clause)).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
     /// Parses the next clause, if it is one of ours.
     fn take_next(&mut self, parser: &mut Parser<'_>) -> Result<bool, ParserError> {
         if parser.parse_keywords(&[Keyword::ORDER, Keyword::BY]) {
             self.order_by = order_by(parser)?;
         } else if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
-            self.partition_by = Some(parser.parse_expr()?);
+            // ClickHouse's word for nothing.
+            let partition = parser.parse_expr()?;
+            self.partition_by = (partition.to_string() != "tuple()").then_some(partition);
         } else if parser.parse_keywords(&[Keyword::PRIMARY, Keyword::KEY]) {
             // Nothing enforces it; as in ClickHouse it is the beginning of the order.
             let keys = order_by(parser)?;
+            self.ignored.push("PRIMARY KEY");
             if self.order_by.is_empty() {
                 self.order_by = keys;
             }
@@ -130,12 +146,14 @@ impl TableClauses {
             let _ = parser.consume_token(&Token::Eq);
             parser.parse_identifier()?;
             skip_parentheses(parser);
+            self.ignored.push("ENGINE");
         } else if parser.parse_keyword(Keyword::SETTINGS) {
             parser.parse_comma_separated(|parser| {
                 parser.parse_identifier()?;
                 parser.expect_token(&Token::Eq)?;
                 parser.parse_expr()
             })?;
+            self.ignored.push("SETTINGS");
         } else if parser.parse_keyword(Keyword::CHARSET)
             || parser.parse_keywords(&[Keyword::DEFAULT, Keyword::CHARSET])
             || parser.parse_keywords(&[Keyword::CHARACTER, Keyword::SET])

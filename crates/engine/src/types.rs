@@ -5,7 +5,10 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 /// Arrow's name for what a type means beyond its layout.
 pub(crate) const EXTENSION: &str = "ARROW:extension:name";
 pub(crate) const JSON: &str = "arrow.json";
+/// Of 16 bytes.
 pub(crate) const UUID: &str = "arrow.uuid";
+/// Of text, as which queries have them: see [`crate::uuids`].
+pub(crate) const UUID_TEXT: &str = "keirin.uuid";
 pub(crate) const UUID_BYTES: i32 = 16;
 
 /// The SQL name of an Arrow type: `BIGINT`, `DECIMAL(15, 2)`, `TIMESTAMP(6) WITH TIME ZONE`, `VARCHAR[]`.
@@ -77,7 +80,7 @@ pub fn sql_type_name(data_type: &DataType) -> String {
 pub(crate) fn sql_field_type(field: &Field) -> String {
     match field.metadata().get(EXTENSION).map(String::as_str) {
         Some(JSON) => "JSON".to_owned(),
-        Some(UUID) => "UUID".to_owned(),
+        Some(UUID | UUID_TEXT) => "UUID".to_owned(),
         _ => sql_type_name(field.data_type()),
     }
 }

@@ -3,13 +3,18 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::query;
 use futures::future::join_all;
-use keirin::arrow::array::AsArray;
-use keirin::arrow::datatypes::Int64Type;
+use keirin::arrow::array::{ArrayRef, AsArray, Decimal256Array, RecordBatch};
+use keirin::arrow::datatypes::{Int64Type, i256};
+use keirin::arrow::ipc::writer::FileWriter;
 use keirin::{Database, ErrorKind};
+use parquet::data_type::{ByteArray, FixedLenByteArrayType, Int32Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
@@ -84,6 +89,31 @@ fn a_statement_reads_one_version_from_begin_to_end() {
 }
 
 #[test]
+fn parts_of_other_partitions_are_not_read() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "CREATE TABLE t (day DATE, a INT) PARTITION BY date_trunc('month', day)");
+    run(
+        &database,
+        "INSERT INTO t SELECT DATE '2023-01-01' + CAST(value AS INT), value FROM generate_series(0, 729) AS s(value)",
+    );
+    check(&database, "SELECT count(*) FROM system.parts", "24");
+    let plan = |sql: &str| format!("{:?}", run(&database, &format!("EXPLAIN {sql}")));
+    let contains = |sql: &str, expected: &str| assert!(plan(sql).contains(expected), "{}", plan(sql));
+    contains("SELECT * FROM t", "parts=24,");
+    contains("SELECT * FROM t WHERE day BETWEEN '2023-02-10' AND '2023-03-01'", "parts=2 of 24,");
+    contains("SELECT * FROM t WHERE day = '2030-01-01'", "parts=0 of 24,");
+    check(&database, "SELECT count(*) FROM t WHERE day BETWEEN '2023-02-10' AND '2023-03-01'", "20");
+
+    let shown = || run(&database, "SHOW CREATE TABLE t")[0][1].replace("\\n", "\n");
+    let statement = shown();
+    assert!(statement.contains("\nPARTITION BY date_trunc('month', day)"), "{statement}");
+    run(&database, "DROP TABLE t");
+    run(&database, &statement);
+    assert_eq!(shown(), statement);
+}
+
+#[test]
 fn changes_at_the_same_time_are_not_lost() {
     let directory = directory();
     let database = open(directory.path());
@@ -132,6 +162,150 @@ fn a_statement_that_is_stopped_leaves_nothing_behind() {
     );
     wait_until(|| files() == 0);
     check(&database, "SELECT count(*) FROM t", "0");
+}
+
+#[test]
+fn single_rows_of_many_sessions_do_not_leave_a_part_each() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "CREATE TABLE t (a BIGINT)");
+    let outcomes = database.block_on(async {
+        let rows = async |session: i64| {
+            let connection = database.session();
+            for row in 0..125 {
+                let sql = format!("INSERT INTO t VALUES ({})", session * 125 + row);
+                connection.sql(&sql).await?.collect().await?;
+            }
+            Ok::<_, keirin::Error>(())
+        };
+        join_all((0..8).map(rows)).await
+    });
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    check(&database, "SELECT count(DISTINCT a) FROM t", "1000");
+    let parts = || run(&database, "SELECT count(*) FROM system.parts")[0][0].parse::<u64>().expect("a count");
+    assert!(parts() < 100, "{} parts", parts());
+    run(&database, "OPTIMIZE TABLE t");
+    assert!(parts() < 50, "{} parts", parts());
+}
+
+#[test]
+fn tables_are_shown_with_their_sizes_and_comments() {
+    let directory = directory();
+    let database = open(directory.path());
+    let create =
+        "CREATE TABLE t ENGINE = Keirin COMMENT 'numbers' AS SELECT 7 AS a FROM generate_series(1, 100000)";
+    run(&database, create);
+    run(&database, "CREATE VIEW v AS SELECT 1 AS a");
+    let [table, view] = run(&database, "SHOW TABLES").try_into().expect("two rows");
+    let bytes = run(&database, "SELECT bytes FROM system.tables").remove(0).remove(0);
+    assert_eq!(table[..5], ["main", "t", "table", "100000", &bytes]);
+    assert!(table[5].parse::<f64>().is_ok_and(|ratio| ratio > 100.0) && table[6] == "numbers", "{table:?}");
+    assert_eq!(view, ["main", "v", "view", "NULL", "NULL", "NULL", "NULL"]);
+}
+
+#[test]
+fn changes_are_explained_and_not_made() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "CREATE TABLE t AS SELECT value AS a, 1 AS b FROM generate_series(1, 10)");
+    let explain = |sql: &str, expected: &str| {
+        let plan = format!("{:?}", run(&database, sql));
+        assert!(plan.contains(expected), "{plan}");
+    };
+    explain("EXPLAIN DELETE FROM t WHERE a > 5", "filter=a@1 > 5");
+    explain("EXPLAIN UPDATE t SET b = a + 1 WHERE a IN (SELECT max(a) FROM t)", "HashJoin");
+    check(&database, "SELECT sum(b) FROM t", "10");
+    let refused =
+        query(&database, &database.session(), "EXPLAIN ANALYZE DELETE FROM t").expect_err("it deletes");
+    assert!(refused.contains("not supported"), "{refused}");
+    check(&database, "SELECT count(*) FROM t", "10");
+}
+
+#[test]
+fn how_long_versions_are_kept_is_kept_with_the_database() {
+    let directory = directory();
+    let database = open(directory.path());
+    let retention = "SELECT value FROM system.settings WHERE name = 'keirin.retention'";
+    check(&database, retention, "1 hour");
+    run(&database, "SET keirin.retention = '14 days'");
+    check(&database, retention, "2 weeks");
+    let wrong = query(&database, &database.session(), "SET keirin.retention = 'soon'").expect_err("no time");
+    assert!(wrong.contains("'1 hour' or '7 days'"), "{wrong}");
+    drop(database);
+    let database = open(directory.path());
+    run(&database, "RESET ALL");
+    check(&database, retention, "2 weeks");
+    run(&database, "RESET keirin.retention");
+    check(&database, retention, "1 hour");
+}
+
+#[test]
+fn clauses_that_mean_nothing_here_are_told() {
+    let database = Database::in_memory().expect("a database opens");
+    let notice = |sql: &str| {
+        let stream = database.block_on(database.session().sql(sql)).expect("it runs");
+        stream.notice().map(str::to_owned)
+    };
+    let told =
+        notice("CREATE TABLE t (a INT) ENGINE = MergeTree ORDER BY a SETTINGS index_granularity = 8192");
+    let told = told.expect("two clauses are read over");
+    assert!(told.contains("ENGINE is read over") && told.contains("SETTINGS is read over"), "{told}");
+    assert_eq!(notice("CREATE TABLE u (a INT) ORDER BY a"), None);
+}
+
+/// Writes a Parquet file with a column of UUIDs, as other programs do.
+fn write_uuids(path: &Path) {
+    let schema = "message rows { optional fixed_len_byte_array(16) id (UUID); required int32 n; }";
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let file = std::fs::File::create(path).expect("there is room");
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a file");
+    let mut rows = writer.next_row_group().expect("a row group");
+    let mut column = rows.next_column().expect("a column").expect("the first");
+    let uuids = [[0xa0; 16], [0x0b; 16]].map(|bytes| ByteArray::from(bytes.to_vec()).into());
+    column.typed::<FixedLenByteArrayType>().write_batch(&uuids, Some(&[1, 0, 1]), None).expect("values");
+    column.close().expect("a column");
+    let mut column = rows.next_column().expect("a column").expect("the second");
+    column.typed::<Int32Type>().write_batch(&[1, 2, 3], None, None).expect("values");
+    column.close().expect("a column");
+    rows.close().expect("a row group");
+    writer.close().expect("a file");
+}
+
+#[test]
+fn uuids_of_parquet_files_are_uuids() {
+    let directory = directory();
+    let file = directory.path().join("uuids.parquet");
+    write_uuids(&file);
+    let database = open(&directory.path().join("db"));
+    let file = file.display();
+    let (first, third) = ("a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b");
+    assert_eq!(run(&database, &format!("SELECT id FROM '{file}' ORDER BY n")), [[first], ["NULL"], [third]]);
+    check(&database, &format!("SELECT n FROM '{file}' WHERE id = '{}'", third.to_uppercase()), "3");
+    run(&database, &format!("CREATE TABLE t AS SELECT * FROM '{file}'"));
+    check(&database, "SELECT type FROM system.columns WHERE \"column\" = 'id'", "UUID");
+    assert_eq!(run(&database, "SELECT id FROM t ORDER BY id"), [[third], [first], ["NULL"]]);
+    // A UUID takes 16 bytes.
+    run(&database, "INSERT INTO t SELECT uuid(), value FROM generate_series(1, 60000)");
+    run(&database, "OPTIMIZE TABLE t FINAL");
+    check(&database, "SELECT bytes / 60003 < 16.1 FROM system.columns WHERE \"column\" = 'id'", "true");
+}
+
+#[test]
+fn decimals_with_more_digits_than_their_file_says_are_refused() {
+    let directory = directory();
+    let file = directory.path().join("decimals.arrow");
+    let decimals = Decimal256Array::from(vec![i256::ONE, i256::MAX]).with_precision_and_scale(30, 2);
+    let column: ArrayRef = Arc::new(decimals.expect("30 digits are possible"));
+    let batch = RecordBatch::try_from_iter([("d", column)]).expect("a column");
+    let target = std::fs::File::create(&file).expect("there is room");
+    let mut writer = FileWriter::try_new(target, batch.schema_ref()).expect("a file");
+    writer.write(&batch).and_then(|()| writer.finish()).expect("there is room");
+    let database = open(&directory.path().join("db"));
+    for sql in ["SELECT CAST(d AS DECIMAL(38, 2)) FROM", "CREATE TABLE t AS SELECT * FROM"] {
+        let sql = format!("{sql} '{}'", file.display());
+        let error = query(&database, &database.session(), &sql).expect_err("too many digits");
+        assert!(error.contains("decimals.arrow") && error.contains("column 'd'"), "{error}");
+    }
 }
 
 fn wait_until(is_so: impl Fn() -> bool) {

@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::part::{PartReader, PartWriter, WriteOptions};
-use crate::schema::{DataType, Definition, INITIAL, SortKey};
+use crate::schema::{Definition, INITIAL, SortKey};
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
@@ -26,8 +26,8 @@ const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 pub(crate) struct Source {
     reader: PartReader,
     deletions: DeletionVector,
-    /// Where the columns of the table are in the part, or the types of those that it lacks.
-    columns: Vec<std::result::Result<usize, DataType>>,
+    /// Where the columns of the table are in the part, or the one value of those that it lacks.
+    columns: Vec<std::result::Result<usize, Column<'static>>>,
     next_stripe: usize,
     /// Rows that were read and not written.
     rows: Vec<Column<'static>>,
@@ -43,6 +43,7 @@ impl Source {
         table: &Table,
         part: &Part,
         deletions: DeletionVector,
+        options: &WriteOptions,
     ) -> Result<Self> {
         let reader = transaction.base().open_part(table, part)?;
         reader.check_deletions(&deletions)?;
@@ -51,7 +52,10 @@ impl Source {
             match same {
                 Some(index) if reader.fields()[index].data_type == field.data_type => Ok(Ok(index)),
                 None if field.is_nullable && !field.properties.contains_key(INITIAL) => {
-                    Ok(Err(field.data_type.clone()))
+                    Ok(Err(Column::nulls(&field.data_type, 1)))
+                }
+                None if options.initial.contains_key(&field.id) => {
+                    Ok(Err(options.initial[&field.id].clone()))
                 }
                 _ => {
                     let (part, name) = (part.number, &field.name);
@@ -87,9 +91,9 @@ impl Source {
         let row_count =
             live.as_ref().map_or(rows.end - rows.start, |live| count_ones(level, live.as_bits()) as u64);
         let row_count = usize::try_from(row_count).expect("a stripe has 65,536 rows");
-        let read = |column: &std::result::Result<usize, DataType>| match column {
+        let read = |column: &std::result::Result<usize, Column<'static>>| match column {
             Ok(column) => self.reader.read(*column, stripe, selection),
-            Err(lacking) => Ok(Column::nulls(lacking, row_count)),
+            Err(lacking) => Ok(lacking.take(level, &vec![0; row_count])),
         };
         self.columns.iter().map(read).collect()
     }
@@ -109,13 +113,15 @@ impl Source {
 }
 
 impl Transaction {
-    /// Replaces parts by one that has the rows that are left, if any are, with nulls in columns that a part lacks: in the order of the table's key, or
-    /// without one in the order that they have. Of a part that is sorted a stripe is in memory at a time; what is
-    /// not sorted is read in runs, and those that are too large together become parts of their own.
+    /// Replaces parts of one partition by one that has the rows that are left, if any are, with nulls in columns
+    /// that a part lacks: in the order of the table's key, or without one in the order that they have. Of a part
+    /// that is sorted a stripe is in memory at a time; what is not sorted is read in runs, and those that are too
+    /// large together become parts of their own.
     ///
     /// # Errors
-    /// `Invalid` when there is no such table or part, a part lacks a column that must not be null or has another
-    /// value there, or has it of another type; `Damaged` when rows cannot be read.
+    /// `Invalid` when there is no such table or part, the parts are of several partitions, a part lacks a column
+    /// that must not be null or has another value there, or has it of another type; `Damaged` when rows cannot be
+    /// read.
     pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {
         let found = Arc::clone(self.table(table)?);
         let mut entries = Vec::new();
@@ -124,13 +130,18 @@ impl Transaction {
             entries.push(found.part(*part).ok_or_else(missing)?);
         }
         entries.sort_by_key(|part| (part.order, part.number));
+        let partition = entries.first().map(|part| Arc::clone(&part.partition)).unwrap_or_default();
+        if let Some(other) = entries.iter().find(|part| part.partition != partition) {
+            let message = format!("parts of partitions '{partition}' and '{}' stay apart", other.partition);
+            return Err(Error::Invalid(message));
+        }
         let is_sorted = !found.definition.keys.is_empty();
         let options = WriteOptions { is_sorted, ..options };
         let mut writer = self.write_part(table, options.clone())?;
         let level = self.level();
         let sources = entries.into_iter().map(|part| {
             let deletions = self.base().deletions(&found, part)?;
-            Source::open(self, &found, part, deletions)
+            Source::open(self, &found, part, deletions, &options)
         });
         let mut added = Vec::new();
         if is_sorted {
@@ -164,6 +175,7 @@ impl Transaction {
         if writer.row_count() > 0 {
             added.push(writer.finish()?);
         }
+        added.iter_mut().for_each(|part| part.partition = Arc::clone(&partition));
         self.replace_parts(table, parts, added)
     }
 }
@@ -229,7 +241,7 @@ mod tests {
     use super::*;
     use crate::column::Values;
     use crate::recovery::{new, open};
-    use crate::schema::Definition;
+    use crate::schema::{DataType, Definition};
 
     #[test]
     fn what_is_not_sorted_is_sorted_in_bounded_memory() {

@@ -1,8 +1,8 @@
 //! Small inserts together: while one group is made durable, the next gathers.
 //!
 //! An insert costs a few syncs, whatever its size. So whoever comes while others are being committed waits, and
-//! the first of those who waited writes the rows of all of them, as one part a table in one commit. Nobody waits
-//! for others to come.
+//! the first of those who waited writes the rows of all of them, as one part a partition in one commit. Nobody
+//! waits for others to come.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,13 +10,16 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::column::Column;
 use crate::database::{Database, locked};
 use crate::error::{Error, Result};
-use crate::part::{ColumnCodec, WriteOptions};
+use crate::part::WriteOptions;
 use crate::schema::Definition;
 use crate::sort::sort_rows;
-use crate::state::Table;
+use crate::state::{Part, Table};
 
 /// A group is not made larger than this.
 const GROUP_BYTES: usize = 64 << 20;
+
+/// The columns of rows, by the partition of the parts that they are to be in.
+pub type PartitionedRows = Vec<(Arc<str>, Vec<Column<'static>>)>;
 
 /// Rows that wait to be inserted.
 #[derive(Debug)]
@@ -24,8 +27,8 @@ struct Insert {
     ticket: u64,
     table: u64,
     definition: Arc<Definition>,
-    columns: Vec<Column<'static>>,
-    codecs: Vec<ColumnCodec>,
+    rows: PartitionedRows,
+    options: WriteOptions,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +68,7 @@ impl Drop for Lead<'_> {
 
 impl Database {
     /// Inserts rows and gives the version that has them, once they are durable: all of them or none. The table
-    /// is as the caller knows it, codecs are by column. Rows of inserts that wait at the same time are committed
+    /// is as the caller knows it, and the options say how its rows are written. Rows of inserts that wait at the same time are committed
     /// together.
     ///
     /// # Errors
@@ -74,15 +77,15 @@ impl Database {
     pub fn insert(
         self: &Arc<Self>,
         table: &Table,
-        columns: Vec<Column<'static>>,
-        codecs: &[ColumnCodec],
+        rows: PartitionedRows,
+        options: WriteOptions,
     ) -> Result<u64> {
         let inserts = &self.inserts;
         let mut queue = locked(&inserts.queue);
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
-        let (definition, codecs) = (Arc::clone(&table.definition), codecs.to_vec());
-        queue.waiting.push(Insert { ticket, table: table.number, definition, columns, codecs });
+        let definition = Arc::clone(&table.definition);
+        queue.waiting.push(Insert { ticket, table: table.number, definition, rows, options });
         loop {
             if let Some(outcome) = queue.outcomes.remove(&ticket) {
                 return outcome;
@@ -95,7 +98,8 @@ impl Database {
             let mut bytes = 0;
             let fits = |insert: &&Insert| {
                 let is_room = bytes < GROUP_BYTES;
-                bytes += insert.columns.iter().map(Column::byte_count).sum::<usize>();
+                let columns = insert.rows.iter().flat_map(|(_, columns)| columns);
+                bytes += columns.map(Column::byte_count).sum::<usize>();
                 is_room
             };
             let count = queue.waiting.iter().take_while(fits).count();
@@ -113,7 +117,7 @@ impl Database {
     fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
         let tables: BTreeMap<u64, &Insert> = group.iter().map(|insert| (insert.table, insert)).collect();
         for (table, insert) in tables {
-            self.make_room(table, |_| WriteOptions { codecs: insert.codecs.clone(), is_sorted: false });
+            self.make_room(table, |_| insert.options.clone());
         }
         let all: Vec<&Insert> = group.iter().collect();
         match self.commit_inserts(&all) {
@@ -140,27 +144,32 @@ impl Database {
             if !found || !inserts.iter().all(|insert| is_same(&insert.definition)) {
                 return Err(Error::Conflict { what: format!("table '{}'", definition.name) });
             }
-            let mut rows: Vec<_> =
-                definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
-            for insert in inserts.iter() {
-                if insert.columns.len() != rows.len() {
-                    let message = format!("{} columns for {}", insert.columns.len(), rows.len());
+            let mut partitions: BTreeMap<&Arc<str>, Vec<Column<'static>>> = BTreeMap::new();
+            for (partition, columns) in inserts.iter().flat_map(|insert| &insert.rows) {
+                if columns.len() != definition.fields.len() {
+                    let message = format!("{} columns for {}", columns.len(), definition.fields.len());
                     return Err(Error::Invalid(message));
                 }
-                rows.iter_mut().zip(&insert.columns).try_for_each(|(rows, more)| rows.append(more))?;
-            }
-            if rows.iter().all(|column| column.row_count() == 0) {
-                continue;
+                let empty =
+                    || definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+                let rows = partitions.entry(partition).or_insert_with(empty);
+                rows.iter_mut().zip(columns).try_for_each(|(rows, more)| rows.append(more))?;
             }
             let is_sorted = !definition.keys.is_empty();
-            if is_sorted {
-                let order = sort_rows(transaction.level(), definition, &rows)?;
-                rows = rows.iter().map(|column| column.take(transaction.level(), &order)).collect();
+            for (partition, mut rows) in partitions {
+                if rows.iter().all(|column| column.row_count() == 0) {
+                    continue;
+                }
+                if is_sorted {
+                    let order = sort_rows(transaction.level(), definition, &rows)?;
+                    rows = rows.iter().map(|column| column.take(transaction.level(), &order)).collect();
+                }
+                let options = WriteOptions { is_sorted, ..inserts[0].options.clone() };
+                let mut writer = transaction.write_part(table, options)?;
+                writer.push(&rows)?;
+                let part = Part { partition: Arc::clone(partition), ..writer.finish()? };
+                transaction.add_part(table, part)?;
             }
-            let options = WriteOptions { codecs: inserts[0].codecs.clone(), is_sorted };
-            let mut writer = transaction.write_part(table, options)?;
-            writer.push(&rows)?;
-            transaction.add_part(table, writer.finish()?)?;
         }
         transaction.commit()
     }

@@ -83,6 +83,7 @@ mod wire;
 pub use database::{Access, Database, Options};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
+pub use inserts::PartitionedRows;
 pub use repair::Lost;
 pub use snapshot::Snapshot;
 pub use sort::sort_rows;

@@ -13,6 +13,7 @@ use crate::header::FileKind;
 use crate::log::{self, Files};
 use crate::marker;
 use crate::part::WriteOptions;
+use crate::state::Part;
 use crate::transaction::Transaction;
 
 /// The name that is set aside for a log of which there is nothing.
@@ -93,7 +94,7 @@ impl Transaction {
             }
             deletions => deletions?,
         };
-        let mut source = match Source::open(self, &found, entry, deletions) {
+        let mut source = match Source::open(self, &found, entry, deletions, &options) {
             Err(Error::Damaged(_)) => {
                 lost.rows.push(0..entry.row_count);
                 self.replace_parts(table, &[part], Vec::new())?;
@@ -110,7 +111,10 @@ impl Transaction {
                 outcome => outcome?,
             }
         }
-        let added = if writer.row_count() == 0 { Vec::new() } else { vec![writer.finish()?] };
+        let mut added = Vec::new();
+        if writer.row_count() > 0 {
+            added.push(Part { partition: Arc::clone(&entry.partition), ..writer.finish()? });
+        }
         self.replace_parts(table, &[part], added)?;
         Ok(lost)
     }

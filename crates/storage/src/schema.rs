@@ -18,7 +18,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 64 << 10;
 pub type Properties = BTreeMap<String, String>;
 
 /// The property of a column whose value the rows have that are in parts older than the column; without it they
-/// have nulls. Such parts are read by the layers above, which know what the value is, and not merged.
+/// have nulls. Only the layers above know what value the text says, for reading and for merging such parts.
 pub const INITIAL: &str = "initial";
 
 /// The unit of a time.

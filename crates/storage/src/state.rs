@@ -51,6 +51,9 @@ pub struct Part {
     pub number: u64,
     /// Its place among the parts: rows of a lesser one come first. What replaces parts takes the least of theirs.
     pub order: u64,
+    /// What all of its rows have in common, as the layers above say it; empty if nothing is said. Parts are merged
+    /// with others of the same partition only.
+    pub partition: Arc<str>,
     /// Rows, deleted ones included.
     pub row_count: u64,
     /// Bytes of the file.

@@ -3,8 +3,10 @@
 //! Parts are in tiers by their rows, each eight times the one below. Eight neighbours are merged, the lowest
 //! tiers first, if none has more than a quarter of their rows. So a row gets into a part of at least four times
 //! the size each time that it is written again: of 10,000 inserts of a row each, a row is written again 5.7 times
-//! and there are never more than 22 parts (half instead of a quarter: 8.4 times, 16 parts). Only neighbours, so
-//! that rows keep their order.
+//! and there are never more than 22 parts (half instead of a quarter: 8.4 times, 16 parts). Only neighbours of a
+//! partition, so that its rows keep their order.
+
+use std::collections::BTreeMap;
 
 use crate::state::{Part, Table};
 
@@ -29,7 +31,10 @@ impl Table {
             let rows = parts.iter().map(|part| part.row_count).sum::<u64>();
             rows <= rows_max && parts.iter().all(|part| is_free(part.number))
         };
-        let windows = parts.windows(FANOUT).filter(|window| is_worth_it(window) && is_possible(window));
+        let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
+        parts.iter().for_each(|part| partitions.entry(&part.partition).or_default().push(part));
+        let windows = partitions.values().flat_map(|parts| parts.windows(FANOUT));
+        let windows = windows.filter(|window| is_worth_it(window) && is_possible(window));
         let smallest = windows.min_by_key(|window| {
             let tiers = window.iter().map(|part| tier(part.live_row_count()));
             tiers.max()
@@ -68,7 +73,6 @@ fn tier(rows: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use super::*;
@@ -76,7 +80,8 @@ mod tests {
 
     fn part(number: u64, row_count: u64) -> Part {
         let (file_bytes, footer_bytes, hash) = (row_count * 8, 0, 0);
-        Part { number, order: number, row_count, file_bytes, footer_bytes, hash, deletions: None }
+        let (order, partition, deletions) = (number, Arc::default(), None);
+        Part { number, order, partition, row_count, file_bytes, footer_bytes, hash, deletions }
     }
 
     fn table(parts: impl IntoIterator<Item = Part>) -> Table {
@@ -104,6 +109,14 @@ mod tests {
         }
         assert_eq!(table.row_count(), 10_000);
         assert!(rewritten < 10_000 * 6, "{rewritten} rows were written again");
+    }
+
+    #[test]
+    fn partitions_stay_apart() {
+        let of = |number: u64| Part { partition: ["a", "b"][number as usize % 2].into(), ..part(number, 1) };
+        assert_eq!(table((0..14).map(of)).parts_to_compact(), None);
+        let odd = (0..8).map(|place| 2 * place + 1).collect();
+        assert_eq!(table((1..16).map(of)).parts_to_compact(), Some(odd));
     }
 
     #[test]

@@ -90,7 +90,8 @@ fn write_golden() {
     let values: Vec<i32> = (0..50).rev().collect();
     let values = keirin_storage::column::Values::I32(values.into());
     writer.push(&[Column { validity: None, values }]).expect("rows");
-    let part = writer.finish().expect("room");
+    let mut part = writer.finish().expect("room");
+    part.partition = "2024".into();
     transaction.add_part(sorted, part).expect("new");
     transaction.commit().expect("nobody else");
     drop(database);
@@ -120,6 +121,7 @@ fn check(database: &Arc<Database>) {
     assert_eq!(**snapshot.view_named("reports", "sums").expect("there").1, view());
     let sorted = snapshot.table_named("main", "sorted").expect("there");
     assert_eq!(sorted.definition.properties["comment"], "größer zuerst");
+    assert_eq!(&*sorted.parts()[0].partition, "2024");
     let part = snapshot.open_part(sorted, sorted.parts()[0]).expect("whole");
     assert_eq!(part.keys(), [SortKey { field: 0, is_descending: true, nulls_first: true }]);
     let table = snapshot.table_named("main", "t").expect("there");

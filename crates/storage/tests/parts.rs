@@ -36,7 +36,7 @@ fn check(row_count: usize, piece: usize, codec: ColumnCodec) {
 
     let mut transaction = database.begin().expect("nobody else");
     let table = transaction.create_table(definition.clone()).expect("a new table");
-    let options = WriteOptions { codecs: vec![codec; columns.len()], is_sorted: false };
+    let options = WriteOptions { codecs: vec![codec; columns.len()], ..WriteOptions::default() };
     let mut writer = transaction.write_part(table, options).expect("a new part");
     for first in (0..row_count).step_by(piece) {
         let rows = first..row_count.min(first + piece);
@@ -98,7 +98,7 @@ fn part_of(columns: &[(DataType, Column<'_>)], codec: ColumnCodec) -> (tempfile:
     let types = types.map(|((_, data_type), index)| (names[index].as_str(), data_type)).collect();
     let mut transaction = database.begin().expect("nobody else");
     let table = transaction.create_table(Definition::new("main", "t", types)).expect("a new table");
-    let options = WriteOptions { codecs: vec![codec; columns.len()], is_sorted: false };
+    let options = WriteOptions { codecs: vec![codec; columns.len()], ..WriteOptions::default() };
     let mut writer = transaction.write_part(table, options).expect("a new part");
     writer.push(&columns.iter().map(|(_, column)| column.clone()).collect::<Vec<_>>()).expect("rows");
     let part = writer.finish().expect("room on the disk");

@@ -14,7 +14,7 @@ use keirin_storage::column::{Column, Values};
 use keirin_storage::io::Disk;
 use keirin_storage::part::WriteOptions;
 use keirin_storage::schema::{DataType, Definition};
-use keirin_storage::{Access, Database, DeletionVector, Options, Result, Snapshot};
+use keirin_storage::{Access, Database, DeletionVector, Options, PartitionedRows, Result, Snapshot};
 use tempfile::TempDir;
 
 const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
@@ -51,6 +51,11 @@ fn insert(database: &Arc<Database>, number: i64) -> Result<()> {
     writer.push(&[Column { validity: None, values: Values::I64(vec![number; ROWS].into()) }])?;
     transaction.add_part(table, writer.finish()?)?;
     transaction.commit().map(|_| ())
+}
+
+/// Rows of a table that has no partitions.
+fn together(columns: Vec<Column<'static>>) -> PartitionedRows {
+    vec![(Arc::default(), columns)]
 }
 
 fn create(path: &Path) {
@@ -208,10 +213,10 @@ fn inserts_that_wait_are_committed_together() {
     let (_directory, database) = insert_at_once(|database, number| {
         let snapshot = database.snapshot();
         let table = snapshot.table_named("main", "t").expect("there");
-        let version = database.insert(table, rows(number), &[]).expect("room");
+        let version = database.insert(table, together(rows(number)), WriteOptions::default()).expect("room");
         assert!(version > snapshot.version());
         // One that is refused takes no other with it.
-        let nothing = database.insert(table, Vec::new(), &[]);
+        let nothing = database.insert(table, together(Vec::new()), WriteOptions::default());
         refused.fetch_add(usize::from(nothing.is_err()), std::sync::atomic::Ordering::Relaxed);
     });
     assert_eq!(refused.into_inner(), 40);
@@ -220,15 +225,15 @@ fn inserts_that_wait_are_committed_together() {
     assert_eq!(table.parts().len() as u64, snapshot.version() - 1, "a commit is a part");
     let version = database.insert(
         table,
-        rows(0)[..1].iter().map(|column| column.take(Level::best(), &[])).collect(),
-        &[],
+        together(rows(0)[..1].iter().map(|column| column.take(Level::best(), &[])).collect()),
+        WriteOptions::default(),
     );
     assert_eq!(version.expect("nothing to do"), snapshot.version());
 
     let mut transaction = database.begin().expect("nobody else");
     transaction.drop_table(table.number).expect("there");
     transaction.commit().expect("nobody else");
-    let late = database.insert(table, rows(1), &[]);
+    let late = database.insert(table, together(rows(1)), WriteOptions::default());
     assert!(matches!(late, Err(keirin_storage::Error::Conflict { .. })), "{late:?}");
 }
 
@@ -255,7 +260,7 @@ fn insert_single_rows(is_maintained: bool) -> (TempDir, Arc<Database>, usize) {
                 let table = snapshot.table_named("main", "t").expect("there");
                 most.fetch_max(table.parts().len(), std::sync::atomic::Ordering::Relaxed);
                 let rows = vec![Column { validity: None, values: Values::I64(vec![number].into()) }];
-                database.insert(table, rows, &[]).expect("room");
+                database.insert(table, together(rows), WriteOptions::default()).expect("room");
             }
         };
         (0..8).for_each(|_| _ = scope.spawn(insert));

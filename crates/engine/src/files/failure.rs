@@ -5,11 +5,26 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Decimal256Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 use super::parquet::WRONG_CHECKSUM;
 use crate::error::{Error, ErrorKind, Result};
+
+/// Fails when a file has decimals of more digits than it says: Arrow's casts rely on it, and panic.
+pub(super) fn check_decimals(batch: &RecordBatch) -> Result<(), ArrowError> {
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        if let DataType::Decimal256(precision, _) = column.data_type() {
+            let decimals = column.as_primitive::<Decimal256Type>();
+            let wrong =
+                |error| ArrowError::InvalidArgumentError(format!("column '{}': {error}", field.name()));
+            decimals.validate_decimal_precision(*precision).map_err(wrong)?;
+        }
+    }
+    Ok(())
+}
 
 /// The system refused something: `cannot read file 'x': permission denied`.
 pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {

@@ -17,7 +17,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SessionState;
 
-use super::failure::{damaged, guarded, io_failed};
+use super::failure::{check_decimals, damaged, guarded, io_failed};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
@@ -249,6 +249,7 @@ impl Parser {
             &version,
         )
         .map_err(|error| failed(&error))?;
+        check_decimals(&batch).map_err(|error| failed(&error))?;
         let columns = self
             .sources
             .iter()

@@ -37,6 +37,7 @@ pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::rules::as_text;
 
 /// A `LIMIT` up to this many rows reads the files front to back on one thread, so that it gives the first
 /// rows; a batch or two do not need more.
@@ -75,13 +76,15 @@ pub(crate) async fn open(
     drop(waiting);
     let options = Options::new(format.function(), &table.options)?;
     match format {
-        FileFormat::Parquet => Ok(Arc::new(parquet::ParquetTable::open(state, &files, options).await?)),
+        FileFormat::Parquet => {
+            Ok(as_text(Arc::new(parquet::ParquetTable::open(state, &files, options).await?))?)
+        }
         FileFormat::Json => Ok(Arc::new(json::open(state, files, options, rejects).await?)),
         FileFormat::Csv | FileFormat::Tsv => {
             let tabs = format == FileFormat::Tsv;
             Ok(Arc::new(csv::open(state, files, tabs, options, rejects).await?))
         }
-        FileFormat::Arrow => Ok(Arc::new(ipc::open(state, files, options).await?)),
+        FileFormat::Arrow => Ok(as_text(Arc::new(ipc::open(state, files, options).await?))?),
     }
 }
 
@@ -106,7 +109,7 @@ fn compression_option(options: &mut Options<'_>) -> Result<Option<Compression>> 
 }
 
 /// The type that `name` means in SQL: `INTEGER`, `DECIMAL(10, 2)`, `VARCHAR[]`.
-fn sql_type(state: &SessionState, name: &str) -> Result<DataType> {
+pub(crate) fn sql_type(state: &SessionState, name: &str) -> Result<DataType> {
     let unknown = || {
         Error::new(ErrorKind::Invalid, format!("'{name}' is no type"))
             .with_hint("types are BIGINT, DOUBLE, VARCHAR, DATE, TIMESTAMP and the others of CREATE TABLE")

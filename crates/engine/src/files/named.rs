@@ -26,7 +26,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
-use super::failure::{into_datafusion, name_file, survive, unexpected};
+use super::failure::{check_decimals, into_datafusion, name_file, survive, unexpected};
 use super::parquet::{Decoding, can_prune};
 use super::paths::DataFile;
 
@@ -257,7 +257,8 @@ impl Morsel for NamedMorsel {
         stream::poll_fn(move |context| {
             let polled = survive(|| batches.poll_next_unpin(context));
             let batch = polled.unwrap_or_else(|| Poll::Ready(Some(Err(label.unexpected()))));
-            batch.map(|batch| batch.map(|batch| label.name(batch)))
+            let checked = |batch: RecordBatch| check_decimals(&batch).map(|()| batch).map_err(Into::into);
+            batch.map(|batch| batch.map(|batch| label.name(batch.and_then(checked))))
         })
         .boxed()
     }

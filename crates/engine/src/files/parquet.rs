@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
@@ -48,6 +48,7 @@ use datafusion_datasource::morsel::Morselizer;
 use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use keirin_race::Races;
 use object_store::{ObjectMeta, ObjectStore};
+use parquet::basic::LogicalType;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use self::decoders::Decoders;
@@ -61,6 +62,7 @@ use super::options::Options;
 use super::paths::DataFile;
 use super::{LIMIT_IN_ORDER, schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
+use crate::types::{EXTENSION, UUID, UUID_BYTES};
 
 /// Footers read at once.
 const FOOTERS_AT_ONCE: usize = 32;
@@ -180,7 +182,25 @@ async fn read_footer(
     });
     let (footer, schema) = outcome.await?;
     drop(read);
+    let schema = with_uuids(&schema, &footer);
     Ok((meta, footer, Arc::new(schema)))
+}
+
+/// The schema with the columns marked that the file says are UUIDs.
+fn with_uuids(schema: &Schema, footer: &ParquetMetaData) -> Schema {
+    let is_uuid = |name: &str| {
+        let columns = footer.file_metadata().schema_descr().columns().iter();
+        let mut named = columns.filter(|column| column.path().parts() == [name]);
+        named.any(|column| column.logical_type_ref() == Some(&LogicalType::Uuid))
+    };
+    let fields = schema.fields().iter().map(|field| {
+        let mut metadata = field.metadata().clone();
+        if *field.data_type() == DataType::FixedSizeBinary(UUID_BYTES) && is_uuid(field.name()) {
+            metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
+        }
+        field.as_ref().clone().with_metadata(metadata)
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
 
 /// What stands at both ends of a Parquet file: the magic, and before the last one the length of the footer

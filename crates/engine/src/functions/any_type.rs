@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Signature, Volatility};
 
 use super::Function;
-use crate::types::sql_type_name;
+use crate::types::{sql_field_type, sql_type_name};
 
 pub(super) fn functions() -> Vec<ScalarUDF> {
     let function = |name, returns, run| {
@@ -50,7 +50,7 @@ fn len(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
 
 /// The SQL name of the type.
 fn type_of(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-    let name = sql_type_name(arguments.arg_fields[0].data_type());
+    let name = sql_field_type(&arguments.arg_fields[0]);
     Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))))
 }
 

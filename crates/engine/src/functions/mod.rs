@@ -7,6 +7,7 @@ mod any_type;
 mod date_diff;
 mod definitions;
 mod macros;
+pub(crate) mod uuids;
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -75,6 +76,7 @@ impl ScalarUDFImpl for Function {
 fn ours() -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
     functions.extend(date_diff::functions());
+    functions.extend(uuids::functions());
     functions
 }
 

@@ -5,14 +5,14 @@
 //! `dateadd` is written out. Any other interval gives a TIMESTAMP, as in PostgreSQL.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+
+use super::rewrite_expressions;
 
 const DAY_MILLISECONDS: i32 = 24 * 60 * 60 * 1000;
 const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
@@ -20,22 +20,8 @@ const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
 /// See the [module](self). For a plan as SQL gives it: type coercion looks at the types that this makes, and
 /// what it writes in the place of intervals is not recognised here.
 pub(crate) fn keep_hours(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let rewrite = |plan| rewrite_expressions(plan, |expr, schema| Ok(with_time(expr, schema)));
     plan.transform_up_with_subqueries(rewrite).data()
-}
-
-fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-    }
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| Ok(with_time(expr, &schema)))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
-    })?;
-    // A changed type reaches the plans above.
-    rewritten.map_data(LogicalPlan::recompute_schema)
 }
 
 fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnDef, ColumnOption, ColumnOptionDef, Expr, Ident,
@@ -29,8 +29,8 @@ use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
 use crate::stored::{
-    self, PartsWriter, StoredTable, add_in_order, arrow_schema, arrow_type, blocking, check_unchanged,
-    remove_all, sole, write_stream,
+    self, Partitions, PartsWriter, StoredTable, add_in_order, arrow_schema, arrow_type, blocking,
+    check_unchanged, remove_all, sole, write_stream,
 };
 
 /// `ALTER TABLE t operation, ...`.
@@ -102,12 +102,6 @@ pub(super) async fn rename(session: &Session, from: &ObjectName, to: &ObjectName
     let table_name = RenameTableNameKind::To(to.clone());
     let operation = Alteration::Standard(Box::new(AlterTableOperation::RenameTable { table_name }));
     alter(session, from, false, &[operation]).await
-}
-
-/// Writes all rows again, each part with all columns.
-pub(super) async fn rewrite(session: &Session, table: &StoredTable) -> Result<Answer> {
-    let definition = (*table.table.definition).clone();
-    Change { session, definition, table, values: BTreeMap::new() }.write_again().await
 }
 
 /// Sets a property, or takes it away; an empty comment is none.
@@ -270,14 +264,27 @@ impl Change<'_> {
             let hint = format!("ALTER TABLE {} ORDER BY () first", self.definition.name);
             return Err(Error::new(ErrorKind::Invalid, message).with_hint(hint));
         }
+        self.check_not_partitioned_by(column)?;
         self.definition.fields.retain(|field| field.id != id);
         self.values.remove(&id);
         Ok(())
     }
 
     fn rename_column(&mut self, old: &Ident, new: &Ident) -> Result<()> {
-        self.field_mut(old)?.name = normalized(new);
+        let (before, after) = (normalized(old), normalized(new));
+        self.field_mut(old)?.name.clone_from(&after);
+        let text = stored::with_renamed(&self.definition, &before, &after);
+        set(&mut self.definition.properties, stored::PARTITION, text.as_deref());
         Ok(())
+    }
+
+    fn check_not_partitioned_by(&self, column: &str) -> Result<()> {
+        if !stored::partition_columns(&self.definition).contains(column) {
+            return Ok(());
+        }
+        let message = format!("column '{column}' is in PARTITION BY of table '{}'", self.definition.name);
+        let hint = "make another table with another PARTITION BY, and INSERT INTO it SELECT from this one";
+        Err(Error::new(ErrorKind::Invalid, message).with_hint(hint))
     }
 
     /// Gives a column another type and other options; those that are not named stay.
@@ -295,6 +302,7 @@ impl Change<'_> {
         let planned = self.planned(&planned).await?;
         let old = self.field_mut(column)?.clone();
         if old.data_type != planned.data_type {
+            self.check_not_partitioned_by(&old.name)?;
             let cast = |expr: Expr| Expr::Cast {
                 kind: ast::CastKind::Cast,
                 expr: Box::new(expr),
@@ -411,7 +419,8 @@ impl Change<'_> {
             Ok(transaction)
         })
         .await?;
-        let plan = self.plan(&self.table.at(transaction.base())).await?;
+        let partitions = Partitions::of(&self.session.state(), &self.definition)?;
+        let plan = self.plan(&self.table.at(transaction.base()), &partitions).await?;
         let progress = Progress::default();
         let run = Run { session: self.session.clone(), plan, progress: progress.clone() };
         let rows = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
@@ -419,7 +428,9 @@ impl Change<'_> {
         let rows = Box::pin(RecordBatchStreamAdapter::new(arrow_schema(&definition), rows));
         let pool = &self.session.shared.environment.memory_pool;
         let transaction = Arc::new(transaction);
-        let parts = write_stream(rows, PartsWriter::new(&transaction, number, &definition, pool)).await?;
+        let parts =
+            write_stream(rows, PartsWriter::new(&transaction, number, &definition, &partitions, pool))
+                .await?;
         let mut transaction = sole(transaction)?;
         blocking(move || {
             remove_all(&mut transaction, number)?;
@@ -432,18 +443,10 @@ impl Change<'_> {
     }
 
     /// The query for all rows as they are to be, in the order of the table.
-    async fn plan(&self, table: &StoredTable) -> Result<LogicalPlan> {
+    async fn plan(&self, table: &StoredTable, partitions: &Partitions) -> Result<LogicalPlan> {
         let session = self.session.at(table.snapshot.clone());
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), Arc::new(table.clone()));
-        let mut text = format!("SELECT 1 FROM {} AS t", open.sql_name());
-        if !self.definition.keys.is_empty() {
-            let keys = self.definition.keys.iter().filter_map(|key| {
-                let direction = if key.is_descending { "DESC" } else { "ASC" };
-                let nulls = if key.nulls_first { "FIRST" } else { "LAST" };
-                Some(format!("c{} {direction} NULLS {nulls}", self.definition.index_of(key.field)?))
-            });
-            text = format!("{text} ORDER BY {}", keys.collect::<Vec<_>>().join(", "));
-        }
+        let text = format!("SELECT 1 FROM {} AS t", open.sql_name());
         let mut statement = parse_standard(&text)?;
         let select = match &mut statement {
             ast::Statement::Query(query) => select_mut(query),
@@ -461,9 +464,11 @@ impl Change<'_> {
                     || self.name_before(field.id).map(|name| Expr::Identifier(Ident::with_quote('"', name)));
                 let value = self.values.get(&field.id).cloned().or_else(old);
                 let expr = value.unwrap_or_else(|| Expr::value(ast::Value::Null));
-                SelectItem::ExprWithAlias { expr, alias: Ident::new(format!("c{index}")) }
+                SelectItem::ExprWithAlias { expr, alias: Ident::new(format!("v{index}")) }
             })
             .collect();
-        query::plan(&session, statement, "").await
+        let plan = query::plan(&session, statement, "").await?;
+        let keys = partitions.sort_keys(&self.definition)?;
+        Ok(if keys.is_empty() { plan } else { LogicalPlanBuilder::from(plan).sort(keys)?.build()? })
     }
 }

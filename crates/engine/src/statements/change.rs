@@ -15,7 +15,7 @@ use arrow::compute::{concat_batches, filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::{self, LogicalPlan};
+use datafusion::logical_expr::{self, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
     VisitMut, VisitorMut,
@@ -35,18 +35,67 @@ use crate::session::Session;
 use crate::stored::{ROW_NUMBER, StoredTable};
 use crate::text::nearest;
 
-/// `DELETE FROM t [WHERE predicate]`.
-pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
+/// What a DELETE is about.
+fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
     let extras = delete.using.is_some()
         || delete.limit.is_some()
         || delete.returning.is_some()
         || !delete.tables.is_empty()
         || !delete.order_by.is_empty();
-    let target = match from.as_slice() {
-        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation)?,
-        _ => return Err(unsupported("DELETE", "FROM table WHERE condition")),
+    match from.as_slice() {
+        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation),
+        _ => Err(unsupported("DELETE", "FROM table WHERE condition")),
+    }
+}
+
+/// What an UPDATE is about, and what it sets: columns by their places.
+fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(usize, Expr)>)> {
+    let extras = update.from.is_some()
+        || update.limit.is_some()
+        || update.returning.is_some()
+        || !update.order_by.is_empty();
+    if extras || !update.table.joins.is_empty() {
+        return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
+    }
+    let target = Target::new(session, &update.table.relation)?;
+    let schema = target.table.schema();
+    let mut assigned = Vec::with_capacity(update.assignments.len());
+    for assignment in &update.assignments {
+        let column = target.column_index(&assignment.target)?;
+        if assigned.iter().any(|(earlier, _)| *earlier == column) {
+            let message = format!("column '{}' is set twice", schema.field(column).name());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        assigned.push((column, target.value(column, &assignment.value)?));
+    }
+    Ok((target, assigned))
+}
+
+/// `EXPLAIN DELETE | UPDATE`: the query that finds the rows that change, and their new values.
+pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbose: bool) -> Result<Answer> {
+    let (target, assigned, condition) = match change {
+        ast::Statement::Delete(delete) => (of_delete(session, delete)?, None, delete.selection.as_ref()),
+        ast::Statement::Update(update) => {
+            let (target, assigned) = of_update(session, update)?;
+            (target, Some(assigned), update.selection.as_ref())
+        }
+        other => return Err(Error::new(ErrorKind::Internal, format!("{other} changes no rows"))),
     };
+    let plan = match memory_table(&target.table) {
+        Some(table) => {
+            let rows = Arc::new(numbered(&target.table.schema(), &table.batches())?);
+            let values = assigned.unwrap_or_default().into_iter().map(|(_, value)| value).collect();
+            target.plan(session, rows, values, condition).await?
+        }
+        None => stored::plan(session, &target, assigned.as_deref(), condition).await?,
+    };
+    query::read(session, LogicalPlanBuilder::from(plan).explain(is_verbose, false)?.build()?).await
+}
+
+/// `DELETE FROM t [WHERE predicate]`.
+pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
+    let target = of_delete(session, delete)?;
     let Some(table) = memory_table(&target.table) else {
         return stored::change(session, &target, None, delete.selection.as_ref()).await;
     };
@@ -74,24 +123,8 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
 
 /// `UPDATE t SET column = value, ... [WHERE predicate]`.
 pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<Answer> {
-    let extras = update.from.is_some()
-        || update.limit.is_some()
-        || update.returning.is_some()
-        || !update.order_by.is_empty();
-    if extras || !update.table.joins.is_empty() {
-        return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
-    }
-    let target = Target::new(session, &update.table.relation)?;
+    let (target, assigned) = of_update(session, update)?;
     let schema = target.table.schema();
-    let mut assigned = Vec::with_capacity(update.assignments.len());
-    for assignment in &update.assignments {
-        let column = target.column_index(&assignment.target)?;
-        if assigned.iter().any(|(earlier, _)| *earlier == column) {
-            let message = format!("column '{}' is set twice", schema.field(column).name());
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        assigned.push((column, target.value(column, &assignment.value)?));
-    }
     let Some(table) = memory_table(&target.table) else {
         return stored::change(session, &target, Some(&assigned), update.selection.as_ref()).await;
     };

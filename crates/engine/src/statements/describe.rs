@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, Strin
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::array_value_to_string;
-use datafusion::catalog::CatalogProvider;
+use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::{
     self, ObjectName, Query, ShowCreateObject, ShowStatementFilter, ShowStatementFilterPosition,
@@ -199,7 +199,7 @@ async fn functions(session: &Session) -> Result<Answer> {
 /// `SHOW TABLES [FROM schema] [LIKE pattern]`.
 pub(super) async fn show_tables(session: &Session, options: &ShowStatementOptions) -> Result<Answer> {
     let wanted = shown_in(options);
-    let mut found: Vec<(String, String, &'static str, Option<i64>)> = Vec::new();
+    let mut found: Vec<ShownTable> = Vec::new();
     for schema_name in session.catalog.schema_names() {
         let is_hidden = ["information_schema", SYSTEM_SCHEMA].contains(&schema_name.as_str());
         if wanted.as_ref().map_or(is_hidden, |wanted| *wanted != schema_name) {
@@ -208,31 +208,61 @@ pub(super) async fn show_tables(session: &Session, options: &ShowStatementOption
         let Some(schema) = session.catalog.schema(&schema_name) else { continue };
         for name in schema.table_names() {
             let Some(table) = schema.table(&name).await? else { continue };
-            let kind = if table.table_type() == TableType::View { "view" } else { "table" };
-            let row_count =
-                table.statistics().and_then(|statistics| statistics.num_rows.get_value().copied());
-            found.push((
-                schema_name.clone(),
-                name,
-                kind,
-                row_count.and_then(|count| i64::try_from(count).ok()),
-            ));
+            found.push(ShownTable::new(schema_name.clone(), name, &table));
         }
     }
     if let Some(wanted) = wanted.filter(|wanted| session.catalog.schema(wanted).is_none()) {
         return Err(Error::new(ErrorKind::NotFound, format!("schema '{wanted}' not found")));
     }
     if let Some(pattern) = like_pattern(options)? {
-        found.retain(|(_, name, ..)| like(&pattern, name));
+        found.retain(|table| like(&pattern, &table.name));
     }
-    found.sort();
-    let text = |values: Vec<&str>| Arc::new(StringArray::from(values)) as ArrayRef;
+    found.sort_by(|a, b| (&a.schema, &a.name).cmp(&(&b.schema, &b.name)));
+    let text = |value: &dyn Fn(&ShownTable) -> Option<String>| {
+        Arc::new(found.iter().map(value).collect::<StringArray>()) as ArrayRef
+    };
+    let number = |value: &dyn Fn(&ShownTable) -> Option<u64>| {
+        let number = |table| value(table).and_then(|value| i64::try_from(value).ok());
+        Arc::new(found.iter().map(number).collect::<Int64Array>()) as ArrayRef
+    };
     rows([
-        ("schema", text(found.iter().map(|table| table.0.as_str()).collect())),
-        ("name", text(found.iter().map(|table| table.1.as_str()).collect())),
-        ("type", text(found.iter().map(|table| table.2).collect())),
-        ("rows", Arc::new(Int64Array::from(found.iter().map(|table| table.3).collect::<Vec<_>>()))),
+        ("schema", text(&|table| Some(table.schema.clone()))),
+        ("name", text(&|table| Some(table.name.clone()))),
+        ("type", text(&|table| Some(table.kind.to_owned()))),
+        ("rows", number(&|table| table.row_count)),
+        ("bytes", number(&|table| table.bytes)),
+        ("ratio", Arc::new(found.iter().map(|table| table.ratio).collect::<Float64Array>())),
+        ("comment", text(&|table| table.comment.clone())),
     ])
+}
+
+/// A row of SHOW TABLES.
+struct ShownTable {
+    schema: String,
+    name: String,
+    kind: &'static str,
+    row_count: Option<u64>,
+    /// On disk.
+    bytes: Option<u64>,
+    /// How many times as many bytes the values have.
+    ratio: Option<f64>,
+    comment: Option<String>,
+}
+
+impl ShownTable {
+    fn new(schema: String, name: String, table: &Arc<dyn TableProvider>) -> Self {
+        let kind = if table.table_type() == TableType::View { "view" } else { "table" };
+        let row_count = table.statistics().and_then(|statistics| statistics.num_rows.get_value().copied());
+        let row_count = row_count.and_then(|count| u64::try_from(count).ok());
+        let mut shown = Self { schema, name, kind, row_count, bytes: None, ratio: None, comment: None };
+        if let Some(table) = (table.as_ref() as &dyn std::any::Any).downcast_ref::<StoredTable>() {
+            let sizes = table.sizes();
+            shown.bytes = Some(sizes.stored);
+            shown.ratio = sizes.ratio();
+            shown.comment = table.table.definition.properties.get(stored::COMMENT).cloned();
+        }
+        shown
+    }
 }
 
 /// `SHOW SCHEMAS | DATABASES [LIKE pattern]`.

@@ -1,27 +1,24 @@
 //! OPTIMIZE, CHECK and REPAIR of stored tables.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::sql::sqlparser::ast::ObjectName;
-use keirin_storage::{Damage, Table};
+use keirin_storage::{Damage, Part, Table};
 
+use super::Answer;
 use super::names::{object_name, stored_table};
-use super::{Answer, alter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
-use crate::stored::{INITIAL, Store, blocking, check_unchanged, damage_batch, write_options};
+use crate::stored::{Store, blocking, check_unchanged, damage_batch, write_options};
 
 /// How often merging is tried when others change the same parts.
 const ATTEMPTS_MAX: usize = 5;
 
-/// `OPTIMIZE TABLE t [FINAL]`: does the upkeep that is due, or with FINAL makes one part of all.
+/// `OPTIMIZE TABLE t [FINAL]`: does the upkeep that is due, or with FINAL makes one part of each partition.
 pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: bool) -> Result<Answer> {
     let table = stored_table(session, &object_name(session, name)?)?;
-    if table.table.definition.fields.iter().any(|field| field.properties.contains_key(INITIAL)) {
-        // Storage does not merge parts that are older than such a column.
-        return alter::rewrite(session, &table).await;
-    }
     let merge = move || match is_final {
         true => merge_all(&table.store, &table.table),
         false => {
@@ -34,7 +31,7 @@ pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: boo
     Ok(Answer::done())
 }
 
-/// Makes one part of all.
+/// Makes one part of each partition.
 fn merge_all(store: &Store, planned: &Table) -> Result<()> {
     let mut attempts = 0;
     loop {
@@ -42,12 +39,14 @@ fn merge_all(store: &Store, planned: &Table) -> Result<()> {
         let mut transaction = store.begin_rewriting(planned.number)?;
         check_unchanged(&transaction, planned)?;
         let table = transaction.state().table(planned.number).expect("it is unchanged").clone();
-        let parts = table.parts();
-        if matches!(parts.as_slice(), [] | [_]) && parts.iter().all(|part| part.deletions.is_none()) {
-            return Ok(());
+        let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
+        table.parts().into_iter().for_each(|part| partitions.entry(&part.partition).or_default().push(part));
+        for parts in partitions.values() {
+            if parts.len() > 1 || parts.iter().any(|part| part.deletions.is_some()) {
+                let parts: Vec<u64> = parts.iter().map(|part| part.number).collect();
+                transaction.compact(table.number, &parts, write_options(&table))?;
+            }
         }
-        let parts: Vec<u64> = parts.iter().map(|part| part.number).collect();
-        transaction.compact(table.number, &parts, write_options(&table))?;
         match transaction.commit().map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => {}
             outcome => return outcome.map(drop),

@@ -34,6 +34,8 @@ pub(crate) struct Answer {
     pub(crate) schema: SchemaRef,
     pub(crate) batches: BoxStream<'static, Result<RecordBatch>>,
     pub(crate) progress: Progress,
+    /// What was read over, or goes another way than someone might think.
+    pub(crate) notice: Option<String>,
 }
 
 impl Answer {
@@ -45,6 +47,7 @@ impl Answer {
             schema,
             batches: stream::empty().boxed(),
             progress: Progress::default(),
+            notice: None,
         }
     }
 
@@ -52,7 +55,7 @@ impl Answer {
     fn rows(batch: RecordBatch) -> Self {
         let schema = batch.schema();
         let batches = stream::once(async { Ok(batch) }).boxed();
-        Self { kind: StatementKind::Rows, schema, batches, progress: Progress::default() }
+        Self { kind: StatementKind::Rows, schema, batches, ..Self::done() }
     }
 
     /// The number of rows written, once `count` is known.
@@ -63,7 +66,7 @@ impl Answer {
         };
         let schema = batch(0).schema();
         let batches = stream::once(async move { count.await.map(batch) }).boxed();
-        Self { kind: StatementKind::Count, schema, batches, progress }
+        Self { kind: StatementKind::Count, schema, batches, progress, notice: None }
     }
 }
 
@@ -145,6 +148,25 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         ast::Statement::Delete(delete) => return change::delete(session, delete).await,
         ast::Statement::Update(update) => return change::update(session, update).await,
         ast::Statement::Truncate(truncate) => return change::truncate(session, truncate).await,
+        ast::Statement::Explain { statement: inner, analyze, verbose, .. }
+            if matches!(**inner, ast::Statement::Delete(_) | ast::Statement::Update(_)) =>
+        {
+            if *analyze {
+                let message = "EXPLAIN ANALYZE of a DELETE or UPDATE is not supported";
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .with_hint("EXPLAIN shows how the rows are found, and changes nothing"));
+            }
+            return change::explain(session, inner, *verbose).await;
+        }
+        ast::Statement::StartTransaction { .. }
+        | ast::Statement::Commit { .. }
+        | ast::Statement::Rollback { .. }
+        | ast::Statement::Savepoint { .. } => {
+            let message = format!("{statement} is not supported: each statement is a transaction");
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_detail("it reads one version, changes all that it says or nothing, and is on the disk when it has answered")
+                .with_hint("one ALTER TABLE takes several changes; AS OF VERSION reads older rows, also to INSERT them again"));
+        }
         _ => {}
     }
     match query::plan(session, statement, sql).await? {

@@ -66,7 +66,7 @@ pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer>
         Some(shown) => (shown.clone(), under(shown, batches)),
         None => (schema, batches),
     };
-    Ok(Answer { kind: StatementKind::Rows, schema, batches, progress })
+    Ok(Answer { kind: StatementKind::Rows, schema, batches, progress, notice: None })
 }
 
 /// The batches with the names of `schema`, which has the same types.

@@ -31,8 +31,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::stored::{self, Place, StoredTable, Target, WriteExec, blocking};
+use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
 use crate::table_clauses::{TableClauses, codec_of_option};
+use crate::uuids::{is_uuid, to_text};
 
 /// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) clauses [AS query]`.
 pub(super) async fn create(
@@ -44,11 +45,7 @@ pub(super) async fn create(
     let ast::Statement::CreateTable(table) = &mut statement else {
         return Err(Error::new(ErrorKind::Internal, format!("{statement} makes no table")));
     };
-    if let Some(expr) = &clauses.partition_by {
-        let message = format!("PARTITION BY {expr} is not supported");
-        return Err(Error::new(ErrorKind::Unsupported, message)
-            .with_hint("ORDER BY the column: parts and stripes without its values are not read"));
-    }
+    let notice = clauses.notice();
     let name = object_name(session, &table.name)?;
     let existing = find(session, &name)?;
     if existing.is_some() && table.if_not_exists {
@@ -70,21 +67,22 @@ pub(super) async fn create(
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
     let schema = with_zones(&table_schema(plan.schema().as_arrow(), is_declared), &columns);
     let Some(store) = &session.shared.store else {
-        return create_in_memory(session, &name, schema, create.column_defaults, plan).await;
+        let created = create_in_memory(session, &name, schema, create.column_defaults, plan).await?;
+        return Ok(Answer { notice, ..created });
     };
-    let definition = define_table(&name, &schema, &columns, clauses)?;
-    let target =
-        Target { store: store.clone(), definition: Arc::new(definition), place: Place::New { or_replace } };
+    let definition = Arc::new(define_table(&name, &schema, &columns, clauses)?);
+    let partitions = Partitions::of(&session.state(), &definition)?;
+    let target = Target { store: store.clone(), definition, partitions, place: Place::New { or_replace } };
     if is_declared {
         blocking(move || target.create()).await?;
-        return Ok(Answer::done());
+        return Ok(Answer { notice, ..Answer::done() });
     }
     let reference = TableReference::partial(name.schema, name.table);
     let source = provider_as_source(Arc::new(NewTable { schema: target.schema(), target }));
     let dml = DmlStatement::new(reference, source, WriteOp::Insert(InsertOp::Append), Arc::new(plan));
     let mut written = query::write(session, LogicalPlan::Dml(dml)).await?;
     written.batches.try_next().await?;
-    Ok(Answer { progress: written.progress, ..Answer::done() })
+    Ok(Answer { progress: written.progress, notice, ..Answer::done() })
 }
 
 /// `CREATE TABLE t LIKE other`: all of the other table but its rows.
@@ -111,7 +109,8 @@ async fn create_like(
     };
     (definition.schema, definition.name) = (name.schema, name.table);
     definition.fields.iter_mut().for_each(|field| _ = field.properties.remove(stored::INITIAL));
-    let target = Target { store, definition: Arc::new(definition), place: Place::New { or_replace } };
+    let (definition, partitions) = (Arc::new(definition), Partitions::default());
+    let target = Target { store, definition, partitions, place: Place::New { or_replace } };
     blocking(move || target.create()).await?;
     Ok(Answer::done())
 }
@@ -136,6 +135,10 @@ fn define_table(
     definition.keys = stored::sort_keys(&definition, &clauses.order_by)?;
     let comment = clauses.comment.iter().map(|comment| (stored::COMMENT.to_owned(), comment.clone()));
     definition.properties.extend(comment);
+    if let Some(partition) = &clauses.partition_by {
+        let text = text_of(partition, "PARTITION BY")?;
+        definition.properties.insert(stored::PARTITION.to_owned(), text);
+    }
     Ok(definition)
 }
 
@@ -161,10 +164,15 @@ pub(super) fn column_properties<'a>(
 
 /// The text of a default, which is parsed again whenever the table is looked up.
 pub(super) fn default_text(value: &ast::Expr) -> Result<String> {
+    text_of(value, "DEFAULT")
+}
+
+/// The text of an expression that can be parsed again.
+fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
     let text = value.to_string();
     match parse_expression(&text) {
         Ok(parsed) if parsed.to_string() == text => Ok(text),
-        _ => Err(Error::new(ErrorKind::Unsupported, format!("DEFAULT {text} cannot be stored as text"))
+        _ => Err(Error::new(ErrorKind::Unsupported, format!("{clause} {text} cannot be stored as text"))
             .with_hint("write its quotes another way, such as chr(39)")),
     }
 }
@@ -221,7 +229,7 @@ impl TableProvider for NewTable {
         input: Arc<dyn ExecutionPlan>,
         _: InsertOp,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(WriteExec::new(input, self.target.clone())))
+        Ok(Arc::new(WriteExec::new(input, self.target.clone())?))
     }
 }
 
@@ -297,7 +305,10 @@ pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordB
             let message = format!("column '{}' is NOT NULL and would become NULL", field.name());
             return Err(Error::new(ErrorKind::Data, message));
         }
-        columns.push(cast_with_options(column, field.data_type(), &options)?);
+        columns.push(match is_uuid(field) {
+            true => Arc::new(to_text(column, false)?),
+            false => cast_with_options(column, field.data_type(), &options)?,
+        });
     }
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }

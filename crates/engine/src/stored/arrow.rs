@@ -2,7 +2,7 @@
 //!
 //! Writing lends: numbers, flags, offsets and contiguous text stay where they are. Reading takes over: the
 //! vectors that storage decodes, and what a file has as it is, become Arrow's buffers. Copied is what has another layout: views when they are
-//! written, UUIDs, intervals, and times of day in 32 bits.
+//! written, UUIDs, which are text here and 16 bytes there, intervals, and times of day in 32 bits.
 
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ use keirin_storage::schema as stored;
 
 use super::types::arrow_type;
 use crate::error::{Error, Result};
+use crate::types::UUID_BYTES;
+use crate::uuids::{to_bytes, to_text};
 
 /// The columns of a batch in layouts that [`column`] lends; values that do not fit their type are errors.
 ///
@@ -40,6 +42,11 @@ pub(crate) fn storable(batch: &RecordBatch, fields: &[stored::Field]) -> Result<
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let pairs = batch.columns().iter().zip(fields);
     let columns = pairs.map(|(array, field)| {
+        if field.data_type == stored::DataType::Uuid {
+            let uuids = to_bytes(array);
+            let uuids = uuids.map_err(|error| error.with_detail(format!("column '{}'", field.name)));
+            return Ok(Arc::new(uuids?) as ArrayRef);
+        }
         let wanted = arrow_type(&field.data_type);
         let is_contiguous = match array.data_type() {
             DataType::Utf8 => wanted == DataType::Utf8View,
@@ -191,6 +198,11 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         (Values::I16(values), _) => numbers!(values),
         (Values::I32(values), _) => numbers!(values),
         (Values::I64(values), _) => numbers!(values),
+        (Values::I128(values), DataType::Utf8View) => {
+            let uuids = primitive(buffer(values), row_count, &DataType::FixedSizeBinary(UUID_BYTES), nulls)?;
+            let text = to_text(&uuids, false).map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
+            Ok(Arc::new(text))
+        }
         (Values::I128(values), _) => numbers!(values),
         (Values::U8(values), _) => numbers!(values),
         (Values::U16(values), _) => numbers!(values),
@@ -279,6 +291,7 @@ mod tests {
     use super::*;
     use crate::stored::testing::{Random, TestDatabase, every_field};
     use crate::stored::types::arrow_schema;
+    use crate::uuids::as_uuid;
 
     /// Writes `batches` into a part and reads each of its columns.
     fn round_trip(batches: &[RecordBatch]) -> RecordBatch {
@@ -355,6 +368,18 @@ mod tests {
     fn arrow_type_of_test(layout: &DataType) -> DataType {
         let field = Field::new("a", layout.clone(), true);
         arrow_type(&crate::stored::types::stored_field(&field).unwrap().data_type)
+    }
+
+    #[test]
+    fn uuids_are_text_here_and_bytes_there() {
+        let uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        let array: ArrayRef = Arc::new(StringArray::from(vec![Some(uuid), None, Some(&uuid.to_uppercase())]));
+        let field = as_uuid(Field::new("a", DataType::Utf8View, true));
+        let given = Field::new("a", DataType::Utf8, true).with_metadata(field.metadata().clone());
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![given])), vec![array]).unwrap();
+        let expected: ArrayRef = Arc::new(StringViewArray::from(vec![Some(uuid), None, Some(uuid)]));
+        let schema = Arc::new(Schema::new(vec![field]));
+        assert_eq!(round_trip(&[batch]), RecordBatch::try_new(schema, vec![expected]).unwrap());
     }
 
     #[test]

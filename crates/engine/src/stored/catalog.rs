@@ -20,11 +20,15 @@ use super::store::Store;
 use super::table::StoredTable;
 use crate::catalog::View;
 use crate::error::Result;
+use crate::files::sql_type;
+use crate::types::sql_field_type;
 
 /// The schema in which a view looks up names without one.
 const LOOKED_UP_IN: &str = "default_schema";
 /// The names of a view's columns, as a JSON list.
 const COLUMNS: &str = "columns";
+/// The SQL names of their types when the view was made, as a JSON list.
+const TYPES: &str = "types";
 
 /// A version of the database as a catalogue.
 pub(crate) struct StoredCatalog {
@@ -94,7 +98,9 @@ impl SchemaProvider for StoredSchema {
             return Ok(Some(Arc::new(table.map_err(|error| DataFusionError::External(Box::new(error)))?)));
         }
         let found = self.snapshot.view_named(&self.name, name);
-        Ok(found.map(|(_, found)| Arc::new(view(found)) as Arc<dyn TableProvider>))
+        let state = self.state.upgrade().map(|state| state.read().clone());
+        let view = |found: &Arc<StoredView>| Arc::new(view(found, state.as_ref())) as Arc<dyn TableProvider>;
+        Ok(found.map(|(_, found)| view(found)))
     }
 
     fn table_exist(&self, name: &str) -> bool {
@@ -113,12 +119,18 @@ pub(crate) fn names_in(state: &State, schema: &str) -> Vec<String> {
     names
 }
 
-/// A view as statements know it. What types its columns have depends on the tables as they are now.
-fn view(stored: &StoredView) -> View {
+/// A view as statements know it, with the columns that it had when it was made.
+fn view(stored: &StoredView, state: Option<&SessionState>) -> View {
     let property = |key| stored.properties.get(key).cloned();
-    let names: Vec<String> =
-        property(COLUMNS).and_then(|names| serde_json::from_str(&names).ok()).unwrap_or_default();
-    let columns: Vec<Field> = names.into_iter().map(|name| Field::new(name, DataType::Null, true)).collect();
+    let list = |key| -> Vec<String> {
+        property(key).and_then(|names| serde_json::from_str(&names).ok()).unwrap_or_default()
+    };
+    let types = list(TYPES);
+    let data_type = |index: usize| sql_type(state?, types.get(index)?).ok();
+    let columns = list(COLUMNS).into_iter().enumerate();
+    let columns: Vec<Field> = columns
+        .map(|(index, name)| Field::new(name, data_type(index).unwrap_or(DataType::Null), true))
+        .collect();
     View {
         definition: stored.text.clone(),
         default_schema: property(LOOKED_UP_IN).unwrap_or_else(|| stored.schema.clone()),
@@ -129,8 +141,12 @@ fn view(stored: &StoredView) -> View {
 /// Makes a view, in the place of another if there is one.
 pub(crate) fn set_view(transaction: &mut Transaction, schema: &str, name: &str, view: &View) -> Result<()> {
     let columns: Vec<&str> = view.schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let properties =
-        [(LOOKED_UP_IN, view.default_schema.clone()), (COLUMNS, serde_json::json!(columns).to_string())];
+    let types: Vec<String> = view.schema.fields().iter().map(|field| sql_field_type(field)).collect();
+    let properties = [
+        (LOOKED_UP_IN, view.default_schema.clone()),
+        (COLUMNS, serde_json::json!(columns).to_string()),
+        (TYPES, serde_json::json!(types).to_string()),
+    ];
     let stored = StoredView {
         schema: schema.to_owned(),
         name: name.to_owned(),

@@ -5,6 +5,7 @@ use datafusion::sql::sqlparser::ast::{Expr, OrderByExpr};
 use keirin_storage::part::ColumnCodec;
 use keirin_storage::schema::{DataType, Definition, Field, Properties, SortKey};
 
+use super::partitions::PARTITION;
 use super::{arrow_type, stored_field};
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
@@ -146,6 +147,9 @@ pub(crate) fn create_table_sql(definition: &Definition) -> String {
         schema => format!("{}.{}", quoted(schema), quoted(&definition.name)),
     };
     let mut text = format!("CREATE TABLE {name} (\n    {}\n)", columns.join(",\n    "));
+    if let Some(partition) = definition.properties.get(PARTITION) {
+        text.push_str(&format!("\nPARTITION BY {partition}"));
+    }
     let keys = order_by_sql(definition);
     if !keys.is_empty() {
         text.push_str(&format!("\nORDER BY ({keys})"));

@@ -1,4 +1,4 @@
-//! `inspect('t')`: what the first block of each column is made of, and how fast it was just decoded;
+//! `inspect('t')`: what the first block of each column of the largest part is made of, and how fast it was just decoded;
 //! `inspect('t', part)`: the same of all blocks of a part.
 //!
 //! Blocks are decoded some times over, so it takes longer than a scan: for people who look at a table.
@@ -10,7 +10,7 @@ use datafusion::catalog::{MemTable, TableFunctionArgs, TableFunctionImpl, TableP
 use datafusion::common::plan_err;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::Expr;
-use keirin_storage::{Part, Snapshot};
+use keirin_storage::Snapshot;
 
 use super::store::Store;
 use crate::catalog::DEFAULT_SCHEMA;
@@ -74,9 +74,11 @@ fn blocks(snapshot: &Snapshot, schema: &str, name: &str, part: Option<u64>) -> R
         return Err(unknown(format!("table '{schema}.{name}' has no part {part}")));
     }
     let (mut numbers, mut columns, mut stripes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut rows, mut bytes, mut made_of) = (Vec::new(), Vec::new(), Vec::new());
-    let wanted = |found: &&Part| part.is_none_or(|part| part == found.number);
-    if let Some(found) = parts.into_iter().find(wanted) {
+    let (mut rows, mut bytes, mut value_bytes, mut made_of) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // Without a number, the largest: it says most about the others.
+    let wanted = parts.into_iter().filter(|found| part.is_none_or(|part| part == found.number));
+    if let Some(found) = wanted.max_by_key(|found| found.row_count) {
         let reader = snapshot.open_part(table, found)?;
         for (column, field) in reader.fields().iter().enumerate() {
             let stripes_shown = if part.is_some() { reader.stripe_count() } else { 1 };
@@ -86,6 +88,7 @@ fn blocks(snapshot: &Snapshot, schema: &str, name: &str, part: Option<u64>) -> R
                 stripes.push(u32::try_from(stripe).expect("a part has few stripes"));
                 rows.push(reader.statistics(column, stripe).rows);
                 bytes.push(reader.stored_bytes(column, stripe));
+                value_bytes.push(reader.value_bytes(column, stripe));
                 made_of.push(reader.explain(column, stripe)?.join("; "));
             }
         }
@@ -96,6 +99,7 @@ fn blocks(snapshot: &Snapshot, schema: &str, name: &str, part: Option<u64>) -> R
         ("block", Arc::new(UInt32Array::from(stripes)) as _),
         ("rows", Arc::new(UInt32Array::from(rows)) as _),
         ("bytes", Arc::new(UInt64Array::from(bytes)) as _),
+        ("value_bytes", Arc::new(UInt64Array::from(value_bytes)) as _),
         ("made_of", Arc::new(StringArray::from(made_of)) as _),
     ])?)
 }

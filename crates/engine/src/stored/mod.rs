@@ -10,6 +10,7 @@ mod inspect;
 mod open;
 #[cfg(test)]
 mod oracle;
+mod partitions;
 mod prune;
 mod read;
 mod scan;
@@ -31,6 +32,7 @@ pub(crate) use definition::{
 };
 pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
+pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
 pub(crate) use store::{Store, blocking, write_options};
 pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};

@@ -35,6 +35,16 @@ pub(super) fn kept(
     predicate.prune(&Stripes { table, part, stripes }).unwrap_or(all)
 }
 
+/// How many parts may have rows that pass a filter, as it is now.
+pub(super) fn part_count(table: &OpenTable, filter: &Arc<dyn PhysicalExpr>) -> usize {
+    let predicate = over_statistics(filter, &table.schema);
+    let is_read = |part: &&OpenPart| {
+        kept(table, part, 0..part.reader.stripe_count(), predicate.as_deref()).contains(&true)
+    };
+    let unreadable = table.parts.iter().filter(|part| part.is_err()).count();
+    table.parts.iter().flatten().filter(is_read).count() + unreadable
+}
+
 /// The filter as one over statistics, if it can be one.
 pub(super) fn over_statistics(
     predicate: &Arc<dyn PhysicalExpr>,

@@ -172,8 +172,13 @@ impl DisplayAs for StoredScan {
         let schema = self.schema();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let (name, parts) = (&self.table.table.definition.name, self.table.parts.len());
-        write!(f, "StoredScan: table={name}, parts={parts}, columns=[{}]", columns.join(", "))?;
-        if let Some(condition) = conjunction_opt(self.filters.iter().cloned()) {
+        let condition = conjunction_opt(self.filters.iter().cloned());
+        write!(f, "StoredScan: table={name}, parts=")?;
+        if let Some(condition) = &condition {
+            write!(f, "{} of ", prune::part_count(&self.table, condition))?;
+        }
+        write!(f, "{parts}, columns=[{}]", columns.join(", "))?;
+        if let Some(condition) = condition {
             write!(f, ", filter={condition}")?;
         }
         match self.limit {

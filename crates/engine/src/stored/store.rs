@@ -4,14 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field as ArrowField, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result as DataFusionResult;
+use keirin_storage::column::Column;
 use keirin_storage::io::{Disk, Io};
 use keirin_storage::part::WriteOptions;
+use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
 };
 use parking_lot::Mutex;
 
 use super::definition::codecs;
+use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long opening waits for another writer, which may be about to close: as this program does when it opens a
@@ -147,7 +154,23 @@ impl Store {
 /// How the rows of a table are written.
 pub(crate) fn write_options(table: &Table) -> WriteOptions {
     let definition = &table.definition;
-    WriteOptions { codecs: codecs(definition), is_sorted: !definition.keys.is_empty() }
+    let one = |field: &Field| {
+        let values = initial(field)?.ok()?.to_array().ok()?;
+        let schema = Schema::new(vec![ArrowField::new("initial", values.data_type().clone(), true)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![values]).ok()?;
+        let stored = storable(&batch, std::slice::from_ref(field)).ok()?;
+        let mut one = Column::empty(&field.data_type);
+        one.append(&column(stored[0].as_ref()).ok()?).ok()?;
+        Some((field.id, one))
+    };
+    let initial = definition.fields.iter().filter_map(one).collect();
+    WriteOptions { codecs: codecs(definition), is_sorted: !definition.keys.is_empty(), initial }
+}
+
+/// The value of a column in parts that are older, if it is not NULL.
+pub(super) fn initial(field: &Field) -> Option<DataFusionResult<ScalarValue>> {
+    let text = field.properties.get(INITIAL)?.clone();
+    Some(ScalarValue::try_from_string(text, &arrow_type(&field.data_type)))
 }
 
 /// Runs what reads and writes files where it may block.

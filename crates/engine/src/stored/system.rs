@@ -15,6 +15,7 @@ use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Database, Error as StorageError, Part, Snapshot, Table};
 
 use super::definition::{CODEC, COLLATION, COMMENT, DEFAULT};
+use super::partitions::PARTITION;
 use super::prune::{End, bounds};
 use super::store::Store;
 use super::types::arrow_type;
@@ -76,6 +77,7 @@ fn tables(_: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("rows", numbers(&rows, |table| Some(table.row_count()))),
         ("bytes", numbers(&rows, |table| Some(bytes(table)))),
         ("parts", numbers(&rows, |table| Some(table.parts().len() as u64))),
+        ("partitioned_by", texts(&rows, |table| table.definition.properties.get(PARTITION).cloned())),
         ("sorted_by", texts(&rows, |table| sorted_by(&table.definition))),
         ("comment", texts(&rows, |table| table.definition.properties.get(COMMENT).cloned())),
         ("number", numbers(&rows, |table| Some(table.number))),
@@ -101,6 +103,7 @@ fn parts(_: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("schema", texts(&rows, |(table, _)| Some(table.definition.schema.clone()))),
         ("table", texts(&rows, |(table, _)| Some(table.definition.name.clone()))),
         ("part", numbers(&rows, |(_, part)| Some(part.number))),
+        ("partition", texts(&rows, |(_, part)| Some(part.partition.to_string()).filter(|of| !of.is_empty()))),
         ("rows", numbers(&rows, |(_, part)| Some(part.live_row_count()))),
         ("deleted_rows", numbers(&rows, |(_, part)| Some(part.row_count - part.live_row_count()))),
         ("bytes", numbers(&rows, |(_, part)| Some(part.file_bytes))),
@@ -141,12 +144,12 @@ fn columns(database: &Database, snapshot: &Snapshot) -> RecordBatch {
     let property = |key: &'static str| {
         move |row: &(Arc<Table>, usize)| row.0.definition.fields[row.1].properties.get(key).cloned()
     };
-    let bytes = |row: &(Arc<Table>, usize)| {
+    let bytes = |row: &(Arc<Table>, usize), of_block: fn(&PartReader, usize, usize) -> u64| {
         let id = field(row).id;
         let of_table = readers.iter().filter(|(table, _, _)| table.number == row.0.number);
         let of_part = |(_, _, reader): &(Arc<Table>, u64, PartReader)| {
             let column = reader.fields().iter().position(|field| field.id == id)?;
-            Some((0..reader.stripe_count()).map(|stripe| reader.stored_bytes(column, stripe)).sum::<u64>())
+            Some((0..reader.stripe_count()).map(|stripe| of_block(reader, column, stripe)).sum::<u64>())
         };
         of_table.filter_map(of_part).sum::<u64>()
     };
@@ -161,7 +164,8 @@ fn columns(database: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("collation", texts(&rows, property(COLLATION))),
         ("codec", texts(&rows, property(CODEC))),
         ("comment", texts(&rows, property(COMMENT))),
-        ("bytes", numbers(&rows, |row| Some(bytes(row)))),
+        ("bytes", numbers(&rows, |row| Some(bytes(row, PartReader::stored_bytes)))),
+        ("value_bytes", numbers(&rows, |row| Some(bytes(row, PartReader::value_bytes)))),
     ])
 }
 

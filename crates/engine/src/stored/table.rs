@@ -8,22 +8,23 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DFSchema, ScalarValue, Statistics};
+use datafusion::common::{DFSchema, ScalarValue, Statistics, internal_datafusion_err};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use keirin_storage::schema::{Field, INITIAL};
+use keirin_storage::schema::Field;
 use keirin_storage::{Snapshot, Table};
 use parking_lot::RwLock;
 
+use super::arrow_schema;
 use super::definition::DEFAULT;
 use super::open::OpenTable;
+use super::partitions::Partitions;
 use super::scan::StoredScan;
-use super::store::{Store, blocking};
+use super::store::{Store, blocking, initial};
 use super::write::{Place, Target, WriteExec};
-use super::{arrow_schema, arrow_type};
 use crate::error::Result;
 
 /// The column that numbers the rows of a table with row numbers: the place of the part among the parts, then
@@ -58,13 +59,7 @@ impl StoredTable {
                 defaults.insert(field.name.clone(), state.create_logical_expr(text, &DFSchema::empty())?);
             }
         }
-        let initial = |field: &Field| {
-            let text = field.properties.get(INITIAL)?.clone();
-            Some(
-                ScalarValue::try_from_string(text, &arrow_type(&field.data_type))
-                    .map(|value| (field.id, value)),
-            )
-        };
+        let initial = |field: &Field| Some(initial(field)?.map(|value| (field.id, value)));
         let initial = table.definition.fields.iter().filter_map(initial);
         let initial = initial.collect::<DataFusionResult<_>>()?;
         let schema = arrow_schema(&table.definition);
@@ -84,6 +79,39 @@ impl StoredTable {
         let fields = [number].into_iter().chain(self.schema.fields().iter().cloned());
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         Self { schema, has_row_numbers: true, ..self.clone() }
+    }
+}
+
+/// What a table takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sizes {
+    /// Bytes of its files.
+    pub(crate) stored: u64,
+    /// Bytes of the values in them as they are, deleted ones too.
+    pub(crate) values: u64,
+}
+
+impl Sizes {
+    /// How many times as many bytes the values have, to a tenth.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        let ratio = self.values as f64 / self.stored as f64;
+        (self.values > 0 && self.stored > 0).then(|| (ratio * 10.0).round() / 10.0)
+    }
+}
+
+impl StoredTable {
+    /// From the footers of the parts; one that cannot be read counts as nothing.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        for part in self.table.parts() {
+            sizes.stored += part.file_bytes + part.deletions.map_or(0, |deletions| deletions.file_bytes);
+            let Ok(reader) = self.snapshot.open_part(&self.table, part) else { continue };
+            let columns = 0..reader.fields().len();
+            let blocks =
+                columns.flat_map(|column| (0..reader.stripe_count()).map(move |stripe| (column, stripe)));
+            sizes.values += blocks.map(|(column, stripe)| reader.value_bytes(column, stripe)).sum::<u64>();
+        }
+        sizes
     }
 }
 
@@ -148,7 +176,7 @@ impl TableProvider for StoredTable {
 
     async fn insert_into(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         input: Arc<dyn ExecutionPlan>,
         operation: InsertOp,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -165,7 +193,11 @@ impl TableProvider for StoredTable {
             }
         };
         let place = Place::Existing { table: self.table.clone(), is_overwritten };
-        let target = Target { store: self.store.clone(), definition, place };
-        Ok(Arc::new(WriteExec::new(input, target)))
+        let state = state.as_any().downcast_ref::<SessionState>();
+        let state = state.ok_or_else(|| internal_datafusion_err!("a session without a state"))?;
+        let partitions = Partitions::of(state, &definition);
+        let partitions = partitions.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let target = Target { store: self.store.clone(), definition, partitions, place };
+        Ok(Arc::new(WriteExec::new(input, target)?))
     }
 }

@@ -189,11 +189,7 @@ pub(crate) fn every_field() -> Fields {
     ];
     types.extend(units.map(|unit| DataType::Timestamp(unit, Some("+01:00".into()))));
     types.extend(units.map(DataType::Duration));
-    let named =
-        types.into_iter().enumerate().map(|(index, data_type)| field(&format!("c{index}"), data_type));
-    let uuid = field("uuid", DataType::FixedSizeBinary(16));
-    let uuid = uuid.with_metadata([("ARROW:extension:name".to_owned(), "arrow.uuid".to_owned())].into());
-    named.chain([uuid]).collect()
+    types.into_iter().enumerate().map(|(index, data_type)| field(&format!("c{index}"), data_type)).collect()
 }
 
 /// A database in a directory that goes with it.

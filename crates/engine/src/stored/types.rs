@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, IntervalUnit, Schema, 
 use keirin_storage::schema::{self as stored, Definition, Properties};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{EXTENSION, JSON, UUID, UUID_BYTES, sql_type_name};
+use crate::types::{EXTENSION, JSON, UUID, UUID_BYTES, UUID_TEXT, sql_type_name};
 
 /// Metadata of fields that is kept begins with one of these; the rest belongs to the file that it came from.
 const KEPT_METADATA: [&str; 2] = ["keirin.", "ARROW:extension:"];
@@ -37,12 +37,15 @@ pub(crate) fn stored_field(field: &Field) -> Result<stored::Field> {
 
 /// Whether the type itself says what the extension's name says.
 fn is_stored_extension(data_type: &stored::DataType, name: &str) -> bool {
-    matches!((data_type, name), (stored::DataType::Json, JSON) | (stored::DataType::Uuid, UUID))
+    matches!((data_type, name), (stored::DataType::Json, JSON) | (stored::DataType::Uuid, UUID | UUID_TEXT))
 }
 
 fn stored_type(field: &Field) -> Result<stored::DataType> {
     let extension = field.metadata().get(EXTENSION).map(String::as_str);
-    let child = |child: &FieldRef| stored_field(child).map_err(|error| inside(field, error)).map(Box::new);
+    let child = |child: &FieldRef| {
+        let child = without_uuid(child);
+        stored_field(&child).map_err(|error| inside(field, error)).map(Box::new)
+    };
     let refuse = |hint: &str| {
         let (name, found) = (field.name(), sql_type_name(field.data_type()));
         let message = format!("column '{name}' has type {found}, which cannot be stored");
@@ -84,6 +87,9 @@ fn stored_type(field: &Field) -> Result<stored::DataType> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if extension == Some(JSON) => {
             stored::DataType::Json
         }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if extension == Some(UUID_TEXT) => {
+            stored::DataType::Uuid
+        }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => stored::DataType::Text,
         DataType::FixedSizeBinary(UUID_BYTES) if extension == Some(UUID) => stored::DataType::Uuid,
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
@@ -109,6 +115,15 @@ fn stored_type(field: &Field) -> Result<stored::DataType> {
         DataType::Null => return refuse("cast it to a type, such as CAST(NULL AS VARCHAR)"),
         DataType::Union(_, _) => return refuse("cast it to VARCHAR, or select one of its fields"),
     })
+}
+
+/// UUIDs inside of other values are stored as the text or the bytes that they are given as.
+fn without_uuid(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    if metadata.get(EXTENSION).is_some_and(|name| [UUID, UUID_TEXT].contains(&name.as_str())) {
+        metadata.remove(EXTENSION);
+    }
+    field.clone().with_metadata(metadata)
 }
 
 /// The error of a child, as one of the column.
@@ -148,7 +163,7 @@ pub(crate) fn arrow_field(field: &stored::Field) -> Field {
         .collect();
     match field.data_type {
         stored::DataType::Json => metadata.insert(EXTENSION.to_owned(), JSON.to_owned()),
-        stored::DataType::Uuid => metadata.insert(EXTENSION.to_owned(), UUID.to_owned()),
+        stored::DataType::Uuid => metadata.insert(EXTENSION.to_owned(), UUID_TEXT.to_owned()),
         _ => None,
     };
     Field::new(&field.name, arrow_type(&field.data_type), field.is_nullable).with_metadata(metadata)
@@ -180,9 +195,8 @@ pub(crate) fn arrow_type(data_type: &stored::DataType) -> DataType {
         }
         stored::DataType::Duration(unit) => DataType::Duration(arrow_unit(*unit)),
         stored::DataType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
-        stored::DataType::Text | stored::DataType::Json => DataType::Utf8View,
+        stored::DataType::Text | stored::DataType::Json | stored::DataType::Uuid => DataType::Utf8View,
         stored::DataType::Binary => DataType::BinaryView,
-        stored::DataType::Uuid => DataType::FixedSizeBinary(UUID_BYTES),
         stored::DataType::List(element) => DataType::List(child(element)),
         stored::DataType::Struct(fields) => DataType::Struct(fields.iter().map(arrow_field).collect()),
         stored::DataType::Map(fields) => {
@@ -252,9 +266,10 @@ mod tests {
         };
         let collation = ("keirin.collation", "utf8mb4_bin");
         check(DataType::Utf8, &[collation, ("PARQUET:field_id", "7")], &[collation]);
-        let (json, uuid) = ([(EXTENSION, JSON)], [(EXTENSION, UUID)]);
+        let (json, uuid, text) = ([(EXTENSION, JSON)], [(EXTENSION, UUID)], [(EXTENSION, UUID_TEXT)]);
         assert_eq!(check(DataType::Utf8, &json, &json), stored::DataType::Json);
-        assert_eq!(check(DataType::FixedSizeBinary(16), &uuid, &uuid), stored::DataType::Uuid);
+        assert_eq!(check(DataType::FixedSizeBinary(16), &uuid, &text), stored::DataType::Uuid);
+        assert_eq!(check(DataType::Utf8, &text, &text), stored::DataType::Uuid);
         assert_eq!(check(DataType::Binary, &uuid, &uuid), stored::DataType::Binary);
     }
 

@@ -1,12 +1,15 @@
-//! Writes rows into a table: each stream of them as parts of its own, on its own threads, then one commit.
+//! Writes rows into a table: each stream of them as parts of its own, on its own threads, then one commit. Rows of
+//! several partitions come one partition after the other, and begin a part with each.
 //!
 //! Whatever ends early, by an error or because nobody waits any more, drops the transaction, and with it the
 //! files. Few rows go through the storage's inserts instead, which commits those of several sessions together.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -14,11 +17,12 @@ use datafusion::common::{assert_or_internal_err, exec_datafusion_err};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column as ColumnExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column as ColumnExpr};
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
 };
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, stream};
@@ -29,6 +33,7 @@ use keirin_storage::{Part, Transaction};
 use tokio::sync::mpsc;
 
 use super::definition::codecs;
+use super::partitions::{Partitions, check_count};
 use super::store::{Store, blocking, write_options};
 use super::{arrow_schema, column, storable};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,6 +54,7 @@ const BATCHES_AHEAD: usize = 2;
 pub(crate) struct Target {
     pub(crate) store: Arc<Store>,
     pub(crate) definition: Arc<Definition>,
+    pub(crate) partitions: Partitions,
     pub(crate) place: Place,
 }
 
@@ -75,7 +81,7 @@ impl Target {
                 arrow::compute::SortOptions { descending: key.is_descending, nulls_first: key.nulls_first };
             Some(PhysicalSortExpr { expr, options })
         });
-        LexOrdering::new(keys)
+        LexOrdering::new(self.partitions.sort_exprs().chain(keys))
     }
 
     /// Writes all rows of the streams and gives their count, once they are durable.
@@ -89,8 +95,8 @@ impl Target {
             (streams.as_mut_slice(), &self.place)
             && take_few(only, &mut first).await?
         {
-            let (store, table) = (self.store.clone(), table.clone());
-            let inserted = blocking(move || insert(&store, &table, &first)).await?;
+            let (store, table, partitions) = (self.store.clone(), table.clone(), self.partitions.clone());
+            let inserted = blocking(move || insert(&store, &table, &partitions, &first)).await?;
             self.store.tend();
             return Ok(inserted);
         }
@@ -108,7 +114,7 @@ impl Target {
         let tasks: Vec<_> = streams
             .into_iter()
             .map(|stream| {
-                let writer = PartsWriter::new(&transaction, table, &self.definition, pool);
+                let writer = PartsWriter::new(&transaction, table, &self.definition, &self.partitions, pool);
                 SpawnedTask::spawn(write_stream(stream, writer))
             })
             .collect();
@@ -213,22 +219,32 @@ async fn take_few(stream: &mut SendableRecordBatchStream, batches: &mut Vec<Reco
 }
 
 /// Inserts few rows, together with those of others.
-fn insert(store: &Store, table: &keirin_storage::Table, batches: &[RecordBatch]) -> Result<u64> {
+fn insert(
+    store: &Store,
+    table: &keirin_storage::Table,
+    partitions: &Partitions,
+    batches: &[RecordBatch],
+) -> Result<u64> {
     let definition = &table.definition;
-    let mut rows: Vec<Column<'static>> =
-        definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+    let mut rows: BTreeMap<Arc<str>, Vec<Column<'static>>> = BTreeMap::new();
+    let mut count = 0;
     for batch in batches {
+        count += batch.num_rows();
         let arrays = checked(batch, definition)?;
-        for (rows, array) in rows.iter_mut().zip(&arrays) {
-            rows.append(&column(array.as_ref())?)?;
+        for (partition, run) in partitions.runs(&arrays)? {
+            let empty = || definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+            let rows = rows.entry(partition).or_insert_with(empty);
+            for (rows, array) in rows.iter_mut().zip(&arrays) {
+                rows.append(&column(array.slice(run.start, run.len()).as_ref())?)?;
+            }
         }
     }
-    let count = rows.first().map_or(0, Column::row_count);
+    check_count(rows.len(), &definition.name)?;
     if count > 0 {
         // Says what it should where the database cannot be written to.
         drop(store.begin()?);
         store.database.make_room(table.number, write_options);
-        store.database.insert(table, rows, &codecs(definition))?;
+        store.database.insert(table, rows.into_iter().collect(), write_options(table))?;
     }
     Ok(count as u64)
 }
@@ -251,6 +267,10 @@ pub(crate) struct PartsWriter {
     transaction: Arc<Transaction>,
     table: u64,
     definition: Arc<Definition>,
+    partitions: Partitions,
+    /// The partition of the rows that came last, and how many there were.
+    partition: Arc<str>,
+    partition_count: usize,
     writer: Option<PartWriter>,
     parts: Vec<Part>,
     booked: MemoryReservation,
@@ -261,11 +281,21 @@ impl PartsWriter {
         transaction: &Arc<Transaction>,
         table: u64,
         definition: &Arc<Definition>,
+        partitions: &Partitions,
         pool: &Arc<dyn MemoryPool>,
     ) -> Self {
         let booked = MemoryConsumer::new(format!("writing table {}", definition.name)).register(pool);
-        let (transaction, definition) = (transaction.clone(), definition.clone());
-        Self { transaction, table, definition, writer: None, parts: Vec::new(), booked }
+        Self {
+            transaction: transaction.clone(),
+            table,
+            definition: definition.clone(),
+            partitions: partitions.clone(),
+            partition: Arc::default(),
+            partition_count: 0,
+            writer: None,
+            parts: Vec::new(),
+            booked,
+        }
     }
 
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -273,6 +303,24 @@ impl PartsWriter {
             return Ok(());
         }
         let arrays = checked(batch, &self.definition)?;
+        if self.partitions.is_empty() {
+            return self.push_rows(&arrays);
+        }
+        for (partition, run) in self.partitions.runs(&arrays)? {
+            if partition != self.partition || self.partition_count == 0 {
+                self.end_part()?;
+                self.partition_count += 1;
+                check_count(self.partition_count, &self.definition.name)?;
+                self.partition = partition;
+            }
+            let rows: Vec<_> = arrays.iter().map(|array| array.slice(run.start, run.len())).collect();
+            self.push_rows(&rows)?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows of one partition.
+    fn push_rows(&mut self, arrays: &[ArrayRef]) -> Result<()> {
         let columns = arrays.iter().map(|array| column(array.as_ref()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
@@ -284,7 +332,8 @@ impl PartsWriter {
         }
         if self.writer.is_none() {
             let is_sorted = !self.definition.keys.is_empty();
-            let options = WriteOptions { codecs: codecs(&self.definition), is_sorted };
+            let codecs = codecs(&self.definition);
+            let options = WriteOptions { codecs, is_sorted, ..WriteOptions::default() };
             self.writer = Some(self.transaction.write_part(self.table, options)?);
         }
         let writer = self.writer.as_mut().expect("it was made above");
@@ -297,7 +346,9 @@ impl PartsWriter {
 
     fn end_part(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            self.parts.push(writer.finish()?);
+            let mut part = writer.finish()?;
+            part.partition = self.partition.clone();
+            self.parts.push(part);
         }
         self.booked.free();
         Ok(())
@@ -347,7 +398,7 @@ pub(crate) struct WriteExec {
 }
 
 impl WriteExec {
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, target: Target) -> Self {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, target: Target) -> DataFusionResult<Self> {
         let count = Arc::new(Schema::new(vec![Field::new("count", DataType::UInt64, false)]));
         let properties = PlanProperties::new(
             EquivalenceProperties::new(count),
@@ -356,13 +407,30 @@ impl WriteExec {
             Boundedness::Bounded,
         );
         let ordering = target.ordering();
-        Self { input, target, ordering, properties: Arc::new(properties) }
+        let input = if target.partitions.is_empty() { input } else { with_types(input, &target.schema())? };
+        Ok(Self { input, target, ordering, properties: Arc::new(properties) })
     }
 
     /// Whether rows stand in the table as they come.
     pub(crate) fn keeps_order(&self) -> bool {
         self.ordering.is_none()
     }
+}
+
+/// The rows in the types of a table, over which its PARTITION BY was planned.
+fn with_types(input: Arc<dyn ExecutionPlan>, schema: &Schema) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let given = input.schema();
+    let pairs = || given.fields().iter().zip(schema.fields()).enumerate();
+    if pairs().all(|(_, (given, wanted))| given.data_type() == wanted.data_type()) {
+        return Ok(input);
+    }
+    let columns = pairs().map(|(index, (column, wanted))| {
+        let column = Arc::new(ColumnExpr::new(column.name(), index));
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let cast = CastExpr::new(column, wanted.data_type().clone(), Some(options));
+        ProjectionExpr::new(Arc::new(cast), wanted.name().clone())
+    });
+    Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), input)?))
 }
 
 impl DisplayAs for WriteExec {
@@ -405,7 +473,7 @@ impl ExecutionPlan for WriteExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         assert_or_internal_err!(children.len() == 1, "WriteExec has one child");
-        Ok(Arc::new(Self::new(children.swap_remove(0), self.target.clone())))
+        Ok(Arc::new(Self::new(children.swap_remove(0), self.target.clone())?))
     }
 
     fn execute(

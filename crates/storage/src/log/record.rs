@@ -89,6 +89,7 @@ fn write_action(action: &Action, bytes: &mut Vec<u8>) -> u8 {
                 .for_each(|value| bytes.put_u64(value));
             bytes.put_u32(part.footer_bytes);
             bytes.put_u64(part.hash);
+            bytes.put_text(&part.partition);
             4
         }
         Action::RemovePart { table, part } => {
@@ -139,6 +140,7 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
                 file_bytes: reader.u64()?,
                 footer_bytes: reader.u32()?,
                 hash: reader.u64()?,
+                partition: reader.text()?.into(),
                 deletions: None,
             };
             // So that sums over parts are numbers.
@@ -189,6 +191,7 @@ mod tests {
             file_bytes: 4,
             footer_bytes: 5,
             hash: 6,
+            partition: "2024".into(),
             deletions: None,
         };
         let deletions = Some(Deletions { number: 7, row_count: 1, file_bytes: 8, hash: 9 });

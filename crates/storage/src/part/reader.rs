@@ -1,8 +1,10 @@
 //! Reads a part: any columns, any stripes, any rows of them.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
+use keirin_codecs::frame::Kind;
 use keirin_kernels::bitmaps::{self, positions};
 use keirin_kernels::{BitBuffer, Selection};
 
@@ -54,7 +56,10 @@ impl PartReader {
             if is_shortage(&error) {
                 return Error::io("read", &path)(error);
             }
-            damage(format!("it cannot be read: {error}"))
+            damage(match error.kind() {
+                ErrorKind::NotFound => "it is missing".to_owned(),
+                _ => format!("it cannot be read: {error}"),
+            })
         };
         let input = store.io.open(&path).map_err(unreadable)?;
         let tail_bytes = u64::from(part.footer_bytes) + HEADER_BYTES as u64;
@@ -161,6 +166,31 @@ impl PartReader {
         let first = self.contents.nodes[column];
         let nodes = first..first + self.footer().fields[column].nodes().count();
         nodes.map(|node| self.footer().block(node, stripe).byte_count()).sum()
+    }
+
+    /// Bytes that the values of a column in a stripe would take as they are: numbers by their width, text with four
+    /// bytes each for its length.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    #[must_use]
+    pub fn value_bytes(&self, column: usize, stripe: usize) -> u64 {
+        let first = self.contents.nodes[column];
+        let nodes = self.footer().fields[column].nodes().enumerate();
+        let bytes = nodes.map(|(node, field)| {
+            let Statistics { rows, text_bytes, .. } = self.footer().block(first + node, stripe).statistics;
+            let bits = match field.data_type.values() {
+                None => 0,
+                Some(Kind::Flags) => 1,
+                Some(Kind::I8 | Kind::U8) => 8,
+                Some(Kind::I16 | Kind::U16) => 16,
+                Some(Kind::I32 | Kind::U32 | Kind::F32 | Kind::Text) => 32,
+                Some(Kind::I64 | Kind::U64 | Kind::F64) => 64,
+                Some(Kind::I128) => 128,
+            };
+            u64::from(rows) * bits / 8 + u64::from(text_bytes)
+        });
+        bytes.sum()
     }
 
     /// Fails unless deleted rows are rows of this part.

@@ -1,5 +1,6 @@
 //! Writes a part, a stripe at a time, in memory that does not grow with the rows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use keirin_codecs::frame;
@@ -31,6 +32,9 @@ pub struct WriteOptions {
     pub codecs: Vec<ColumnCodec>,
     /// The rows come sorted by the keys of the table.
     pub is_sorted: bool,
+    /// By the number of the field: what rows of parts have that are older than it, as a column of one row. Parts
+    /// that lack another column with [`INITIAL`](crate::schema::INITIAL) are not merged.
+    pub initial: BTreeMap<u32, Column<'static>>,
 }
 
 /// A part that is being written.
@@ -276,7 +280,8 @@ impl PartWriter {
         let Self { store, identity, definition, options, plans, buffer_at: file_bytes, .. } = self;
         store.plans.put(identity.table, definition, options, plans);
         let number = identity.number;
-        Ok(Part { number, order: number, row_count, file_bytes, footer_bytes, hash, deletions: None })
+        let (order, partition, deletions) = (number, Arc::default(), None);
+        Ok(Part { number, order, partition, row_count, file_bytes, footer_bytes, hash, deletions })
     }
 }
 

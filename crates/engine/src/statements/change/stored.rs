@@ -27,7 +27,8 @@ use crate::session::Session;
 use crate::statements::Answer;
 use crate::statements::query::Run;
 use crate::stored::{
-    PartsWriter, StoredTable, add_in_order, blocking, check_unchanged, remove_all, sole, write_stream,
+    Partitions, PartsWriter, StoredTable, add_in_order, blocking, check_unchanged, remove_all, sole,
+    write_stream,
 };
 
 /// How often a change is tried when others change the same rows.
@@ -95,23 +96,8 @@ async fn try_change(
     }
     let definition = table.table.definition.clone();
     let session = session.at(transaction.base().clone());
-    let values = match assigned {
-        None => Vec::new(),
-        Some(assigned) => {
-            let value = |index: usize| assigned.iter().find(|(column, _)| *column == index);
-            let old = |name: &str| {
-                Expr::CompoundIdentifier(vec![target.qualifier.clone(), Ident::with_quote('"', name)])
-            };
-            let columns = definition.fields.iter().enumerate();
-            columns
-                .map(|(index, field)| {
-                    value(index).map_or_else(|| old(&field.name), |(_, value)| value.clone())
-                })
-                .collect()
-        }
-    };
-    let plan = target.plan(&session, Arc::new(table.with_row_numbers()), values, condition).await?;
-    let plan = if assigned.is_some() { in_table_order(plan, &table)? } else { plan };
+    let partitions = Partitions::of(&session.state(), &definition)?;
+    let plan = changing(&session, target, &table, &partitions, assigned, condition).await?;
     let run = Run { session: session.clone(), plan, progress: progress.clone() };
     let rows = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
     let pool = &session.shared.environment.memory_pool;
@@ -126,7 +112,7 @@ async fn try_change(
     let transaction = Arc::new(transaction);
     let parts = if assigned.is_some() {
         let rows = Box::pin(RecordBatchStreamAdapter::new(table.schema(), rows));
-        write_stream(rows, PartsWriter::new(&transaction, number, &definition, pool)).await?
+        write_stream(rows, PartsWriter::new(&transaction, number, &definition, &partitions, pool)).await?
     } else {
         while rows.try_next().await?.is_some() {}
         Vec::new()
@@ -137,9 +123,49 @@ async fn try_change(
     commit(transaction, move |transaction| replace(transaction, &table.table, numbers, parts), count).await
 }
 
+/// The query for the rows that change, as a statement of its own would read them.
+pub(super) async fn plan(
+    session: &Session,
+    target: &Target,
+    assigned: Option<&[(usize, Expr)]>,
+    condition: Option<&Expr>,
+) -> Result<LogicalPlan> {
+    let table = stored_table(&target.table)?;
+    let partitions = Partitions::of(&session.state(), &table.table.definition)?;
+    changing(session, target, &table, &partitions, assigned, condition).await
+}
+
+/// The query for the numbers of the rows that change, and if they are to be others for what they become, in the
+/// order in which it is written.
+async fn changing(
+    session: &Session,
+    target: &Target,
+    table: &StoredTable,
+    partitions: &Partitions,
+    assigned: Option<&[(usize, Expr)]>,
+    condition: Option<&Expr>,
+) -> Result<LogicalPlan> {
+    let values = match assigned {
+        None => Vec::new(),
+        Some(assigned) => {
+            let value = |index: usize| assigned.iter().find(|(column, _)| *column == index);
+            let old = |name: &str| {
+                Expr::CompoundIdentifier(vec![target.qualifier.clone(), Ident::with_quote('"', name)])
+            };
+            let columns = table.table.definition.fields.iter().enumerate();
+            columns
+                .map(|(index, field)| {
+                    value(index).map_or_else(|| old(&field.name), |(_, value)| value.clone())
+                })
+                .collect()
+        }
+    };
+    let plan = target.plan(session, Arc::new(table.with_row_numbers()), values, condition).await?;
+    if assigned.is_some() { in_table_order(plan, table, partitions) } else { Ok(plan) }
+}
+
 /// The plan with its values in the types of the table, and in its order.
-fn in_table_order(plan: LogicalPlan, table: &StoredTable) -> Result<LogicalPlan> {
-    let definition = &table.table.definition;
+fn in_table_order(plan: LogicalPlan, table: &StoredTable, partitions: &Partitions) -> Result<LogicalPlan> {
     let schema = plan.schema().clone();
     let number = LogicalExpr::Column(Column::new_unqualified(ROW_NUMBER));
     let name = |index: usize| format!("v{index}");
@@ -148,15 +174,14 @@ fn in_table_order(plan: LogicalPlan, table: &StoredTable) -> Result<LogicalPlan>
         let value = LogicalExpr::Column(Column::from(schema.qualified_field(index + 1)));
         columns.push(value.cast_to(field.data_type(), &schema)?.alias(name(index)));
     }
-    let keys = definition.keys.iter().filter_map(|key| {
-        let column = LogicalExpr::Column(Column::new_unqualified(name(definition.index_of(key.field)?)));
-        Some(column.sort(!key.is_descending, key.nulls_first))
-    });
-    let keys: Vec<_> = keys.collect();
     let builder = LogicalPlanBuilder::from(plan).project(columns)?;
+    let mut keys = partitions.sort_keys(&table.table.definition)?;
+    if keys.is_empty() {
+        return Ok(builder.build()?);
+    }
     // Equal rows keep the order that they had.
-    let keys = keys.into_iter().chain([number.sort(true, false)]);
-    Ok(if definition.keys.is_empty() { builder.build()? } else { builder.sort(keys)?.build()? })
+    keys.push(number.sort(true, false));
+    Ok(builder.sort(keys)?.build()?)
 }
 
 /// The numbers of rows, and the memory that they take.

@@ -1,0 +1,128 @@
+//! Text becomes UUIDs where a plan says so: in casts, in INSERT, and where it is a constant that is compared with
+//! one, whatever its case and hyphens are.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::{Column, DFSchema};
+use datafusion::config::ConfigOptions;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::{Between, Cast, InList, TryCast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite_expressions;
+use crate::functions::uuids;
+use crate::uuids::{format, is_binary_uuid, is_uuid, not_one, parse};
+
+/// See the [module](self). Before type coercion, which would take casts between texts out.
+#[derive(Debug)]
+pub(crate) struct Uuids;
+
+impl AnalyzerRule for Uuids {
+    fn name(&self) -> &'static str {
+        "uuids"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(rewrite).data()
+    }
+}
+
+fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Dml(_) = &plan {
+        return insert(plan);
+    }
+    rewrite_expressions(plan, with_uuids)
+}
+
+fn has_uuid(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.to_field(schema).is_ok_and(|(_, field)| is_uuid(&field))
+}
+
+fn call(name: &'static str, argument: Expr) -> Expr {
+    Expr::ScalarFunction(datafusion::logical_expr::expr::ScalarFunction::new_udf(
+        Arc::new(uuids::function(name)),
+        vec![argument],
+    ))
+}
+
+fn with_uuids(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_one = |expr: &Expr| has_uuid(expr, schema);
+    Ok(match expr {
+        Expr::Cast(Cast { expr, field }) if is_uuid(&field) => {
+            Transformed::yes(if is_one(&expr) { *expr } else { call(uuids::CAST, *expr) })
+        }
+        Expr::TryCast(TryCast { expr, field }) if is_uuid(&field) => {
+            Transformed::yes(if is_one(&expr) { *expr } else { call(uuids::TRY_CAST, *expr) })
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
+            let (of_left, of_right) = (is_one(&left), is_one(&right));
+            let left = if of_right { constant(*left)? } else { Transformed::no(*left) };
+            let right = if of_left { constant(*right)? } else { Transformed::no(*right) };
+            let is_changed = left.transformed || right.transformed;
+            let (left, right) = (Box::new(left.data), Box::new(right.data));
+            let compared = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            if is_changed { Transformed::yes(compared) } else { Transformed::no(compared) }
+        }
+        Expr::InList(InList { expr, list, negated }) if is_one(&expr) => {
+            let list = list.into_iter().map(|item| constant(item).data()).collect::<Result<_>>()?;
+            Transformed::yes(Expr::InList(InList { expr, list, negated }))
+        }
+        Expr::Between(Between { expr, negated, low, high }) if is_one(&expr) => {
+            let (low, high) = (Box::new(constant(*low)?.data), Box::new(constant(*high)?.data));
+            Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn compares(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// A constant text as the text of the UUID that it is.
+fn constant(expr: Expr) -> Result<Transformed<Expr>> {
+    let Expr::Literal(value, _) = &expr else { return Ok(Transformed::no(expr)) };
+    let Some(Some(text)) = value.try_as_str() else { return Ok(Transformed::no(expr)) };
+    let bytes = parse(text).ok_or_else(|| DataFusionError::External(Box::new(not_one(text))))?;
+    Ok(Transformed::yes(lit(format(bytes))))
+}
+
+/// What is inserted into columns of UUIDs, as UUIDs.
+fn insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Dml(mut dml) = plan else { return Ok(Transformed::no(plan)) };
+    let (wanted, given) = (dml.target.schema(), dml.input.schema().clone());
+    let is_insert = matches!(dml.op, WriteOp::Insert(_)) && wanted.fields().len() == given.fields().len();
+    let is_text = |index: usize| is_uuid(wanted.field(index)) && !is_uuid(given.field(index));
+    if !is_insert || !(0..wanted.fields().len()).any(is_text) {
+        return Ok(Transformed::no(LogicalPlan::Dml(dml)));
+    }
+    let columns = given.iter().enumerate().map(|(index, (qualifier, field))| {
+        let column = Expr::Column(Column::from((qualifier, field)));
+        if is_text(index) { call(uuids::CAST, column).alias(field.name()) } else { column }
+    });
+    let input = LogicalPlanBuilder::from(Arc::unwrap_or_clone(dml.input)).project(columns)?.build()?;
+    dml.input = Arc::new(input);
+    Ok(Transformed::yes(LogicalPlan::Dml(dml)))
+}
+
+/// The rows of a table with its UUIDs as text.
+pub(crate) fn as_text(
+    table: Arc<dyn datafusion::catalog::TableProvider>,
+) -> Result<Arc<dyn datafusion::catalog::TableProvider>> {
+    let schema = table.schema();
+    if !schema.fields().iter().any(|field| is_binary_uuid(field)) {
+        return Ok(table);
+    }
+    let source = datafusion::datasource::provider_as_source(table);
+    let columns = schema.fields().iter().map(|field| {
+        let column = Expr::Column(Column::from_name(field.name()));
+        if is_binary_uuid(field) { call(uuids::CAST, column).alias(field.name()) } else { column }
+    });
+    let plan = LogicalPlanBuilder::scan("file", source, None)?.project(columns)?.build()?;
+    Ok(Arc::new(datafusion::datasource::ViewTable::new(plan, None)))
+}
