@@ -396,3 +396,37 @@ fn a_database_directory_keeps_its_tables() {
     );
     check(&csv("INSERT INTO t VALUES (2)"), 1, "", &refused);
 }
+
+#[test]
+fn inspect_draws_what_a_database_is_made_of() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = path_in(&directory, "db");
+    let create = "CREATE TABLE t PARTITION BY a < 10 COMMENT 'numbers' AS \
+                  SELECT value AS a, 'x' AS b FROM generate_series(1, 100000); CREATE SCHEMA s; CREATE TABLE s.u (a INT)";
+    check(&run(&[&path, "-c", create]), 0, "", "");
+    let shown = |behind: &str| {
+        let output = run(&["inspect", &format!("{path}{behind}")]);
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let contains = |text: &str, expected: &[&str]| {
+        assert!(expected.iter().all(|part| text.contains(part)), "{expected:?} in {text}");
+    };
+    contains(&shown(""), &["main   │ t", "100000", " KB", "████", "a < 10", "numbers", "s      │ u"]);
+    contains(&shown("/t"), &["false", "true", "a      │ BIGINT", " GB/s", "b      │ VARCHAR", "constant"]);
+    contains(&shown("/s.u"), &["0 rows", "a      │ INTEGER"]);
+    let parts =
+        run(&[&path, "--format", "csv", "-c", "SELECT part FROM system.parts WHERE partition = 'true'"]);
+    let part = String::from_utf8(parts.stdout).expect("text").lines().nth(1).expect("a part").to_owned();
+    contains(&shown(&format!("/t/{part}")), &["a      │     0 │", "made_of"]);
+
+    let refused = |behind: &str, code: i32, stderr: &str| {
+        check(&run(&["inspect", &format!("{path}{behind}")]), code, "", stderr);
+    };
+    refused("/v", 1, "error: there is no table 'main.v'\nhint: tables are t, s.u\n");
+    refused("/t/x", 2, "error: 'x' is not the number of a part\n");
+    refused("/t/1/2", 2, "error: inspect takes DB, DB/TABLE or DB/TABLE/PART\n");
+
+    std::fs::remove_file(directory.path().join(format!("db/tables/1/{part}.kpart"))).expect("it is there");
+    contains(&shown("/t"), &["main.t", &part, "is damaged: it is missing"]);
+}

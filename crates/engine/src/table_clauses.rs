@@ -119,7 +119,7 @@ impl TableClauses {
             "SETTINGS" => "SETTINGS is read over: settings are the session's",
             _ => "ENGINE is read over: all tables are stored in one way",
         };
-        let lines: Vec<&str> = self.ignored.iter().map(|clause| meaning(&clause)).collect();
+        let lines: Vec<&str> = self.ignored.iter().map(meaning).collect();
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 

@@ -113,7 +113,10 @@ mod tests {
 
     #[test]
     fn partitions_stay_apart() {
-        let of = |number: u64| Part { partition: ["a", "b"][number as usize % 2].into(), ..part(number, 1) };
+        let of = |number: u64| Part {
+            partition: if number.is_multiple_of(2) { "a" } else { "b" }.into(),
+            ..part(number, 1)
+        };
         assert_eq!(table((0..14).map(of)).parts_to_compact(), None);
         let odd = (0..8).map(|place| 2 * place + 1).collect();
         assert_eq!(table((1..16).map(of)).parts_to_compact(), Some(odd));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::arguments::InspectArguments;
 use crate::console::{Console, Resources};
 use crate::error::{Failure, Result};
+use crate::render;
 
 /// Characters of the longest bar.
 const BAR_WIDTH: usize = 20;
@@ -22,15 +23,43 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<()> {
         None => ("main".to_owned(), name.to_owned()),
     };
     let queries = match &rest[..] {
-        [] => vec![of_database()],
+        [] => of_database(),
         [name] => of_table(&table(name)),
-        [name, part] => vec![of_part(&table(name), part)?],
+        [name, part] => of_part(&table(name), part)?,
         _ => return Err(Failure::usage("inspect takes DB, DB/TABLE or DB/TABLE/PART".to_owned())),
     };
+    if let [name, ..] = &rest[..] {
+        check_table(&console, &table(name))?;
+    }
     for query in queries {
         console.run_text(&query)?;
     }
+    if !console.query("SELECT 1 FROM system.damage")?.iter().all(|batch| batch.num_rows() == 0) {
+        console.run_text("SELECT \"table\", part, problem FROM system.damage")?;
+    }
     console.close()
+}
+
+/// Fails when there is no such table, and says which there are.
+fn check_table(console: &Console, (schema, name): &(String, String)) -> Result<()> {
+    let names = console.query(
+        "SELECT string_agg(CASE schema WHEN 'main' THEN name ELSE schema || '.' || name END, ', ' ORDER BY schema, name) \
+         FROM system.tables",
+    )?;
+    let found = console.query(&format!(
+        "SELECT 1 FROM system.tables WHERE schema = {} AND name = {}",
+        quoted(schema),
+        quoted(name)
+    ))?;
+    if found.iter().any(|batch| batch.num_rows() > 0) {
+        return Ok(());
+    }
+    let names = names.iter().find_map(|batch| render::Cells::new(batch).ok()?.text(0, 0));
+    let failure = Failure::command(format!("there is no table '{schema}.{name}'"));
+    Err(match names.filter(|names| !names.is_empty()) {
+        Some(names) => failure.with_hint(format!("tables are {names}")),
+        None => failure.with_hint("the database has no tables"),
+    })
 }
 
 /// The longest part of the path that is a directory, and the names behind it.
@@ -44,12 +73,15 @@ fn split(path: &Path) -> Option<(PathBuf, Vec<String>)> {
     Some((directory.to_owned(), names))
 }
 
-fn of_database() -> String {
-    let bar = bar("bytes");
-    format!(
-        "SELECT schema, name, rows, bytes, {bar}, parts, sorted_by, comment FROM system.tables \
-         ORDER BY schema, name"
-    )
+fn of_database() -> Vec<String> {
+    let (size, bar) = (size("t.bytes"), bar("t.bytes"));
+    vec![format!(
+        "SELECT t.schema, t.name, t.rows, {size}, {bar}, round(c.value_bytes / c.bytes, 1) AS ratio, parts, \
+         partitioned_by, sorted_by, comment FROM system.tables AS t LEFT JOIN (\
+         SELECT schema, \"table\", sum(value_bytes) AS value_bytes, nullif(CAST(sum(bytes) AS DOUBLE), 0) AS bytes \
+         FROM system.columns GROUP BY 1, 2) AS c ON c.schema = t.schema AND c.\"table\" = t.name \
+         ORDER BY t.schema, t.name"
+    )]
 }
 
 fn quoted(text: &str) -> String {
@@ -63,26 +95,47 @@ fn bar(bytes: &str) -> String {
     )
 }
 
+/// Bytes for people to read.
+fn size(bytes: &str) -> String {
+    let unit = |name: &str, unit: u64| {
+        format!(
+            "WHEN {bytes} >= {unit} THEN CAST(round({bytes} / {unit}.0, 1) AS DECIMAL(9, 1)) || ' {name}'"
+        )
+    };
+    let units = [unit("GB", 1 << 30), unit("MB", 1 << 20), unit("KB", 1 << 10)].join(" ");
+    format!("CASE {units} ELSE {bytes} || ' B' END AS size")
+}
+
+/// How many times as many bytes the values have.
+fn ratio(values: &str, bytes: &str) -> String {
+    format!("round({values} / nullif(CAST({bytes} AS DOUBLE), 0), 1) AS ratio")
+}
+
 fn of_table((schema, table): &(String, String)) -> Vec<String> {
     let (schema_text, table_text) = (quoted(schema), quoted(table));
     let name = quoted(&format!("{schema}.{table}"));
     let of_it = format!("schema = {schema_text} AND \"table\" = {table_text}");
-    let bar = bar("bytes");
+    let (size_of_part, bar_of_part) = (size("bytes"), bar("bytes"));
+    let (size, bar, ratio) = (size("c.bytes"), bar("c.bytes"), ratio("c.value_bytes", "c.bytes"));
     vec![
         format!(
-            "SELECT part, rows, deleted_rows, bytes, {bar}, file FROM system.parts WHERE {of_it} ORDER BY part"
+            "SELECT part, partition, rows, deleted_rows, {size_of_part}, {bar_of_part}, file FROM system.parts \
+             WHERE {of_it} ORDER BY part"
         ),
         format!(
-            "SELECT c.\"column\", type, c.bytes, {}, made_of AS first_block FROM system.columns AS c \
-             LEFT JOIN inspect({name}) AS b ON c.\"column\" = b.\"column\" WHERE {of_it} ORDER BY position",
-            bar.replace("bytes", "c.bytes")
+            "SELECT c.\"column\", type, codec, {size}, {bar}, {ratio}, made_of AS first_block \
+             FROM system.columns AS c LEFT JOIN inspect({name}) AS b ON c.\"column\" = b.\"column\" \
+             WHERE {of_it} ORDER BY position"
         ),
     ]
 }
 
-fn of_part((schema, table): &(String, String), part: &str) -> Result<String> {
+fn of_part((schema, table): &(String, String), part: &str) -> Result<Vec<String>> {
     let part: u64 =
         part.parse().map_err(|_| Failure::usage(format!("'{part}' is not the number of a part")))?;
     let name = quoted(&format!("{schema}.{table}"));
-    Ok(format!("SELECT * FROM inspect({name}, {part})"))
+    let (size, bar, ratio) = (size("bytes"), bar("bytes"), ratio("value_bytes", "bytes"));
+    Ok(vec![format!(
+        "SELECT \"column\", block, rows, {size}, {bar}, {ratio}, made_of FROM inspect({name}, {part})"
+    )])
 }

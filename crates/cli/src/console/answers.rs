@@ -29,6 +29,12 @@ impl Console {
             let run = during(session.run(statement, Parameters::None), &mut signals, &mut progress);
             let stream = run.await?.map_err(Failure::engine)?;
             progress.follow(stream.progress());
+            if let Some(notice) = stream.notice() {
+                progress.clear();
+                tell(
+                    &self.terminal.stderr_palette().paint(Style::new().dimmed(), &format!("note: {notice}")),
+                );
+            }
             match stream.kind() {
                 StatementKind::Rows => self.show(stream, &mut signals, &mut progress).await,
                 StatementKind::Count | StatementKind::Done => {

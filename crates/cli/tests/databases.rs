@@ -1,0 +1,308 @@
+//! Database directories under real processes: killed, copied while they are written to, with files missing, read
+//! beside a writer.
+//!
+//! Long runs: `KEIRIN_TEST_KILLS=200 KEIRIN_TEST_SECONDS=60 cargo test -p keirin-cli --test databases -- --ignored`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Rows of a statement; all have its number, and their values sum up to 0.
+const ROWS: u64 = 100;
+/// A statement of which the number is a multiple of this deletes the rows of one so many before it.
+const DELETES_EVERY: u64 = 7;
+const DELETED_BEFORE: u64 = 20;
+
+fn keirin(database: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keirin"));
+    command.arg(database).args(["--format", "csv", "--threads", "2"]).args(arguments);
+    command.stdin(Stdio::null()).env_remove("NO_COLOR");
+    command
+}
+
+/// The rows of an answer, or what the program says is wrong.
+fn try_query(database: &Path, sql: &str) -> Result<Vec<String>, String> {
+    let output = keirin(database, &["-c", sql]).output().expect("the binary starts");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    if output.status.success() {
+        Ok(text(&output.stdout).lines().skip(1).map(str::to_owned).collect())
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
+fn query(database: &Path, sql: &str) -> Vec<String> {
+    try_query(database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn contains(text: &str, expected: &[&str]) {
+    assert!(expected.iter().all(|part| text.contains(part)), "{expected:?} in {text}");
+}
+
+/// A directory with a database that has an empty table `t`.
+fn new_database() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = directory.path().join("db");
+    query(&path, "CREATE TABLE t (n BIGINT, v BIGINT) PARTITION BY n % 3 ORDER BY v");
+    (directory, path)
+}
+
+/// What a loader does with a number, and says that it has done it.
+fn statements(number: u64) -> String {
+    let mut text = format!(
+        "INSERT INTO t SELECT {number}, {number} * (2 * (value % 2) - 1) FROM generate_series(1, {ROWS});\n"
+    );
+    if number.is_multiple_of(DELETES_EVERY) && number >= DELETED_BEFORE {
+        text += &format!("DELETE FROM t WHERE n = {};\n", number - DELETED_BEFORE);
+    }
+    if number.is_multiple_of(5) {
+        text += &format!("UPDATE t SET v = -v WHERE n % 4 = {};\n", number % 4);
+    }
+    if number.is_multiple_of(11) {
+        text += "OPTIMIZE TABLE t FINAL;\n";
+    }
+    text + &format!("SELECT '{}' AS answer;\n", done(number))
+}
+
+/// What a loader says when it is done with a number.
+fn done(number: u64) -> String {
+    format!("done {number}")
+}
+
+/// A process that does what it is told, line by line.
+struct Running {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(database: &Path, arguments: &[&str]) -> Self {
+        let mut command = keirin(database, &[&["-f", "-"], arguments].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the binary starts");
+        let input = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, input, answers }
+    }
+
+    fn tell(&mut self, statements: &str) {
+        let input = self.input.as_mut().expect("it is open");
+        input.write_all(statements.as_bytes()).expect("the process reads");
+    }
+
+    /// The next line of its answers; none when it has ended.
+    fn answer(&mut self) -> Option<String> {
+        self.answers.next().map(|line| line.expect("text"))
+    }
+
+    /// Loads the statements of `number`, and waits until they are acknowledged.
+    fn load(&mut self, number: u64) {
+        self.tell(&statements(number));
+        while self.answer().expect("it runs") != done(number) {}
+    }
+
+    /// Ends it where it is, and gives the lines that were still on their way.
+    fn kill(mut self) -> Vec<String> {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was started");
+        self.answers.map_while(Result::ok).collect()
+    }
+}
+
+impl Running {
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().expect("it was started").success());
+    }
+}
+
+/// Everything that was acknowledged is there, and of every statement all rows or none.
+fn check_rows(database: &Path, acknowledged: Option<u64>) {
+    assert_eq!(query(database, "SELECT * FROM system.damage"), Vec::<String>::new());
+    contains(&query(database, "CHECK TABLE t").join("\n"), &["ok"]);
+    let mut found = BTreeMap::new();
+    for row in query(database, "SELECT n, count(*), sum(v) FROM t GROUP BY n") {
+        let values: Vec<i64> = row.split(',').map(|value| value.parse().expect("a number")).collect();
+        assert_eq!(values[1..], [i64::try_from(ROWS).expect("small"), 0], "{row}");
+        found.insert(u64::try_from(values[0]).expect("a count"), ());
+    }
+    for number in 0..acknowledged.map_or(0, |last| last + 1) {
+        let deleted_by = Some(number + DELETED_BEFORE).filter(|by| by.is_multiple_of(DELETES_EVERY));
+        let is_there = found.contains_key(&number);
+        match deleted_by {
+            Some(by) if acknowledged >= Some(by) => assert!(!is_there, "{number} is there again"),
+            Some(_) => {}
+            None => assert!(is_there, "{number} is lost, {acknowledged:?} were acknowledged"),
+        }
+    }
+}
+
+/// A number from the environment, for long runs.
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn kill_loaders(rounds: u64) {
+    let (_directory, path) = new_database();
+    let mut next = 0;
+    for round in 0..rounds {
+        let mut loader = Running::start(&path, &[]);
+        loader.load(next);
+        let mut acknowledged = next;
+        // It is killed somewhere in what it has not answered yet.
+        let ahead: String = (next + 1..next + 40).map(statements).collect();
+        loader.tell(&ahead);
+        let wait = Duration::from_micros(round.wrapping_mul(2_654_435_769) % 400_000);
+        println!("round {round}: killed after {wait:?}");
+        std::thread::sleep(wait);
+        for line in loader.kill() {
+            if let Some(number) = line.strip_prefix("done ") {
+                acknowledged = number.parse().expect("a number");
+            }
+        }
+        check_rows(&path, Some(acknowledged));
+        let last = query(&path, "SELECT max(n) FROM t").remove(0);
+        next = last.parse::<u64>().expect("a number") + 1;
+    }
+}
+
+#[test]
+fn killed_loaders_lose_nothing() {
+    kill_loaders(3);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn many_killed_loaders_lose_nothing() {
+    kill_loaders(from_environment("KEIRIN_TEST_KILLS", 200));
+}
+
+/// Scans in one process while another inserts, deletes, updates and merges.
+fn read_beside_a_writer(duration: Duration) {
+    let (_directory, path) = new_database();
+    let mut writer = Running::start(&path, &[]);
+    let mut reader = Running::start(&path, &["--readonly"]);
+    writer.load(0);
+    let started = Instant::now();
+    let (mut number, mut counts) = (0, Vec::new());
+    while started.elapsed() < duration {
+        // Both are at work at the same time; each answers when it is done.
+        number += 1;
+        writer.tell(&statements(number));
+        for _ in 0..3 {
+            reader.tell(&format!("SELECT sum(v), count(*) % {ROWS}, count(DISTINCT n) FROM t;\n"));
+            let row = loop {
+                let line = reader.answer().expect("it reads");
+                if line.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+                    break line;
+                }
+            };
+            let count = row.strip_prefix("0,0,").unwrap_or_else(|| panic!("two versions in one: {row}"));
+            counts.push(count.to_owned());
+        }
+        while writer.answer().expect("it writes") != done(number) {}
+    }
+    counts.dedup();
+    assert!(counts.len() > 3, "the reader sees what is new: {counts:?}");
+    reader.end();
+    writer.end();
+    check_rows(&path, Some(number));
+}
+
+#[test]
+fn a_reader_beside_a_writer_sees_one_version_at_a_time() {
+    read_beside_a_writer(Duration::from_secs(3));
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn a_reader_beside_a_writer_sees_one_version_for_long() {
+    read_beside_a_writer(Duration::from_secs(from_environment("KEIRIN_TEST_SECONDS", 60)));
+}
+
+#[test]
+fn a_copy_made_while_rows_were_inserted_is_of_use() {
+    let (directory, path) = new_database();
+    let mut loader = Running::start(&path, &[]);
+    loader.load(0);
+    let insert =
+        |number| format!("INSERT INTO t SELECT {number}, 101 - 2 * value FROM generate_series(1, {ROWS});\n");
+    loader.tell(&(1..200).map(insert).collect::<String>());
+    for name in ["a", "b", "c"] {
+        let copy = directory.path().join(name);
+        let status = Command::new("cp").arg("-r").arg(&path).arg(&copy).status().expect("there is cp");
+        assert!(status.success());
+        // What was copied is whole, or said to be missing and the rest can be had.
+        if let Err(error) = try_query(&copy, "SELECT sum(v) FROM t") {
+            contains(&error, &["table 't'", "part", "missing", "REPAIR TABLE"]);
+            query(&copy, "REPAIR TABLE t");
+        }
+        check_rows(&copy, None);
+        query(&copy, "INSERT INTO t VALUES (-1, 0)");
+    }
+    loader.kill();
+}
+
+/// The newest of the files in a directory whose names end so.
+fn newest(directory: &Path, suffix: &str) -> PathBuf {
+    let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("a name").path());
+    let of_kind = names.filter(|path| path.to_string_lossy().ends_with(suffix));
+    of_kind.max().expect("there is one")
+}
+
+#[test]
+fn without_its_newest_commit_a_database_is_what_it_was_before() {
+    let (_directory, path) = new_database();
+    query(&path, "INSERT INTO t VALUES (1, 1)");
+    query(&path, "INSERT INTO t VALUES (2, 2)");
+    fs::remove_file(newest(&path.join("log"), ".commit")).expect("it is there");
+    assert_eq!(query(&path, "SELECT n FROM t"), ["1"]);
+    query(&path, "INSERT INTO t VALUES (3, 3)");
+    assert_eq!(query(&path, "SELECT n FROM t ORDER BY n"), ["1", "3"]);
+}
+
+#[test]
+fn a_part_that_is_missing_is_named_and_the_rest_is_there() {
+    let (_directory, path) = new_database();
+    query(&path, "CREATE TABLE u AS SELECT 7 AS a");
+    for number in 0..3 {
+        query(&path, &format!("INSERT INTO t VALUES ({number}, 0)"));
+    }
+    let number = query(&path, "SELECT number FROM system.tables WHERE name = 't'").remove(0);
+    let part = newest(&path.join("tables").join(number), ".kpart");
+    fs::remove_file(&part).expect("it is there");
+    let part = part.file_stem().expect("a name").to_string_lossy().into_owned();
+
+    assert_eq!(query(&path, "SELECT a FROM u"), ["7"]);
+    let error = try_query(&path, "SELECT sum(n) FROM t").expect_err("a part is missing");
+    contains(&error, &["table 't'", &part, "missing", "CHECK TABLE", "REPAIR TABLE"]);
+    contains(&query(&path, "CHECK TABLE t").join("\n"), &["t", &part, "missing"]);
+    let known = query(&path, "CHECK TABLE t; SELECT \"table\", part, 'known' FROM system.damage");
+    contains(&known.join("\n"), &[&format!("main.t,{part},known")]);
+    query(&path, "REPAIR TABLE t");
+    assert_eq!(query(&path, "SELECT n FROM t ORDER BY n"), ["0", "1"]);
+    query(&path, "INSERT INTO t VALUES (9, 0)");
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused_and_left_alone() {
+    let (_directory, path) = new_database();
+    let marker = path.join("KEIRIN");
+    let newer = fs::read_to_string(&marker).expect("text").replace("format 1", "format 2");
+    // The check of a newer format may be another.
+    let newer = newer.lines().take(2).collect::<Vec<_>>().join("\n");
+    fs::write(&marker, &newer).expect("there is room");
+    for arguments in [&[][..], &["--readonly"]] {
+        let output = keirin(&path, &[&["-c", "SELECT 1"], arguments].concat()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).expect("text");
+        contains(&error, &["format 2", "newer version of Keirin"]);
+    }
+    assert_eq!(fs::read_to_string(&marker).expect("text"), newer);
+}
