@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
+use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -14,7 +15,7 @@ use futures::StreamExt;
 use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
-use crate::arithmetic::{CheckArithmetic, CheckedLast, CheckedSum};
+use crate::arithmetic::{CheckArithmetic, CheckedLast, CheckedSum, Extreme};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
 use crate::database::Shared;
@@ -95,6 +96,12 @@ impl Session {
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
             .expect("DataFusion replaces functions of the same name");
+        for extreme in [
+            AggregateUDF::new_from_impl(Extreme::<Min>::default()),
+            AggregateUDF::new_from_impl(Extreme::<Max>::default()),
+        ] {
+            state.register_udaf(Arc::new(extreme)).expect("DataFusion replaces functions of the same name");
+        }
         state.register_udtf("tpch", Arc::new(TpchFunction));
         state.register_udtf("inspect", Arc::new(Inspect { store: shared.store.clone() }));
         functions::register(&mut state).expect("a new session takes functions");
