@@ -1,7 +1,8 @@
 -- All columns of stored tables, each read once: what storage and decoding cost.
 --
--- avg and count(nullif(...)) and not min or max, which come from statistics. What loading took and the bytes on
--- disk stand above the first case of a table.
+-- avg and count(nullif(...)) and not min or max, which come from statistics. The lengths of text some engines have
+-- without the text, so there are cases that compare it, too. What loading took and the bytes on disk stand above the
+-- first case of a table.
 
 -- case: lineitem_numbers
 -- tables: lineitem
@@ -22,6 +23,13 @@ SELECT avg(octet_length(l_returnflag)), avg(octet_length(l_linestatus)),
     avg(octet_length(l_shipinstruct)), avg(octet_length(l_shipmode)), avg(octet_length(l_comment))
 FROM lineitem
 
+-- case: lineitem_text_compared
+-- tables: lineitem
+SELECT count(*) FILTER (WHERE l_returnflag < 'M'), count(*) FILTER (WHERE l_linestatus < 'M'),
+    count(*) FILTER (WHERE l_shipinstruct < 'M'), count(*) FILTER (WHERE l_shipmode < 'M'),
+    count(*) FILTER (WHERE l_comment < 'm')
+FROM lineitem
+
 -- case: orders
 -- tables: orders
 -- replace duckdb: octet_length => strlen
@@ -32,6 +40,11 @@ FROM orders
 
 -- case: hits_numbers
 -- tables: hits
+-- replace clickhouse: avg("WatchID") => avg(toFloat64("WatchID"))
+-- replace clickhouse: avg("UserID") => avg(toFloat64("UserID"))
+-- replace clickhouse: avg("FUniqID") => avg(toFloat64("FUniqID"))
+-- replace clickhouse: avg("RefererHash") => avg(toFloat64("RefererHash"))
+-- replace clickhouse: avg("URLHash") => avg(toFloat64("URLHash"))
 SELECT avg("WatchID"), avg("JavaEnable"), avg("GoodEvent"), avg("CounterID"), avg("ClientIP"),
     avg("RegionID"), avg("UserID"), avg("CounterClass"), avg("OS"), avg("UserAgent"),
     avg("IsRefresh"), avg("RefererCategoryID"), avg("RefererRegionID"), avg("URLCategoryID"),
@@ -56,4 +69,10 @@ FROM hits
 -- replace duckdb: octet_length => strlen
 SELECT avg(octet_length("URL")), avg(octet_length("Title")), avg(octet_length("Referer")),
     avg(octet_length("SearchPhrase"))
+FROM hits
+
+-- case: hits_text_compared
+-- tables: hits
+SELECT count(*) FILTER (WHERE "URL" < 'http://m'), count(*) FILTER (WHERE "Title" < 'm'),
+    count(*) FILTER (WHERE "Referer" < 'http://m'), count(*) FILTER (WHERE "SearchPhrase" < 'm')
 FROM hits

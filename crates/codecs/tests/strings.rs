@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
 
-use keirin_codecs::strings::{self, Buffer, Column, Encoding, Rows};
+use keirin_codecs::strings::{self, Buffer, Column, Dictionary, Encoding, Rows};
 use keirin_codecs::{Choice, Clock, Error, Goal};
 use keirin_kernels::text::Text;
 use keirin_kernels::{BitBuffer, Level, Selection};
@@ -58,6 +58,22 @@ fn buffer(rows: &[Vec<u8>]) -> Buffer {
     rows.iter().map(Vec::as_slice).collect()
 }
 
+/// Lengths, and numbers of entries where there are some, of the selected rows.
+fn check_parts(column: &Column<'_>, selection: Selection<'_>, selected: &[Vec<u8>], name: &str) {
+    let level = Level::best();
+    let lengths: Vec<i32> = selected.iter().map(|row| row.len() as i32).collect();
+    assert_eq!(column.lengths(level, selection), Ok(lengths), "{name}");
+    let dictionary = column.dictionary(level, selection).expect(name);
+    let is_outside = |encoding| column.explain().starts_with(encoding);
+    assert!(dictionary.is_none() || is_outside("dict") || is_outside("constant"), "{name}");
+    assert!(dictionary.is_some() || !is_outside("constant"), "{name}");
+    if let Some(Dictionary { codes, entries }) = dictionary {
+        let entries = entries.rows(level);
+        let rows: Vec<_> = codes.iter().map(|code| entries.row(*code as usize).to_vec()).collect();
+        assert!(rows == selected, "{name}");
+    }
+}
+
 /// All that a column answers, against the rows.
 fn check(bytes: &[u8], rows: &[Vec<u8>], seed: u64, name: &str) {
     let level = Level::best();
@@ -79,13 +95,16 @@ fn check(bytes: &[u8], rows: &[Vec<u8>], seed: u64, name: &str) {
         let expected: Vec<_> = kept.as_bits().ones().map(|row| rows[row].clone()).collect();
         let found = column.select(level, Selection::Bits(kept.as_bits()));
         assert!(found == Ok(buffer(&expected)), "{name}, {spread:?}");
+        check_parts(&column, Selection::Bits(kept.as_bits()), &expected, &name);
     }
+    check_parts(&column, Selection::All, rows, &name);
     if rows.is_empty() {
         return;
     }
     let numbers: Vec<u32> = (0..50).map(|_| random.below(rows.len() as u64) as u32).collect();
     let expected: Vec<_> = numbers.iter().map(|row| rows[*row as usize].clone()).collect();
     assert!(column.select(level, Selection::Rows(&numbers)) == Ok(buffer(&expected)), "{name}");
+    check_parts(&column, Selection::Rows(&numbers), &expected, &name);
     let is_wanted = |row: &[u8]| row.len().is_multiple_of(3) || row.contains(&b'p');
     let test = |rows: Rows<'_>| (0..rows.row_count()).map(|row| is_wanted(rows.row(row))).collect();
     let expected: BitBuffer = rows.iter().map(|row| is_wanted(row)).collect();

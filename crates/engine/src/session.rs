@@ -32,7 +32,7 @@ use crate::rules::{LargeTop, Subqueries, Uuids};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
-use crate::stored::{Inspect, StoredCatalog, known_damage, system_tables};
+use crate::stored::{AggregateStored, Inspect, StoredCatalog, TextLengths, known_damage, system_tables};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 use crate::tpch::TpchFunction;
 
@@ -88,10 +88,12 @@ impl Session {
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
             .with_type_planner(Arc::new(SqlTypes))
+            .with_optimizer_rule(Arc::new(TextLengths))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_physical_optimizer_rule(Arc::new(CheckedLast))
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
+            .with_physical_optimizer_rule(Arc::new(AggregateStored))
             .build();
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))

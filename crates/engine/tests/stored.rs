@@ -338,3 +338,65 @@ fn rows_keep_the_order_of_their_files() {
     let values = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values());
     assert!(values.copied().eq(1..=1_000_000));
 }
+
+/// Rows of each kind of text, numbers whose sums need more than their type, and nulls.
+const MIXED: &str = "CREATE TABLE t AS SELECT i,
+    CASE WHEN i % 7 = 0 THEN NULL WHEN i % 5 = 0 THEN '' ELSE repeat('é', i % 20) || i END AS various,
+    CASE WHEN i < 70000 THEN 'plain ' || (i % 9) ELSE 'straße ' || (i % 9) END AS few,
+    'same' AS same, i % 3 = 0 AS flag, CAST(i % 100 AS SMALLINT) AS small, CAST(i AS DECIMAL(12, 2)) / 8 AS money,
+    CASE WHEN i % 4 > 0 THEN i END AS gaps, CAST(i AS DOUBLE) / 4 AS float
+    FROM (SELECT value AS i FROM generate_series(1, 140000))";
+
+#[test]
+fn tables_on_disk_answer_as_tables_in_memory() {
+    let directory = directory();
+    let (disk, memory) = (open(directory.path()), Database::builder().threads(2).in_memory().expect("room"));
+    for database in [&disk, &memory] {
+        run(database, MIXED);
+    }
+    let check = |sql: &str, in_plan: &str| {
+        let (found, expected) = (run(&disk, sql), run(&memory, sql));
+        assert_eq!(found, expected, "{sql}");
+        let plan: String = run(&disk, &format!("EXPLAIN {sql}")).concat().concat();
+        assert!(plan.contains(in_plan), "{sql}: no {in_plan} in\n{plan}");
+    };
+    let deletes = ["", "DELETE FROM t WHERE i % 1000 = 17"];
+    for delete in deletes {
+        for database in [&disk, &memory].into_iter().filter(|_| !delete.is_empty()) {
+            run(database, delete);
+        }
+        let lengths = "columns=[octet_length(various), character_length(various)]";
+        check("SELECT avg(octet_length(various)), max(length(various)) FROM t", lengths);
+        check(
+            "SELECT sum(octet_length(few)), min(length(same)), count(length(few)) FROM t",
+            "octet_length(few)",
+        );
+        check("SELECT sum(character_length(x.few)) FROM t AS x", "[character_length(few)]");
+        check(
+            "SELECT count(*) FILTER (WHERE various = ''), count(*) FILTER (WHERE various <> '') FROM t",
+            "octet",
+        );
+        check(
+            "SELECT length(various) AS n, count(*) FROM t GROUP BY n ORDER BY n",
+            "[character_length(various)]",
+        );
+        check("SELECT i, length(few) FROM t WHERE i % 9999 = 1 ORDER BY i", "character_length(few)");
+        check("SELECT sum(i) FROM t WHERE octet_length(various) > 9", "filter=octet_length(various)");
+        check("SELECT few, length(few) FROM t WHERE i = 70001", "columns=[few]");
+        check("SELECT max(various || 'x') FROM t WHERE length(various) = 5", "columns=[various]");
+        let aggregate = "StoredAggregate: mode=Partial";
+        check("SELECT sum(i), avg(i), avg(small), sum(small), count(gaps) FROM t", aggregate);
+        check(
+            "SELECT sum(gaps), avg(gaps), sum(money), avg(money), sum(float), avg(float) FROM t",
+            aggregate,
+        );
+        check("SELECT sum(i) FILTER (WHERE flag), count(DISTINCT small), avg(small + 1) FROM t", aggregate);
+        check("SELECT sum(i), avg(money) FROM t WHERE i BETWEEN 60000 AND 80000", aggregate);
+        check("SELECT count(*), sum(i) FROM t WHERE few = 'straße 4' AND various <> ''", aggregate);
+        check("SELECT count(*), sum(i) FROM t WHERE few NOT LIKE '%aß%' AND small >= 50", aggregate);
+        check("SELECT count(*) FROM t WHERE various LIKE '_é%1' AND NOT flag", aggregate);
+        check("SELECT count(*), sum(i) FROM t WHERE gaps IS NULL AND money < 9000.5", aggregate);
+        check("SELECT min(various), max(few) FROM t WHERE i > 139990", aggregate);
+        check("SELECT sum(i) FROM t WHERE i < 0", aggregate);
+    }
+}

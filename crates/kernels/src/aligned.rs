@@ -81,6 +81,19 @@ pub fn numbers<T: Number>(bytes: &[u8]) -> Option<&[T]> {
     }
 }
 
+/// The same, to be written; whatever is there are numbers, too.
+#[must_use]
+pub fn numbers_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    if cfg!(target_endian = "big") && size_of::<T>() > 1 {
+        return None;
+    }
+    // SAFETY: any bytes are a number and any number is bytes, as the trait promises.
+    match unsafe { bytes.align_to_mut::<T>() } {
+        ([], numbers, []) => Some(numbers),
+        _ => None,
+    }
+}
+
 /// Numbers as their little-endian bytes, without a copy: none if this machine has its bytes the other way round.
 #[must_use]
 pub fn bytes_of<T: Number>(numbers: &[T]) -> Option<&[u8]> {
@@ -107,6 +120,9 @@ mod tests {
         assert_eq!(numbers::<u16>(&bytes[2..5]), None);
         assert_eq!(numbers::<i128>(&bytes[32..80]).map(<[i128]>::len), Some(3));
         assert_eq!(numbers::<f64>(&bytes[..0]), Some(&[][..]));
+        numbers_mut::<u16>(&mut bytes[4..6]).unwrap().fill(0x0908);
+        assert_eq!(bytes[3..7], [3, 8, 9, 6]);
+        assert_eq!(numbers_mut::<u16>(&mut bytes[1..3]), None);
         assert_eq!(AlignedBytes::zeroed(0).len(), 1);
         assert_eq!(bytes_of(&[0x0201_u16, 0x0403]), Some(&[1, 2, 3, 4][..]));
     }

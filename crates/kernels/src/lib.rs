@@ -33,6 +33,7 @@
 //! | [`join`] | rows that match, a chunk at a time |
 //! | [`lz`] | LZ77 blocks: what the formats share |
 //! | [`lz4`] | LZ4 blocks |
+//! | [`map`] | files as memory |
 //! | [`snappy`] | Snappy blocks |
 //! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
@@ -64,6 +65,7 @@ pub mod hash;
 pub mod join;
 pub mod lz;
 pub mod lz4;
+pub mod map;
 mod region;
 mod sealed;
 mod selection;

@@ -1,8 +1,8 @@
 //! Values in memory: someone else's, our own, or where a file was read to, shared by all who have them.
 //!
 //! What a file has as it is in memory is used where it was read to, and lives as long as anyone has it. The buffers
-//! that files are read to are kept for the next read when they are free again: memory that was used before is there
-//! at once, new memory has to be cleared page by page, which takes longer than reading.
+//! that files are read to, and numbers decoded to, are kept for the next when they are free again: memory that was
+//! used before is there at once, new memory has to be cleared page by page, which takes longer than reading.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex};
 
-use keirin_kernels::aligned::{AlignedBytes, Number, numbers};
+use keirin_kernels::aligned::{AlignedBytes, Number, numbers, numbers_mut};
 
 use crate::database::locked;
 
@@ -167,19 +167,45 @@ impl Drop for FileBytes {
 /// Buffers that are free.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
     /// By the logarithm of their size; the last are those of the most bytes.
-    free: Mutex<[Vec<AlignedBytes>; 22]>,
+    buffers: [Vec<AlignedBytes>; 22],
+    bytes: usize,
 }
 
 impl Pool {
-    /// Larger ones are not kept, and of each size so many: 32 MiB at most.
+    /// Larger ones are not kept.
     const BYTES_MAX: usize = 2 << 20;
-    const COUNT_MAX: usize = 8;
+    /// All that are kept.
+    const FREE_BYTES_MAX: usize = 32 << 20;
+
+    /// Numbers that `write` sets, all of them: there may be anything before. None where numbers have their bytes the
+    /// other way round.
+    pub(crate) fn numbers<T: Number, E>(
+        self: &Arc<Self>,
+        count: usize,
+        write: impl FnOnce(&mut [T]) -> Result<(), E>,
+    ) -> Result<Option<Shared<T>>, E> {
+        let mut bytes = self.take(count * size_of::<T>());
+        let Some(numbers) = numbers_mut(&mut bytes) else { return Ok(None) };
+        write(numbers)?;
+        let range = 0..bytes.len();
+        Ok(Shared::new(&Arc::new(bytes), range))
+    }
 
     /// A buffer with whatever bytes in it.
     pub(crate) fn take(self: &Arc<Self>, byte_count: usize) -> FileBytes {
         let size = byte_count.max(1 << 12).next_power_of_two();
-        let kept = locked(&self.free).get_mut(size.trailing_zeros() as usize).and_then(Vec::pop);
+        let kept = {
+            let mut free = locked(&self.free);
+            let kept = free.buffers.get_mut(size.trailing_zeros() as usize).and_then(Vec::pop);
+            free.bytes -= kept.as_ref().map_or(0, |bytes| bytes.len());
+            kept
+        };
         // Large ones are as large as they must be: they do not come back.
         let bytes = if size > Self::BYTES_MAX { byte_count } else { size };
         let bytes = kept.unwrap_or_else(|| AlignedBytes::zeroed(bytes));
@@ -188,9 +214,10 @@ impl Pool {
 
     fn put(&self, bytes: AlignedBytes) {
         if bytes.len() <= Self::BYTES_MAX && bytes.len().is_power_of_two() {
-            let free = &mut locked(&self.free)[bytes.len().trailing_zeros() as usize];
-            if free.len() < Self::COUNT_MAX {
-                free.push(bytes);
+            let mut free = locked(&self.free);
+            if free.bytes + bytes.len() <= Self::FREE_BYTES_MAX {
+                free.bytes += bytes.len();
+                free.buffers[bytes.len().trailing_zeros() as usize].push(bytes);
             }
         }
     }
@@ -215,6 +242,12 @@ mod tests {
         drop(shared);
         assert_eq!(pool.take(8000).as_ptr(), place);
         assert_eq!(pool.take(9 << 20).len(), 9 << 20);
+        let write = |numbers: &mut [u64]| {
+            numbers.fill(7);
+            if numbers.len() > 1 { Err(numbers.len()) } else { Ok(()) }
+        };
+        assert_eq!(pool.numbers(1, write).unwrap().as_deref(), Some(&[7][..]));
+        assert_eq!(pool.numbers(2, write).map(|_| ()), Err(2));
     }
 
     #[test]

@@ -235,7 +235,12 @@ impl Database {
             match file {
                 // While something of someone else is in it, it stays.
                 OldFile::Directory { table } => io.remove_directory(&table_path(*table)).unwrap_or_default(),
-                file => remove(io, &file.path())?,
+                file => {
+                    if let OldFile::Part { table, number } = file {
+                        self.store.footers.forget(*table, *number);
+                    }
+                    remove(io, &file.path())?;
+                }
             }
             files.pop();
             *count += 1;

@@ -8,12 +8,16 @@ use std::sync::Arc;
 use keirin_codecs::Goal;
 use keirin_codecs::blocks::Codec;
 use keirin_codecs::strings::Rows;
+use keirin_kernels::aggregate::ExactSum;
 use keirin_kernels::compare::Comparison;
+use keirin_kernels::text::Text as _;
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_storage::buffer::Buffer;
 use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::{ColumnCodec, Constant, PartReader, Predicate, STRIPE_ROWS, WriteOptions};
+use keirin_storage::part::{
+    ColumnCodec, Constant, LengthUnit, PartReader, Predicate, STRIPE_ROWS, Sum, Text, WriteOptions,
+};
 use keirin_storage::schema::{DataType, Definition, SortKey};
 use keirin_storage::{Access, Database, DeletionVector, Error, Options};
 
@@ -70,9 +74,104 @@ fn check(row_count: usize, piece: usize, codec: ColumnCodec) {
             let bits: BitBuffer = (0..rows.len()).map(|row| row % 5 == 2).collect();
             let selected = part.read(index, stripe, Selection::Bits(bits.as_bits())).expect("whole");
             assert_eq!(rows_of(&selected, 0..some.len()), expected, "{name} {codec:?}");
+            if let Values::Text { .. } = column.values {
+                check_text(&part, (index, stripe), Selection::All, &all);
+                check_text(&part, (index, stripe), Selection::Rows(&some), &selected);
+                check_text(&part, (index, stripe), Selection::Bits(bits.as_bits()), &selected);
+            }
         }
     }
     assert_eq!(database.check(), []);
+}
+
+/// Text as it is stored, and its lengths, against the text.
+fn check_text(
+    part: &PartReader,
+    (column, stripe): (usize, usize),
+    selection: Selection<'_>,
+    expected: &Column<'_>,
+) {
+    let level = Level::best();
+    let Values::Text { offsets, bytes } = &expected.values else { panic!("{expected:?}") };
+    let expected_rows = Rows::new(level, offsets, bytes).expect("rows");
+    let rows: Vec<&[u8]> = (0..expected.row_count()).map(|row| expected_rows.row(row)).collect();
+    let is_valid = |row: usize| expected.validity_bits().is_none_or(|bits| bits.get(row));
+    let stored = part.read_text(column, stripe, selection).expect("whole");
+    let (validity, found): (_, Vec<Vec<u8>>) = match &stored {
+        Text::Rows(column) => {
+            let Values::Text { offsets, bytes } = &column.values else { panic!("{column:?}") };
+            let found = Rows::new(level, offsets, bytes).expect("rows");
+            let rows = (0..column.row_count()).map(|row| found.row(row).to_vec());
+            (column.validity.as_ref(), rows.collect())
+        }
+        Text::Entries { validity, codes, offsets, bytes } => {
+            let entries = Rows::new(level, offsets, bytes).expect("rows");
+            (validity.as_ref(), codes.iter().map(|code| entries.row(*code as usize).to_vec()).collect())
+        }
+    };
+    assert_eq!(found, rows);
+    assert!(
+        (0..rows.len()).all(|row| validity.is_none_or(|flags| flags.as_bits().get(row)) == is_valid(row))
+    );
+    for unit in [LengthUnit::Bytes, LengthUnit::Characters] {
+        // The first reads what was not verified yet where nobody else has read it.
+        let lengths = part.read_lengths(column, stripe, selection, unit).expect("whole");
+        let Values::I32(values) = &lengths.values else { panic!("{lengths:?}") };
+        for (row, text) in rows.iter().enumerate().filter(|(row, _)| is_valid(*row)) {
+            let length = match (unit, std::str::from_utf8(text)) {
+                (LengthUnit::Characters, Ok(text)) => text.chars().count(),
+                (LengthUnit::Characters, Err(_)) => continue,
+                (LengthUnit::Bytes, _) => text.len(),
+            };
+            assert_eq!(values[row], length as i32, "row {row} {unit:?}");
+        }
+        assert_eq!(values.len(), rows.len());
+    }
+}
+
+#[test]
+fn sums_of_blocks_are_those_of_their_rows() {
+    let types = [DataType::I8, DataType::I64, DataType::U32, DataType::F32, DataType::F64];
+    let decimal = DataType::Decimal { precision: 38, scale: 2 };
+    let types = types.into_iter().chain([decimal, DataType::Text, DataType::Boolean]);
+    // With nulls and without.
+    let columns: Vec<_> = types
+        .flat_map(|data_type| [0, 1].map(|purpose| (data_type.clone(), column(&data_type, 3000, purpose))))
+        .collect();
+    assert!(columns.iter().any(|(_, column)| column.validity.is_some()));
+    for codec in [ColumnCodec::default(), ColumnCodec::Raw(Codec::None), ColumnCodec::Raw(Codec::Lz4)] {
+        let (_directory, part) = part_of(&columns, codec);
+        for (index, (data_type, column)) in columns.iter().enumerate() {
+            let integers = |sum: Option<i128>| Some(Sum::Integer(sum?));
+            let floats = |values: &mut dyn Iterator<Item = f64>| {
+                let mut sum = ExactSum::default();
+                values.for_each(|value| sum.push(value));
+                Some(Sum::Float(sum.value()))
+            };
+            let expected = match &column.values {
+                _ if column.validity.is_some() => None,
+                Values::I8(values) => integers(Some(values.iter().map(|value| i128::from(*value)).sum())),
+                Values::I64(values) => integers(Some(values.iter().map(|value| i128::from(*value)).sum())),
+                Values::U32(values) => integers(Some(values.iter().map(|value| i128::from(*value)).sum())),
+                Values::I128(values) => {
+                    integers(values.iter().try_fold(0, |sum: i128, value| sum.checked_add(*value)))
+                }
+                Values::F32(values) => floats(&mut values.iter().map(|value| f64::from(*value))),
+                Values::F64(values) => floats(&mut values.iter().copied()),
+                _ => None,
+            };
+            for _ in 0..2 {
+                let found = part.sum(index, 0).expect("whole");
+                let is_same = match (found, expected) {
+                    (Some(Sum::Float(found)), Some(Sum::Float(expected))) => {
+                        found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
+                    }
+                    (found, expected) => found == expected,
+                };
+                assert!(is_same, "{data_type:?} {codec:?}: {found:?}, not {expected:?}");
+            }
+        }
+    }
 }
 
 #[test]

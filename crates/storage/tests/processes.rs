@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keirin_codecs::blocks::Codec;
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_storage::column::{Column, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::WriteOptions;
+use keirin_storage::part::{ColumnCodec, Sum, WriteOptions};
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Access, Database, DeletionVector, Options, PartitionedRows, Result, Snapshot};
 use tempfile::TempDir;
@@ -103,6 +104,45 @@ fn start_loader(directory: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--ignored", "--exact", "loader", "--nocapture"]).env(DIRECTORY, directory);
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("this program runs")
+}
+
+/// Sums a column that lies in its file as it is, while the file is whole and when it is not any more.
+#[test]
+#[ignore = "the other process of the tests here"]
+fn summer() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let directory = Path::new(&directory);
+    let database = open(directory, Access::Write).expect("an empty directory");
+    let mut transaction = database.begin().expect("nobody else");
+    let columns = vec![("a", DataType::F64)];
+    let table = transaction.create_table(Definition::new("main", "t", columns)).expect("new");
+    let options = WriteOptions { codecs: vec![ColumnCodec::Raw(Codec::None)], ..WriteOptions::default() };
+    let mut writer = transaction.write_part(table, options).expect("new");
+    writer.push(&[Column { validity: None, values: Values::F64(vec![0.5; 60_000].into()) }]).expect("rows");
+    transaction.add_part(table, writer.finish().expect("room")).expect("new");
+    transaction.commit().expect("nobody else");
+    let snapshot = database.snapshot();
+    let table = snapshot.table(table).expect("there");
+    let reader = snapshot.open_part(table, table.parts()[0]).expect("whole");
+    for _ in 0..2 {
+        assert_eq!(reader.sum(0, 0).expect("whole"), Some(Sum::Float(30_000.0)));
+    }
+    let path = directory.join(format!("tables/{}/{}.kpart", table.number, table.parts()[0].number));
+    std::fs::File::options().write(true).open(path).expect("there").set_len(20_000).expect("ours");
+    for _ in 0..2 {
+        println!("{}", reader.sum(0, 0).expect_err("it is not whole"));
+    }
+}
+
+#[test]
+fn a_part_that_gets_shorter_while_it_is_read_is_an_error_and_not_the_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--ignored", "--exact", "summer", "--nocapture"]).env(DIRECTORY, directory.path());
+    let output = command.output().expect("this program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.matches("it cannot be read").count(), 2, "{text}");
 }
 
 /// Every statement is there as a whole, in order, without gaps.

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, BinaryViewArray, BooleanArray,
-    GenericByteViewArray, ListArray, MapArray, RecordBatch, StringArray, StringViewArray, StructArray,
-    make_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, GenericByteViewArray, ListArray,
+    MapArray, RecordBatch, StructArray, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -27,8 +26,10 @@ use keirin_kernels::Bits;
 use keirin_kernels::aligned::Number;
 use keirin_storage::buffer;
 use keirin_storage::column::{Column, Flags, Values};
+use keirin_storage::part::Text;
 use keirin_storage::schema as stored;
 
+use super::text::StoredText;
 use super::types::arrow_type;
 use crate::error::{Error, Result};
 use crate::types::UUID_BYTES;
@@ -210,13 +211,9 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         (Values::U64(values), _) => numbers!(values),
         (Values::F32(values), _) => numbers!(values),
         (Values::F64(values), _) => numbers!(values),
-        (Values::Text { offsets, bytes }, DataType::Utf8View) => {
-            let text = StringArray::try_new(buffer_of_offsets(offsets), buffer(bytes), nulls)?;
-            Ok(Arc::new(StringViewArray::from(&text)))
-        }
-        (Values::Text { offsets, bytes }, DataType::BinaryView) => {
-            let binary = BinaryArray::try_new(buffer_of_offsets(offsets), buffer(bytes), nulls)?;
-            Ok(Arc::new(BinaryViewArray::from(&binary)))
+        (Values::Text { offsets, bytes }, DataType::Utf8View | DataType::BinaryView) => {
+            let text = StoredText { offsets: offsets.into_owned(), bytes: buffer(bytes), codes: None };
+            text.into_array(data_type, nulls)
         }
         (Values::List { offsets, children }, DataType::List(element)) => {
             let elements = arrays(children, std::slice::from_ref(element))?.remove(0);
@@ -235,6 +232,21 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
             Ok(Arc::new(rows))
         }
         _ => Err(mismatch(data_type)),
+    }
+}
+
+/// Text that was read, as an array of views.
+///
+/// # Errors
+/// When bytes from disk are no text.
+pub(super) fn text_array(text: Text, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+    match text {
+        Text::Rows(column) => array(column, data_type),
+        Text::Entries { validity, codes, offsets, bytes } => {
+            let nulls = validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
+            let text = StoredText { offsets, bytes: Buffer::from_vec(bytes), codes: Some(codes) };
+            text.into_array(data_type, nulls)
+        }
     }
 }
 
@@ -284,6 +296,7 @@ fn buffer_of_offsets(offsets: buffer::Buffer<'static, i32>) -> OffsetBuffer<i32>
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{StringArray, StringViewArray};
     use arrow::compute::concat_batches;
     use arrow::datatypes::{Fields, Schema};
     use keirin_kernels::Selection;

@@ -2,11 +2,14 @@
 //!
 //! Arrow's types and storage's meet here alone.
 
+mod aggregate;
 mod arrow;
 mod catalog;
 mod damage;
 mod definition;
+mod encoded;
 mod inspect;
+mod lengths;
 mod open;
 #[cfg(test)]
 mod oracle;
@@ -20,9 +23,11 @@ mod table;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses its part")]
 mod testing;
+mod text;
 mod types;
 mod write;
 
+pub(crate) use aggregate::AggregateStored;
 pub(crate) use arrow::{column, storable};
 pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};
 pub(crate) use damage::{damage_batch, known_damage};
@@ -32,6 +37,7 @@ pub(crate) use definition::{
 };
 pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
+pub(crate) use lengths::TextLengths;
 pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
 pub(crate) use store::{Store, blocking, write_options};
 pub(crate) use system::system_tables;

@@ -12,6 +12,7 @@ use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::SortKey;
 use keirin_storage::{Database, DeletionVector, Error as StorageError, Part, Snapshot, Table};
 
+use super::lengths::Length;
 use super::types::arrow_type;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) struct OpenTable {
     database: Arc<Database>,
     pub(super) table: Arc<Table>,
-    /// The columns, behind [`ROW_NUMBER`](super::ROW_NUMBER) if rows are numbered.
+    /// See [`Columns`].
     pub(super) schema: SchemaRef,
     pub(super) has_row_numbers: bool,
     /// Those that cannot be opened are errors when their rows are wanted.
@@ -48,40 +49,43 @@ pub(super) enum Place {
     Cast(usize, DataType),
     /// Nowhere: the part is older, and each row has this value.
     Nowhere(ScalarValue),
+    /// In another column, whose lengths they are.
+    Length(Length),
+}
+
+/// The columns of a table that are wanted.
+#[derive(Debug)]
+pub(crate) struct Columns<'a> {
+    /// Those of the table, behind [`ROW_NUMBER`](super::ROW_NUMBER) if rows are numbered, and in front of lengths.
+    pub(super) schema: SchemaRef,
+    pub(super) has_row_numbers: bool,
+    pub(super) lengths: &'a [Length],
+    /// The values of fields, by their numbers, in parts that are older.
+    pub(super) initial: &'a HashMap<u32, ScalarValue>,
 }
 
 impl OpenTable {
-    /// Opens all parts of a table of `snapshot`. `schema` is the table's, with
-    /// [`ROW_NUMBER`](super::ROW_NUMBER) in front if `has_row_numbers`; `initial` are the values of fields, by
-    /// their numbers, in parts that are older.
+    /// Opens all parts of a table of `snapshot`.
     pub(crate) fn open(
         database: &Arc<Database>,
         snapshot: &Snapshot,
         table: &Arc<Table>,
-        has_row_numbers: bool,
-        schema: SchemaRef,
-        initial: &HashMap<u32, ScalarValue>,
+        columns: &Columns<'_>,
     ) -> Self {
         let mut open = Self {
             database: database.clone(),
             table: table.clone(),
-            schema,
-            has_row_numbers,
+            schema: columns.schema.clone(),
+            has_row_numbers: columns.has_row_numbers,
             parts: Vec::new(),
         };
         let parts = table.parts().into_iter().enumerate();
-        let parts = parts.map(|(place, part)| open.part(snapshot, place, part, initial));
+        let parts = parts.map(|(place, part)| open.part(snapshot, place, part, columns));
         open.parts = parts.collect();
         open
     }
 
-    fn part(
-        &self,
-        snapshot: &Snapshot,
-        place: usize,
-        part: &Part,
-        initial: &HashMap<u32, ScalarValue>,
-    ) -> Result<OpenPart> {
+    fn part(&self, snapshot: &Snapshot, place: usize, part: &Part, wanted: &Columns<'_>) -> Result<OpenPart> {
         let read = || {
             let reader = snapshot.open_part(&self.table, part)?;
             let deletions = snapshot.deletions(&self.table, part)?;
@@ -99,11 +103,12 @@ impl OpenTable {
                 Some(index) => Place::Cast(index, arrow_type(&reader.fields()[index].data_type)),
                 None => {
                     let null = || ScalarValue::try_from(&arrow_type(&field.data_type));
-                    let value = initial.get(&field.id).cloned().map_or_else(null, Ok);
+                    let value = wanted.initial.get(&field.id).cloned().map_or_else(null, Ok);
                     Place::Nowhere(value?)
                 }
             });
         }
+        columns.extend(wanted.lengths.iter().map(|length| Place::Length(*length)));
         Ok(OpenPart { place, reader, deletions, columns })
     }
 

@@ -11,6 +11,9 @@ use async_trait::async_trait;
 use datafusion::catalog::{MemTable, Session, TableProvider};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::AggregateUDF;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
@@ -20,10 +23,12 @@ use keirin_storage::DeletionVector;
 use keirin_storage::schema::SortKey;
 
 use super::ROW_NUMBER;
-use super::open::OpenTable;
+use super::aggregate::AggregateStored;
+use super::open::{Columns, OpenTable};
 use super::scan::StoredScan;
 use super::testing::{Random, TestDatabase};
 use super::types::{arrow_schema, stored_field};
+use crate::arithmetic::{CheckedSum, Extreme};
 
 /// A table on disk whose scan is the one that is tested.
 #[derive(Debug)]
@@ -75,14 +80,20 @@ fn provider(database: &TestDatabase, table: u64, has_row_numbers: bool, takes_fi
         let fields = std::iter::once(number).chain(schema.fields().iter().cloned());
         schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     }
-    let table =
-        OpenTable::open(&database.database, &snapshot, table, has_row_numbers, schema, &HashMap::new());
+    let columns = Columns { schema, has_row_numbers, lengths: &[], initial: &HashMap::new() };
+    let table = OpenTable::open(&database.database, &snapshot, table, &columns);
     Provider { table: Arc::new(table), takes_filters }
 }
 
 fn context(partitions: usize, table: Provider, rows: &[RecordBatch]) -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(8192);
-    let context = SessionContext::new_with_config(config);
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_config(config)
+        .with_physical_optimizer_rule(Arc::new(AggregateStored));
+    let context = SessionContext::new_with_state(state.build());
+    context.register_udaf(AggregateUDF::new_from_impl(CheckedSum::default()));
+    context.register_udaf(AggregateUDF::new_from_impl(Extreme::<Min>::default()));
+    context.register_udaf(AggregateUDF::new_from_impl(Extreme::<Max>::default()));
     let schema = rows[0].schema();
     context.register_table("disk", Arc::new(table)).unwrap();
     context
@@ -189,7 +200,7 @@ fn delete(database: &TestDatabase, table: u64, kept: &[bool]) {
 fn random_condition(random: &mut Random, row_count: usize) -> String {
     let id = random.below(row_count.max(1));
     let number = random.below(40) as i64 - 20;
-    match random.below(14) {
+    match random.below(20) {
         0 => format!("id < {id}"),
         1 => format!("id BETWEEN {id} AND {}", id + 3000),
         2 => format!("a > {}", id / 10),
@@ -203,6 +214,12 @@ fn random_condition(random: &mut Random, row_count: usize) -> String {
         10 => format!("d <= {number}.5"),
         11 => format!("(a % 7 = 3 OR b < {number})"),
         12 => "cardinality(l) > 1".to_owned(),
+        13 => "s <> ''".to_owned(),
+        14 => "s LIKE '%b%'".to_owned(),
+        15 => "s NOT LIKE '_a%'".to_owned(),
+        16 => "b IS NOT NULL".to_owned(),
+        17 => format!("b <> {number}"),
+        18 => format!("{number} < d"),
         _ => format!("id = {id}"),
     }
 }
@@ -213,15 +230,17 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
         true => String::new(),
         false => format!("WHERE {}", conditions.join(" AND ")),
     };
-    match random.below(9) {
+    match random.below(11) {
         0 => format!("SELECT * FROM t {condition}"),
         1 => format!("SELECT s, id FROM t {condition}"),
         2 => format!("SELECT count(*) FROM t {condition}"),
         3 => format!("SELECT count(*), count(a), min(a), max(s), sum(b), max(d) FROM t {condition}"),
-        4 => format!("SELECT b, count(*), min(s), max(t) FROM t {condition} GROUP BY b"),
+        4 => format!("SELECT b, count(*), min(s), max(t), min(f), max(f) FROM t {condition} GROUP BY b"),
         5 => format!("SELECT id, l, t FROM t {condition} ORDER BY a DESC NULLS LAST, id LIMIT 20"),
         6 => format!("SELECT t.id, name FROM t JOIN small ON t.b = small.k {condition}"),
         7 => format!("SELECT 1 FROM t {condition}"),
+        8 => format!("SELECT avg(id), sum(a), avg(b), sum(d), count(DISTINCT b) FROM t {condition}"),
+        9 => format!("SELECT sum(id), min(f), max(f), count(*) FILTER (WHERE s < 'b') FROM t {condition}"),
         _ => format!("SELECT count(*) FROM (SELECT id FROM t {condition} LIMIT {})", random.below(70_000)),
     }
 }
@@ -361,7 +380,8 @@ fn parts_older_than_a_column_have_its_default_and_older_types_are_cast() {
     let table = snapshot.table(number).unwrap();
     let defaults = HashMap::from([(1, ScalarValue::Int64(Some(7)))]);
     let schema = arrow_schema(&table.definition);
-    let table = OpenTable::open(&database.database, &snapshot, table, false, schema, &defaults);
+    let columns = Columns { schema, has_row_numbers: false, lengths: &[], initial: &defaults };
+    let table = OpenTable::open(&database.database, &snapshot, table, &columns);
     let table = Provider { table: Arc::new(table), takes_filters: true };
     block_on(async {
         let context = context(1, table, &[ints(&[])]);

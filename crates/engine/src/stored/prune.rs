@@ -107,7 +107,7 @@ impl Stripes<'_> {
             }
             Place::Nowhere(value) if !value.is_null() => value.to_array_of_size(self.stripes.len()).ok(),
             Place::Nowhere(_) => Some(new_null_array(wanted, self.stripes.len())),
-            Place::Numbers | Place::Cast(..) => None,
+            Place::Numbers | Place::Cast(..) | Place::Length(_) => None,
         }
     }
 

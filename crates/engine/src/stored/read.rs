@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
@@ -16,11 +17,17 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::Count;
+use keirin_codecs::frame::Kind;
 use keirin_kernels::bitmaps::{not, positions};
+use keirin_kernels::gather::gather_bits;
 use keirin_kernels::{Bits, Level, Selection};
+use keirin_storage::Error as StorageError;
+use keirin_storage::part::{PartReader, Sum};
 use parking_lot::Mutex;
 
-use super::arrow::array;
+use super::arrow::{array, text_array};
+use super::encoded::Condition;
+use super::lengths::{Length, lengths_of};
 use super::open::{OpenPart, OpenTable, Place};
 
 /// What rows must fulfil: one of the conditions that are joined by AND.
@@ -31,6 +38,10 @@ pub(super) struct Filter {
     schema: SchemaRef,
     /// The columns' places in the schema of the table.
     columns: Vec<usize>,
+    /// What storage can say of it, if it can.
+    condition: Option<Condition>,
+    /// Whether its columns are wanted anyway.
+    is_read_anyway: bool,
     /// Whether rows may come through that do not fulfil it.
     is_optional: bool,
     experience: Mutex<Experience>,
@@ -69,8 +80,13 @@ impl Experience {
 }
 
 impl Filter {
-    /// A condition in terms of `schema`.
-    pub(super) fn new(expression: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<Self> {
+    /// A condition in terms of `schema`, of which the columns of these places are wanted.
+    pub(super) fn new(
+        expression: &Arc<dyn PhysicalExpr>,
+        schema: &SchemaRef,
+        wanted: &[usize],
+    ) -> Result<Self> {
+        let condition = Condition::of(expression, schema);
         let mut columns: Vec<usize> =
             collect_columns(expression).iter().map(|column| column.index()).collect();
         columns.sort_unstable();
@@ -86,7 +102,9 @@ impl Filter {
         Ok(Self {
             expression: reassign_expr_columns(expression.clone(), &schema)?,
             schema,
+            is_read_anyway: columns.iter().all(|column| wanted.contains(column)),
             columns,
+            condition,
             is_optional,
             experience: Mutex::new(experience),
         })
@@ -151,15 +169,8 @@ impl<'a> Stripe<'a> {
         self.row_count
     }
 
-    /// The rows that pass `filters`, at most `limit` of them, with columns of these places in the table's
-    /// schema; none if no row passes.
-    pub(super) fn read(
-        mut self,
-        filters: &[Filter],
-        projection: &[usize],
-        schema: &SchemaRef,
-        limit: Option<usize>,
-    ) -> Result<Option<RecordBatch>> {
+    /// Drops the rows that do not pass `filters`, and those behind the first `limit`.
+    pub(super) fn filter(&mut self, filters: &[Filter], limit: Option<usize>) -> Result<()> {
         let before = self.row_count;
         let mut waiting: Vec<&Filter> = filters.iter().filter(|filter| filter.is_worth_while()).collect();
         let rank = |filter: &Filter| filter.experience.lock().rank();
@@ -174,31 +185,76 @@ impl<'a> Stripe<'a> {
         if let Some(limit) = limit.filter(|limit| *limit < self.row_count) {
             self.keep_first(limit);
         }
-        if self.row_count == 0 {
-            return Ok(None);
-        }
-        let columns = projection.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// The rows that are left, with columns of these places in the table's schema.
+    pub(super) fn batch(&mut self, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
+        let columns = columns.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
-        Ok(Some(batch.map_err(|error| self.strange(error.into()))?))
+        batch.map_err(|error| self.strange(error.into()))
+    }
+
+    /// Gives back the memory of a column that nobody wants again.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.read[index] = None;
+    }
+
+    /// Count and sum of all rows of a column, if all are left, each has a value, and values have a sum.
+    pub(super) fn sum(&self, index: usize) -> Result<Option<(u64, Sum)>> {
+        let (Place::Here(column), None) = (self.part.column(index), &self.rows) else { return Ok(None) };
+        let sum = self.part.reader.sum(*column, self.number).map_err(|error| self.unreadable(error))?;
+        if sum.is_some() {
+            self.count_bytes(*column);
+        }
+        Ok(sum.map(|sum| (self.row_count as u64, sum)))
     }
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {
         let started = Instant::now();
-        let columns = filter.columns.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
-        let batch = RecordBatch::try_new_with_options(filter.schema.clone(), columns, &options);
-        let batch = batch.map_err(|error| self.strange(error.into()))?;
-        let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
-        let passes = passes.as_boolean();
-        let has_nulls = passes.null_count() > 0;
-        let passes = if has_nulls { &prep_null_mask_filter(passes) } else { passes };
+        let passes = match self.on_encoded(filter)? {
+            Some(passes) => passes,
+            None => {
+                let batch = self.batch(&filter.columns, &filter.schema)?;
+                let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
+                let passes = passes.as_boolean();
+                if passes.null_count() > 0 { prep_null_mask_filter(passes) } else { passes.clone() }
+            }
+        };
+        let passes = &passes;
         let (before, passed) = (self.row_count, passes.true_count());
         if passed < before {
             self.keep(passes, passed)?;
         }
         filter.experience.lock().add(started.elapsed().as_nanos(), before, passed);
         Ok(())
+    }
+
+    /// Which rows pass, if storage can say so faster than it decodes them.
+    fn on_encoded(&self, filter: &Filter) -> Result<Option<BooleanArray>> {
+        /// Fewer rows are better decoded by themselves.
+        const SHARE_MIN: usize = 4;
+        /// Where more pass, a column that is wanted anyway is better decoded as a whole.
+        const PASSING_MAX: f64 = 0.5;
+        let Some(condition) = &filter.condition else { return Ok(None) };
+        let Place::Here(column) = self.part.column(condition.column) else { return Ok(None) };
+        let stripe = self.part.reader.stripe(self.number);
+        let is_dense = (self.row_count * SHARE_MIN) as u64 >= stripe.end - stripe.start;
+        let passing = filter.experience.lock().passing;
+        let is_decoded = self.read[condition.column].is_some();
+        if is_decoded || !is_dense || filter.is_read_anyway && passing > PASSING_MAX {
+            return Ok(None);
+        }
+        let found = condition.rows(&self.part.reader, *column, self.number);
+        let Some(found) = found.map_err(|error| self.unreadable(error))? else { return Ok(None) };
+        self.count_bytes(*column);
+        let found = match &self.rows {
+            None => found,
+            Some(rows) => gather_bits(Level::best(), found.as_bits(), rows),
+        };
+        let len = found.len();
+        Ok(Some(BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(found.into_words()), 0, len), None)))
     }
 
     /// Drops rows, of columns that were read, too.
@@ -241,19 +297,52 @@ impl<'a> Stripe<'a> {
                 cast_with_options(&stored, self.table.schema.field(index).data_type(), &options)?
             }
             Place::Nowhere(value) => value.to_array_of_size(self.row_count)?,
+            Place::Length(length) => self.lengths(*length)?,
         };
         self.read[index] = Some(column.clone());
         Ok(column)
     }
 
     fn stored(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
-        let selection = self.rows.as_deref().map_or(Selection::All, Selection::Rows);
-        let reader = &self.part.reader;
-        let bytes = reader.stored_bytes(column, self.number);
+        let (reader, selection) = self.reader(column);
+        let array = match data_type {
+            DataType::Utf8View | DataType::BinaryView if is_text(reader, column) => {
+                let text = reader.read_text(column, self.number, selection);
+                text_array(text.map_err(|error| self.unreadable(error))?, data_type)
+            }
+            _ => {
+                let values = reader.read(column, self.number, selection);
+                array(values.map_err(|error| self.unreadable(error))?, data_type)
+            }
+        };
+        array.map_err(|error| self.strange(error.into()))
+    }
+
+    fn lengths(&mut self, length: Length) -> Result<ArrayRef> {
+        match self.part.column(length.of) {
+            Place::Here(column) if self.read[length.of].is_none() && is_text(&self.part.reader, *column) => {
+                let (reader, selection) = self.reader(*column);
+                let lengths = reader.read_lengths(*column, self.number, selection, length.unit);
+                let lengths = lengths.map_err(|error| self.unreadable(error))?;
+                array(lengths, &DataType::Int32).map_err(|error| self.strange(error.into()))
+            }
+            _ => lengths_of(&self.column(length.of)?, length.unit),
+        }
+    }
+
+    /// What reads a column, and the rows that are left; its bytes are counted.
+    fn reader(&self, column: usize) -> (&'a PartReader, Selection<'_>) {
+        self.count_bytes(column);
+        (&self.part.reader, self.rows.as_deref().map_or(Selection::All, Selection::Rows))
+    }
+
+    fn count_bytes(&self, column: usize) {
+        let bytes = self.part.reader.stored_bytes(column, self.number);
         self.counts.bytes.add(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let values = reader.read(column, self.number, selection);
-        let values = values.map_err(|error| external(self.table.explain(error)))?;
-        array(values, data_type).map_err(|error| self.strange(error.into()))
+    }
+
+    fn unreadable(&self, error: StorageError) -> DataFusionError {
+        external(self.table.explain(error))
     }
 
     fn row_numbers(&self) -> UInt64Array {
@@ -269,6 +358,11 @@ impl<'a> Stripe<'a> {
         let name = &self.table.table.definition.name;
         error.context(format!("table '{name}', block {}", self.number))
     }
+}
+
+/// Whether a column is text or bytes on disk, too: UUIDs are text in queries alone.
+fn is_text(reader: &PartReader, column: usize) -> bool {
+    reader.fields()[column].data_type.values() == Some(Kind::Text)
 }
 
 pub(super) fn external(error: crate::error::Error) -> DataFusionError {

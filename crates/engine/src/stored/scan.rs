@@ -138,7 +138,8 @@ impl StoredScan {
             return Ok(run.shared.clone());
         }
         let schema = &self.table.schema;
-        let filters = self.filters.iter().map(|filter| Filter::new(filter, schema)).collect::<Result<_>>()?;
+        let filters = self.filters.iter().map(|filter| Filter::new(filter, schema, &self.projection));
+        let filters = filters.collect::<Result<_>>()?;
         let shared = Arc::new(Shared {
             table: self.table.clone(),
             projection: self.projection.clone(),
@@ -152,6 +153,29 @@ impl StoredScan {
         begun[partition] = true;
         *run = Some(Run { begun, shared: shared.clone() });
         Ok(shared)
+    }
+
+    pub(super) fn projection(&self) -> &[usize] {
+        &self.projection
+    }
+
+    /// Who does the work of a partition.
+    pub(super) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
+        let shared = self.shared(partition)?;
+        let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
+        let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
+        Ok(Worker {
+            narrowing: shared.condition.as_ref().and_then(Narrowing::new),
+            run: self.keeps_order.then_some((partition, self.partition_count())),
+            own: None,
+            remaining: self.limit,
+            reservation: consumer.register(context.memory_pool()),
+            counts: ReadCounts { bytes: count("bytes_scanned"), rows_dropped: count("pushdown_rows_pruned") },
+            stripes_read: count("stripes_read"),
+            stripes_pruned: count("stripes_pruned"),
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            shared,
+        })
     }
 }
 
@@ -234,33 +258,14 @@ impl ExecutionPlan for StoredScan {
             partition < self.partition_count(),
             "StoredScan has no partition {partition}"
         );
-        let shared = self.shared(partition)?;
-        let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
-        let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
-        let worker = Worker {
-            narrowing: shared.condition.as_ref().and_then(Narrowing::new),
-            run: self.keeps_order.then_some((partition, self.partition_count())),
-            own: None,
-            remaining: self.limit,
-            reservation: consumer.register(context.memory_pool()),
-            counts: ReadCounts { bytes: count("bytes_scanned"), rows_dropped: count("pushdown_rows_pruned") },
-            stripes_read: count("stripes_read"),
-            stripes_pruned: count("stripes_pruned"),
-            baseline: BaselineMetrics::new(&self.metrics, partition),
-            shared,
-        };
+        let worker = self.worker(partition, &context)?;
         let batches: BoxStream<'static, Result<RecordBatch>> =
             stream::try_unfold(worker, |mut worker| async move {
                 loop {
-                    let step = SpawnedTask::spawn_blocking(move || {
-                        let step = worker.step();
-                        (worker, step)
-                    });
-                    let step =
-                        step.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
-                    worker = step.0;
-                    match step.1? {
-                        Step::Batch(batch) => return Ok(Some((batch, worker))),
+                    let (step, back) = blocking_step(worker, Worker::next_batch).await?;
+                    worker = back;
+                    match step {
+                        Step::Found(batch) => return Ok(Some((batch, worker))),
                         Step::Nothing => {}
                         Step::End => return Ok(None),
                     }
@@ -389,7 +394,7 @@ impl Shared {
 }
 
 /// One partition of a run.
-struct Worker {
+pub(super) struct Worker {
     shared: Arc<Shared>,
     narrowing: Option<Narrowing>,
     /// Which of how many runs of the list it reads, unless it takes what comes.
@@ -404,19 +409,30 @@ struct Worker {
     baseline: BaselineMetrics,
 }
 
-enum Step {
-    Batch(RecordBatch),
+pub(super) enum Step<T> {
+    /// What was made of a stripe.
+    Found(T),
     /// A stripe without rows that are wanted.
     Nothing,
     End,
 }
 
+/// A step of `worker`, who comes back, on a thread for such work.
+pub(super) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
+    mut worker: W,
+    step: impl FnOnce(&mut W) -> Result<Step<T>> + Send + 'static,
+) -> Result<(Step<T>, W)> {
+    let task = SpawnedTask::spawn_blocking(move || (step(&mut worker), worker));
+    let (step, worker) =
+        task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+    Ok((step?, worker))
+}
+
 impl Worker {
-    /// Reads the next stripe.
-    fn step(&mut self) -> Result<Step> {
+    /// What `read` makes of the next stripe of which rows pass all filters.
+    pub(super) fn step<T>(&mut self, read: impl FnOnce(&mut Stripe<'_>) -> Result<T>) -> Result<Step<T>> {
         let timer = self.baseline.elapsed_compute().clone();
         let _timer = timer.timer();
-        self.reservation.free();
         if self.remaining == Some(0) {
             return Ok(Step::End);
         }
@@ -433,7 +449,7 @@ impl Worker {
         let Some((part, stripe)) = stripes.get(next).copied() else { return Ok(Step::End) };
         let table = &shared.table;
         let part = table.parts[part].as_ref().map_err(|error| external(error.clone()))?;
-        let stripe = Stripe::new(table, part, stripe, &self.counts);
+        let mut stripe = Stripe::new(table, part, stripe, &self.counts);
         let narrowing = self.narrowing.as_mut();
         if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
             self.stripes_pruned.add(1);
@@ -441,13 +457,32 @@ impl Worker {
             return Ok(Step::Nothing);
         }
         self.stripes_read.add(1);
-        let batch = stripe.read(&shared.filters, &shared.projection, &shared.schema, self.remaining)?;
-        let Some(batch) = batch else { return Ok(Step::Nothing) };
-        self.reservation.try_resize(batch.get_array_memory_size())?;
-        if let Some(remaining) = &mut self.remaining {
-            *remaining -= batch.num_rows();
+        stripe.filter(&shared.filters, self.remaining)?;
+        let rows = stripe.row_count();
+        if rows == 0 {
+            return Ok(Step::Nothing);
         }
-        self.baseline.record_output(batch.num_rows());
-        Ok(Step::Batch(batch))
+        let found = read(&mut stripe)?;
+        if let Some(remaining) = &mut self.remaining {
+            *remaining -= rows;
+        }
+        self.baseline.record_output(rows);
+        Ok(Step::Found(found))
+    }
+
+    /// The next rows.
+    fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
+        self.reservation.free();
+        let shared = self.shared.clone();
+        let step = self.step(|stripe| stripe.batch(&shared.projection, &shared.schema))?;
+        if let Step::Found(batch) = &step {
+            self.book(batch.get_array_memory_size())?;
+        }
+        Ok(step)
+    }
+
+    /// Books so many bytes of memory.
+    pub(super) fn book(&self, bytes: usize) -> Result<()> {
+        self.reservation.try_resize(bytes)
     }
 }

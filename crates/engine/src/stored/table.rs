@@ -20,7 +20,8 @@ use parking_lot::RwLock;
 
 use super::arrow_schema;
 use super::definition::DEFAULT;
-use super::open::OpenTable;
+use super::lengths::Length;
+use super::open::{Columns, OpenTable};
 use super::partitions::Partitions;
 use super::scan::StoredScan;
 use super::store::{Store, blocking, initial};
@@ -37,12 +38,14 @@ pub(crate) struct StoredTable {
     pub(crate) store: Arc<Store>,
     pub(crate) snapshot: Snapshot,
     pub(crate) table: Arc<Table>,
-    schema: SchemaRef,
+    pub(super) schema: SchemaRef,
     defaults: HashMap<String, Expr>,
     /// By the number of the field, what rows of parts have that are older than it.
     pub(super) initial: HashMap<u32, ScalarValue>,
     /// Whether the first column is [`ROW_NUMBER`].
     pub(super) has_row_numbers: bool,
+    /// The last columns of the schema.
+    pub(super) lengths: Vec<Length>,
 }
 
 impl StoredTable {
@@ -64,7 +67,16 @@ impl StoredTable {
         let initial = initial.collect::<DataFusionResult<_>>()?;
         let schema = arrow_schema(&table.definition);
         let (store, snapshot, table) = (store.clone(), snapshot.clone(), table.clone());
-        Ok(Self { store, snapshot, table, schema, defaults, initial, has_row_numbers: false })
+        Ok(Self {
+            store,
+            snapshot,
+            table,
+            schema,
+            defaults,
+            initial,
+            has_row_numbers: false,
+            lengths: Vec::new(),
+        })
     }
 
     /// The table as it is in another version that has it.
@@ -75,6 +87,7 @@ impl StoredTable {
 
     /// The same table with [`ROW_NUMBER`] in front.
     pub(crate) fn with_row_numbers(&self) -> Self {
+        debug_assert!(self.lengths.is_empty(), "places of columns do not change");
         let number = Arc::new(ArrowField::new(ROW_NUMBER, DataType::UInt64, false));
         let fields = [number].into_iter().chain(self.schema.fields().iter().cloned());
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -165,8 +178,9 @@ impl TableProvider for StoredTable {
         let filters = filters.collect::<DataFusionResult<Vec<_>>>()?;
         let table = self.clone();
         let open = move || {
-            let Self { store, snapshot, table, schema, initial, has_row_numbers, .. } = table;
-            Ok(OpenTable::open(&store.database, &snapshot, &table, has_row_numbers, schema, &initial))
+            let Self { store, snapshot, table, schema, initial, has_row_numbers, lengths, .. } = table;
+            let columns = Columns { schema, has_row_numbers, lengths: &lengths, initial: &initial };
+            Ok(OpenTable::open(&store.database, &snapshot, &table, &columns))
         };
         let open = blocking(open).await;
         let open = open.map_err(|error| DataFusionError::External(Box::new(error)))?;

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use keirin_kernels::map::Map;
+
 use super::{Input, Io, Lock, Output};
 
 /// A directory of the file system.
@@ -165,6 +167,10 @@ struct DiskInput {
 impl Input for DiskInput {
     fn byte_count(&self) -> u64 {
         self.byte_count
+    }
+
+    fn map(&self) -> Option<Map> {
+        Map::new(&self.file, usize::try_from(self.byte_count).ok()?).ok()
     }
 
     #[cfg(unix)]

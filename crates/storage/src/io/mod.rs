@@ -7,6 +7,8 @@ use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
+use keirin_kernels::map::Map;
+
 #[cfg(test)]
 mod cache;
 mod disk;
@@ -135,6 +137,11 @@ pub trait Input: Debug + Send + Sync {
     /// # Errors
     /// When the system refuses.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// The file as memory, if it can be that.
+    fn map(&self) -> Option<Map> {
+        None
+    }
 
     /// Fills the buffer.
     ///

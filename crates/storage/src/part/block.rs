@@ -6,11 +6,13 @@ use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_codecs::floats::{self, Float};
 use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::integers::{self, Int};
-use keirin_codecs::strings::{self, Rows};
+use keirin_codecs::strings::{self, Dictionary, Rows};
 use keirin_codecs::{Choice, Goal, Plan, flags};
-use keirin_kernels::aligned::Number;
+use keirin_kernels::aggregate::ExactSum;
+use keirin_kernels::aligned::{Number, numbers};
 use keirin_kernels::distinct::HyperLogLog;
-use keirin_kernels::text::{Text, is_utf8};
+use keirin_kernels::gather::gather;
+use keirin_kernels::text::{Facts, Text, char_lengths, is_utf8};
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_race::Races;
 
@@ -231,8 +233,8 @@ impl Encoder<'_> {
 /// The bytes of a frame, and the checksum that the index has for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
-    /// Where they were read to, and the place there.
-    pub(super) file: &'a Arc<FileBytes>,
+    /// Where they were read to, unless that is a map, whose bytes nobody keeps.
+    pub(super) file: Option<&'a Arc<FileBytes>>,
     pub(super) bytes: &'a [u8],
     pub(super) checksum: u64,
     /// Whether the bytes need not be held against it.
@@ -259,7 +261,7 @@ impl BlockDecoder<'_> {
         stored: Stored<'_>,
         kind: Kind,
         row_count: u32,
-        read: impl FnOnce(Frame<'_>, &Arc<FileBytes>) -> keirin_codecs::Result<T>,
+        read: impl FnOnce(Frame<'_>, Option<&Arc<FileBytes>>) -> keirin_codecs::Result<T>,
     ) -> Read<T> {
         /// The number of an encoding lies in front of values, which then are aligned.
         const VALUES_AT: usize = 64;
@@ -287,7 +289,7 @@ impl BlockDecoder<'_> {
         let decompressed = decoder.decompress(frame.stored(), &mut encoded[VALUES_AT - 1..]);
         decompressed.map_err(|error| error.to_string())?;
         let encoded = Arc::new(encoded);
-        read(frame.decompressed(&encoded[VALUES_AT - 1..]), &encoded).map_err(|error| error.to_string())
+        read(frame.decompressed(&encoded[VALUES_AT - 1..]), Some(&encoded)).map_err(|error| error.to_string())
     }
 
     /// What a frame is made of.
@@ -344,22 +346,33 @@ impl BlockDecoder<'_> {
         let level = self.level;
         let kind = data_type.values().expect("a struct has no values");
         let values = self.with_frame(stored, kind, row_count, |frame, file| {
+            macro_rules! numbers {
+                ($column:ident, $file:ident) => {
+                    match (in_place($file, selection, $column.as_bytes()), selection) {
+                        (Some(values), _) => values,
+                        (None, Selection::All) => {
+                            let decoded = self
+                                .pool
+                                .numbers($column.len(), |numbers| $column.decode_into(level, 0, numbers));
+                            match decoded? {
+                                Some(values) => Buffer::Shared(values),
+                                None => $column.decode(level)?.into(),
+                            }
+                        }
+                        (None, _) => $column.select(level, selection)?.into(),
+                    }
+                };
+            }
             macro_rules! integers {
                 () => {{
                     let column = frame.integers(level)?;
-                    match in_place(file, selection, column.as_bytes()) {
-                        Some(values) => values,
-                        None => column.select(level, selection)?.into(),
-                    }
+                    numbers!(column, file)
                 }};
             }
             macro_rules! floats {
                 () => {{
                     let column = frame.floats(level)?;
-                    match in_place(file, selection, column.as_bytes()) {
-                        Some(values) => values,
-                        None => column.select(level, selection)?.into(),
-                    }
+                    numbers!(column, file)
                 }};
             }
             Ok(match kind {
@@ -375,18 +388,7 @@ impl BlockDecoder<'_> {
                 Kind::U64 => Values::U64(integers!()),
                 Kind::F32 => Values::F32(floats!()),
                 Kind::F64 => Values::F64(floats!()),
-                Kind::Text => {
-                    let column = frame.strings(level)?;
-                    if matches!(selection, Selection::All)
-                        && let Some((offsets, bytes)) = column.as_bytes(level)?
-                        && let Some(bytes) = in_place(file, selection, Some(bytes))
-                    {
-                        Values::Text { offsets: offsets.into(), bytes }
-                    } else {
-                        let strings::Buffer { offsets, bytes } = column.select(level, selection)?;
-                        Values::Text { offsets: offsets.into(), bytes: bytes.into() }
-                    }
-                }
+                Kind::Text => text(level, &frame.strings(level)?, file, selection)?,
             })
         })?;
         if let Values::Text { offsets, bytes } = &values
@@ -399,6 +401,98 @@ impl BlockDecoder<'_> {
         }
         Ok(values)
     }
+
+    /// The text of selected rows. Whether it is UTF-8 was not looked at.
+    pub(super) fn text(
+        &self,
+        stored: Stored<'_>,
+        row_count: u32,
+        selection: Selection<'_>,
+    ) -> Read<TextValues> {
+        self.with_frame(stored, Kind::Text, row_count, |frame, file| {
+            let column = frame.strings(self.level)?;
+            Ok(match column.dictionary(self.level, selection)? {
+                Some(Dictionary { codes, entries }) => TextValues::Entries { codes, entries },
+                None => TextValues::Rows(text(self.level, &column, file, selection)?),
+            })
+        })
+    }
+
+    /// The sum of all values, on the encoded form where that can be; none if it has no place in 128 bits, or the
+    /// values are not numbers.
+    pub(super) fn sum(&self, stored: Stored<'_>, kind: Kind, row_count: u32) -> Read<Option<Sum>> {
+        let level = self.level;
+        self.with_frame(stored, kind, row_count, |frame, _| {
+            let rows = 0..frame.row_count();
+            macro_rules! integers {
+                ($number:ty) => {
+                    match frame.integers::<$number>(level)?.sum(level, rows) {
+                        Ok(sum) => Some(Sum::Integer(sum)),
+                        Err(keirin_codecs::Error::SumOverflow) => None,
+                        Err(error) => return Err(error),
+                    }
+                };
+            }
+            macro_rules! floats {
+                ($number:ty) => {{
+                    let column = frame.floats::<$number>(level)?;
+                    let mut sum = ExactSum::default();
+                    match column.as_bytes().and_then(numbers::<$number>) {
+                        Some(values) => sum.add(level, values, None, Selection::All),
+                        None => {
+                            let decoded = self
+                                .pool
+                                .numbers(rows.len(), |values| column.decode_into(level, 0, values))?;
+                            match decoded {
+                                Some(values) => sum.add::<$number>(level, &values, None, Selection::All),
+                                None => sum.add(level, &column.decode(level)?, None, Selection::All),
+                            }
+                        }
+                    }
+                    Some(Sum::Float(sum.value()))
+                }};
+            }
+            Ok(match kind {
+                Kind::Flags | Kind::Text => None,
+                Kind::I8 => integers!(i8),
+                Kind::I16 => integers!(i16),
+                Kind::I32 => integers!(i32),
+                Kind::I64 => integers!(i64),
+                Kind::I128 => integers!(i128),
+                Kind::U8 => integers!(u8),
+                Kind::U16 => integers!(u16),
+                Kind::U32 => integers!(u32),
+                Kind::U64 => integers!(u64),
+                Kind::F32 => floats!(f32),
+                Kind::F64 => floats!(f64),
+            })
+        })
+    }
+
+    /// The lengths of the text of selected rows; in bytes of text that is known to be ASCII.
+    pub(super) fn lengths(
+        &self,
+        stored: Stored<'_>,
+        row_count: u32,
+        selection: Selection<'_>,
+        unit: LengthUnit,
+    ) -> Read<Vec<i32>> {
+        let level = self.level;
+        let facts = Facts { is_ascii: false, has_trailing_spaces: true };
+        self.with_frame(stored, Kind::Text, row_count, |frame, _| {
+            let column = frame.strings(level)?;
+            if unit == LengthUnit::Bytes {
+                return column.lengths(level, selection);
+            }
+            Ok(match column.dictionary(level, selection)? {
+                Some(Dictionary { codes, entries }) => {
+                    gather(level, &char_lengths(level, entries.rows(level), facts), &codes)
+                }
+                None => char_lengths(level, column.select(level, selection)?.rows(level), facts),
+            })
+        })
+    }
+
     /// The rows that satisfy a predicate, whether they have a value or not; none if that cannot be asked.
     pub(super) fn filter(
         &self,
@@ -412,13 +506,55 @@ impl BlockDecoder<'_> {
     }
 }
 
+/// The text of selected rows.
+pub(super) enum TextValues {
+    /// One row behind the other.
+    Rows(Values<'static>),
+    /// For each row the number of its text.
+    Entries { codes: Vec<u32>, entries: strings::Buffer },
+}
+
+/// A sum of values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sum {
+    /// Of integers and decimals, exact.
+    Integer(i128),
+    /// Of floats, rounded once.
+    Float(f64),
+}
+
+/// What text is as long as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LengthUnit {
+    /// The count of its bytes.
+    Bytes,
+    /// The count of its characters, if it is UTF-8.
+    Characters,
+}
+
+fn text(
+    level: Level,
+    column: &strings::Column<'_>,
+    file: Option<&Arc<FileBytes>>,
+    selection: Selection<'_>,
+) -> keirin_codecs::Result<Values<'static>> {
+    if matches!(selection, Selection::All)
+        && let Some((offsets, bytes)) = column.as_bytes(level)?
+        && let Some(bytes) = in_place(file, selection, Some(bytes))
+    {
+        return Ok(Values::Text { offsets: offsets.into(), bytes });
+    }
+    let strings::Buffer { offsets, bytes } = column.select(level, selection)?;
+    Ok(Values::Text { offsets: offsets.into(), bytes: bytes.into() })
+}
+
 /// All values where the file has them, if they lie there as they are.
 fn in_place<T: Number>(
-    file: &Arc<FileBytes>,
+    file: Option<&Arc<FileBytes>>,
     selection: Selection<'_>,
     bytes: Option<&[u8]>,
 ) -> Option<Buffer<'static, T>> {
-    let bytes = bytes.filter(|_| matches!(selection, Selection::All))?;
+    let (file, bytes) = (file?, bytes.filter(|_| matches!(selection, Selection::All))?);
     let start = bytes.as_ptr().addr().checked_sub(file.as_ptr().addr())?;
     Shared::new(file, start..start + bytes.len()).map(Buffer::Shared)
 }

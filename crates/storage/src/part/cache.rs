@@ -1,14 +1,18 @@
 //! Footers of parts, decoded once and shared by all who open the part.
 //!
-//! Files of parts never change, and the hash of the footer is part of the key, so nothing in here gets old. Those
+//! Files of parts never change, and the hash of the footer is part of the key, so nothing in here gets old. With a
+//! footer the file as memory is kept, where that is how it is read: making a map takes longer than reading it. Those
 //! that were not used for longest go when there are too many bytes of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use keirin_kernels::map::Map;
 
 use super::footer::Footer;
 use crate::database::locked;
+use crate::io::Input;
 use crate::schema::Field;
 
 /// Bytes of decoded footers, about, that are kept.
@@ -24,6 +28,8 @@ pub(crate) struct Contents {
     pub(super) stripe_starts: Vec<u64>,
     /// The frames of each block whose checksum was once found right.
     verified: Vec<AtomicU8>,
+    /// The file as memory, if it was wanted so and can be that.
+    map: OnceLock<Option<Map>>,
 }
 
 /// A frame of a block, as a bit.
@@ -48,7 +54,12 @@ impl Contents {
             end
         }));
         let verified = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
-        Self { footer, nodes, stripe_starts, verified }
+        Self { footer, nodes, stripe_starts, verified, map: OnceLock::new() }
+    }
+
+    /// The part as memory, if it can be that; it stays so as long as the footer is kept.
+    pub(super) fn map(&self, input: &dyn Input) -> Option<&Map> {
+        self.map.get_or_init(|| input.map()).as_ref()
     }
 
     pub(super) fn is_verified(&self, block: usize, frame: FrameOf) -> bool {
@@ -94,6 +105,15 @@ impl Footers {
         let (contents, used) = kept.by_key.get_mut(&key)?;
         *used = now;
         Some(Arc::clone(contents))
+    }
+
+    /// Forgets a part whose file is removed: a map would keep its bytes on the disk.
+    pub(crate) fn forget(&self, table: u64, part: u64) {
+        let mut kept = locked(&self.kept);
+        let key = kept.by_key.keys().find(|key| (key.0, key.1) == (table, part)).copied();
+        if let Some((contents, _)) = key.and_then(|key| kept.by_key.remove(&key)) {
+            kept.bytes -= contents.byte_count();
+        }
     }
 
     /// Keeps a footer, and gives the one that another thread has put there meanwhile.

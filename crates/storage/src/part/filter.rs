@@ -10,7 +10,7 @@ use keirin_codecs::integers::Int;
 use keirin_codecs::strings::Rows;
 use keirin_kernels::compare::Comparison;
 use keirin_kernels::text::{self, Inequality, Pad};
-use keirin_kernels::{BitBuffer, Level, bitmaps};
+use keirin_kernels::{BitBuffer, Level, Selection, bitmaps};
 
 use crate::bits;
 use crate::schema::DataType;
@@ -124,6 +124,11 @@ fn compare(
         (Kind::U64, Constant::Integer(constant)) => integers::<u64>(level, frame, comparison, constant)?,
         (Kind::F32, Constant::F32(constant)) => floats(level, frame, comparison, constant)?,
         (Kind::F64, Constant::F64(constant)) => floats(level, frame, comparison, constant)?,
+        // Nothing is less than no text: lengths tell all.
+        (Kind::Text, Constant::Text(b"")) => {
+            let lengths = frame.strings(level)?.lengths(level, Selection::All)?;
+            lengths.into_iter().map(|length| holds(comparison, length.cmp(&0))).collect()
+        }
         (Kind::Text, Constant::Text(constant)) => {
             frame.strings(level)?.test(level, |rows| compare_text(level, rows, comparison, constant))?
         }

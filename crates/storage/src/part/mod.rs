@@ -10,11 +10,12 @@ mod reader;
 mod statistics;
 mod writer;
 
+pub use block::{LengthUnit, Sum};
 pub(crate) use cache::Footers;
 pub use codec::ColumnCodec;
 pub use filter::{Constant, Predicate};
 pub(crate) use plans::TablePlans;
-pub use reader::PartReader;
+pub use reader::{PartReader, Text};
 pub use statistics::{BlockFlags, Statistics};
 pub use writer::{PartWriter, WriteOptions};
 

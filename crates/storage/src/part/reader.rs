@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use keirin_codecs::frame::Kind;
+use keirin_codecs::strings;
 use keirin_kernels::bitmaps::{self, positions};
 use keirin_kernels::{BitBuffer, Selection};
 
 use super::Verify;
-use super::block::{BlockDecoder, Stored};
+use super::block::{BlockDecoder, LengthUnit, Stored, Sum, TextValues};
 use super::cache::{Contents, FrameOf};
 use super::filter::{self, Predicate};
 use super::footer::{BlockEntry, Footer};
@@ -33,6 +34,24 @@ pub struct PartReader {
     identity: Identity,
     contents: Arc<Contents>,
     verify: Verify,
+}
+
+/// Text of rows as it is stored. Whether it is UTF-8 was not looked at.
+#[derive(Debug)]
+pub enum Text {
+    /// One row behind the other.
+    Rows(Column<'static>),
+    /// Rows as numbers of entries.
+    Entries {
+        /// A bit for each row that has a value; none if all have.
+        validity: Option<Flags<'static>>,
+        /// For each row the number of its entry, which there is.
+        codes: Vec<u32>,
+        /// Where each entry begins, and the last ends; ascending, within the bytes.
+        offsets: Vec<i32>,
+        /// The bytes of all entries.
+        bytes: Vec<u8>,
+    },
 }
 
 /// What the bytes of a file fail to be, said with the file.
@@ -254,6 +273,101 @@ impl PartReader {
         })
     }
 
+    /// The selected rows of a column of text or binary in a stripe, as they are stored.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe, it has no text, or the selection names rows that the stripe does not
+    /// have.
+    pub fn read_text(&self, column: usize, stripe: usize, selection: Selection<'_>) -> Result<Text> {
+        let field = &self.footer().fields[column];
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
+        let node = self.contents.nodes[column];
+        let rows = reading.block(node).statistics.rows;
+        if rows == 0 {
+            return Ok(Text::Rows(Column::empty(&field.data_type)));
+        }
+        let (validity, values) =
+            reading.values(node, selection, |stored| reading.decoder.text(stored, rows, selection))?;
+        Ok(match values {
+            TextValues::Rows(values) => Text::Rows(Column { validity, values }),
+            TextValues::Entries { codes, entries: strings::Buffer { offsets, bytes } } => {
+                Text::Entries { validity, codes, offsets, bytes }
+            }
+        })
+    }
+
+    /// The lengths of the selected rows of a column of text or binary in a stripe, found without the text where that
+    /// can be.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe, it has no text, or the selection names rows that the stripe does not
+    /// have.
+    pub fn read_lengths(
+        &self,
+        column: usize,
+        stripe: usize,
+        selection: Selection<'_>,
+        unit: LengthUnit,
+    ) -> Result<Column<'static>> {
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
+        let node = self.contents.nodes[column];
+        let Statistics { rows, flags, .. } = reading.block(node).statistics;
+        if rows == 0 {
+            return Ok(Column::empty(&DataType::I32));
+        }
+        let unit = if flags.is_ascii() { LengthUnit::Bytes } else { unit };
+        let read = |stored: Stored<'_>| reading.decoder.lengths(stored, rows, selection, unit);
+        // Of bytes that were verified, those of the text need not be read.
+        let (validity, lengths) = match unit {
+            LengthUnit::Bytes if reading.is_verified(node, FrameOf::Values) => {
+                let block = reading.block(node);
+                let bytes = reading.bytes(block, u64::from(block.validity_bytes))?;
+                (reading.validity(node, &bytes, selection)?, reading.values_in_map(node, read)?)
+            }
+            _ => reading.values(node, selection, read)?,
+        };
+        Ok(Column { validity, values: Values::I32(lengths.into()) })
+    }
+
+    /// The sum of a column in a stripe, all of whose rows have a value; none if some have none, there are no rows,
+    /// values of the type have no sum, or it has no place in 128 bits.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    pub fn sum(&self, column: usize, stripe: usize) -> Result<Option<Sum>> {
+        let field = &self.footer().fields[column];
+        let stream = self.stream(column);
+        let reading = self.reading(column, stripe, &stream);
+        let node = self.contents.nodes[column];
+        let block = reading.block(node);
+        let Statistics { rows, nulls, .. } = block.statistics;
+        let Some(kind) = field.data_type.values().filter(|_| is_leaf(&field.data_type)) else {
+            return Ok(None);
+        };
+        if rows == 0 || nulls > 0 || matches!(kind, Kind::Flags | Kind::Text) {
+            return Ok(None);
+        }
+        let read = |stored: Stored<'_>| reading.decoder.sum(stored, kind, rows);
+        // What is as large as the values is read once, at the speed of memory, and a copy would cost as much again;
+        // what is smaller is soon copied, and a map would count as memory that is in use.
+        let value_bytes = u64::from(rows) * u64::from(kind.value_bits().unwrap_or(0) / 8);
+        if u64::from(block.value_bytes) >= value_bytes {
+            return reading.values_in_map(node, read);
+        }
+        Ok(reading.values(node, Selection::All, read)?.1)
+    }
+
     /// What the races remember a column by.
     fn stream(&self, column: usize) -> String {
         format!("{}.{}", self.identity.table, self.footer().fields[column].name)
@@ -345,14 +459,19 @@ impl Reading<'_> {
         (file, range): (&Arc<FileBytes>, Range<usize>),
         read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
     ) -> Result<T> {
+        self.frame_at(node, frame, (file.get(range).unwrap_or_default(), Some(file)), read)
+    }
+
+    /// The same of bytes that lie anywhere.
+    fn frame_at<T>(
+        &self,
+        node: usize,
+        frame: FrameOf,
+        (bytes, file): (&[u8], Option<&Arc<FileBytes>>),
+        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
+    ) -> Result<T> {
         let (contents, block) = (&self.part.contents, self.block(node));
-        let index = node * contents.footer.stripe_rows.len() + self.stripe;
-        let is_verified = match self.part.verify {
-            Verify::Always => false,
-            Verify::Once => contents.is_verified(index, frame),
-            Verify::Never => true,
-        };
-        let bytes = file.get(range).unwrap_or_default();
+        let is_verified = self.is_verified(node, frame);
         let checksum = match frame {
             FrameOf::Validity => block.validity_checksum,
             FrameOf::Values => block.value_checksum,
@@ -360,9 +479,40 @@ impl Reading<'_> {
         let read = read(Stored { file, bytes, checksum, is_verified })
             .map_err(|reason| self.damage(block, reason))?;
         if !is_verified {
-            contents.set_verified(index, frame);
+            contents.set_verified(self.index(node), frame);
         }
         Ok(read)
+    }
+
+    fn index(&self, node: usize) -> usize {
+        node * self.part.footer().stripe_rows.len() + self.stripe
+    }
+
+    fn is_verified(&self, node: usize, frame: FrameOf) -> bool {
+        match self.part.verify {
+            Verify::Always => false,
+            Verify::Once => self.part.contents.is_verified(self.index(node), frame),
+            Verify::Never => true,
+        }
+    }
+
+    /// What `read` makes of the frame with the values of a block, which lies in memory that is the file's, if it can
+    /// be that: so nothing is copied, and what `read` does not look at is not read.
+    fn values_in_map<T>(
+        &self,
+        node: usize,
+        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        let block = self.block(node);
+        let Some(map) = self.part.contents.map(&*self.part.input) else {
+            let bytes = self.bytes(block, block.byte_count())?;
+            let range = place(block)..bytes.len();
+            return self.frame(node, FrameOf::Values, (&bytes, range), read);
+        };
+        let at = |offset: u64| usize::try_from(offset).expect("a block lies inside its file");
+        let range = at(block.offset + block.values_at())..at(block.offset + block.byte_count());
+        let found = map.read(range, |bytes| self.frame_at(node, FrameOf::Values, (bytes, None), read));
+        found.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?
     }
 
     /// The first bytes of a block.
@@ -397,13 +547,24 @@ impl Reading<'_> {
         if block.statistics.rows == 0 {
             return Ok(Column::empty(&field.data_type));
         }
+        let (validity, values) = self.values(node, selection, |stored| {
+            self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
+        })?;
+        Ok(Column { validity, values })
+    }
+
+    /// Which of the selected rows of a block have a value, and what `read` makes of the frame with the values.
+    fn values<T>(
+        &self,
+        node: usize,
+        selection: Selection<'_>,
+        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
+    ) -> Result<(Option<Flags<'static>>, T)> {
+        let block = self.block(node);
         let bytes = self.bytes(block, block.byte_count())?;
         let validity = self.validity(node, &bytes, selection)?;
         let range = place(block)..bytes.len();
-        let values = self.frame(node, FrameOf::Values, (&bytes, range), |stored| {
-            self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
-        });
-        Ok(Column { validity, values: values? })
+        Ok((validity, self.frame(node, FrameOf::Values, (&bytes, range), read)?))
     }
 
     /// All rows of a column and those inside, whose nodes are numbered from `node` on.

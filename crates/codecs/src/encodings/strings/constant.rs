@@ -8,9 +8,9 @@ use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::text::Text;
-use keirin_kernels::{BitBuffer, Level};
+use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::{Buffer, Node, Rows, TEXT_BYTES_MAX, Test, check_bytes, offset, run_test};
+use super::{Buffer, Dictionary, Node, Rows, TEXT_BYTES_MAX, Test, check_bytes, offset, run_test};
 use crate::Result;
 use crate::encodings::same_bits;
 use crate::reader::Reader;
@@ -74,6 +74,20 @@ impl Node for Constant<'_> {
         let one = self.repeat(1, byte_limit)?;
         let found = run_test(test, one.rows(level));
         Ok(same_bits(found.as_bits().get(0), self.count))
+    }
+
+    fn lengths(&self, _: Level) -> Result<Vec<i32>> {
+        Ok(vec![offset(self.value.len()); self.count])
+    }
+
+    fn dictionary(
+        &self,
+        level: Level,
+        selection: Selection<'_>,
+        byte_limit: usize,
+    ) -> Result<Option<Dictionary>> {
+        let codes = vec![0; selection.count(level, self.count)];
+        Ok(Some(Dictionary { codes, entries: self.repeat(1, byte_limit)? }))
     }
 
     fn decode_ns(&self) -> f64 {

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use keirin_kernels::compact;
 use keirin_kernels::gather::{gather, gather_bits};
@@ -15,9 +16,9 @@ use keirin_kernels::group_table::StringGroupTable;
 use keirin_kernels::hash::{self, Seed};
 use keirin_kernels::sort::{Key, Method, Values, sort_rows};
 use keirin_kernels::text::Text;
-use keirin_kernels::{BitBuffer, Level};
+use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::{Buffer, Node, Rows, Test, check_bytes, run_test};
+use super::{BoxNode, Buffer, Dictionary, Node, Rows, Test, check_bytes, run_test};
 use crate::encodings::{BLOCK, grouped};
 use crate::integers::{self, Explain};
 use crate::reader::Reader;
@@ -84,7 +85,8 @@ pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
 #[derive(Debug)]
 pub(super) struct Dict<'a> {
     at: usize,
-    entries: Buffer,
+    entries: BoxNode<'a>,
+    decoded: OnceLock<Buffer>,
     codes: integers::BoxNode<'a, u32>,
 }
 
@@ -92,15 +94,22 @@ impl<'a> Dict<'a> {
     pub(super) fn open(reader: &mut Reader<'a>, count: usize, byte_limit: usize) -> Result<Self> {
         let at = reader.at();
         let entry_count = reader.count(count, "more entries than rows")?;
-        let column = super::open(reader, entry_count, byte_limit)?;
-        let mut entries = Buffer::with_capacity(entry_count);
-        column.decode_into(reader.level, 0..entry_count, byte_limit, &mut entries)?;
-        Ok(Self { at, entries, codes: integers::open(reader, count)? })
+        let entries = super::open(reader, entry_count, byte_limit)?;
+        Ok(Self { at, entries, decoded: OnceLock::new(), codes: integers::open(reader, count)? })
+    }
+
+    fn entries(&self, level: Level, byte_limit: usize) -> Result<&Buffer> {
+        if let Some(entries) = self.decoded.get() {
+            return Ok(entries);
+        }
+        let mut entries = Buffer::with_capacity(0);
+        self.entries.decode_into(level, 0..self.entries.len(), byte_limit, &mut entries)?;
+        Ok(self.decoded.get_or_init(|| entries))
     }
 
     fn check(&self, codes: &[u32]) -> Result<()> {
         let greatest = codes.iter().fold(0, |greatest, code| greatest.max(*code));
-        if !codes.is_empty() && greatest as usize + 1 >= self.entries.offsets.len() {
+        if !codes.is_empty() && greatest as usize >= self.entries.len() {
             return Err(Error::Corrupt { at: self.at, reason: "a code behind the last entry" });
         }
         Ok(())
@@ -109,13 +118,13 @@ impl<'a> Dict<'a> {
     /// The entries of these codes.
     fn look_up(&self, level: Level, codes: &[u32], byte_limit: usize) -> Result<Buffer> {
         self.check(codes)?;
-        let offsets = &self.entries.offsets;
+        let Buffer { offsets, bytes } = self.entries(level, byte_limit)?;
         let lengths = codes.iter().map(|code| {
             // Lengths of a buffer are not below zero.
             (offsets[*code as usize + 1] - offsets[*code as usize]) as usize
         });
         check_bytes(lengths.fold(0, usize::saturating_add), byte_limit)?;
-        let entries = compact::Strings::new(offsets, &self.entries.bytes);
+        let entries = compact::Strings::new(offsets, bytes);
         let (offsets, bytes) = compact::gather_strings(level, entries, codes);
         Ok(Buffer { offsets, bytes })
     }
@@ -145,8 +154,35 @@ impl Node for Dict<'_> {
         self.look_up(level, &codes, byte_limit)
     }
 
-    fn test(&self, level: Level, _: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
-        let found = run_test(test, self.entries.rows(level));
+    fn lengths(&self, level: Level) -> Result<Vec<i32>> {
+        let mut codes = vec![0; self.len()];
+        self.codes.decode_into(level, 0, &mut codes)?;
+        self.check(&codes)?;
+        Ok(gather(level, &self.entries.lengths(level)?, &codes))
+    }
+
+    fn dictionary(
+        &self,
+        level: Level,
+        selection: Selection<'_>,
+        byte_limit: usize,
+    ) -> Result<Option<Dictionary>> {
+        if selection.count(level, self.len()) < self.entries.len() {
+            return Ok(None);
+        }
+        let codes = crate::encodings::select(
+            level,
+            selection,
+            self.len(),
+            |rows, out| self.codes.take(level, rows, out),
+            |first, out| self.codes.decode_into(level, first, out),
+        )?;
+        self.check(&codes)?;
+        Ok(Some(Dictionary { codes, entries: self.entries(level, byte_limit)?.clone() }))
+    }
+
+    fn test(&self, level: Level, byte_limit: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
+        let found = run_test(test, self.entries(level, byte_limit)?.rows(level));
         let mut words = Vec::with_capacity(self.len().div_ceil(64));
         integers::for_each_block(&*self.codes, level, 0..self.len(), |codes| {
             self.check(codes)?;
@@ -161,7 +197,7 @@ impl Node for Dict<'_> {
     }
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dict({}) + {}", grouped(self.entries.offsets.len() - 1), Explain(&*self.codes))
+        write!(f, "dict({}) + {}", grouped(self.entries.len()), Explain(&*self.codes))
     }
 }
 

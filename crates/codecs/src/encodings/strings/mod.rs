@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use keirin_kernels::bitmaps::positions;
 use keirin_kernels::compact::{self, compact_strings};
+use keirin_kernels::gather::gather;
 use keirin_kernels::text::{Strings, Text};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
@@ -241,6 +242,19 @@ trait Node: fmt::Debug + Send + Sync {
         Ok(BitBuffer::from_words(words, self.len()))
     }
 
+    /// The lengths of all rows, found without their bytes.
+    fn lengths(&self, level: Level) -> Result<Vec<i32>>;
+
+    /// The entries, and the number of each selected row's entry, if rows are stored so.
+    fn dictionary(
+        &self,
+        _level: Level,
+        _selection: Selection<'_>,
+        _byte_limit: usize,
+    ) -> Result<Option<Dictionary>> {
+        Ok(None)
+    }
+
     /// The bytes of all rows, one behind the other, if they lie there as they are; their offsets go to `offsets`.
     fn as_bytes(&self, _: Level, _: &mut Vec<i32>) -> Result<Option<&[u8]>> {
         Ok(None)
@@ -250,6 +264,15 @@ trait Node: fmt::Debug + Send + Sync {
     fn decode_ns(&self) -> f64;
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+/// Rows as numbers of entries.
+#[derive(Clone, Debug)]
+pub struct Dictionary {
+    /// For each row the number of its entry, which there is.
+    pub codes: Vec<u32>,
+    /// The entries: not all of them need have a row.
+    pub entries: Buffer,
 }
 
 /// A test of strings: a bit for each.
@@ -314,6 +337,13 @@ impl<'a> Ends<'a> {
             return Err(self.corrupt());
         }
         Ok(())
+    }
+
+    /// The lengths of all rows.
+    fn lengths(&self, level: Level, count: usize) -> Result<Vec<i32>> {
+        let mut offsets = Vec::new();
+        self.offsets_into(level, 0..count, &mut offsets)?;
+        Ok(offsets.windows(2).map(|ends| ends[1] - ends[0]).collect())
     }
 
     /// Where the bytes of each of these rows lie.
@@ -449,6 +479,36 @@ impl<'a> Column<'a> {
                 Ok(Buffer { offsets, bytes })
             }
         }
+    }
+
+    /// The lengths of the selected rows in bytes, found without these bytes.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    pub fn lengths(&self, level: Level, selection: Selection<'_>) -> Result<Vec<i32>> {
+        let all = self.node.lengths(level)?;
+        Ok(match selection {
+            Selection::All => all,
+            Selection::Rows(rows) => gather(level, &all, rows),
+            Selection::Bits(bits) => gather(level, &all, &positions(level, bits)),
+        })
+    }
+
+    /// The selected rows as numbers of entries, if they are stored so and there are no more entries than rows.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    ///
+    /// # Panics
+    /// When the selection names rows that there are not.
+    pub fn dictionary(&self, level: Level, selection: Selection<'_>) -> Result<Option<Dictionary>> {
+        if let Selection::Rows(rows) = selection {
+            check_rows(rows, self.len());
+        }
+        self.node.dictionary(level, selection, self.byte_limit)
     }
 
     /// Rows of which `test` is true: it gets strings and gives a bit for each. Of a dictionary it gets each

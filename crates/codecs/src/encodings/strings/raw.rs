@@ -87,6 +87,10 @@ impl Node for Raw<'_> {
         Ok(run_test(test, rows))
     }
 
+    fn lengths(&self, level: Level) -> Result<Vec<i32>> {
+        self.ends.lengths(level, self.count)
+    }
+
     fn as_bytes(&self, level: Level, offsets: &mut Vec<i32>) -> Result<Option<&[u8]>> {
         self.ends.offsets_into(level, 0..self.count, offsets)?;
         Ok(Some(&self.bytes[..offsets[self.count] as usize]))

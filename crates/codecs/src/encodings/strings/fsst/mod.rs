@@ -150,6 +150,10 @@ impl Node for Fsst<'_> {
         Ok(buffer)
     }
 
+    fn lengths(&self, level: Level) -> Result<Vec<i32>> {
+        self.ends.lengths(level, self.count)
+    }
+
     fn decode_ns(&self) -> f64 {
         self.ends.decode_ns() + self.codes.len() as f64 * 0.8
     }
