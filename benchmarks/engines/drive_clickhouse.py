@@ -1,4 +1,4 @@
-"""ClickHouse, embedded (chDB): MergeTree with LZ4 and the table's sort key, or its Memory engine.
+"""ClickHouse, embedded (chDB): MergeTree with LZ4 or ZSTD(3) and the table's sort key, or its Memory engine.
 
 Three defaults are changed, see ../README.md: the query condition cache is off (hot runs would
 measure it), joins give NULL for missing rows, and the codec is LZ4 (this build's is ZSTD(3)).
@@ -10,6 +10,9 @@ import pyarrow.parquet
 from driver import quoted, serve, unknown_form
 
 SETTINGS = "use_query_condition_cache = 0, join_use_nulls = 1, output_format_arrow_string_as_string = 1"
+
+# By the form that stores tables with it.
+CODECS = {"mergetree": "LZ4", "mergetree-zstd": "ZSTD(3)"}
 
 TYPES = {
     "bool": "Bool", "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64",
@@ -33,9 +36,9 @@ class ClickHouse:
     def open(self, form, threads, directory):
         from chdb import session
 
-        if form not in ("mergetree", "memory"):
-            raise unknown_form(form, ["mergetree", "memory"])
-        self.form = form
+        if form not in (*CODECS, "memory"):
+            raise unknown_form(form, [*CODECS, "memory"])
+        self.codec = CODECS.get(form)
         self.session = session.Session(directory)
         self.session.query("CREATE DATABASE bench ENGINE = Atomic")
         self.session.query("USE bench")
@@ -50,18 +53,18 @@ class ClickHouse:
         schema = pyarrow.parquet.read_schema(file)
         columns = ", ".join(f"`{field.name}` {column_type(field)}" for field in schema)
         storage = "Memory"
-        if self.form == "mergetree":
+        if self.codec:
             key = ", ".join(f"`{column}`" for column in sort) or "tuple()"
-            storage = f"MergeTree ORDER BY ({key}) SETTINGS default_compression_codec = 'LZ4'"
+            storage = f"MergeTree ORDER BY ({key}) SETTINGS default_compression_codec = '{self.codec}'"
         self.session.query(f"CREATE TABLE {name} ({columns}) ENGINE = {storage}")
         self.session.query(f"INSERT INTO {name} SELECT * FROM file({quoted(file)}, Parquet)")
 
     def stored_bytes(self, name):
-        if self.form != "mergetree":
+        if not self.codec:
             return None
         self.session.query(f"OPTIMIZE TABLE {name} FINAL")
-        parts = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = 'bench'"
-        return int(str(self.session.query(parts, "TSV")))
+        here = f"active AND database = 'bench' AND table = {quoted(name)}"
+        return int(str(self.session.query(f"SELECT sum(bytes_on_disk) FROM system.parts WHERE {here}", "TSV")))
 
     def run(self, sql):
         return sql, self.session.query(sql, "Arrow").bytes()

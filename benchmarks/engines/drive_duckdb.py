@@ -19,13 +19,17 @@ class DuckDB:
         return duckdb.__version__
 
     def load(self, name, file, sort):
+        self.bytes_before = self.file_bytes()
         kind = "VIEW" if self.form == "parquet" else "TABLE"
         self.connection.execute(f"CREATE {kind} {name} AS SELECT * FROM read_parquet({quoted(file)})")
         if self.form == "native":
             self.connection.execute("CHECKPOINT")
 
-    def stored_bytes(self, name):
+    def file_bytes(self):
         return os.path.getsize(self.path) if self.form == "native" else None
+
+    def stored_bytes(self, name):
+        return self.file_bytes() - self.bytes_before if self.form == "native" else None
 
     def run(self, sql):
         return self.connection.sql(sql).to_arrow_table()

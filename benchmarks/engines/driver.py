@@ -10,7 +10,7 @@ One JSON object a line: requests on standard input, one reply each on standard o
 
 `ns` of an answer is the time inside the engine: from the SQL text to the whole result in the
 engine's own memory. Turning it into JSON comes after the clock has stopped.
-`bytes` is what all tables take on disk now, null where they are not on disk.
+`bytes` is what the table takes on disk, null where it is not on disk.
 Numbers are JSON numbers, dates and times ISO text without a zone, everything else text.
 """
 

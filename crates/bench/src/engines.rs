@@ -20,7 +20,7 @@ const LOAD_TIMEOUTS: u32 = 6;
 pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
     ("keirin", &["native", "memory", "parquet", "parquet-library"]),
     ("duckdb", &["native", "memory", "parquet"]),
-    ("clickhouse", &["mergetree", "memory"]),
+    ("clickhouse", &["mergetree", "mergetree-zstd", "memory"]),
     ("polars", &["memory", "parquet"]),
     ("datafusion", &["memory", "parquet"]),
 ];
@@ -56,15 +56,34 @@ impl std::str::FromStr for EngineName {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) seconds: f64,
-    /// What all tables take on disk, if that is where they are.
+    /// What the tables take on disk, if that is where they are.
     pub(crate) stored_bytes: Option<u64>,
+    /// Of all cores together, with what puts the rows in order afterwards; nothing where that cannot be known.
+    pub(crate) cpu_seconds: Option<f64>,
+    /// The largest resident size, with what was there before.
+    pub(crate) peak_bytes: u64,
+}
+
+impl Load {
+    /// Of this and another.
+    fn and(self, other: Self) -> Self {
+        Self {
+            seconds: self.seconds + other.seconds,
+            stored_bytes: self.stored_bytes.zip(other.stored_bytes).map(|(this, other)| this + other),
+            cpu_seconds: self.cpu_seconds.zip(other.cpu_seconds).map(|(this, other)| this + other),
+            peak_bytes: self.peak_bytes.max(other.peak_bytes),
+        }
+    }
 }
 
 impl std::fmt::Display for Load {
     #[expect(clippy::cast_precision_loss, reason = "for a person")]
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:.2} s", self.seconds)?;
-        self.stored_bytes.map_or(Ok(()), |bytes| write!(f, " ({:.1} MB)", bytes as f64 / 1e6))
+        let bytes = self.stored_bytes.map(|bytes| format!("{:.1} MB", bytes as f64 / 1e6));
+        let cpu = self.cpu_seconds.map(|seconds| format!("{seconds:.1} s CPU"));
+        let peak = Some(format!("peak {:.2} GiB", self.peak_bytes as f64 / f64::from(1_u32 << 30)));
+        write!(f, " ({})", [bytes, cpu, peak].into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -188,11 +207,18 @@ impl Engine {
                 return Err(message.clone());
             }
             let request = Request::Load { table: table.clone() };
+            self.forget_peak();
+            let cpu_before = self.cpu_seconds();
             match self.ask(&request, self.launch.query_timeout * LOAD_TIMEOUTS) {
                 Ok(Reply::Loaded { ns, bytes }) => {
-                    let load = load.get_or_insert(Load { seconds: 0.0, stored_bytes: None });
-                    load.seconds += Duration::from_nanos(ns).as_secs_f64();
-                    load.stored_bytes = bytes;
+                    let cpu_seconds = self.cpu_seconds().zip(cpu_before).map(|(now, before)| now - before);
+                    let one = Load {
+                        seconds: Duration::from_nanos(ns).as_secs_f64(),
+                        stored_bytes: bytes,
+                        cpu_seconds,
+                        peak_bytes: self.resident_peak(),
+                    };
+                    load = Some(load.map_or(one, |others: Load| others.and(one)));
                 }
                 Ok(reply) => return Err(format!("unexpected reply: {reply:?}")),
                 Err(message) => {
@@ -232,11 +258,27 @@ impl Engine {
 
     /// Notes the largest resident size since the last [`Self::hold`].
     pub(crate) fn note_peak(&mut self) {
+        self.peak_bytes = self.peak_bytes.max(self.resident_peak());
+    }
+
+    /// The largest resident size since it was last forgotten; 0 where the kernel does not say.
+    fn resident_peak(&self) -> u64 {
         let status =
             self.process_file("status").and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        self.peak_bytes = self.peak_bytes.max(kib.unwrap_or(0) * 1024);
+        kib.unwrap_or(0) * 1024
+    }
+
+    /// The time that all cores gave to the process so far.
+    fn cpu_seconds(&self) -> Option<f64> {
+        /// Of all Linux that there is.
+        const TICKS_A_SECOND: f64 = 100.0;
+        let stat = fs::read_to_string(self.process_file("stat")?).ok()?;
+        // The name of the program, in brackets, may have spaces; times are the 14th and 15th value.
+        let values = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let ticks = values.skip(11).take(2).map(|value| value.parse::<f64>().ok());
+        ticks.sum::<Option<f64>>().map(|ticks| ticks / TICKS_A_SECOND)
     }
 
     /// Starts the kernel's high-water mark anew, so that loading does not count.

@@ -2,12 +2,12 @@
 //! its own (`keirin-bench engine keirin`).
 
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use keirin::arrow::array::{Array, RecordBatch};
+use keirin::arrow::array::{Array, AsArray, RecordBatch};
 use keirin::arrow::compute::cast;
-use keirin::arrow::datatypes::DataType;
+use keirin::arrow::datatypes::{DataType, UInt64Type};
 use keirin::arrow::util::display::{ArrayFormatter, FormatOptions};
 use keirin::{Database, Session};
 use serde_json::Value;
@@ -22,8 +22,6 @@ const LIBRARY: &str = "parquet-library";
 
 struct Keirin {
     form: String,
-    /// Its own; the database, if tables are in one.
-    directory: PathBuf,
     database: Database,
     session: Session,
 }
@@ -54,7 +52,7 @@ impl Keirin {
         let builder = Database::builder().threads(threads);
         let database = if form == NATIVE { builder.open(&directory) } else { builder.in_memory() };
         let database = database.map_err(|error| error.to_string())?;
-        let engine = Self { form, directory, session: database.session(), database };
+        let engine = Self { form, session: database.session(), database };
         if engine.form == LIBRARY {
             engine.execute("SET keirin.parquet_decoder = 'parquet'")?;
         }
@@ -77,9 +75,17 @@ impl Keirin {
         };
         self.execute(&format!("CREATE {} {}{key} AS SELECT * FROM '{file}'", self.kind(), table.name))?;
         let ns = nanoseconds(start);
-        let bytes = (self.form == NATIVE).then(|| bytes_in(&self.directory)).transpose();
-        let bytes = bytes.map_err(|error| format!("{}: {error}", self.directory.display()))?;
+        let bytes = (self.form == NATIVE).then(|| self.stored_bytes(&table.name)).transpose()?;
         Ok(Reply::Loaded { ns, bytes })
+    }
+
+    /// Puts a table in order, and says what it takes on disk then.
+    fn stored_bytes(&self, name: &str) -> Result<u64, String> {
+        self.execute(&format!("OPTIMIZE TABLE {name}"))?;
+        let sql = format!("SELECT bytes FROM system.tables WHERE name = '{name}'");
+        let found = self.execute(&sql)?;
+        let found = found.iter().find(|batch| batch.num_rows() > 0).ok_or("no such table")?;
+        Ok(found.column(0).as_primitive::<UInt64Type>().value(0))
     }
 
     fn run(&self, sql: &str) -> Result<Reply, String> {
@@ -100,15 +106,6 @@ impl Keirin {
             .block_on(async { self.session.sql(sql).await?.collect().await })
             .map_err(|error| error.to_string())
     }
-}
-
-/// Bytes of all files of a directory.
-fn bytes_in(directory: &Path) -> io::Result<u64> {
-    directory.read_dir()?.try_fold(0, |sum, entry| {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        Ok(sum + if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() })
-    })
 }
 
 fn nanoseconds(start: Instant) -> u64 {

@@ -44,7 +44,7 @@ pub(crate) enum Reply {
     Opened {
         version: String,
     },
-    /// `bytes` is what all tables take on disk now, if that is where they are.
+    /// `bytes` is what the table takes on disk, if that is where it is.
     Loaded {
         ns: u64,
         bytes: Option<u64>,

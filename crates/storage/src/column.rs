@@ -313,6 +313,30 @@ impl Column<'_> {
         Column { validity: self.validity.as_ref().map(take_flags), values }
     }
 
+    /// The rows of these numbers, in this order, of a column that others were appended to; lent if they lie there
+    /// so.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub(crate) fn taken(&self, level: Level, rows: &[u32]) -> Column<'_> {
+        let first = rows.first().map_or(0, |row| *row as usize);
+        if rows.iter().zip(first..).all(|(row, place)| *row as usize == place) {
+            return self.slice(first..first + rows.len());
+        }
+        let mut column = self.take(level, rows);
+        column.repeat_over_nulls();
+        column
+    }
+
+    /// Numbers as [`Column::append`] leaves them where there is no value.
+    fn repeat_over_nulls(&mut self) {
+        if let Values::List { children, .. } | Values::Struct { children, .. } = &mut self.values {
+            children.iter_mut().for_each(Column::repeat_over_nulls);
+        }
+        let Some(validity) = self.validity.as_ref().map(Flags::as_bits) else { return };
+        each_number!(&mut self.values, numbers => repeat_over_nulls(numbers, 0, validity), _ => {});
+    }
+
     /// Appends the rows of a column of the same type. What lies where there is no value is not kept: numbers
     /// repeat the one before, text and lists become empty.
     ///

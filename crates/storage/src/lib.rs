@@ -32,7 +32,7 @@
 //! | [`part`] | rows in files: stripes, blocks, statistics |
 //! | [`io`] | the one door to files |
 //!
-//! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
+//! Rows that come in no order are sorted in [`Run`]s. A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
 //! inserts together; [`Database::maintain`] does the work behind the scenes; [`Transaction::repair_part`] and
 //! [`Database::repair_log`] save what is whole.
 //!
@@ -66,6 +66,7 @@ mod removal;
 mod repair;
 #[cfg(test)]
 mod retention;
+mod run;
 pub mod schema;
 #[cfg(test)]
 mod simulation;
@@ -85,8 +86,8 @@ pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
 pub use inserts::PartitionedRows;
 pub use repair::Lost;
+pub use run::Run;
 pub use snapshot::Snapshot;
-pub use sort::sort_rows;
 pub use state::{Deletions, MAIN_SCHEMA, Part, State, Table};
 pub use transaction::Transaction;
 pub use view::View;

@@ -16,7 +16,7 @@ use crate::schema::{DataType, Definition};
 ///
 /// # Panics
 /// When the columns are not those of the table, or have 2^32 rows.
-pub fn sort_rows(level: Level, definition: &Definition, columns: &[Column<'_>]) -> Result<Vec<u32>> {
+pub(crate) fn sort_rows(level: Level, definition: &Definition, columns: &[Column<'_>]) -> Result<Vec<u32>> {
     let row_count = columns.first().map_or(0, Column::row_count);
     let indices: Vec<usize> =
         definition.keys.iter().filter_map(|key| definition.index_of(key.field)).collect();

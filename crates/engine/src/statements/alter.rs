@@ -29,7 +29,7 @@ use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
 use crate::stored::{
-    self, Partitions, PartsWriter, StoredTable, add_in_order, arrow_schema, arrow_type, blocking,
+    self, Partitions, PartsWriter, StoredTable, Threads, add_in_order, arrow_schema, arrow_type, blocking,
     check_unchanged, remove_all, sole, write_stream,
 };
 
@@ -428,9 +428,9 @@ impl Change<'_> {
         let rows = Box::pin(RecordBatchStreamAdapter::new(arrow_schema(&definition), rows));
         let pool = &self.session.shared.environment.memory_pool;
         let transaction = Arc::new(transaction);
-        let parts =
-            write_stream(rows, PartsWriter::new(&transaction, number, &definition, &partitions, pool))
-                .await?;
+        let threads = Arc::new(Threads::new(self.session.shared.threads));
+        let writer = PartsWriter::new(&transaction, number, &definition, &partitions, pool, &threads);
+        let parts = write_stream(rows, writer).await?;
         let mut transaction = sole(transaction)?;
         blocking(move || {
             remove_all(&mut transaction, number)?;

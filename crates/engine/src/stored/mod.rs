@@ -44,5 +44,6 @@ pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};
 pub(crate) use types::{arrow_schema, arrow_type, stored_field};
 pub(crate) use write::{
-    PartsWriter, Place, Target, WriteExec, add_in_order, check_unchanged, remove_all, sole, write_stream,
+    PartsWriter, Place, Target, Threads, WriteExec, add_in_order, check_unchanged, remove_all, sole,
+    write_stream,
 };

@@ -1,12 +1,17 @@
 //! Writes rows into a table: each stream of them as parts of its own, on its own threads, then one commit. Rows of
 //! several partitions come one partition after the other, and begin a part with each.
 //!
+//! Rows are gathered until they are worth being sorted and encoded, by as many threads as other streams leave. What
+//! is larger than that is not sorted as a whole: storage merges the parts afterwards
+//! (`docs/decisions/0015-rows-are-sorted-in-runs.md`).
+//!
 //! Whatever ends early, by an error or because nobody waits any more, drops the transaction, and with it the
 //! files. Few rows go through the storage's inserts instead, which commits those of several sessions together.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::CastOptions;
@@ -19,7 +24,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{CastExpr, Column as ColumnExpr};
 use datafusion::physical_expr::{
-    EquivalenceProperties, LexOrdering, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
+    EquivalenceProperties, LexOrdering, LexRequirement, OrderingRequirements, PhysicalExpr,
 };
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
@@ -27,9 +32,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, stream};
 use keirin_storage::column::Column;
-use keirin_storage::part::{PartWriter, WriteOptions};
+use keirin_storage::part::{PartWriter, STRIPE_ROWS, WriteOptions};
 use keirin_storage::schema::Definition;
-use keirin_storage::{Part, Transaction};
+use keirin_storage::{Part, Run, Transaction};
 use tokio::sync::mpsc;
 
 use super::definition::codecs;
@@ -44,8 +49,10 @@ const SMALL_BYTES: usize = 8 << 20;
 /// Parts are not made larger: those of storage's compaction are not either.
 const PART_ROWS_MAX: u64 = 1 << 24;
 const PART_BYTES_MAX: u64 = 1 << 30;
-/// What a part that is being written holds at most, about: a stripe, and encoded stripes.
-const WRITER_BYTES_MAX: usize = 128 << 20;
+/// Rows that are sorted together take so many bytes.
+const RUN_BYTES: usize = 256 << 20;
+/// What a part that is being written holds at most, about: a run, its stripes, and encoded stripes.
+const WRITER_BYTES_MAX: usize = RUN_BYTES + (128 << 20);
 /// Batches between whoever makes rows and whoever writes them.
 const BATCHES_AHEAD: usize = 2;
 
@@ -74,14 +81,7 @@ impl Target {
 
     /// What the rows of each stream must be sorted by.
     fn ordering(&self) -> Option<LexOrdering> {
-        let keys = self.definition.keys.iter().filter_map(|key| {
-            let index = self.definition.index_of(key.field)?;
-            let expr = Arc::new(ColumnExpr::new(&self.definition.fields[index].name, index));
-            let options =
-                arrow::compute::SortOptions { descending: key.is_descending, nulls_first: key.nulls_first };
-            Some(PhysicalSortExpr { expr, options })
-        });
-        LexOrdering::new(self.partitions.sort_exprs().chain(keys))
+        LexOrdering::new(self.partitions.sort_exprs())
     }
 
     /// Writes all rows of the streams and gives their count, once they are durable.
@@ -89,6 +89,7 @@ impl Target {
         self,
         mut streams: Vec<SendableRecordBatchStream>,
         pool: &Arc<dyn MemoryPool>,
+        thread_count: usize,
     ) -> Result<u64> {
         let mut first = Vec::new();
         if let ([only], Place::Existing { table, is_overwritten: false }) =
@@ -111,10 +112,12 @@ impl Target {
         let target = self.clone();
         let (transaction, table) = blocking(move || target.begin()).await?;
         let transaction = Arc::new(transaction);
+        let threads = Arc::new(Threads::new(thread_count));
         let tasks: Vec<_> = streams
             .into_iter()
             .map(|stream| {
-                let writer = PartsWriter::new(&transaction, table, &self.definition, &self.partitions, pool);
+                let (definition, partitions) = (&self.definition, &self.partitions);
+                let writer = PartsWriter::new(&transaction, table, definition, partitions, pool, &threads);
                 SpawnedTask::spawn(write_stream(stream, writer))
             })
             .collect();
@@ -262,6 +265,24 @@ fn checked(batch: &RecordBatch, definition: &Definition) -> Result<Vec<ArrayRef>
     storable(batch, &definition.fields)
 }
 
+/// The threads for encoding, which the streams of a statement share.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    count: usize,
+    writer_count: AtomicUsize,
+}
+
+impl Threads {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { count, writer_count: AtomicUsize::new(0) }
+    }
+
+    /// Those of one stream, now.
+    fn share(&self) -> usize {
+        self.count.div_ceil(self.writer_count.load(Ordering::Relaxed).max(1))
+    }
+}
+
 /// Rows on their way into parts of a transaction.
 pub(crate) struct PartsWriter {
     transaction: Arc<Transaction>,
@@ -271,9 +292,12 @@ pub(crate) struct PartsWriter {
     /// The partition of the rows that came last, and how many there were.
     partition: Arc<str>,
     partition_count: usize,
+    run: Run,
+    run_bytes: usize,
     writer: Option<PartWriter>,
     parts: Vec<Part>,
     booked: MemoryReservation,
+    threads: Arc<Threads>,
 }
 
 impl PartsWriter {
@@ -283,8 +307,10 @@ impl PartsWriter {
         definition: &Arc<Definition>,
         partitions: &Partitions,
         pool: &Arc<dyn MemoryPool>,
+        threads: &Arc<Threads>,
     ) -> Self {
         let booked = MemoryConsumer::new(format!("writing table {}", definition.name)).register(pool);
+        threads.writer_count.fetch_add(1, Ordering::Relaxed);
         Self {
             transaction: transaction.clone(),
             table,
@@ -292,9 +318,12 @@ impl PartsWriter {
             partitions: partitions.clone(),
             partition: Arc::default(),
             partition_count: 0,
+            run: Run::new(definition.clone()),
+            run_bytes: 0,
             writer: None,
             parts: Vec::new(),
             booked,
+            threads: threads.clone(),
         }
     }
 
@@ -326,9 +355,27 @@ impl PartsWriter {
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
         let more = bytes.min(WRITER_BYTES_MAX.saturating_sub(self.booked.size()));
         if self.booked.try_grow(more).is_err() {
-            // With a part less there may be room.
+            // With a run and a part less there may be room.
             self.end_part()?;
             self.booked.try_grow(bytes.min(WRITER_BYTES_MAX))?;
+        }
+        if self.run_bytes + bytes > RUN_BYTES {
+            self.end_run()?;
+        }
+        self.run_bytes += bytes;
+        self.run.append(&columns)?;
+        // Of rows that need not be sorted, all threads are busy with a few.
+        let is_enough = self.run.row_count() >= STRIPE_ROWS * self.threads.share();
+        if is_enough && self.run.is_in_order()? { self.end_run() } else { Ok(()) }
+    }
+
+    /// Sorts and encodes the rows that are there.
+    fn end_run(&mut self) -> Result<()> {
+        if self.run.row_count() == 0 {
+            return Ok(());
+        }
+        if !self.run.sort()? {
+            self.finish_writer()?;
         }
         if self.writer.is_none() {
             let is_sorted = !self.definition.keys.is_empty();
@@ -337,26 +384,40 @@ impl PartsWriter {
             self.writer = Some(self.transaction.write_part(self.table, options)?);
         }
         let writer = self.writer.as_mut().expect("it was made above");
-        writer.push(&columns)?;
-        if writer.row_count() >= PART_ROWS_MAX || writer.byte_count() >= PART_BYTES_MAX {
-            self.end_part()?;
-        }
-        Ok(())
+        writer.push_run(&self.run, self.threads.share())?;
+        self.run.clear();
+        self.run_bytes = 0;
+        let is_full = writer.row_count() >= PART_ROWS_MAX || writer.byte_count() >= PART_BYTES_MAX;
+        if is_full { self.finish_writer() } else { Ok(()) }
     }
 
-    fn end_part(&mut self) -> Result<()> {
+    fn finish_writer(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let mut part = writer.finish()?;
             part.partition = self.partition.clone();
             self.parts.push(part);
         }
+        Ok(())
+    }
+
+    /// Writes all that is there, and gives memory back.
+    fn end_part(&mut self) -> Result<()> {
+        self.end_run()?;
+        self.finish_writer()?;
+        self.run = Run::new(self.definition.clone());
         self.booked.free();
         Ok(())
     }
 
     fn finish(mut self) -> Result<Vec<Part>> {
         self.end_part()?;
-        Ok(self.parts)
+        Ok(std::mem::take(&mut self.parts))
+    }
+}
+
+impl Drop for PartsWriter {
+    fn drop(&mut self) {
+        self.threads.writer_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -413,7 +474,7 @@ impl WriteExec {
 
     /// Whether rows stand in the table as they come.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.ordering.is_none()
+        self.target.definition.keys.is_empty() && self.ordering.is_none()
     }
 }
 
@@ -488,7 +549,8 @@ impl ExecutionPlan for WriteExec {
         let (target, schema) = (self.target.clone(), self.schema());
         let batch_schema = schema.clone();
         let written = stream::once(async move {
-            let written = target.write(streams, context.memory_pool()).await;
+            let thread_count = context.session_config().target_partitions();
+            let written = target.write(streams, context.memory_pool(), thread_count).await;
             let count = written.map_err(|error| DataFusionError::External(Box::new(error)))?;
             let column = Arc::new(UInt64Array::from(vec![count])) as ArrayRef;
             RecordBatch::try_new(batch_schema, vec![column]).map_err(|error| exec_datafusion_err!("{error}"))

@@ -1,9 +1,13 @@
-//! Writes a part, a stripe at a time, in memory that does not grow with the rows.
+//! Writes a part, a stripe at a time, in memory that does not grow with the rows. Stripes of rows that are all there
+//! are encoded by several threads: none needs to know of another.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keirin_codecs::frame;
+use keirin_kernels::Level;
 
 use super::block::{Block, Encoder, Plans};
 use super::codec::ColumnCodec;
@@ -14,6 +18,7 @@ use crate::column::Column;
 use crate::error::{Error, Result};
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
 use crate::io::Output;
+use crate::run::Run;
 use crate::schema::{Definition, Field};
 use crate::state::Part;
 use crate::store::{Store, part_path};
@@ -149,20 +154,82 @@ impl PartWriter {
         Ok(())
     }
 
+    /// Appends the rows of a run that was sorted. So many threads work at it.
+    ///
+    /// # Errors
+    /// As [`PartWriter::push`].
+    ///
+    /// # Panics
+    /// When the run was not sorted after rows were appended to it.
+    pub fn push_run(&mut self, run: &Run, thread_count: usize) -> Result<()> {
+        let (level, columns, order) = (self.store.level, run.columns(), run.order());
+        assert_eq!(order.len(), run.row_count(), "rows of a run that was sorted");
+        let taken = |rows: &[u32]| columns.iter().map(|column| column.taken(level, rows)).collect::<Vec<_>>();
+        let here = self.rows.first().map_or(0, Column::row_count);
+        let is_small = columns.iter().all(|column| column.byte_count() <= STRIPE_BYTES);
+        if columns.len() != self.rows.len() || !is_small {
+            return order.chunks(STRIPE_ROWS).try_for_each(|rows| self.push(&taken(rows)));
+        }
+        let (front, rest) = order.split_at(if here == 0 { 0 } else { order.len().min(STRIPE_ROWS - here) });
+        self.push(&taken(front))?;
+        let stripes: Vec<&[u32]> = rest.chunks_exact(STRIPE_ROWS).collect();
+        for blocks in self.encode_stripes(columns, &stripes, thread_count)? {
+            self.add_stripe(STRIPE_ROWS, blocks)?;
+        }
+        self.push(&taken(&rest[stripes.len() * STRIPE_ROWS..]))
+    }
+
+    /// The blocks of stripes that have the rows of these numbers.
+    fn encode_stripes(
+        &mut self,
+        columns: &[Column<'_>],
+        stripes: &[&[u32]],
+        thread_count: usize,
+    ) -> Result<Vec<Vec<Block>>> {
+        let (definition, options, level) = (&*self.definition, &self.options, self.store.level);
+        let next = AtomicUsize::new(0);
+        let work = |mut plans: Vec<Plans>| {
+            let mut encoded = Vec::new();
+            loop {
+                let stripe = next.fetch_add(1, Ordering::Relaxed);
+                let Some(rows) = stripes.get(stripe) else { return Ok((encoded, plans)) };
+                let column = |index: usize| columns[index].taken(level, rows);
+                encoded.push((stripe, encode_stripe(level, definition, options, &mut plans, column)?));
+            }
+        };
+        let helper_count = thread_count.min(stripes.len()).saturating_sub(1);
+        let plans = std::mem::take(&mut self.plans);
+        let done = std::thread::scope(|scope| {
+            let helpers: Vec<_> = (0..helper_count).map(|_| scope.spawn(|| work(plans.clone()))).collect();
+            let own = work(plans.clone());
+            let helped =
+                helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            std::iter::once(own).chain(helped).collect::<Result<Vec<_>>>()
+        })?;
+        let mut blocks = Vec::with_capacity(stripes.len());
+        for (encoded, plans) in done.into_iter().rev() {
+            blocks.extend(encoded);
+            self.plans = plans;
+        }
+        blocks.sort_unstable_by_key(|(stripe, _)| *stripe);
+        Ok(blocks.into_iter().map(|(_, blocks)| blocks).collect())
+    }
+
     /// Encodes the rows that are there as a stripe.
     fn end_stripe(&mut self) -> Result<()> {
         let row_count = self.rows.first().map_or(0, Column::row_count);
         if row_count == 0 {
             return Ok(());
         }
-        let mut blocks = Vec::new();
-        for (index, (field, rows)) in self.definition.fields.iter().zip(&mut self.rows).enumerate() {
-            let codec = self.options.codecs.get(index).copied().unwrap_or_default();
-            let plans = &mut self.plans;
-            let mut encoder = Encoder { level: self.store.level, codec, column: &field.name, plans };
-            encoder.encode(field, rows, &mut blocks)?;
-            rows.clear();
-        }
+        let (definition, options, rows) = (&self.definition, &self.options, &self.rows);
+        let column = |index: usize| rows[index].slice(0..row_count);
+        let blocks = encode_stripe(self.store.level, definition, options, &mut self.plans, column)?;
+        self.rows.iter_mut().for_each(Column::clear);
+        self.add_stripe(row_count, blocks)
+    }
+
+    /// Adds a stripe of so many rows.
+    fn add_stripe(&mut self, row_count: usize, mut blocks: Vec<Block>) -> Result<()> {
         let stripe_count = self.stripe_rows.len() + 1;
         if stripe_count > STRIPES_MAX || stripe_count * blocks.len() > BLOCKS_MAX {
             return Err(Error::Invalid(format!("a part of {stripe_count} stripes; begin another part")));
@@ -283,6 +350,23 @@ impl PartWriter {
         let (order, partition, deletions) = (number, Arc::default(), None);
         Ok(Part { number, order, partition, row_count, file_bytes, footer_bytes, hash, deletions })
     }
+}
+
+/// The blocks of a stripe that has these columns.
+fn encode_stripe<'c>(
+    level: Level,
+    definition: &Definition,
+    options: &WriteOptions,
+    plans: &mut Vec<Plans>,
+    column: impl Fn(usize) -> Column<'c>,
+) -> Result<Vec<Block>> {
+    let mut blocks = Vec::new();
+    for (index, field) in definition.fields.iter().enumerate() {
+        let codec = options.codecs.get(index).copied().unwrap_or_default();
+        let mut encoder = Encoder { level, codec, column: &field.name, plans };
+        encoder.encode(field, &column(index), &mut blocks)?;
+    }
+    Ok(blocks)
 }
 
 const _: () =

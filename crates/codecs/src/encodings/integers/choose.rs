@@ -10,8 +10,10 @@ use crate::judge::Judge;
 use crate::reader::Reader;
 use crate::writer::Writer;
 
-/// A dictionary is thought of when a sample has at most one different value in so many.
-const SAMPLE_ROWS_PER_ENTRY_MIN: usize = 3;
+/// A dictionary is thought of when a sample has at most one different value in so many; a whole column has fewer.
+const SAMPLE_ROWS_PER_ENTRY_MIN: f64 = 3.0;
+/// Of values of 64 bits, as hashes of text, it saves more.
+const SAMPLE_ROWS_PER_WIDE_ENTRY_MIN: f64 = 1.5;
 /// Runs are thought of when they are so long on average.
 const RUN_MIN: usize = 2;
 
@@ -43,7 +45,11 @@ pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> (Encoding, Codec)
         }
         consider(Encoding::Delta, &sample, scale);
         let (entries, _) = super::dict::entries_and_codes(writer.level, &sample);
-        if entries.len() <= sample.len() / SAMPLE_ROWS_PER_ENTRY_MIN {
+        let rows_per_entry_min = match T::BITS {
+            64.. => SAMPLE_ROWS_PER_WIDE_ENTRY_MIN,
+            _ => SAMPLE_ROWS_PER_ENTRY_MIN,
+        };
+        if entries.len() as f64 * rows_per_entry_min <= sample.len() as f64 {
             consider(Encoding::Dict, values, 1.0);
         }
     }

@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::statements::Answer;
 use crate::statements::query::Run;
 use crate::stored::{
-    Partitions, PartsWriter, StoredTable, add_in_order, blocking, check_unchanged, remove_all, sole,
+    Partitions, PartsWriter, StoredTable, Threads, add_in_order, blocking, check_unchanged, remove_all, sole,
     write_stream,
 };
 
@@ -112,7 +112,9 @@ async fn try_change(
     let transaction = Arc::new(transaction);
     let parts = if assigned.is_some() {
         let rows = Box::pin(RecordBatchStreamAdapter::new(table.schema(), rows));
-        write_stream(rows, PartsWriter::new(&transaction, number, &definition, &partitions, pool)).await?
+        let threads = Arc::new(Threads::new(session.shared.threads));
+        let writer = PartsWriter::new(&transaction, number, &definition, &partitions, pool, &threads);
+        write_stream(rows, writer).await?
     } else {
         while rows.try_next().await?.is_some() {}
         Vec::new()

@@ -40,16 +40,7 @@ pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     };
     writer.keep_note(Note::Symbols(symbols.iter().map(|symbol| symbol.parts()).collect()));
     let matcher = Matcher::new(&symbols);
-    let (mut codes, mut code_ends, mut start) = (Vec::with_capacity(text.len() / 2), Vec::new(), 0);
-    for end in &ends {
-        let end = *end as usize;
-        matcher.encode(text, start..end, &mut codes);
-        if codes.len() > TEXT_BYTES_MAX {
-            return false;
-        }
-        code_ends.push(offset(codes.len()));
-        start = end;
-    }
+    let Some((mut codes, code_ends)) = matcher.encode(text, &ends, TEXT_BYTES_MAX) else { return false };
     writer.bytes.push(u8::try_from(symbols.len()).expect("at most 255 symbols"));
     writer.bytes.extend(symbols.iter().map(|symbol| symbol.length()));
     writer.bytes.extend(symbols.iter().flat_map(|symbol| symbol.bytes()));

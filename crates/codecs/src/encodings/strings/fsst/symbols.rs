@@ -4,8 +4,6 @@
 //! hash table by their first three bytes, with one place for all that have the same hash. So finding the longest
 //! symbol takes two looks, and no loop.
 
-use std::ops::Range;
-
 /// The code in front of a byte that no symbol holds.
 pub(super) const ESCAPE: u8 = 255;
 /// As many as there are codes beside the escape.
@@ -54,30 +52,35 @@ impl Symbol {
 const NONE: u8 = ESCAPE;
 /// Places for symbols of three bytes and more.
 const SLOTS: usize = 1 << 12;
+/// Parts of a text that are encoded in turn: where one waits for memory the others go on.
+const LANES: usize = 4;
+/// Bytes of text that are encoded together, unless a row has more.
+const PIECE_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    word: u64,
-    /// Ones where the symbol has bytes.
-    mask: u64,
-    length: u8,
-    code: u8,
+    /// The bytes of the symbol, the last one highest, and how far a word is shifted that begins with them.
+    high: u64,
+    shift: u8,
+    found: Found,
 }
 
-/// No text is equal to it: none has bytes where there is no mask.
-const EMPTY: Slot = Slot { word: u64::MAX, mask: 0, length: 0, code: NONE };
+/// A code and, above it, the length of its symbol.
+type Found = u16;
+
+fn found(code: u8, length: u8) -> Found {
+    u16::from_le_bytes([code, length])
+}
+
+/// No word is equal to it: the lowest bit is shifted out of each.
+const EMPTY: Slot = Slot { high: 1, shift: 63, found: u16::from_le_bytes([NONE, 0]) };
 
 /// Finds symbols.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    single: [u8; 256],
-    /// The code and, above it, the length for each two bytes.
-    short: Vec<u16>,
-    slots: Vec<Slot>,
-}
-
-fn short(code: u8, length: u8) -> u16 {
-    u16::from_le_bytes([code, length])
+    single: [Found; 256],
+    short: Box<[Found; 1 << 16]>,
+    slots: Box<[Slot; SLOTS]>,
 }
 
 /// The place of symbols with these first three bytes.
@@ -86,10 +89,18 @@ fn slot(word: u64) -> usize {
     usize::try_from(hash >> (u64::BITS - SLOTS.trailing_zeros())).expect("a number of a few bits")
 }
 
+/// One of two, without a branch: nobody foretells which.
+#[inline(always)]
+fn select(is_first: bool, first: Found, second: Found) -> Found {
+    second ^ ((first ^ second) & Found::from(is_first).wrapping_neg())
+}
+
 impl Matcher {
     pub(super) fn new(symbols: &[Symbol]) -> Self {
-        let short = vec![short(NONE, 1); 1 << 16];
-        let mut matcher = Self { single: [NONE; 256], short, slots: vec![EMPTY; SLOTS] };
+        let boxed = "a vector of this length";
+        let short = vec![found(NONE, 1); 1 << 16].into_boxed_slice().try_into().expect(boxed);
+        let slots = vec![EMPTY; SLOTS].into_boxed_slice().try_into().expect(boxed);
+        let mut matcher = Self { single: [found(NONE, 1); 256], short, slots };
         for (code, symbol) in (0..ESCAPE).zip(symbols) {
             matcher.insert(*symbol, code);
         }
@@ -102,18 +113,18 @@ impl Matcher {
         let low = u16::from_le_bytes([first, second]);
         match symbol.length {
             1 => {
-                self.single[usize::from(first)] = code;
+                self.single[usize::from(first)] = found(code, 1);
                 let pairs = self.short.iter_mut().skip(usize::from(first)).step_by(256);
-                pairs.filter(|pair| **pair >> 8 == 1).for_each(|pair| *pair = short(code, 1));
+                pairs.filter(|pair| **pair >> 8 == 1).for_each(|pair| *pair = found(code, 1));
             }
-            2 => self.short[usize::from(low)] = short(code, 2),
+            2 => self.short[usize::from(low)] = found(code, 2),
             length => {
                 let slot = &mut self.slots[slot(symbol.word)];
-                if slot.code != NONE {
+                if slot.found != EMPTY.found {
                     return false;
                 }
-                let mask = u64::MAX >> (64 - 8 * u32::from(length));
-                *slot = Slot { word: symbol.word, mask, length, code };
+                let shift = 64 - 8 * length;
+                *slot = Slot { high: symbol.word << shift, shift, found: found(code, length) };
             }
         }
         true
@@ -123,33 +134,94 @@ impl Matcher {
     /// begin with; [`ESCAPE`] and 1 if there is none.
     #[inline(always)]
     pub(super) fn find(&self, word: u64, left: usize) -> (u8, usize) {
-        if left < 2 {
-            return (self.single[(word & 0xFF) as usize], 1);
-        }
         let slot = &self.slots[slot(word)];
-        let is_long = (word & slot.mask == slot.word) & (usize::from(slot.length) <= left);
-        // Nobody foretells which it is, so both are looked up and none is branched to.
-        let found = [self.short[(word & 0xFFFF) as usize], short(slot.code, slot.length)];
-        let [code, length] = found[usize::from(is_long)].to_le_bytes();
+        let is_long = (word << slot.shift == slot.high) & (usize::from(slot.found >> 8) <= left);
+        let short = self.short[(word & 0xFFFF) as usize];
+        let short = select(left >= 2, short, self.single[(word & 0xFF) as usize]);
+        let [code, length] = select(is_long, slot.found, short).to_le_bytes();
         (code, usize::from(length))
     }
 
-    /// Appends the codes of a part of the text.
-    pub(super) fn encode(&self, text: &[u8], part: Range<usize>, codes: &mut Vec<u8>) {
-        // Room for an escape in front of each byte, and the byte behind the last code.
-        let mut end = codes.len();
-        codes.resize(end + part.len() * 2 + 1, 0);
-        let mut at = part.start;
-        while at < part.end {
-            let word = word_at(text, at);
-            let (code, length) = self.find(word, part.end - at);
-            // The byte behind an escape; behind any other code the next one is written over it.
-            codes[end] = code;
-            codes[end + 1] = word.to_le_bytes()[0];
-            end += 1 + usize::from(code == ESCAPE);
-            at += length;
+    /// The codes of all rows, whose ends in the text are given, and where those of each row end; `None` when they
+    /// are more than `codes_max`.
+    pub(super) fn encode(&self, text: &[u8], ends: &[i32], codes_max: usize) -> Option<(Vec<u8>, Vec<i32>)> {
+        let (mut codes, mut code_ends) = (Vec::with_capacity(text.len() / 2), vec![0; ends.len()]);
+        let mut scratch = Vec::new();
+        let (mut left, mut left_code_ends, mut start) = (ends, &mut code_ends[..], 0);
+        while let Some(first) = left.first() {
+            let piece_end = (*first as usize).max(start + PIECE_BYTES);
+            let mut lanes: [Lane<'_>; LANES] = Default::default();
+            // Room for an escape in front of each byte, and the byte behind the last code.
+            scratch.resize((piece_end.min(text.len()) - start) * 2 + LANES, 0);
+            let mut room = &mut scratch[..];
+            let piece_start = start;
+            for (index, lane) in (1..).zip(&mut lanes) {
+                let wanted = piece_start + (piece_end - piece_start) * index / LANES;
+                let row_count = left.partition_point(|end| *end as usize <= wanted);
+                let end = row_count.checked_sub(1).map_or(start, |last| left[last] as usize);
+                let (lane_ends, lane_code_ends, lane_room);
+                (lane_ends, left) = left.split_at(row_count);
+                (lane_code_ends, left_code_ends) = left_code_ends.split_at_mut(row_count);
+                (lane_room, room) = room.split_at_mut((end - start) * 2 + 1);
+                *lane = Lane {
+                    at: start,
+                    ends: lane_ends,
+                    row: 0,
+                    codes: lane_room,
+                    end: 0,
+                    code_ends: lane_code_ends,
+                };
+                start = end;
+            }
+            while lanes.each_mut().map(|lane| lane.step(self, text)) == [true; LANES] {}
+            for lane in &mut lanes {
+                while lane.step(self, text) {}
+                if codes.len() + lane.end > codes_max {
+                    return None;
+                }
+                let before = i32::try_from(codes.len()).ok()?;
+                lane.code_ends.iter_mut().for_each(|end| *end += before);
+                codes.extend_from_slice(&lane.codes[..lane.end]);
+            }
         }
-        codes.truncate(end);
+        Some((codes, code_ends))
+    }
+}
+
+/// Neighbouring rows that are encoded.
+#[derive(Debug, Default)]
+struct Lane<'a> {
+    /// The next byte of the text.
+    at: usize,
+    /// Where rows end in the text, and the row that `at` is in.
+    ends: &'a [i32],
+    row: usize,
+    codes: &'a mut [u8],
+    /// Where the codes end, at last and of each row.
+    end: usize,
+    code_ends: &'a mut [i32],
+}
+
+impl Lane<'_> {
+    /// Encodes a symbol, or ends a row; false if there is no row left.
+    #[inline(always)]
+    fn step(&mut self, matcher: &Matcher, text: &[u8]) -> bool {
+        let Some(row_end) = self.ends.get(self.row) else { return false };
+        let left = *row_end as usize - self.at;
+        if left == 0 {
+            // More than a block has is noticed at the end of the lane.
+            self.code_ends[self.row] = i32::try_from(self.end).unwrap_or(i32::MAX);
+            self.row += 1;
+            return true;
+        }
+        let word = word_at(text, self.at);
+        let (code, length) = matcher.find(word, left);
+        // The byte behind an escape; behind any other code the next one is written over it.
+        self.codes[self.end] = code;
+        self.codes[self.end + 1] = word.to_le_bytes()[0];
+        self.end += 1 + usize::from(code == ESCAPE);
+        self.at += length;
+        true
     }
 }
 
@@ -191,8 +263,39 @@ mod tests {
         assert_eq!(find(b"x"), (ESCAPE, 1));
         assert_eq!(find(b"\0"), (3, 1));
         assert_eq!(matcher.find(word_at(b"http", 0), 3), (1, 2), "the row ends behind three bytes");
-        let mut codes = Vec::new();
-        matcher.encode(b"xhttphtx", 0..8, &mut codes);
-        assert_eq!(codes, [ESCAPE, b'x', 2, 1, ESCAPE, b'x']);
+        let (codes, ends) = matcher.encode(b"xhttphtxhttp", &[0, 0, 8, 11, 11, 12], 100).unwrap();
+        assert_eq!(codes, [ESCAPE, b'x', 2, 1, ESCAPE, b'x', 1, ESCAPE, b't', ESCAPE, b'p']);
+        assert_eq!(ends, [0, 0, 6, 9, 9, 11]);
+        assert_eq!(matcher.encode(b"xx", &[1, 2], 3), None);
+    }
+
+    #[test]
+    fn rows_of_every_length_are_encoded_each_by_itself() {
+        let matcher = Matcher::new(&[symbol("ab"), symbol("a"), symbol("bcd"), symbol("abcdefgh")]);
+        let check = |lengths: &[usize]| {
+            let text: Vec<u8> = b"abcdefghab".iter().copied().cycle().take(lengths.iter().sum()).collect();
+            let ends: Vec<i32> = lengths
+                .iter()
+                .scan(0, |end, length| {
+                    *end += i32::try_from(*length).unwrap();
+                    Some(*end)
+                })
+                .collect();
+            let (codes, code_ends) = matcher.encode(&text, &ends, usize::MAX).unwrap();
+            let (mut start, mut code_start) = (0, 0);
+            for (end, code_end) in ends.iter().zip(code_ends) {
+                let [end, code_end] = [*end, code_end].map(|end| usize::try_from(end).unwrap());
+                let alone =
+                    matcher.encode(&text[start..end], &[i32::try_from(end - start).unwrap()], usize::MAX);
+                assert_eq!(&codes[code_start..code_end], alone.unwrap().0);
+                (start, code_start) = (end, code_end);
+            }
+            assert_eq!(code_start, codes.len());
+        };
+        check(&[]);
+        check(&[0, 0, 0]);
+        check(&[PIECE_BYTES * 3 + 1, 0, 5, PIECE_BYTES, PIECE_BYTES + 1, 1]);
+        check(&(0..700).collect::<Vec<_>>());
+        check(&(0..90_000).map(|row| row % 4).collect::<Vec<_>>());
     }
 }
