@@ -142,7 +142,10 @@ impl Target {
     }
 
     fn begin(&self) -> Result<(Transaction, u64)> {
-        let mut transaction = self.store.begin()?;
+        let mut transaction = match &self.place {
+            Place::Existing { table, is_overwritten: true } => self.store.begin_rewriting(table.number)?,
+            Place::Existing { .. } | Place::New { .. } => self.store.begin()?,
+        };
         let table = self.prepare(&mut transaction)?;
         Ok((transaction, table))
     }

@@ -59,10 +59,12 @@ pub(super) async fn change(
 pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
     let table = stored_table(table)?;
     let remove = move || {
-        table.store.alter(|transaction| {
-            check_unchanged(transaction, &table.table)?;
-            remove_all(transaction, table.table.number)
-        })
+        let number = table.table.number;
+        let mut transaction = table.store.begin_rewriting(number)?;
+        check_unchanged(&transaction, &table.table)?;
+        remove_all(&mut transaction, number)?;
+        transaction.commit()?;
+        Ok(())
     };
     blocking(remove).await?;
     Ok(Answer::done())
