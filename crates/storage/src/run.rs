@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::schema::Definition;
 use crate::sort::sort_rows;
 
-/// See the [module](self).
+/// Rows of one table in memory, to be sorted and written as, or behind, a part.
 #[derive(Debug)]
 pub struct Run {
     definition: Arc<Definition>,
