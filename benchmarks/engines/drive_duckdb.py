@@ -19,17 +19,22 @@ class DuckDB:
         return duckdb.__version__
 
     def load(self, name, file, sort):
-        self.bytes_before = self.file_bytes()
+        self.bytes_before = self.used_bytes()
         kind = "VIEW" if self.form == "parquet" else "TABLE"
         self.connection.execute(f"CREATE {kind} {name} AS SELECT * FROM read_parquet({quoted(file)})")
         if self.form == "native":
             self.connection.execute("CHECKPOINT")
 
-    def file_bytes(self):
-        return os.path.getsize(self.path) if self.form == "native" else None
+    def used_bytes(self):
+        # The file keeps the blocks of dropped tables, and a new table may lie in them.
+        if self.form != "native":
+            return None
+        columns = "block_size, used_blocks"
+        block, used = self.connection.execute(f"SELECT {columns} FROM pragma_database_size()").fetchone()
+        return block * used
 
     def stored_bytes(self, name):
-        return self.file_bytes() - self.bytes_before if self.form == "native" else None
+        return self.used_bytes() - self.bytes_before if self.form == "native" else None
 
     def run(self, sql):
         return self.connection.sql(sql).to_arrow_table()
