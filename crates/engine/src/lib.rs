@@ -21,7 +21,7 @@
 //! Promises: a dropped stream stops its query; memory stays under `keirin.memory_limit`, spilling to
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
 
-#![deny(unsafe_code)] // but in `stored/text.rs`
+#![forbid(unsafe_code)]
 
 mod database;
 mod memory;

@@ -11,7 +11,7 @@ use keirin_kernels::text::{
     Case, Extreme, Inequality, LayoutError, LikePattern, Offset, Pad, SearchMethod, Strings, Text, Views,
     change_case, char_lengths, compare_columns, compare_constant, ends_with, equal_columns, equal_constant,
     equal_constant_padded, equal_constant_view, extreme_row, facts, is_ascii, is_utf8, like, like_view,
-    starts_with, trimmed, views_of,
+    starts_with, trimmed,
 };
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_testkit::columns::{Random, Spread, miri_or};
@@ -489,22 +489,6 @@ proptest! {
             prop_assert_eq!(pad.compare(left, right), naive_compare(pad, left, right));
         }
         prop_assert_eq!(trimmed(left), naive::trimmed(left));
-    }
-}
-
-#[test]
-fn views_of_rows_are_those_rows() {
-    for (len_max, seed) in [(0, 1), (3, 2), (12, 3), (13, 4), (20, 5), (40, 6)] {
-        for row_count in [0, 1, 2, 17, miri_or(20, 300)] {
-            let column = Column::random(row_count, len_max, seed);
-            for level in Level::available() {
-                let views = views_of(*level, column.strings(*level));
-                let buffers: [&[u8]; 1] = [&column.bytes];
-                let views = Views::new(&views, &buffers).unwrap();
-                let rows: Vec<_> = (0..row_count).map(|row| views.row(row).to_vec()).collect();
-                assert_eq!((views.row_count(), rows), (row_count, column.rows.clone()), "{level}");
-            }
-        }
     }
 }
 

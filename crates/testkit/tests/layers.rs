@@ -48,9 +48,6 @@ const PURE: [&str; 5] = ["codecs", "collation", "csv", "kernels", "race"];
 const NOT_PURE: [&str; 6] = ["async-trait", "futures", "hyper", "object_store", "reqwest", "tokio"];
 /// The home of unsafe code.
 const MAY_BE_UNSAFE: &str = "kernels";
-/// The crate that denies unsafe code instead of forbidding it, and its file that may have some all the same: Arrow
-/// takes text that was checked by an unsafe function alone.
-const MAY_LIFT: (&str, &str) = ("engine", "src/stored/text.rs");
 
 fn metadata() -> Metadata {
     let mut command = MetadataCommand::new();
@@ -156,39 +153,12 @@ fn unsafe_code_has_one_home() {
             .filter(|target| target.is_lib() || target.is_bin() || target.is_proc_macro())
             .map(|target| &target.src_path)
             .collect();
-        let (lint, lifting) = match folder(package) == MAY_LIFT.0 {
-            true => ("#![deny(unsafe_code)]", files_that_lift(package)),
-            false => ("#![forbid(unsafe_code)]", Vec::new()),
+        let forbids = |path: &&&cargo_metadata::camino::Utf8PathBuf| {
+            let source = fs::read_to_string(path).expect("the crate's root can be read");
+            !source.contains("#![forbid(unsafe_code)]")
         };
-        let lacks = |path: &&&cargo_metadata::camino::Utf8PathBuf| {
-            !fs::read_to_string(path).expect("the crate's root can be read").contains(lint)
-        };
-        let problems = roots.iter().filter(lacks).map(|path| format!("{path} lacks {lint}"));
-        problems.chain(lifting).collect()
+        roots.iter().filter(forbids).map(|path| format!("{path} lacks #![forbid(unsafe_code)]")).collect()
     });
-}
-
-/// The files of a crate that allow unsafe code, but for the one that may.
-fn files_that_lift(package: &Package) -> Vec<String> {
-    let root = package.manifest_path.parent().expect("a manifest lies in a folder");
-    let mut waiting = vec![root.join("src")];
-    let mut found = Vec::new();
-    while let Some(folder) = waiting.pop() {
-        for path in folder.read_dir_utf8().expect("a folder can be listed") {
-            let path = path.expect("a folder can be listed").into_path();
-            if path.is_dir() {
-                waiting.push(path);
-            } else if path.extension() == Some("rs")
-                && path != root.join(MAY_LIFT.1)
-                && ["allow(unsafe_code", "expect(unsafe_code"]
-                    .iter()
-                    .any(|lift| fs::read_to_string(&path).expect("source can be read").contains(lift))
-            {
-                found.push(format!("{path} allows unsafe code"));
-            }
-        }
-    }
-    found
 }
 
 /// Crates and their features, one a line, as cargo would build them for `selection`.

@@ -29,7 +29,7 @@ use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::part::Text;
 use keirin_storage::schema as stored;
 
-use super::text::StoredText;
+use super::text::{views_of_entries, views_of_rows};
 use super::types::arrow_type;
 use crate::error::{Error, Result};
 use crate::types::UUID_BYTES;
@@ -212,8 +212,7 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         (Values::F32(values), _) => numbers!(values),
         (Values::F64(values), _) => numbers!(values),
         (Values::Text { offsets, bytes }, DataType::Utf8View | DataType::BinaryView) => {
-            let text = StoredText { offsets: offsets.into_owned(), bytes: buffer(bytes), codes: None };
-            text.into_array(data_type, nulls)
+            views_of_rows(offsets.into_owned(), buffer(bytes), nulls, data_type)
         }
         (Values::List { offsets, children }, DataType::List(element)) => {
             let elements = arrays(children, std::slice::from_ref(element))?.remove(0);
@@ -244,8 +243,7 @@ pub(super) fn text_array(text: Text, data_type: &DataType) -> Result<ArrayRef, A
         Text::Rows(column) => array(column, data_type),
         Text::Entries { validity, codes, offsets, bytes } => {
             let nulls = validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
-            let text = StoredText { offsets, bytes: Buffer::from_vec(bytes), codes: Some(codes) };
-            text.into_array(data_type, nulls)
+            views_of_entries(codes, offsets, Buffer::from_vec(bytes), nulls, data_type)
         }
     }
 }
