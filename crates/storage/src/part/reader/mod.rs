@@ -13,9 +13,8 @@ use super::Verify;
 use super::block::{BlockDecoder, LengthUnit, Stored, Sum, TextValues};
 use super::cache::{Contents, FrameOf};
 use super::filter::{self, Predicate};
-use super::footer::{BlockEntry, Footer};
+use super::footer::Footer;
 use super::statistics::Statistics;
-use crate::buffer::FileBytes;
 use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
@@ -24,6 +23,9 @@ use crate::io::{Input, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
 use crate::state::Part;
 use crate::store::{Store, part_path};
+use reading::{Reading, is_leaf, place};
+
+mod reading;
 
 /// A part, opened: its footer was read and checked, its blocks are when they are read.
 #[derive(Debug)]
@@ -425,191 +427,6 @@ impl PartReader {
             (found, _) => found,
         })
     }
-}
-
-/// The reading of one column in one stripe.
-struct Reading<'a> {
-    part: &'a PartReader,
-    column: usize,
-    stripe: usize,
-    decoder: BlockDecoder<'a>,
-}
-
-impl Reading<'_> {
-    fn damage(&self, block: &BlockEntry, reason: String) -> Error {
-        let PartReader { path, identity, .. } = self.part;
-        Error::from(Damage {
-            column: Some(self.part.footer().fields[self.column].name.clone()),
-            rows: Some(self.part.stripe(self.stripe)),
-            stripe: u32::try_from(self.stripe).ok(),
-            offset: Some(block.offset),
-            ..damaged(path, *identity, reason)
-        })
-    }
-
-    fn block(&self, node: usize) -> &BlockEntry {
-        self.part.footer().block(node, self.stripe)
-    }
-
-    /// What `read` makes of the bytes of a frame, which are verified if nobody has done that, or always.
-    fn frame<T>(
-        &self,
-        node: usize,
-        frame: FrameOf,
-        (file, range): (&Arc<FileBytes>, Range<usize>),
-        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
-    ) -> Result<T> {
-        self.frame_at(node, frame, (file.get(range).unwrap_or_default(), Some(file)), read)
-    }
-
-    /// The same of bytes that lie anywhere.
-    fn frame_at<T>(
-        &self,
-        node: usize,
-        frame: FrameOf,
-        (bytes, file): (&[u8], Option<&Arc<FileBytes>>),
-        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
-    ) -> Result<T> {
-        let (contents, block) = (&self.part.contents, self.block(node));
-        let is_verified = self.is_verified(node, frame);
-        let checksum = match frame {
-            FrameOf::Validity => block.validity_checksum,
-            FrameOf::Values => block.value_checksum,
-        };
-        let read = read(Stored { file, bytes, checksum, is_verified })
-            .map_err(|reason| self.damage(block, reason))?;
-        if !is_verified {
-            contents.set_verified(self.index(node), frame);
-        }
-        Ok(read)
-    }
-
-    fn index(&self, node: usize) -> usize {
-        node * self.part.footer().stripe_rows.len() + self.stripe
-    }
-
-    fn is_verified(&self, node: usize, frame: FrameOf) -> bool {
-        match self.part.verify {
-            Verify::Always => false,
-            Verify::Once => self.part.contents.is_verified(self.index(node), frame),
-            Verify::Never => true,
-        }
-    }
-
-    /// What `read` makes of the frame with the values of a block, which lies in memory that is the file's, if it can
-    /// be that: so nothing is copied, and what `read` does not look at is not read.
-    fn values_in_map<T>(
-        &self,
-        node: usize,
-        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
-    ) -> Result<T> {
-        let block = self.block(node);
-        let Some(map) = self.part.contents.map(&*self.part.input) else {
-            let bytes = self.bytes(block, block.byte_count())?;
-            let range = place(block)..bytes.len();
-            return self.frame(node, FrameOf::Values, (&bytes, range), read);
-        };
-        let at = |offset: u64| usize::try_from(offset).expect("a block lies inside its file");
-        let range = at(block.offset + block.values_at())..at(block.offset + block.byte_count());
-        let found = map.read(range, |bytes| self.frame_at(node, FrameOf::Values, (bytes, None), read));
-        found.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?
-    }
-
-    /// The first bytes of a block.
-    fn bytes(&self, block: &BlockEntry, byte_count: u64) -> Result<Arc<FileBytes>> {
-        let byte_count = usize::try_from(byte_count).expect("a block lies inside its file");
-        let mut bytes = self.part.store.pool.take(byte_count);
-        let read = self.part.input.read_exact_at(block.offset, &mut bytes);
-        read.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?;
-        Ok(Arc::new(bytes))
-    }
-
-    /// Which of the selected rows of a block have a value; the bytes are all of the block.
-    fn validity(
-        &self,
-        node: usize,
-        bytes: &Arc<FileBytes>,
-        selection: Selection<'_>,
-    ) -> Result<Option<Flags<'static>>> {
-        let block = self.block(node);
-        if block.validity_bytes == 0 {
-            return Ok(None);
-        }
-        let range = 0..block.validity_bytes as usize;
-        self.frame(node, FrameOf::Validity, (bytes, range), |stored| {
-            self.decoder.validity(stored, block.statistics.rows, selection).map(Some)
-        })
-    }
-
-    /// Columns without others inside.
-    fn leaf(&self, field: &Field, node: usize, selection: Selection<'_>) -> Result<Column<'static>> {
-        let block = self.block(node);
-        if block.statistics.rows == 0 {
-            return Ok(Column::empty(&field.data_type));
-        }
-        let (validity, values) = self.values(node, selection, |stored| {
-            self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
-        })?;
-        Ok(Column { validity, values })
-    }
-
-    /// Which of the selected rows of a block have a value, and what `read` makes of the frame with the values.
-    fn values<T>(
-        &self,
-        node: usize,
-        selection: Selection<'_>,
-        read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
-    ) -> Result<(Option<Flags<'static>>, T)> {
-        let block = self.block(node);
-        let bytes = self.bytes(block, block.byte_count())?;
-        let validity = self.validity(node, &bytes, selection)?;
-        let range = place(block)..bytes.len();
-        Ok((validity, self.frame(node, FrameOf::Values, (&bytes, range), read)?))
-    }
-
-    /// All rows of a column and those inside, whose nodes are numbered from `node` on.
-    fn tree(&self, field: &Field, node: &mut usize) -> Result<Column<'static>> {
-        let (this, block) = (*node, self.block(*node));
-        if is_leaf(&field.data_type) {
-            let column = self.leaf(field, *node, Selection::All)?;
-            *node += 1;
-            return Ok(column);
-        }
-        *node += 1;
-        let rows = block.statistics.rows;
-        let bytes = self.bytes(block, block.byte_count())?;
-        let validity = self.validity(this, &bytes, Selection::All)?;
-        let first = *node;
-        let inside = field
-            .data_type
-            .children()
-            .iter()
-            .map(|child| self.tree(child, node))
-            .collect::<Result<Vec<_>>>()?;
-        let values = match field.data_type {
-            DataType::Struct(_) => Values::Struct { row_count: rows as usize, children: inside },
-            _ if rows == 0 => Column::empty(&field.data_type).values,
-            _ => {
-                let elements = self.block(first).statistics.rows;
-                let range = place(block)..bytes.len();
-                let offsets = self.frame(this, FrameOf::Values, (&bytes, range), |stored| {
-                    self.decoder.offsets(stored, rows, elements)
-                });
-                Values::List { offsets: offsets?, children: inside }
-            }
-        };
-        Ok(Column { validity, values })
-    }
-}
-
-/// Whether it has values and nothing inside.
-fn is_leaf(data_type: &DataType) -> bool {
-    data_type.children().is_empty() && !matches!(data_type, DataType::Struct(_))
-}
-
-/// Where the values begin in the bytes of a block.
-fn place(block: &BlockEntry) -> usize {
-    usize::try_from(block.values_at()).expect("a block lies inside its file")
 }
 
 #[cfg(test)]
