@@ -29,9 +29,9 @@ class DuckDB:
         # The file keeps the blocks of dropped tables, and a new table may lie in them.
         if self.form != "native":
             return None
-        columns = "block_size, used_blocks"
-        block, used = self.connection.execute(f"SELECT {columns} FROM pragma_database_size()").fetchone()
-        return block * used
+        sizes = "SELECT sum(block_size * used_blocks) FROM pragma_database_size()"
+        # All rows are fetched: a result with rows left would be in the way of the next query.
+        return int(self.connection.execute(sizes).fetchall()[0][0])
 
     def stored_bytes(self, name):
         return self.used_bytes() - self.bytes_before if self.form == "native" else None

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use keirin_codecs::strings::{Buffer, Column, Rows};
+use keirin_codecs::strings::{Buffer, Column, Dictionary, Rows};
 use keirin_kernels::text::Text;
 use keirin_kernels::{BitBuffer, Level, Selection};
 use libfuzzer_sys::fuzz_target;
@@ -32,10 +32,36 @@ fn check(level: Level, bytes: &[u8], count: usize, place: usize) {
     let is_wanted = |row: &[u8]| row.len() % 3 == 1 || row.contains(&b'e');
     let tested =
         column.test(level, |rows| (0..rows.row_count()).map(|row| is_wanted(rows.row(row))).collect());
+    let selections = [
+        (Selection::All, (0..count).collect()),
+        (Selection::Rows(&rows), rows.iter().map(|row| *row as usize).collect()),
+        (Selection::Bits(kept.as_bits()), kept.as_bits().ones().collect::<Vec<_>>()),
+    ];
+    let answers = selections.map(|(selection, rows)| {
+        (rows, column.lengths(level, selection), column.dictionary(level, selection))
+    });
+    for (rows, lengths, dictionary) in &answers {
+        assert!(lengths.as_ref().map_or(true, |lengths| lengths.len() == rows.len()));
+        if let Ok(Some(Dictionary { codes, entries })) = dictionary {
+            assert_eq!(codes.len(), rows.len());
+            assert!(entries.bytes.len() <= BYTE_LIMIT);
+            assert!(codes.iter().all(|code| (*code as usize) < entries.rows(level).row_count()));
+        }
+    }
     let Ok(text) = column.decode(level) else { return };
     assert!(text.bytes.len() <= BYTE_LIMIT);
     let all = text.rows(level);
     assert_eq!(all.row_count(), count);
+    for (rows, lengths, dictionary) in answers {
+        let wanted = || rows.iter().map(|row| all.row(*row));
+        let wanted_lengths: Vec<usize> = wanted().map(<[u8]>::len).collect();
+        let lengths = lengths.expect("what decodes has lengths");
+        assert_eq!(lengths.iter().map(|length| *length as usize).collect::<Vec<_>>(), wanted_lengths);
+        if let Some(Dictionary { codes, entries }) = dictionary.expect("what decodes has entries") {
+            let entries = entries.rows(level);
+            assert!(codes.iter().map(|code| entries.row(*code as usize)).eq(wanted()));
+        }
+    }
     // What decodes whole answers everything, but symbols whose rows end elsewhere than their text: nothing looks at
     // each row's end where all rows are wanted.
     if column.explain().starts_with("fsst(") {

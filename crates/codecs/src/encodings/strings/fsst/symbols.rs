@@ -173,7 +173,17 @@ impl Matcher {
                 };
                 start = end;
             }
-            while lanes.each_mut().map(|lane| lane.step(self, text)) == [true; LANES] {}
+            // A step of each in turn, so that the processor looks for four symbols at a time.
+            loop {
+                let [first, second, third, fourth] = &mut lanes;
+                let steps = first.step(self, text)
+                    & second.step(self, text)
+                    & third.step(self, text)
+                    & fourth.step(self, text);
+                if !steps {
+                    break;
+                }
+            }
             for lane in &mut lanes {
                 while lane.step(self, text) {}
                 if codes.len() + lane.end > codes_max {
