@@ -30,8 +30,9 @@ const TABLE_BITS: u32 = 16;
 pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, Vec<u32>) {
     let least = aggregate::min(level, values, None, Selection::All).unwrap_or_default();
     let greatest = aggregate::max(level, values, None, Selection::All).unwrap_or_default();
-    if greatest.width(least) <= TABLE_BITS {
-        return entries_and_codes_above(values, least);
+    let width = greatest.width(least);
+    if width <= TABLE_BITS {
+        return entries_and_codes_above(values, least, width);
     }
     // Nobody can know which values collide; the entries are sorted whatever the seed is.
     let mut table = GroupTable::new(Seed::random());
@@ -47,9 +48,9 @@ pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, 
     (entries, gather(level, &codes, &groups))
 }
 
-/// The same for values in a range of 2^[`TABLE_BITS`]: their places in it are in order.
-fn entries_and_codes_above<T: Int>(values: &[T], least: T) -> (Vec<T>, Vec<u32>) {
-    let mut codes = vec![0_u32; 1 << TABLE_BITS];
+/// The same for values in a range of 2^`width`, at most 2^[`TABLE_BITS`]: their places in it are in order.
+fn entries_and_codes_above<T: Int>(values: &[T], least: T, width: u32) -> (Vec<T>, Vec<u32>) {
+    let mut codes = vec![0_u32; 1 << width];
     for value in values {
         codes[usize::from(value.low_u16_above(least))] = 1;
     }

@@ -193,7 +193,7 @@ impl Node for Dict<'_> {
     }
 
     fn decode_ns(&self) -> f64 {
-        self.codes.decode_ns() + self.len() as f64 * 1.5
+        self.codes.decode_ns() + self.entries.decode_ns()
     }
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
