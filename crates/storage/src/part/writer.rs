@@ -186,33 +186,45 @@ impl PartWriter {
         stripes: &[&[u32]],
         thread_count: usize,
     ) -> Result<Vec<Vec<Block>>> {
+        self.renew_plans();
         let (definition, options, level) = (&*self.definition, &self.options, self.store.level);
-        let next = AtomicUsize::new(0);
-        let work = |mut plans: Vec<Plans>| {
-            let mut encoded = Vec::new();
-            loop {
-                let stripe = next.fetch_add(1, Ordering::Relaxed);
-                let Some(rows) = stripes.get(stripe) else { return Ok((encoded, plans)) };
-                let column = |index: usize| columns[index].taken(level, rows);
-                encoded.push((stripe, encode_stripe(level, definition, options, &mut plans, column)?));
-            }
-        };
-        let helper_count = thread_count.min(stripes.len()).saturating_sub(1);
-        let plans = std::mem::take(&mut self.plans);
-        let done = std::thread::scope(|scope| {
-            let helpers: Vec<_> = (0..helper_count).map(|_| scope.spawn(|| work(plans.clone()))).collect();
-            let own = work(plans.clone());
-            let helped =
-                helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            std::iter::once(own).chain(helped).collect::<Result<Vec<_>>>()
-        })?;
-        let mut blocks = Vec::with_capacity(stripes.len());
-        for (encoded, plans) in done.into_iter().rev() {
-            blocks.extend(encoded);
-            self.plans = plans;
+        let (mut blocks, mut stripes) = (Vec::with_capacity(stripes.len()), stripes);
+        if let Some((first, rest)) = stripes.split_first().filter(|_| self.plans.is_empty()) {
+            // To choose encodings takes far longer than to encode: the threads share the columns, so that it is
+            // done once.
+            let (columns, ()) = in_turns(thread_count, columns.len(), &(), |(), index| {
+                let (mut plans, mut blocks) = (Vec::new(), Vec::new());
+                let rows = columns[index].taken(level, first);
+                encode_column(level, definition, options, index, &mut plans, &rows, &mut blocks)?;
+                Ok((blocks, plans))
+            })?;
+            let (columns, plans): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+            blocks.push(columns.into_iter().flatten().collect());
+            self.plans = plans.into_iter().flatten().collect();
+            self.keep_plans();
+            stripes = rest;
         }
-        blocks.sort_unstable_by_key(|(stripe, _)| *stripe);
-        Ok(blocks.into_iter().map(|(_, blocks)| blocks).collect())
+        let (rest, plans) = in_turns(thread_count, stripes.len(), &self.plans, |plans, stripe| {
+            let column = |index: usize| columns[index].taken(level, stripes[stripe]);
+            encode_stripe(level, definition, options, plans, column)
+        })?;
+        self.plans = plans;
+        blocks.extend(rest);
+        Ok(blocks)
+    }
+
+    /// What others who write to the table have found best meanwhile, if nothing is known.
+    fn renew_plans(&mut self) {
+        if self.plans.is_empty() {
+            self.plans = self.store.plans.get(self.identity.table, &self.definition, &self.options);
+        }
+    }
+
+    /// Lets others who write to the table begin with what was found best here.
+    fn keep_plans(&self) {
+        let (definition, options, plans) =
+            (self.definition.clone(), self.options.clone(), self.plans.clone());
+        self.store.plans.put(self.identity.table, definition, options, plans);
     }
 
     /// Encodes the rows that are there as a stripe.
@@ -221,6 +233,7 @@ impl PartWriter {
         if row_count == 0 {
             return Ok(());
         }
+        self.renew_plans();
         let (definition, options, rows) = (&self.definition, &self.options, &self.rows);
         let column = |index: usize| rows[index].slice(0..row_count);
         let blocks = encode_stripe(self.store.level, definition, options, &mut self.plans, column)?;
@@ -344,9 +357,8 @@ impl PartWriter {
         self.write(&header)?;
         self.flush()?;
         self.store.sync(&mut *self.output, &self.path)?;
-        let Self { store, identity, definition, options, plans, buffer_at: file_bytes, .. } = self;
-        store.plans.put(identity.table, definition, options, plans);
-        let number = identity.number;
+        self.keep_plans();
+        let Self { identity: Identity { number, .. }, buffer_at: file_bytes, .. } = self;
         let (order, partition, deletions) = (number, Arc::default(), None);
         Ok(Part { number, order, partition, row_count, file_bytes, footer_bytes, hash, deletions })
     }
@@ -361,12 +373,59 @@ fn encode_stripe<'c>(
     column: impl Fn(usize) -> Column<'c>,
 ) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
-    for (index, field) in definition.fields.iter().enumerate() {
-        let codec = options.codecs.get(index).copied().unwrap_or_default();
-        let mut encoder = Encoder { level, codec, column: &field.name, plans };
-        encoder.encode(field, &column(index), &mut blocks)?;
+    for index in 0..definition.fields.len() {
+        encode_column(level, definition, options, index, plans, &column(index), &mut blocks)?;
     }
     Ok(blocks)
+}
+
+/// Appends the blocks of the column of this number.
+fn encode_column(
+    level: Level,
+    definition: &Definition,
+    options: &WriteOptions,
+    index: usize,
+    plans: &mut Vec<Plans>,
+    column: &Column<'_>,
+    blocks: &mut Vec<Block>,
+) -> Result<()> {
+    let field = &definition.fields[index];
+    let codec = options.codecs.get(index).copied().unwrap_or_default();
+    Encoder { level, codec, column: &field.name, plans }.encode(field, column, blocks)
+}
+
+/// What `work` makes of each of so many items, of which so many threads take one after the other. Each thread has a
+/// state of its own; the state of one of them comes back.
+fn in_turns<S: Clone + Send + Sync, T: Send>(
+    thread_count: usize,
+    item_count: usize,
+    state: &S,
+    work: impl Fn(&mut S, usize) -> Result<T> + Sync,
+) -> Result<(Vec<T>, S)> {
+    let next = AtomicUsize::new(0);
+    let turns = || {
+        let (mut state, mut done) = (state.clone(), Vec::new());
+        loop {
+            let item = next.fetch_add(1, Ordering::Relaxed);
+            if item >= item_count {
+                return Ok((done, state));
+            }
+            done.push((item, work(&mut state, item)?));
+        }
+    };
+    let helper_count = thread_count.min(item_count).saturating_sub(1);
+    let (mut done, state) = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (0..helper_count).map(|_| scope.spawn(turns)).collect();
+        let own: Result<(Vec<_>, S)> = turns();
+        helpers.into_iter().fold(own, |own, helper| {
+            let helped = helper.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let (mut done, state) = own?;
+            done.extend(helped?.0);
+            Ok((done, state))
+        })
+    })?;
+    done.sort_unstable_by_key(|(item, _)| *item);
+    Ok((done.into_iter().map(|(_, made)| made).collect(), state))
 }
 
 const _: () =
