@@ -1,8 +1,8 @@
 //! The hot loops: safe functions over slices and bitmaps.
 //!
 //! A kernel takes a [`Level`] (which CPU this is), slices and numbers, and never fails: preconditions are
-//! asserted, all else is data. There is no I/O, no Arrow and no configuration here, and this crate is the
-//! only home of unsafe code.
+//! asserted, all else is data. There is no I/O and no configuration here, no Arrow but with the feature `arrow`,
+//! and this crate is the only home of unsafe code.
 //!
 //! ```
 //! use keirin_kernels::{Bits, Level};
@@ -18,6 +18,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `arrow` | Arrow's arrays of text that was checked |
 //! | [`aggregate`] | sum, count, smallest and largest of a column |
 //! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
 //! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
@@ -48,6 +49,8 @@ const _: () = assert!(usize::BITS == 64, "sums of lengths and of 32-bit offsets 
 mod dispatch;
 pub mod aggregate;
 pub mod aligned;
+#[cfg(feature = "arrow")]
+pub mod arrow;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod bitmaps;

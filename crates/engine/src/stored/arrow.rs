@@ -13,23 +13,23 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    ArrowNativeType, ByteViewType, DataType, Date32Type, Decimal128Type, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    ArrowNativeType, BinaryViewType, ByteViewType, DataType, Date32Type, Decimal128Type,
+    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType,
+    IntervalUnit, StringViewType, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
+    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::error::ArrowError;
 use bytes::Bytes;
-use keirin_kernels::Bits;
 use keirin_kernels::aligned::Number;
+use keirin_kernels::arrow::text_views;
+use keirin_kernels::{Bits, Level};
 use keirin_storage::buffer;
 use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::part::Text;
 use keirin_storage::schema as stored;
 
-use super::text::{views_of_entries, views_of_rows};
 use super::types::arrow_type;
 use crate::error::{Error, Result};
 use crate::types::UUID_BYTES;
@@ -212,7 +212,7 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         (Values::F32(values), _) => numbers!(values),
         (Values::F64(values), _) => numbers!(values),
         (Values::Text { offsets, bytes }, DataType::Utf8View | DataType::BinaryView) => {
-            views_of_rows(offsets.into_owned(), buffer(bytes), nulls, data_type)
+            views(&offsets, buffer(bytes), None, nulls, data_type)
         }
         (Values::List { offsets, children }, DataType::List(element)) => {
             let elements = arrays(children, std::slice::from_ref(element))?.remove(0);
@@ -243,9 +243,27 @@ pub(super) fn text_array(text: Text, data_type: &DataType) -> Result<ArrayRef, A
         Text::Rows(column) => array(column, data_type),
         Text::Entries { validity, codes, offsets, bytes } => {
             let nulls = validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
-            views_of_entries(codes, offsets, Buffer::from_vec(bytes), nulls, data_type)
+            views(&offsets, Buffer::from_vec(bytes), Some(&codes), nulls, data_type)
         }
     }
+}
+
+/// Rows of text, or of bytes if `data_type` says so; with `codes`, entries that each row names.
+fn views(
+    offsets: &[i32],
+    bytes: Buffer,
+    codes: Option<&[u32]>,
+    nulls: Option<NullBuffer>,
+    data_type: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    let level = Level::best();
+    let views = match data_type {
+        DataType::Utf8View => text_views::<StringViewType>(level, offsets, bytes, codes, nulls)
+            .map(|views| Arc::new(views) as _),
+        _ => text_views::<BinaryViewType>(level, offsets, bytes, codes, nulls)
+            .map(|views| Arc::new(views) as _),
+    };
+    views.map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))
 }
 
 fn arrays(columns: Vec<Column<'static>>, fields: &[Arc<Field>]) -> Result<Vec<ArrayRef>, ArrowError> {

@@ -23,7 +23,6 @@ mod table;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses its part")]
 mod testing;
-mod text;
 mod types;
 mod write;
 

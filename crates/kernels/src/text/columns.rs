@@ -16,6 +16,8 @@ pub enum LayoutError {
     NoOffsets,
     /// An offset is below zero, below the one before it or behind the end of the bytes.
     Offsets,
+    /// Text is not UTF-8.
+    Utf8,
     /// A view has a length below zero, names a buffer or bytes that are not there, has another prefix than
     /// its bytes, or has anything but zeros behind a short text.
     View {
@@ -29,6 +31,7 @@ impl fmt::Display for LayoutError {
         match self {
             Self::NoOffsets => f.write_str("a column of text has at least one offset"),
             Self::Offsets => f.write_str("offsets of text do not ascend within its bytes"),
+            Self::Utf8 => f.write_str("text is not UTF-8"),
             Self::View { row } => write!(f, "the view of row {row} does not fit its bytes"),
         }
     }

@@ -4,7 +4,7 @@
 //! here look at a whole buffer or at 64 rows at a time, and at a single row only when little speaks against
 //! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `search.rs` that in all rows, `equal.rs` and `equal_columns.rs`
 //! equality, `order.rs` order, `pad.rs` what trailing spaces mean, `like.rs` patterns, `scan.rs` what can be
-//! known of a block in advance, `case.rs` lower and upper case.
+//! known of a block in advance, `views.rs` one layout from the other, `case.rs` lower and upper case.
 //!
 //! Nothing here knows of nulls: the caller combines bitmaps. Collations other than that of bytes live elsewhere.
 
@@ -25,6 +25,8 @@ mod scan;
 mod search;
 #[cfg(target_arch = "x86_64")]
 mod search_x86;
+#[cfg(feature = "arrow")]
+mod views;
 
 pub use case::{Case, TextBuffer, change_case};
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
@@ -35,3 +37,5 @@ pub use like::{LikePattern, SearchMethod, like, like_view};
 pub use order::{Extreme, Inequality, compare_columns, compare_constant, extreme_row};
 pub use pad::{Pad, trimmed};
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};
+#[cfg(feature = "arrow")]
+pub(crate) use views::views_of;
