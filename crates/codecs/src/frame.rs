@@ -434,16 +434,18 @@ impl<'p> Maker<'p> {
         };
         // Text has offsets, too.
         let size = value_bytes + row_count;
-        let by_plan = self.plan.known(row_count).map(|known| encode(Some(known)));
-        let holds = |made: &Encoded| self.plan.holds(made.stored().len(), size);
-        let mut made = match by_plan.filter(holds) {
-            Some(made) => made,
-            None => {
-                let made = encode(None);
-                self.plan.set(made.chosen.clone(), row_count, made.stored().len(), size);
-                made
-            }
-        };
+        let holds = |plan: &Plan, made: &Encoded| plan.holds(row_count, made.stored().len(), size);
+        let mut by_plan = self.plan.known(row_count).map(|known| encode(Some(known)));
+        if by_plan.as_ref().is_some_and(|made| !holds(self.plan, made)) {
+            by_plan = self.plan.without_symbols().map(|known| encode(Some(known)));
+            by_plan = by_plan.filter(|made| holds(self.plan, made));
+            by_plan.iter().for_each(|made| self.plan.learn(made.chosen.clone()));
+        }
+        let mut made = by_plan.unwrap_or_else(|| {
+            let made = encode(None);
+            self.plan.set(made.chosen.clone(), row_count, made.stored().len(), size);
+            made
+        });
         self.entries = made.entries.take();
         let compression =
             if made.compressed.is_some() { made.chosen.codec.into() } else { Compression::None };

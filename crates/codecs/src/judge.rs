@@ -34,12 +34,16 @@ pub(crate) struct Judge<'w, W> {
     writer: &'w Writer,
     is_timed: bool,
     best: Option<(f64, W, Codec)>,
+    written: Option<(W, Writer)>,
 }
 
-impl<'w, W: Copy> Judge<'w, W> {
+/// The best way, how its bytes are compressed, and the column written so, if that was done to look at it.
+pub(crate) type Verdict<W> = (W, Codec, Option<Writer>);
+
+impl<'w, W: Copy + PartialEq> Judge<'w, W> {
     /// Of a column of so many rows.
     pub(crate) fn new(writer: &'w Writer, row_count: usize) -> Self {
-        Self { writer, is_timed: writer.is_timed(row_count), best: None }
+        Self { writer, is_timed: writer.is_timed(row_count), best: None, written: None }
     }
 
     /// Looks at what a way makes of a sample, which is one of `scale` as large as it. `decode` opens and decodes
@@ -82,9 +86,18 @@ impl<'w, W: Copy> Judge<'w, W> {
         }
     }
 
-    /// The best way, and how its bytes are compressed.
-    pub(crate) fn verdict(self) -> Option<(W, Codec)> {
-        self.best.map(|(_, way, codec)| (way, codec))
+    /// Keeps what was written to look at a way, all of the column and no sample, if none is better so far.
+    pub(crate) fn keep(&mut self, way: W, written: Writer) {
+        if self.best.is_some_and(|(_, best, _)| best == way) {
+            self.written = Some((way, written));
+        }
+    }
+
+    /// The best of all.
+    pub(crate) fn verdict(self) -> Option<Verdict<W>> {
+        let (_, best, codec) = self.best?;
+        let written = self.written.filter(|(way, _)| *way == best).map(|(_, written)| written);
+        Some((best, codec, written))
     }
 }
 

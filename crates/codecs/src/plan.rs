@@ -21,6 +21,9 @@ const USELESS_RATIO: f64 = 0.65;
 const ROWS_MIN: usize = 2048;
 /// So much larger than expected may a block get.
 const TOLERANCE: f64 = 1.1;
+/// Rows for each byte that a block may have more, whatever it should have: to choose anew takes longer than reading
+/// these a thousand times.
+const ROWS_PER_BYTE: usize = 16;
 /// Where the new choice was the old one, sizes of blocks just differ: more is tolerated, up to so much.
 const TOLERANCE_GROWTH: f64 = 1.3;
 const TOLERANCE_MAX: f64 = 4.0;
@@ -74,8 +77,23 @@ impl Plan {
     }
 
     /// Whether a block that went by the plan is as small as it should be.
-    pub(crate) fn holds(&self, stored_bytes: usize, value_bytes: usize) -> bool {
+    pub(crate) fn holds(&self, row_count: usize, stored_bytes: usize, value_bytes: usize) -> bool {
+        let stored_bytes = stored_bytes.saturating_sub(row_count / ROWS_PER_BYTE);
         ratio(stored_bytes, value_bytes) <= self.ratio * self.tolerance
+    }
+
+    /// The same with symbols to be found anew, if there are symbols in it: text changes sooner than what suits it.
+    pub(crate) fn without_symbols(&self) -> Option<Chosen> {
+        let is_symbols = |place: &Place| matches!(place.note, Note::Symbols(_));
+        let mut chosen = self.chosen.clone().filter(|chosen| chosen.places.iter().any(is_symbols))?;
+        let places = chosen.places.iter_mut().filter(|place| is_symbols(place));
+        places.for_each(|place| place.note = Note::Nothing);
+        Some(chosen)
+    }
+
+    /// Remembers what was found out for a block that went by it.
+    pub(crate) fn learn(&mut self, chosen: Chosen) {
+        self.chosen = Some(chosen);
     }
 
     /// Remembers what was chosen for a block.
@@ -126,12 +144,13 @@ mod tests {
         assert_eq!(plan.known(5000), None);
         plan.set(chosen(2), 5000, 10_000, 100_000);
         assert_eq!(plan.known(5000), Some(chosen(2)));
-        assert!(plan.holds(10_500, 100_000) && !plan.holds(12_000, 100_000));
+        assert!(plan.holds(5000, 10_500, 100_000) && !plan.holds(5000, 12_000, 100_000));
+        assert!(plan.holds(50_000, 12_000, 100_000), "more rows are not worth the bytes");
         // The same again, so the column is like that.
         plan.set(chosen(2), 5000, 10_000, 100_000);
-        assert!(plan.holds(12_000, 100_000) && !plan.holds(15_000, 100_000));
+        assert!(plan.holds(5000, 12_000, 100_000) && !plan.holds(5000, 15_000, 100_000));
         plan.set(chosen(3), 5000, 10_000, 100_000);
-        assert!(!plan.holds(12_000, 100_000));
+        assert!(!plan.holds(5000, 12_000, 100_000));
     }
 
     #[test]
@@ -141,7 +160,7 @@ mod tests {
         assert_eq!((0..1000).take_while(|_| plan.known(5000).is_some()).count(), BLOCKS_MAX as usize);
         plan.set(chosen(2), 5000, 10_000, 100_000);
         assert!(
-            plan.known(5000).is_some() && !plan.holds(12_000, 100_000),
+            plan.known(5000).is_some() && !plan.holds(5000, 12_000, 100_000),
             "age is no reason to tolerate more"
         );
     }

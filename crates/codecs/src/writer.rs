@@ -4,6 +4,7 @@ use keirin_kernels::Level;
 
 use crate::blocks::Codec;
 use crate::goal::Clock;
+use crate::judge::Verdict;
 use crate::plan::{Chosen, Note, Place};
 use crate::reader::DEPTH_LIMIT;
 use crate::{Choice, Goal, judge, strings};
@@ -51,7 +52,7 @@ impl Writer {
     pub(crate) fn column<E: Copy>(
         &mut self,
         all: &[E],
-        choose: impl FnOnce(&Self) -> (E, Codec),
+        choose: impl FnOnce(&Self) -> Verdict<E>,
         mut write_as: impl FnMut(&mut Self, E) -> bool,
     ) -> Codec {
         let outside = (self.path, self.child);
@@ -66,15 +67,22 @@ impl Writer {
         let (encoding, codec) = match known {
             Some((encoding, id, codec)) if write_as(self, encoding) => (id, codec),
             _ => {
-                let (encoding, codec) = choose(self);
+                let (encoding, codec, written) = choose(self);
                 // What was found out for another encoding is not for this one.
                 let path = self.path;
                 self.known.iter_mut().for_each(|known| known.places.retain(|place| place.path != path));
-                self.places.truncate(place + 1);
-                self.child = 0;
                 let start = self.bytes.len();
-                let is_written = write_as(self, encoding);
-                assert!(is_written, "the encoding was chosen because it can hold the values");
+                if let Some(mut written) = written {
+                    self.places.truncate(place);
+                    self.places.append(&mut written.places);
+                    self.bytes.append(&mut written.bytes);
+                    self.entries = written.entries;
+                } else {
+                    self.places.truncate(place + 1);
+                    self.child = 0;
+                    let is_written = write_as(self, encoding);
+                    assert!(is_written, "the encoding was chosen because it can hold the values");
+                }
                 (self.bytes[start], codec)
             }
         };
@@ -103,10 +111,11 @@ impl Writer {
         }
     }
 
-    /// Another writer at the same depth, to see how long something gets.
+    /// Another writer at the same place, to see how long something gets.
     pub(crate) fn trial(&self) -> Self {
-        let Self { level, choice, may_compress, depth, .. } = *self;
-        Self { may_compress, depth, ..Self::new(level, choice) }
+        let Self { level, choice, may_compress, depth, path, .. } = *self;
+        let places = vec![Place { path, encoding: 0, note: Note::Nothing }];
+        Self { may_compress, depth, path, places, ..Self::new(level, choice) }
     }
 
     pub(crate) fn goal(&self) -> Goal {
@@ -145,5 +154,31 @@ impl Writer {
         let written = write(self);
         self.depth -= 1;
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn going_by_what_was_chosen_chooses_the_same() {
+        let choice = Choice { clock: Clock::Modelled, may_compress: true, ..Choice::default() };
+        let check = |rows: u32, text: &dyn Fn(u32) -> String| {
+            let level = Level::best();
+            let texts: Vec<String> = (0..rows).map(text).collect();
+            let buffer: strings::Buffer = texts.iter().map(String::as_bytes).collect();
+            let write = |known| {
+                let mut writer = Writer::for_frame(level, choice, known);
+                let codec = strings::write(&mut writer, buffer.rows(level));
+                (writer.entries.is_some(), writer.finish(codec))
+            };
+            let first = write(None);
+            assert_eq!(write(Some(first.1.1.clone())), first, "{rows} rows as {}", texts[0]);
+        };
+        // A sample has them all; a dictionary is looked at as a whole; only samples are.
+        check(1000, &|row| format!("https://example.com/{}", row * row));
+        check(20_000, &|row| format!("https://example.com/{}", row % 3000 * 77_777));
+        check(20_000, &|row| format!("https://example.com/{}", row * 77_777));
     }
 }

@@ -329,3 +329,29 @@ fn frames_made_by_a_plan_come_back_whatever_comes_next() {
         }
     }
 }
+
+#[test]
+fn text_that_changes_is_as_small_as_if_it_came_first() {
+    let level = Level::best();
+    let text = |words: &[&str; 8], seed: u64| {
+        let mut random = Random::new(seed);
+        let rows = (0..5000).map(|_| {
+            let mut row: Vec<&str> = (0..6).map(|_| words[random.below(8) as usize]).collect();
+            let number = random.below(1 << 20).to_string();
+            row.push(&number);
+            row.join(" ")
+        });
+        let rows: Vec<String> = rows.collect();
+        rows.iter().map(String::as_bytes).collect::<Buffer>()
+    };
+    let english = ["carefully", "final", "deposits", "sleep", "quickly", "above", "the", "ironic"];
+    let german = ["STRASSE", "WALD", "BRUECKE", "FLUSS", "DORF", "GARTEN", "HIMMEL", "WOLKE"];
+    let mut plan = Plan::default();
+    for (block, words) in [english, german, german, english].iter().enumerate() {
+        let text = text(words, block as u64);
+        let choice = modelled(Goal::Balanced);
+        let planned = Maker::new(level, choice, &mut plan).strings(text.rows(level)).expect("few rows");
+        let alone = frame::of_strings(level, choice, text.rows(level)).expect("few rows");
+        assert!(planned.len() * 10 <= alone.len() * 11, "{}, not {}", planned.len(), alone.len());
+    }
+}

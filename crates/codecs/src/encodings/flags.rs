@@ -15,7 +15,7 @@ use keirin_kernels::{BitBuffer, Bits, Level, Selection, count_ones};
 use super::{check_count, check_rows, grouped, same_bits, set_bits};
 use crate::blocks::Codec;
 use crate::integers;
-use crate::judge::Judge;
+use crate::judge::{Judge, Verdict};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Choice, Error, Result};
@@ -57,7 +57,7 @@ pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
     )
 }
 
-fn choose(writer: &Writer, flags: Bits<'_>) -> (Encoding, Codec) {
+fn choose(writer: &Writer, flags: Bits<'_>) -> Verdict<Encoding> {
     let mut judge = Judge::new(writer, flags.len());
     for encoding in [Encoding::Constant, Encoding::Raw, Encoding::Runs] {
         let mut trial = writer.trial();

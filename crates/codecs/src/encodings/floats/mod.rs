@@ -20,7 +20,7 @@ use keirin_kernels::{BitBuffer, Level, Selection};
 use super::{BLOCK, check_count};
 use crate::blocks::Codec;
 use crate::integers::{self, BoxNode};
-use crate::judge::Judge;
+use crate::judge::{Judge, Verdict};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Choice, Result};
@@ -87,7 +87,7 @@ pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
     writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, values))
 }
 
-fn choose<F: Float>(writer: &Writer, values: &[F]) -> (Encoding, Codec) {
+fn choose<F: Float>(writer: &Writer, values: &[F]) -> Verdict<Encoding> {
     let sample = super::sample(values);
     let scale = values.len() as f64 / sample.len().max(1) as f64;
     let mut judge = Judge::new(writer, values.len());

@@ -6,7 +6,7 @@
 use super::{Encoding, Int, write_as};
 use crate::blocks::Codec;
 use crate::encodings::sample;
-use crate::judge::Judge;
+use crate::judge::{Judge, Verdict};
 use crate::reader::Reader;
 use crate::writer::Writer;
 
@@ -17,13 +17,14 @@ const SAMPLE_ROWS_PER_WIDE_ENTRY_MIN: f64 = 1.5;
 /// Runs are thought of when they are so long on average.
 const RUN_MIN: usize = 2;
 
-pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> (Encoding, Codec) {
-    let Some(first) = values.first() else { return (Encoding::Raw, Codec::None) };
+pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> Verdict<Encoding> {
+    let Some(first) = values.first() else { return (Encoding::Raw, Codec::None, None) };
     if values.iter().all(|value| value == first) {
-        return (Encoding::Constant, Codec::None);
+        return (Encoding::Constant, Codec::None, None);
     }
     let sample = sample(values);
     let mut judge = Judge::new(writer, values.len());
+    let row_count = values.len();
     let mut consider = |encoding, values: &[T], scale| {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, values) {
@@ -34,6 +35,9 @@ pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> (Encoding, Codec)
                 let decoded = open().and_then(|node| node.decode_into(writer.level, 0, &mut out));
                 decoded.expect("what was written can be read");
             });
+            if values.len() == row_count {
+                judge.keep(encoding, trial);
+            }
         }
     };
     let scale = values.len() as f64 / sample.len() as f64;

@@ -24,7 +24,7 @@ use keirin_kernels::{BitBuffer, Level, Selection};
 use super::{check_count, check_rows, is_sparse, odd_step};
 use crate::blocks::Codec;
 use crate::integers;
-use crate::judge::Judge;
+use crate::judge::{Judge, Verdict};
 use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Choice, Error, Result};
@@ -152,13 +152,14 @@ pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
     writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, rows))
 }
 
-fn choose(writer: &Writer, rows: Rows<'_>) -> (Encoding, Codec) {
+fn choose(writer: &Writer, rows: Rows<'_>) -> Verdict<Encoding> {
     if constant::is_constant(rows) {
-        return (Encoding::Constant, Codec::None);
+        return (Encoding::Constant, Codec::None, None);
     }
     let sample = sample(rows);
     let sample = sample.rows(writer.level);
     let mut judge = Judge::new(writer, rows.row_count());
+    let row_count = rows.row_count();
     let mut consider = |encoding, rows: Rows<'_>, scale| {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, rows) {
@@ -176,6 +177,9 @@ fn choose(writer: &Writer, rows: Rows<'_>) -> (Encoding, Codec) {
                 });
                 decoded.expect("what was written can be read");
             });
+            if count == row_count {
+                judge.keep(encoding, trial);
+            }
         }
     };
     let scale = rows.row_count() as f64 / sample.row_count() as f64;

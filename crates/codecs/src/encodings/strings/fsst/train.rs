@@ -24,8 +24,9 @@ const IDS: usize = 512;
 pub(super) fn train(rows: Rows<'_>) -> Vec<Symbol> {
     let sample = sample(rows);
     let mut symbols = Vec::new();
+    let mut counts = Counts { single: [0; IDS], pairs: vec![0; IDS * IDS] };
     for round in 0..ROUNDS {
-        let counts = Counts::of(&sample, &symbols);
+        counts.count(&sample, &symbols);
         symbols = counts.best(&symbols, round + 1 < ROUNDS);
     }
     symbols
@@ -58,27 +59,27 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(sample: &[&[u8]], symbols: &[Symbol]) -> Self {
+    fn count(&mut self, sample: &[&[u8]], symbols: &[Symbol]) {
         let matcher = Matcher::new(symbols);
-        let mut counts = Self { single: [0; IDS], pairs: vec![0; IDS * IDS] };
+        self.single.fill(0);
+        self.pairs.fill(0);
         for row in sample {
             let (mut at, mut before) = (0, None);
             while at < row.len() {
                 let (code, length) = matcher.find(word_at(row, at), row.len() - at);
                 let escaped = 256 + usize::from(row[at]);
                 let id = if code == ESCAPE { escaped } else { usize::from(code) };
-                counts.single[id] += 1;
+                self.single[id] += 1;
                 if length > 1 {
                     // The first byte alone stays a candidate: it is where longer symbols fail.
-                    counts.single[escaped] += 1;
+                    self.single[escaped] += 1;
                 }
                 if let Some(before) = before.replace(id) {
-                    counts.pairs[before * IDS + id] += 1;
+                    self.pairs[before * IDS + id] += 1;
                 }
                 at += length;
             }
         }
-        counts
     }
 
     /// The candidates that stand for the most bytes, and for which there is a place.
