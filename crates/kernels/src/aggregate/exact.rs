@@ -157,7 +157,8 @@ impl ExactSum {
         // Long division from the top. 32 more bits behind the point than the sum has are not needed: a
         // remainder says on which side of a tie the quotient lies, which is all that rounding asks.
         let mut remainder = 0_u128;
-        for limb in limbs.iter_mut().rev() {
+        // What is divided by one stays as it is.
+        for limb in limbs.iter_mut().rev().filter(|_| count > 1) {
             let part = remainder << LIMB_BITS | *limb as u128;
             // Below 2^32, because the remainder is below `count`; the top limb has at most 2^63.
             *limb = (part / u128::from(count)) as i64;

@@ -1,5 +1,6 @@
 //! The floats that are encoded.
 
+use keirin_kernels::aligned::Number;
 use keirin_kernels::compare::Comparable;
 use keirin_kernels::decode::{Decimal, Halves};
 
@@ -7,7 +8,7 @@ use crate::frame::Kind;
 use crate::integers::Int;
 
 /// A float of 32 or 64 bits, kept to the bit: NaNs with what they carry, zeros with their sign.
-pub trait Float: Comparable + Copy + Default + std::fmt::Debug + Send + Sync + sealed::Sealed {
+pub trait Float: Comparable + Default + Number + std::fmt::Debug + Send + Sync + sealed::Sealed {
     /// The unsigned integer of the same size.
     #[doc(hidden)]
     type Bits: Int + Halves<Float = Self>;

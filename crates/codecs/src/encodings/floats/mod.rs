@@ -14,6 +14,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use keirin_kernels::aligned::numbers;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
@@ -135,6 +136,9 @@ trait Node<F: Float>: fmt::Debug + Send + Sync {
 
     /// Rows whose value compares so with `constant`.
     fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
+        if let Some(values) = self.as_bytes().and_then(numbers::<F>) {
+            return Ok(compare_constant(level, comparison, values, constant));
+        }
         let mut words = Vec::with_capacity(self.len().div_ceil(64));
         let decode = |first: usize, out: &mut [F]| self.decode_into(level, first, out);
         super::for_each_block(0..self.len(), decode, |values| {

@@ -16,6 +16,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use keirin_kernels::aligned::numbers;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
@@ -173,13 +174,16 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
 
 pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
 
-/// Decodes a range of rows block by block.
+/// Decodes a range of rows block by block, or gives all at once where they lie as they are.
 pub(crate) fn for_each_block<T: Int, N: Node<T> + ?Sized>(
     node: &N,
     level: Level,
     rows: Range<usize>,
-    visit: impl FnMut(&[T]) -> Result<()>,
+    mut visit: impl FnMut(&[T]) -> Result<()>,
 ) -> Result<()> {
+    if let Some(values) = node.as_bytes().and_then(numbers::<T>) {
+        return visit(&values[rows]);
+    }
     super::for_each_block(rows, |first, out| node.decode_into(level, first, out), visit)
 }
 
