@@ -1,10 +1,14 @@
 //! Values to bits.
 //!
 //! Eight bytes of values are squeezed together inside a word: neighbours first, then pairs, then fours, each
-//! by one shift; what a word holds is then appended to the bits before it. No width is special.
+//! by one shift; what a word holds is then appended to the bits before it. Eight values end with a byte, so the next
+//! eight need not wait for them. No width is special.
 
 use super::{Integer, packed_bytes};
 use crate::Level;
+
+/// Values that fill bytes, whatever the width is.
+const GROUP: usize = 8;
 
 /// `values` less `reference`, `width` bits each; higher bits are cut off.
 ///
@@ -22,10 +26,22 @@ kernel! {
 
 #[inline(always)]
 fn pack_plain<T: Integer>(values: &[T], width: u32, reference: T) -> Vec<u8> {
+    // Words are written whole, wherever they begin, and the next ones over their ends.
+    let mut bytes = vec![0_u8; packed_bytes(values.len(), width) + 16];
+    let (groups, rest) = values.as_chunks::<GROUP>();
+    for (index, group) in groups.iter().enumerate() {
+        pack_group(group, width, reference, &mut bytes[index * width as usize..]);
+    }
+    pack_group(rest, width, reference, &mut bytes[groups.len() * width as usize..]);
+    bytes.truncate(packed_bytes(values.len(), width));
+    bytes
+}
+
+/// Packs at most a group; bytes behind it are written over.
+#[inline(always)]
+fn pack_group<T: Integer>(values: &[T], width: u32, reference: T, bytes: &mut [u8]) {
     let per_word = (u64::BITS / T::BITS) as usize;
     let mask = u64::MAX.checked_shr(u64::BITS - width).unwrap_or(0);
-    // A word is written whole, wherever it begins, and the next one over its end.
-    let mut bytes = vec![0_u8; packed_bytes(values.len(), width) + 16];
     let (mut pending, mut bit) = (0_u128, 0_usize);
     for chunk in values.chunks(per_word) {
         let mut word = 0;
@@ -45,8 +61,6 @@ fn pack_plain<T: Integer>(values: &[T], width: u32, reference: T) -> Vec<u8> {
         pending >>= (next / 8 - bit / 8) * 8;
         bit = next;
     }
-    bytes.truncate(packed_bytes(values.len(), width));
-    bytes
 }
 
 /// Moves the odd ones of the lanes, of which `filled` bits are used, down to the even ones.
