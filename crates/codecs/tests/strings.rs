@@ -39,6 +39,17 @@ fn shapes(count: usize, seed: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
             }),
         ),
         ("few", rows(&mut |random| format!("ship mode {}", random.below(7)))),
+        ("runs", {
+            let mut phrase = String::new();
+            rows(&mut |random| {
+                if random.below(5) == 0 {
+                    phrase = ["", words[random.below(9) as usize], "a phrase of many words"]
+                        [random.below(3) as usize]
+                        .to_owned();
+                }
+                phrase.clone()
+            })
+        }),
         ("numbers", rows(&mut |random| random.below(1_000_000).to_string())),
         (
             "long",
