@@ -177,6 +177,8 @@ impl Database {
         }
         log::settle(io)?;
         let mut state = (*before).clone();
+        let commits = state.version + 1..=files.newest();
+        io.fetch(&mut commits.map(|version| log::path(FileKind::Commit, version)));
         let outcome = (state.version..files.newest()).try_for_each(|_| log::advance(io, &mut state));
         if let Err(error) = outcome {
             if let Error::Newer { .. } = error {

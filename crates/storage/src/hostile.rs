@@ -33,7 +33,7 @@ fn records_that_lie_are_errors() {
     let run = Run::without_faults(3, 30);
     let paths = run.io().paths().into_iter().map(|(path, _)| path);
     let records: Vec<Vec<u8>> = paths
-        .filter(|path| path.starts_with("log/"))
+        .filter(|path| path.ends_with(".commit") || path.ends_with(".checkpoint"))
         .map(|path| run.io().bytes(&path)[HEADER_BYTES..].to_vec())
         .collect();
     for_seeds(0..20_000, |seed| {

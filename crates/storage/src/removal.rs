@@ -269,7 +269,8 @@ impl Database {
         let commits = files.commits.range(..=base).map(|version| log::path(FileKind::Commit, *version));
         let checkpoints =
             files.checkpoints.range(..base).map(|version| log::path(FileKind::Checkpoint, *version));
-        commits.chain(checkpoints).try_for_each(|path| remove(io, &path))
+        // No checkpoint may seem to be the end of a log whose commits are gone.
+        checkpoints.chain(commits).try_for_each(|path| remove(io, &path))
     }
 
     /// Looks now and then for files that no commit mentions, and removes those that were noticed long ago.

@@ -1,5 +1,6 @@
 //! One version of a database to read from, whatever becomes of the newest.
 
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::header::{self, FileKind, Identity};
 use crate::log;
 use crate::part::PartReader;
 use crate::state::{Part, State, Table};
-use crate::store::{Store, deletions_path};
+use crate::store::{Store, deletions_path, part_path};
 
 /// One version of a database, and its files.
 #[derive(Clone, Debug)]
@@ -35,6 +36,22 @@ impl Snapshot {
         PartReader::open(Arc::clone(&self.store), self.identity(table, part.number), part)
     }
 
+    /// Says that all parts of a table will be opened soon.
+    pub fn expect_parts(&self, table: &Table) {
+        let io = &*self.store.io;
+        for part in table.parts() {
+            let is_new = !self.store.footers.has((table.number, part.number, part.hash));
+            if let Some(footer) = part.footer_range().filter(|_| is_new) {
+                let path = part_path(table.number, part.number);
+                io.expect(part.known(&path), &mut std::iter::once(footer));
+            }
+            if let Some(deletions) = part.deletions {
+                let path = deletions_path(table.number, deletions.number);
+                io.expect(deletions.known(&path), &mut std::iter::once(0..deletions.file_bytes));
+            }
+        }
+    }
+
     /// The deleted rows of a part.
     ///
     /// # Errors
@@ -46,7 +63,8 @@ impl Snapshot {
         let whose = |found: Damage| Damage { table: Some(table_number), part: Some(number), ..found };
         let damaged = |reason: String| whose(Damage { path: path.clone(), reason, ..Damage::default() });
         let read = || {
-            let bytes = log::read_file(&*self.store.io, &path)?;
+            let io = &*self.store.io;
+            let bytes = log::read_input(&path, || io.open_known(deletions.known(&path)))?;
             let (header, payload) = header::open(FileKind::Deletions, &bytes, &path)?;
             header.check_identity(self.identity(table, deletions.number), &path)?;
             if header.hash != deletions.hash {
@@ -62,8 +80,13 @@ impl Snapshot {
             }
         };
         read().map_err(|error| match error {
-            Error::Damaged(found) => whose(*found).into(),
-            Error::Io { source, .. } => damaged(format!("it cannot be read: {source}")).into(),
+            Error::Damaged(found) => {
+                self.store.io.distrust(deletions.known(&path), 0..deletions.file_bytes);
+                whose(*found).into()
+            }
+            Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+                damaged("it is missing".to_owned()).into()
+            }
             other => other,
         })
     }

@@ -1,10 +1,12 @@
 //! What a version of a database has, and the actions that lead from one version to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::header::DatabaseId;
+use crate::header::{DatabaseId, HEADER_BYTES};
+use crate::io::Known;
 use crate::schema::{Definition, Properties};
 use crate::view::View;
 
@@ -79,7 +81,25 @@ pub struct Deletions {
     pub(crate) hash: u64,
 }
 
+impl Deletions {
+    /// What is known of the file, which has this path.
+    pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
+        Known { path, byte_count: self.file_bytes, hash: self.hash }
+    }
+}
+
 impl Part {
+    /// What is known of the file, which has this path.
+    pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
+        Known { path, byte_count: self.file_bytes, hash: self.hash }
+    }
+
+    /// Where the footer and its header are in the file, if they fit in it.
+    pub(crate) fn footer_range(&self) -> Option<Range<u64>> {
+        let bytes = u64::from(self.footer_bytes) + HEADER_BYTES as u64;
+        Some(self.file_bytes.checked_sub(bytes)?..self.file_bytes)
+    }
+
     /// Rows that are not deleted.
     #[must_use]
     pub fn live_row_count(&self) -> u64 {

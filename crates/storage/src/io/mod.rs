@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use keirin_kernels::map::Map;
@@ -77,6 +78,41 @@ pub trait Io: Debug + Send + Sync {
     /// `NotFound` or `NotADirectory` if there is no such directory.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
+    /// Whether [`Io::list`] works: web servers know their files by their names alone.
+    fn can_list(&self) -> bool {
+        true
+    }
+
+    /// Which of these files are there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn are_there(&self, paths: &[String]) -> io::Result<Vec<bool>> {
+        let is_there = |path: &String| match self.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            there => there.map(|_| true),
+        };
+        paths.iter().map(is_there).collect()
+    }
+
+    /// Says which small files will be opened next, once each: where that takes long, all are fetched at once.
+    fn fetch(&self, _paths: &mut dyn Iterator<Item = String>) {}
+
+    /// Opens a file of which the log says what it is. That it is not there, or something else, may come out only
+    /// when it is read.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not there.
+    fn open_known(&self, file: Known<'_>) -> io::Result<Box<dyn Input>> {
+        self.open(file.path)
+    }
+
+    /// Says which bytes of a file will be read soon: where that takes long, they are fetched meanwhile.
+    fn expect(&self, _file: Known<'_>, _ranges: &mut dyn Iterator<Item = Range<u64>>) {}
+
+    /// Says that bytes of a file were not what was written: copies of them are worth nothing.
+    fn distrust(&self, _file: Known<'_>, _range: Range<u64>) {}
+
     /// When a file was written to last, since 1970.
     ///
     /// # Errors
@@ -94,6 +130,17 @@ pub trait Io: Debug + Send + Sync {
 
     /// Numbers that nobody can foretell.
     fn random(&self) -> u64;
+}
+
+/// What the log says of a file that never changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Where it is.
+    pub path: &'a str,
+    /// Count of its bytes.
+    pub byte_count: u64,
+    /// The hash of a header in it, which names the content.
+    pub hash: u64,
 }
 
 /// A file that is written from begin to end.

@@ -2,6 +2,7 @@
 //!
 //! `docs/format/log.md` has the bytes, `docs/format/database.md` the order of steps and what damage leads to.
 
+mod newest;
 mod record;
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use std::io::ErrorKind;
 use crate::database::micros;
 use crate::error::{Damage, Error, Result};
 use crate::header::{self, DatabaseId, FileKind, Header, Identity};
-use crate::io::{Io, is_refusal, is_shortage};
+use crate::io::{Input, Io, is_refusal, is_shortage};
 use crate::state::State;
 use crate::store::Store;
 use record::KINDS_MAX;
@@ -36,6 +37,9 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn list(io: &dyn Io) -> Result<Self> {
+        if !io.can_list() {
+            return newest::find(io);
+        }
         let mut files = Self::default();
         let entries = match io.list(DIRECTORY) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),
@@ -103,7 +107,14 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
         }
     }
     let checkpoint = state.version;
+    if let Some(found) =
+        damage.pop_if(|_| !io.can_list() && files.checkpoints.range(..=checkpoint).next().is_none())
+    {
+        // There is no other that is known of.
+        return Err(found.into());
+    }
     let last = files.commits.range(..=version).next_back().copied().unwrap_or(0);
+    io.fetch(&mut (checkpoint + 1..=last).map(|version| path(FileKind::Commit, version)));
     while state.version < last {
         let (before, commit) = (state.version, state.version + 1);
         let found = match advance(io, &mut state) {
@@ -155,6 +166,14 @@ pub(crate) fn settle(io: &dyn Io) -> Result<()> {
 /// The bytes of a whole file. That the system cannot read it is damage; that it is gone, or that something runs
 /// short, is not.
 pub(crate) fn read_file(io: &dyn Io, path: &str) -> Result<Vec<u8>> {
+    read_input(path, || io.open(path))
+}
+
+/// The same of a file that is opened in some way.
+pub(crate) fn read_input(
+    path: &str,
+    open: impl FnOnce() -> std::io::Result<Box<dyn Input>>,
+) -> Result<Vec<u8>> {
     let limit = (header::HEADER_BYTES + header::PAYLOAD_BYTES_MAX) as u64;
     let damaged = |reason: String| Error::from(Damage { path: path.to_owned(), reason, ..Damage::default() });
     let failed = |error: std::io::Error| {
@@ -164,7 +183,7 @@ pub(crate) fn read_file(io: &dyn Io, path: &str) -> Result<Vec<u8>> {
             damaged(format!("it cannot be read: {error}"))
         }
     };
-    let input = io.open(path).map_err(failed)?;
+    let input = open().map_err(failed)?;
     if input.byte_count() > limit {
         return Err(damaged(format!("it has {} bytes, at most {limit} are possible", input.byte_count())));
     }
@@ -346,6 +365,7 @@ pub(crate) fn write(
         // Whatever has that name says the same, or cannot be read, or may be in the cache alone.
         io.replace(&unfinished, &path).map_err(before("rename"))?;
         store.sync_directory(DIRECTORY).map_err(Failed::Before)?;
+        newest::point(store, version);
         return Ok(hash);
     }
     if let Err(error) = io.publish(&unfinished, &path) {

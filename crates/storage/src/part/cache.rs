@@ -81,7 +81,7 @@ impl Contents {
 }
 
 /// The part's table, its number and the hash of its footer.
-pub(super) type Key = (u64, u64, u64);
+pub(crate) type Key = (u64, u64, u64);
 
 /// Decoded footers that are kept for the next who opens the part.
 #[derive(Debug, Default)]
@@ -105,6 +105,10 @@ impl Footers {
         let (contents, used) = kept.by_key.get_mut(&key)?;
         *used = now;
         Some(Arc::clone(contents))
+    }
+
+    pub(crate) fn has(&self, key: Key) -> bool {
+        locked(&self.kept).by_key.contains_key(&key)
     }
 
     /// Forgets a part whose file is removed: a map would keep its bytes on the disk.

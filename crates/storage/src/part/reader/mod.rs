@@ -19,7 +19,7 @@ use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
-use crate::io::{Input, is_shortage};
+use crate::io::{Input, Known, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
 use crate::state::Part;
 use crate::store::{Store, part_path};
@@ -33,6 +33,9 @@ pub struct PartReader {
     store: Arc<Store>,
     input: Box<dyn Input>,
     path: String,
+    byte_count: u64,
+    /// That of the footer's header.
+    hash: u64,
     identity: Identity,
     contents: Arc<Contents>,
     verify: Verify,
@@ -82,20 +85,23 @@ impl PartReader {
                 _ => format!("it cannot be read: {error}"),
             })
         };
-        let input = store.io.open(&path).map_err(unreadable)?;
-        let tail_bytes = u64::from(part.footer_bytes) + HEADER_BYTES as u64;
+        let input = store.io.open_known(part.known(&path)).map_err(unreadable)?;
         if input.byte_count() != part.file_bytes {
             let (found, expected) = (input.byte_count(), part.file_bytes);
             return Err(damage(format!("it has {found} bytes, not {expected}")));
         }
-        let Some(footer_at) = part.file_bytes.checked_sub(tail_bytes) else {
-            return Err(damage(format!("a footer of {tail_bytes} bytes does not fit in it")));
+        let Some(Range { start: footer_at, .. }) = part.footer_range() else {
+            return Err(damage(format!("a footer of {} bytes does not fit in it", part.footer_bytes)));
         };
         let key = (identity.table, identity.number, part.hash);
-        let verify = store.verify;
+        let (verify, byte_count, hash) = (store.verify, part.file_bytes, part.hash);
         if let Some(contents) = store.footers.get(key) {
-            return Ok(Self { store, input, path, identity, contents, verify });
+            return Ok(Self { store, input, path, byte_count, hash, identity, contents, verify });
         }
+        let wrong = |error| {
+            store.io.distrust(part.known(&path), footer_at..part.file_bytes);
+            error
+        };
         let mut tail = vec![0; part.footer_bytes as usize + HEADER_BYTES];
         input.read_exact_at(footer_at, &mut tail).map_err(unreadable)?;
         let (payload, header) = tail.split_at(part.footer_bytes as usize);
@@ -105,17 +111,38 @@ impl PartReader {
             header.check_payload(payload, &path)?;
             Ok(header)
         };
-        let header = read().map_err(name_part)?;
+        let header = read().map_err(name_part).map_err(wrong)?;
         if header.hash != part.hash {
-            return Err(damage("it is not the file that was committed".to_owned()));
+            return Err(wrong(damage("it is not the file that was committed".to_owned())));
         }
         let footer = Footer::read(store.level, payload, footer_at)
-            .map_err(|malformed| damage(format!("footer: {malformed}")))?;
+            .map_err(|malformed| wrong(damage(format!("footer: {malformed}"))))?;
         if footer.row_count != part.row_count {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
         let contents = store.footers.put(key, Contents::new(footer));
-        Ok(Self { store, input, path, identity, contents, verify })
+        Ok(Self { store, input, path, byte_count, hash, identity, contents, verify })
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { path: &self.path, byte_count: self.byte_count, hash: self.hash }
+    }
+
+    /// Says that columns of some stripes will be read soon.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    pub fn expect(&self, columns: &[usize], stripes: Range<usize>) {
+        let nodes = columns.iter().flat_map(|column| {
+            let first = self.contents.nodes[*column];
+            first..first + self.footer().fields[*column].nodes().count()
+        });
+        let blocks = nodes.flat_map(|node| {
+            let stripes = stripes.clone();
+            stripes.map(move |stripe| self.footer().block(node, stripe))
+        });
+        let mut ranges = blocks.map(|block| block.offset..block.offset + block.byte_count());
+        self.store.io.expect(self.known(), &mut ranges);
     }
 
     fn footer(&self) -> &Footer {

@@ -9,6 +9,7 @@ use super::{PartReader, damaged};
 use crate::buffer::FileBytes;
 use crate::column::{Column, Flags, Values};
 use crate::error::{Damage, Error, Result};
+use crate::io::is_shortage;
 use crate::part::Verify;
 use crate::part::block::{BlockDecoder, Stored};
 use crate::part::cache::FrameOf;
@@ -64,8 +65,10 @@ impl Reading<'_> {
             FrameOf::Validity => block.validity_checksum,
             FrameOf::Values => block.value_checksum,
         };
-        let read = read(Stored { file, bytes, checksum, is_verified })
-            .map_err(|reason| self.damage(block, reason))?;
+        let read = read(Stored { file, bytes, checksum, is_verified }).map_err(|reason| {
+            self.part.store.io.distrust(self.part.known(), block.offset..block.offset + block.byte_count());
+            self.damage(block, reason)
+        })?;
         if !is_verified {
             contents.set_verified(self.index(node), frame);
         }
@@ -108,7 +111,10 @@ impl Reading<'_> {
         let byte_count = usize::try_from(byte_count).expect("a block lies inside its file");
         let mut bytes = self.part.store.pool.take(byte_count);
         let read = self.part.input.read_exact_at(block.offset, &mut bytes);
-        read.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?;
+        read.map_err(|error| match is_shortage(&error) {
+            true => Error::io("read", &self.part.path)(error),
+            false => self.damage(block, format!("it cannot be read: {error}")),
+        })?;
         Ok(Arc::new(bytes))
     }
 
