@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
 use crate::session::Session;
-use crate::stored::Store;
+use crate::stored::{CacheOptions, Store};
 
 /// How long closing a database waits for threads that are in the middle of something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -124,6 +124,7 @@ pub struct DatabaseBuilder {
     memory_limit_bytes: Option<usize>,
     temp_directory: Option<PathBuf>,
     read_only: bool,
+    cache: CacheOptions,
 }
 
 impl DatabaseBuilder {
@@ -156,6 +157,21 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Where what was read of a database behind a URL is kept, so that it is not fetched again; by default the
+    /// directory of the system for such things. Processes may share it.
+    #[must_use]
+    pub fn cache_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.cache.directory = Some(path.into());
+        self
+    }
+
+    /// How many bytes that may be, 4 GB by default; with 0 nothing is kept.
+    #[must_use]
+    pub fn cache_limit_bytes(mut self, bytes: u64) -> Self {
+        self.cache.limit_bytes = bytes;
+        self
+    }
+
     /// Opens a database that lives in memory.
     ///
     /// # Errors
@@ -164,14 +180,15 @@ impl DatabaseBuilder {
         self.build(None)
     }
 
-    /// Opens the database in directory `path`; makes one if there is nothing.
+    /// Opens the database in directory `path`; makes one if there is nothing. `path` may be a URL, too: a database in an
+    /// object store (`s3://bucket/path`, `gs://`, `az://`) or on a web server (`https://host/path`) can be read.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the directory cannot be read or made, or another process writes to it,
     /// [`ErrorKind::Invalid`] when it holds
     /// something else or was made by a newer version.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        let store = Store::open(path.as_ref(), self.read_only)?;
+        let store = Store::open(path.as_ref(), self.read_only, self.cache.clone())?;
         self.build(Some(Arc::new(store)))
     }
 

@@ -32,7 +32,9 @@ use crate::rules::{LargeTop, Subqueries, Uuids};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
-use crate::stored::{AggregateStored, Inspect, StoredCatalog, TextLengths, known_damage, system_tables};
+use crate::stored::{
+    AggregateStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
+};
 use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
 use crate::tpch::TpchFunction;
 
@@ -133,8 +135,13 @@ impl Session {
     }
 
     /// This session as one statement sees it, from planning to its end: of a database directory, one version.
-    fn at_newest(&self) -> Result<Self> {
+    async fn at_newest(&self) -> Result<Self> {
         match &self.shared.store {
+            // A server may be slow.
+            Some(store) if store.remote.is_some() => {
+                let store = store.clone();
+                Ok(self.at(blocking(move || store.snapshot()).await?))
+            }
             Some(store) => Ok(self.at(store.snapshot()?)),
             None => Ok(self.over(self.catalog.database.clone())),
         }
@@ -199,7 +206,7 @@ impl Session {
         let finished = is_finished.clone();
         let task = AbortOnDrop(self.shared.runtime().spawn(async move {
             let _running = RunningStatement::new(session.shared.clone());
-            let started = match session.at_newest() {
+            let started = match session.at_newest().await {
                 Ok(session) => session.start(&statement, &parameters).await,
                 Err(error) => Err(error),
             };

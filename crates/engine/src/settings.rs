@@ -16,7 +16,7 @@ use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::ParquetDecoder;
 use crate::memory;
-use crate::stored::Store;
+use crate::stored::{CacheOptions, Store};
 use crate::text::nearest;
 
 /// The prefix of all our settings.
@@ -34,6 +34,8 @@ pub(crate) struct Settings {
 
 /// The scope of settings that are fixed when the database is opened.
 const READ_ONLY: &str = "read only";
+/// The scope of settings that all sessions share.
+const DATABASE: &str = "database";
 /// The scope of settings that a database directory keeps.
 const DIRECTORY: &str = "directory";
 
@@ -68,8 +70,34 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "cache_directory",
+        scope: DATABASE,
+        description: "Where what was read of a database behind a URL is kept; processes may share it",
+        get: |settings| settings.cache_of(CacheOptions::shown_directory),
+        default: |settings| settings.cache_of(|_| CacheOptions::default().shown_directory()),
+        set: |settings, value| {
+            let directory = value.map_or(CacheOptions::default().directory, |value| Some(value.into()));
+            settings.change_cache(|cache| cache.directory = directory)
+        },
+    },
+    Setting {
+        name: "cache_limit",
+        scope: DATABASE,
+        description: "How much that may be, as '4GB'; '0' for nothing",
+        get: |settings| settings.cache_of(|cache| format_bytes(cache.limit_bytes)),
+        default: |settings| settings.cache_of(|_| format_bytes(CacheOptions::default().limit_bytes)),
+        set: |settings, value| {
+            let bytes = match value.map(str::trim) {
+                None => CacheOptions::default().limit_bytes,
+                Some("0") => 0,
+                Some(value) => memory::parse_bytes(value)? as u64,
+            };
+            settings.change_cache(|cache| cache.limit_bytes = bytes)
+        },
+    },
+    Setting {
         name: "memory_limit",
-        scope: "database",
+        scope: DATABASE,
         description: "Memory that all queries together may use, as '4GB' or '50%' of the machine; beyond it they spill",
         get: |settings| memory::format_bytes(settings.shared.pool.limit_bytes()),
         default: |settings| memory::format_bytes(settings.shared.memory_limit_bytes),
@@ -165,7 +193,9 @@ impl Settings {
     /// Gives every setting its default that can be set and is not kept.
     pub(crate) fn reset_all(&self) -> Result<()> {
         let is_kept = |setting: &&Setting| [READ_ONLY, DIRECTORY].contains(&setting.scope);
-        SETTINGS.iter().filter(|setting| !is_kept(setting)).try_for_each(|s| self.set(s.name, None))
+        let is_absent = |setting: &&Setting| (setting.default)(self).is_empty();
+        let mut settings = SETTINGS.iter().filter(|setting| !is_kept(setting) && !is_absent(setting));
+        settings.try_for_each(|setting| self.set(setting.name, None))
     }
 
     /// The value of `name`, with or without prefix.
@@ -194,6 +224,18 @@ impl Settings {
         RecordBatch::try_from_iter(columns).expect("columns of one length")
     }
 
+    /// What is to be said of the cache; nothing if the database has no URL.
+    fn cache_of(&self, say: impl FnOnce(&CacheOptions) -> String) -> String {
+        let remote = self.shared.store.as_ref().and_then(|store| store.remote.as_ref());
+        remote.map_or_else(String::new, |remote| say(&remote.cache().options()))
+    }
+
+    fn change_cache(&self, change: impl FnOnce(&mut CacheOptions)) -> std::result::Result<(), String> {
+        let remote = self.shared.store.as_ref().and_then(|store| store.remote.as_ref());
+        remote.ok_or("only a database behind a URL has a cache")?.cache().change(change);
+        Ok(())
+    }
+
     fn options<T>(&self, read: impl FnOnce(&ConfigOptions) -> T) -> T {
         match self.state.upgrade() {
             Some(state) => read(state.read().config_options()),
@@ -214,6 +256,10 @@ impl Settings {
         };
         self.set_option(name, value).map_err(|reason| Error::new(ErrorKind::Invalid, reason))
     }
+}
+
+fn format_bytes(bytes: u64) -> String {
+    memory::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn find(name: &str) -> Result<&'static Setting> {

@@ -3,6 +3,7 @@
 //! Arrow's types and storage's meet here alone.
 
 mod aggregate;
+mod ahead;
 mod arrow;
 mod catalog;
 mod damage;
@@ -16,6 +17,7 @@ mod oracle;
 mod partitions;
 mod prune;
 mod read;
+mod remote;
 mod scan;
 mod store;
 mod system;
@@ -38,6 +40,7 @@ pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use lengths::TextLengths;
 pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
+pub(crate) use remote::CacheOptions;
 pub(crate) use store::{Store, blocking, write_options};
 pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};

@@ -4,6 +4,7 @@
 //! its field; it may have had another type, or not have been there.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -79,6 +80,7 @@ impl OpenTable {
             has_row_numbers: columns.has_row_numbers,
             parts: Vec::new(),
         };
+        snapshot.expect_parts(table);
         let parts = table.parts().into_iter().enumerate();
         let parts = parts.map(|(place, part)| open.part(snapshot, place, part, columns));
         open.parts = parts.collect();
@@ -149,6 +151,29 @@ impl OpenTable {
 impl OpenPart {
     pub(super) fn column(&self, index: usize) -> &Place {
         &self.columns[index]
+    }
+
+    /// What is read of the part for columns of the table.
+    fn stored(&self, columns: &[usize]) -> Vec<usize> {
+        let place = |index: usize| match self.columns[index] {
+            Place::Length(length) => &self.columns[length.of],
+            _ => &self.columns[index],
+        };
+        let stored = columns.iter().filter_map(|index| match place(*index) {
+            Place::Here(column) | Place::Cast(column, _) => Some(*column),
+            _ => None,
+        });
+        stored.collect()
+    }
+
+    /// Bytes of columns in a stripe.
+    pub(super) fn stored_bytes(&self, columns: &[usize], stripe: usize) -> u64 {
+        self.stored(columns).into_iter().map(|column| self.reader.stored_bytes(column, stripe)).sum()
+    }
+
+    /// Says that columns of some stripes will be read soon.
+    pub(super) fn expect(&self, columns: &[usize], stripes: Range<usize>) {
+        self.reader.expect(&self.stored(columns), stripes);
     }
 
     /// The statistics of a column that the part has as the table has it.

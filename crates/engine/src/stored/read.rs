@@ -110,6 +110,11 @@ impl Filter {
         })
     }
 
+    /// The columns' places in the schema of the table.
+    pub(super) fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
     fn is_worth_while(&self) -> bool {
         let experience = self.experience.lock();
         let is_useless = self.is_optional && experience.passing > Experience::USELESS;

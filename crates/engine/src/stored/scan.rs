@@ -43,6 +43,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::ahead::Ahead;
 use super::open::OpenTable;
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
@@ -148,6 +149,7 @@ impl StoredScan {
             condition: conjunction_opt(self.filters.iter().cloned()),
             stripes: OnceLock::new(),
             next: AtomicUsize::new(0),
+            ahead: Ahead::default(),
         });
         let mut begun = vec![false; self.partition_count()];
         begun[partition] = true;
@@ -168,6 +170,7 @@ impl StoredScan {
             narrowing: shared.condition.as_ref().and_then(Narrowing::new),
             run: self.keeps_order.then_some((partition, self.partition_count())),
             own: None,
+            ahead: Ahead::default(),
             remaining: self.limit,
             reservation: consumer.register(context.memory_pool()),
             counts: ReadCounts { bytes: count("bytes_scanned"), rows_dropped: count("pushdown_rows_pruned") },
@@ -353,15 +356,16 @@ impl ExecutionPlan for StoredScan {
 
 /// What the partitions of a run share.
 #[derive(Debug)]
-struct Shared {
-    table: Arc<OpenTable>,
-    projection: Vec<usize>,
+pub(super) struct Shared {
+    pub(super) table: Arc<OpenTable>,
+    pub(super) projection: Vec<usize>,
     schema: SchemaRef,
-    filters: Vec<Filter>,
+    pub(super) filters: Vec<Filter>,
     condition: Option<Arc<dyn PhysicalExpr>>,
     /// Stripes that may have rows: the places of their parts, and theirs in the parts.
-    stripes: OnceLock<Vec<(usize, usize)>>,
+    pub(super) stripes: OnceLock<Vec<(usize, usize)>>,
     next: AtomicUsize,
+    ahead: Ahead,
 }
 
 impl Shared {
@@ -401,6 +405,8 @@ pub(super) struct Worker {
     run: Option<(usize, usize)>,
     /// What is left of its run.
     own: Option<Range<usize>>,
+    /// How far ahead of it files were told what will be read.
+    ahead: Ahead,
     remaining: Option<usize>,
     reservation: MemoryReservation,
     counts: ReadCounts,
@@ -450,6 +456,11 @@ impl Worker {
         let table = &shared.table;
         let part = table.parts[part].as_ref().map_err(|error| external(error.clone()))?;
         let mut stripe = Stripe::new(table, part, stripe, &self.counts);
+        let end = self.own.as_ref().map_or(stripes.len(), |own| own.end);
+        let ahead = if self.own.is_some() { &self.ahead } else { &shared.ahead };
+        if self.remaining.is_none() {
+            ahead.expect(&shared, next..end);
+        }
         let narrowing = self.narrowing.as_mut();
         if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
             self.stripes_pruned.add(1);
@@ -459,9 +470,11 @@ impl Worker {
         self.stripes_read.add(1);
         stripe.filter(&shared.filters, self.remaining)?;
         let rows = stripe.row_count();
+        ahead.passed(rows > 0);
         if rows == 0 {
             return Ok(Step::Nothing);
         }
+        part.expect(&shared.projection, stripe.number..stripe.number + 1);
         let found = read(&mut stripe)?;
         if let Some(remaining) = &mut self.remaining {
             *remaining -= rows;

@@ -10,7 +10,7 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result as DataFusionResult;
 use keirin_storage::column::Column;
 use keirin_storage::io::{Disk, Io};
-use keirin_storage::part::WriteOptions;
+use keirin_storage::part::{Verify, WriteOptions};
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
@@ -18,6 +18,7 @@ use keirin_storage::{
 use parking_lot::Mutex;
 
 use super::definition::codecs;
+use super::remote::{CacheOptions, Remote, is_url};
 use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,6 +26,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// database again.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
 const LOCK_WAIT: Duration = Duration::from_millis(5);
+
+/// Newer versions of a remote database are looked for no more often.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Upkeep is begun no more often.
 const TEND_INTERVAL: Duration = Duration::from_millis(200);
@@ -34,7 +38,12 @@ const TEND_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     is_read_only: bool,
+    /// The directory or the URL.
     path: PathBuf,
+    /// The door to its files, if it has a URL.
+    pub(crate) remote: Option<Arc<Remote>>,
+    /// When newer versions were looked for the last time.
+    refreshed: Mutex<Instant>,
     /// When upkeep was begun the last time.
     tended: Mutex<Option<Instant>>,
     /// Held while the catalogue changes, so that two names do not become one.
@@ -43,7 +52,10 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the database in directory `path`; makes one if there is nothing, unless it is only to be read.
-    pub(crate) fn open(path: &Path, is_read_only: bool) -> Result<Self> {
+    pub(crate) fn open(path: &Path, is_read_only: bool, cache: CacheOptions) -> Result<Self> {
+        if is_url(path) {
+            return Self::open_remote(path, cache);
+        }
         let shown = path.display();
         if path.is_file() {
             let message = format!("'{shown}' is a file, not a database directory");
@@ -86,21 +98,50 @@ impl Store {
                 opened => break opened.map_err(failed)?,
             }
         };
-        Ok(Self {
-            database,
-            is_read_only,
-            path: path.to_owned(),
-            tended: Mutex::default(),
-            altering: Mutex::default(),
-        })
+        Ok(Self::new(database, is_read_only, path.to_owned(), None))
+    }
+
+    /// Opens the database behind a URL, for reading.
+    fn open_remote(url: &Path, cache: CacheOptions) -> Result<Self> {
+        let remote = Arc::new(Remote::new(&url.to_string_lossy(), cache)?);
+        let shown = remote.shown().to_owned();
+        let failed = |error: StorageError| match error {
+            StorageError::NotADatabase => {
+                Error::new(ErrorKind::NotFound, format!("there is no Keirin database at '{shown}'"))
+            }
+            newer @ StorageError::Newer { .. } => {
+                Error::new(ErrorKind::Invalid, format!("database '{shown}' cannot be opened: {newer}"))
+                    .with_hint("open it with a newer version of Keirin")
+            }
+            other => Error::from(other).with_detail(format!("opening database '{shown}'")),
+        };
+        let io: Arc<dyn Io> = remote.clone();
+        // Bytes that were right once may come from elsewhere the next time.
+        let options = Options { verify: Verify::Always, ..Options::default() };
+        let database = Database::open(io, Access::Read, options).map_err(failed)?;
+        Ok(Self::new(database, true, PathBuf::from(shown), Some(remote)))
+    }
+
+    fn new(database: Arc<Database>, is_read_only: bool, path: PathBuf, remote: Option<Arc<Remote>>) -> Self {
+        let (refreshed, tended, altering) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
+        Self { database, is_read_only, path, remote, refreshed, tended, altering }
     }
 
     /// What a statement that begins now is to see.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        if self.is_read_only {
+        if self.is_read_only && self.is_refresh_due() {
             self.database.refresh()?;
         }
         Ok(self.database.snapshot())
+    }
+
+    fn is_refresh_due(&self) -> bool {
+        let mut refreshed = self.refreshed.lock();
+        let is_due = self.remote.is_none() || refreshed.elapsed() >= REFRESH_INTERVAL;
+        if is_due {
+            *refreshed = Instant::now();
+        }
+        is_due
     }
 
     /// Begins a transaction.
@@ -115,6 +156,12 @@ impl Store {
 
     fn explain_refusal(&self, error: StorageError) -> Error {
         match error {
+            StorageError::ReadOnly if self.remote.is_some() => {
+                let message =
+                    format!("database '{}' can only be read, as all behind a URL", self.path.display());
+                Error::new(ErrorKind::Unsupported, message)
+                    .with_hint("copy its directory to this machine and open that")
+            }
             StorageError::ReadOnly => {
                 let message = format!("database '{}' was opened for reading only", self.path.display());
                 Error::new(ErrorKind::Unsupported, message).with_hint("open it without --readonly")
