@@ -165,6 +165,17 @@ impl Database {
         locked(&self.given).iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// When blocks are held against their checksums.
+    #[must_use]
+    pub fn verify(&self) -> Verify {
+        self.store.verify()
+    }
+
+    /// Changes that for parts that are opened from now on.
+    pub fn set_verify(&self, verify: Verify) {
+        self.store.set_verify(verify);
+    }
+
     /// Looks for newer versions that another process has written.
     ///
     /// # Errors
@@ -291,6 +302,16 @@ impl Database {
             directories.insert(table);
         }
         Ok(())
+    }
+
+    /// Removes the directory of a table that is not there, if there is nothing in it.
+    pub(crate) fn remove_unused_directory(&self, table: u64) {
+        let Some(writing) = &self.writing else { return };
+        let mut directories = locked(&writing.directories);
+        if self.current().table(table).is_none() && self.store.io.remove_directory(&table_path(table)).is_ok()
+        {
+            directories.remove(&table);
+        }
     }
 
     /// Makes a version durable that `next` makes of the newest, with the actions that lead to it.

@@ -78,6 +78,7 @@ mod store;
 mod tampering;
 mod tiers;
 mod transaction;
+mod unsynced;
 mod view;
 mod wire;
 

@@ -162,6 +162,7 @@ impl Database {
         let orphans = self.orphans(writing)?;
         orphans.iter().try_for_each(|path| remove(&*self.store.io, path))?;
         remove(&*self.store.io, ORPHANS)?;
+        self.remove_unused_directories(writing)?;
         Ok(orphans.len())
     }
 
@@ -299,7 +300,17 @@ impl Database {
             }
             Some(_) => {}
         }
+        self.remove_unused_directories(writing)?;
         locked(&writing.needless).orphans_sought = Some(now);
+        Ok(())
+    }
+
+    /// Removes directories of tables that did not come to be, where a crash left nothing else.
+    fn remove_unused_directories(&self, writing: &Writing) -> Result<()> {
+        let mut tables = BTreeSet::new();
+        for_each_file(&*self.store.io, |table, _| _ = tables.insert(table))?;
+        let unfinished = locked(&writing.unfinished);
+        tables.difference(&unfinished).for_each(|table| self.remove_unused_directory(*table));
         Ok(())
     }
 

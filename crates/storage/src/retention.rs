@@ -10,7 +10,7 @@ use crate::database::micros;
 use crate::io::Io;
 use crate::part::WriteOptions;
 use crate::recovery::{DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set};
-use crate::simulation::columns;
+use crate::simulation::{columns, definition};
 
 #[test]
 fn parts_of_commits_that_are_gone_stay_for_days() {
@@ -59,6 +59,36 @@ fn what_a_crash_left_goes_when_asked_for() {
     assert_eq!(database.remove_orphans().expect("no faults"), 1);
     assert_eq!(part_files(&io).len(), 1);
     assert_eq!(database.check(), []);
+}
+
+#[test]
+fn a_table_that_did_not_come_to_be_leaves_no_directory() {
+    let (io, tables) = (new(), |io: &dyn Io| io.list("tables").expect("a database").len());
+    let database = open(&io);
+    insert(&database, 0..10);
+    let made = |rows| {
+        let mut transaction = database.begin().expect("it can be written to");
+        let table = transaction.create_table(definition("u")).expect("new");
+        let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
+        writer.push(&columns(rows)).expect("rows");
+        (transaction, writer)
+    };
+    let (transaction, writer) = made(&[(1, None)]);
+    writer.finish().expect("room");
+    assert_eq!(tables(&*io), 2);
+    assert_eq!(database.remove_orphans().expect("no faults"), 0, "someone is making it");
+    drop(transaction);
+    assert_eq!(tables(&*io), 1);
+
+    let (transaction, writer) = made(&[(1, None)]);
+    io.kill();
+    drop((transaction, writer, database));
+    let io = Arc::new(io.restarted(false));
+    let database = open(&io);
+    assert_eq!(tables(&*io), 2);
+    assert_eq!(database.remove_orphans().expect("no faults"), 1);
+    assert_eq!((tables(&*io), database.check()), (1, vec![]));
+    insert(&database, 10..20);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::deletions::DeletionVector;
 use crate::error::{Damage, Error, Result};
 use crate::header::{self, FileKind, Identity};
 use crate::log;
-use crate::part::PartReader;
+use crate::part::{PartKey, PartReader};
 use crate::state::{Part, State, Table};
 use crate::store::{Store, deletions_path, part_path};
 
@@ -40,7 +40,7 @@ impl Snapshot {
     pub fn expect_parts(&self, table: &Table) {
         let io = &*self.store.io;
         for part in table.parts() {
-            let is_new = !self.store.footers.has((table.number, part.number, part.hash));
+            let is_new = !self.store.footers.has(PartKey { table: table.number, part: part.number, hash: part.hash });
             if let Some(footer) = part.footer_range().filter(|_| is_new) {
                 let path = part_path(table.number, part.number);
                 io.expect(part.known(&path), &mut std::iter::once(footer));

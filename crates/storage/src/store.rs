@@ -8,6 +8,7 @@ use keirin_kernels::Level;
 use keirin_race::Races;
 
 use crate::buffer::Pool;
+use crate::database::locked;
 use crate::error::{Error, Result};
 use crate::io::{Io, Output};
 use crate::part::{Footers, TablePlans, Verify};
@@ -21,7 +22,7 @@ pub(crate) struct Store {
     pub(crate) level: Level,
     /// Which decoders are fastest.
     pub(crate) races: Races,
-    pub(crate) verify: Verify,
+    verify: Mutex<Verify>,
     pub(crate) footers: Footers,
     pub(crate) plans: TablePlans,
     /// What blocks are read to.
@@ -37,7 +38,7 @@ impl Store {
             io,
             level: Level::best(),
             races,
-            verify,
+            verify: Mutex::new(verify),
             footers,
             plans: TablePlans::default(),
             pool: Arc::default(),
@@ -45,15 +46,24 @@ impl Store {
         }
     }
 
+    /// When blocks of parts that are opened now are held against their checksums.
+    pub(crate) fn verify(&self) -> Verify {
+        *locked(&self.verify)
+    }
+
+    pub(crate) fn set_verify(&self, verify: Verify) {
+        *locked(&self.verify) = verify;
+    }
+
     /// Fails when writing has stopped.
     pub(crate) fn check(&self) -> Result<()> {
-        let stopped = self.stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let stopped = locked(&self.stopped);
         stopped.as_ref().map_or(Ok(()), |path| Err(Error::Stopped { path: path.clone() }))
     }
 
     /// Lets nothing be written any more.
     pub(crate) fn stop(&self, path: &str) {
-        let mut stopped = self.stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut stopped = locked(&self.stopped);
         stopped.get_or_insert_with(|| path.to_owned());
     }
 

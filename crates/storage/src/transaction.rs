@@ -21,6 +21,7 @@ use crate::schema::{Definition, Properties};
 use crate::snapshot::Snapshot;
 use crate::state::{Action, Deletions, MAIN_SCHEMA, Part, RETENTION, State, Table};
 use crate::store::{deletions_path, part_path};
+use crate::unsynced::Unsynced;
 use crate::view::{View, check_name};
 
 /// Changes that are not committed.
@@ -32,6 +33,8 @@ pub struct Transaction {
     state: State,
     actions: Vec<Action>,
     made: Mutex<Made>,
+    /// Files of it that are not durable yet.
+    unsynced: Arc<Unsynced>,
     /// The table of which it rewrites rows.
     rewrites: Option<u64>,
     /// It gives way to those that rewrite rows.
@@ -76,7 +79,8 @@ const _: () = {
 impl Transaction {
     pub(crate) fn new(database: Arc<Database>, base: Snapshot, rewrites: Option<u64>) -> Self {
         let (state, actions, made) = ((*base).clone(), Vec::new(), Mutex::default());
-        Self { database, base, state, actions, made, rewrites, is_background: false }
+        let unsynced = Unsynced::new(Arc::clone(&database.store));
+        Self { database, base, state, actions, made, unsynced, rewrites, is_background: false }
     }
 
     /// Lets it fail when it comes to commit while another transaction rewrites rows of its tables.
@@ -229,7 +233,8 @@ impl Transaction {
     pub fn write_part(&self, table: u64, options: WriteOptions) -> Result<PartWriter> {
         let definition = Arc::clone(&self.table(table)?.definition);
         let (identity, _) = self.new_file(table, part_path)?;
-        PartWriter::create(Arc::clone(&self.database.store), identity, definition, options)
+        let (store, unsynced) = (Arc::clone(&self.database.store), Arc::clone(&self.unsynced));
+        PartWriter::create(store, unsynced, identity, definition, options)
     }
 
     /// Adds a part that was finished.
@@ -290,7 +295,7 @@ impl Transaction {
         let store = &self.database.store;
         let mut output = store.io.create(&path).map_err(Error::io("create", &path))?;
         output.write_all(&bytes).map_err(Error::io("write", &path))?;
-        store.sync(&mut *output, &path)?;
+        self.unsynced.add(path, output, bytes.len() as u64)?;
         let number = identity.number;
         let deletions = Some(Deletions { number, row_count, file_bytes: bytes.len() as u64, hash });
         self.act(Action::SetDeletions { table, part, deletions })
@@ -302,6 +307,7 @@ impl Transaction {
     /// `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
     /// not, which opening the database again shows; after all other errors they are not.
     pub fn commit(mut self) -> Result<u64> {
+        self.unsynced.sync()?;
         let actions = std::mem::take(&mut self.actions);
         // From when the commit may be durable, no way out of here may remove its files.
         let files = std::mem::take(&mut locked(&self.made).files);
@@ -397,6 +403,8 @@ impl Drop for Transaction {
             // If that fails, the file is removed when it is old enough.
             self.database.store.io.remove(&file.path).unwrap_or_default();
         }
+        let tables: BTreeSet<u64> = made.files.iter().map(|file| file.table).collect();
+        tables.into_iter().for_each(|table| self.database.remove_unused_directory(table));
         self.database.forget_numbers(&made.numbers);
         self.rewrites.iter().for_each(|table| self.database.ends_rewriting(*table));
     }

@@ -4,11 +4,17 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keirin_kernels::map::Map;
 
 use super::{Input, Io, Lock, Output};
+use crate::database::locked;
+
+/// Files that are synced at the same time: the system writes its journal for all of them at once.
+const SYNCS: usize = 16;
 
 /// A directory of the file system.
 #[derive(Debug)]
@@ -83,6 +89,23 @@ impl Io for Disk {
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
         std::fs::remove_dir(self.path(path))
+    }
+
+    fn sync_files(&self, files: &mut [Box<dyn Output>]) -> Result<(), (usize, io::Error)> {
+        let helper_count = files.len().min(SYNCS).saturating_sub(1);
+        let waiting = Mutex::new(files.iter_mut().enumerate());
+        let sync_some = || {
+            let next = || locked(&waiting).next();
+            std::iter::from_fn(next).find_map(|(index, file)| Some((index, file.sync().err()?)))
+        };
+        let failed = thread::scope(|scope| {
+            let help = |_| thread::Builder::new().spawn_scoped(scope, sync_some).ok();
+            // Fewer threads take longer, that is all.
+            let helpers: Vec<_> = (0..helper_count).map_while(help).collect();
+            let own = sync_some();
+            helpers.into_iter().fold(own, |failed, helper| failed.or(helper.join().expect("it only syncs")))
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {

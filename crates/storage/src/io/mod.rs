@@ -66,6 +66,16 @@ pub trait Io: Debug + Send + Sync {
     /// When there is something.
     fn remove_directory(&self, path: &str) -> io::Result<()>;
 
+    /// Makes durable what was written to files, of this door. When it fails for one, which it says, nothing is known
+    /// about any of them.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn sync_files(&self, files: &mut [Box<dyn Output>]) -> Result<(), (usize, io::Error)> {
+        let mut files = files.iter_mut().enumerate();
+        files.try_for_each(|(index, file)| file.sync().map_err(|error| (index, error)))
+    }
+
     /// Makes durable which files a directory has; the empty path is the directory of the database.
     ///
     /// # Errors

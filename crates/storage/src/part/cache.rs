@@ -80,8 +80,16 @@ impl Contents {
     }
 }
 
-/// The part's table, its number and the hash of its footer.
-pub(crate) type Key = (u64, u64, u64);
+/// What no other part has, whatever was at the same path before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PartKey {
+    /// The number of the part's table.
+    pub table: u64,
+    /// Its own number.
+    pub part: u64,
+    /// The hash of its footer.
+    pub hash: u64,
+}
 
 /// Decoded footers that are kept for the next who opens the part.
 #[derive(Debug, Default)]
@@ -91,14 +99,14 @@ pub(crate) struct Footers {
 
 #[derive(Debug, Default)]
 struct Kept {
-    by_key: HashMap<Key, (Arc<Contents>, u64)>,
+    by_key: HashMap<PartKey, (Arc<Contents>, u64)>,
     bytes: usize,
     /// Goes up with each use.
     clock: u64,
 }
 
 impl Footers {
-    pub(super) fn get(&self, key: Key) -> Option<Arc<Contents>> {
+    pub(super) fn get(&self, key: PartKey) -> Option<Arc<Contents>> {
         let mut kept = locked(&self.kept);
         kept.clock += 1;
         let now = kept.clock;
@@ -107,21 +115,21 @@ impl Footers {
         Some(Arc::clone(contents))
     }
 
-    pub(crate) fn has(&self, key: Key) -> bool {
+    pub(crate) fn has(&self, key: PartKey) -> bool {
         locked(&self.kept).by_key.contains_key(&key)
     }
 
     /// Forgets a part whose file is removed: a map would keep its bytes on the disk.
     pub(crate) fn forget(&self, table: u64, part: u64) {
         let mut kept = locked(&self.kept);
-        let key = kept.by_key.keys().find(|key| (key.0, key.1) == (table, part)).copied();
+        let key = kept.by_key.keys().find(|key| (key.table, key.part) == (table, part)).copied();
         if let Some((contents, _)) = key.and_then(|key| kept.by_key.remove(&key)) {
             kept.bytes -= contents.byte_count();
         }
     }
 
     /// Keeps a footer, and gives the one that another thread has put there meanwhile.
-    pub(super) fn put(&self, key: Key, contents: Contents) -> Arc<Contents> {
+    pub(super) fn put(&self, key: PartKey, contents: Contents) -> Arc<Contents> {
         let mut kept = locked(&self.kept);
         kept.clock += 1;
         let now = kept.clock;

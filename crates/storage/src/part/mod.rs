@@ -12,6 +12,7 @@ mod writer;
 
 pub use block::{LengthUnit, Sum};
 pub(crate) use cache::Footers;
+pub use cache::PartKey;
 pub use codec::ColumnCodec;
 pub use filter::{Constant, Predicate};
 pub(crate) use plans::TablePlans;

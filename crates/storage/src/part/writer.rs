@@ -22,6 +22,7 @@ use crate::run::Run;
 use crate::schema::{Definition, Field};
 use crate::state::Part;
 use crate::store::{Store, part_path};
+use crate::unsynced::Unsynced;
 
 /// Values of a stripe are cut here, for each column: no block gets much larger unless a single row is.
 const STRIPE_BYTES: usize = 64 << 20;
@@ -46,6 +47,7 @@ pub struct WriteOptions {
 #[derive(Debug)]
 pub struct PartWriter {
     store: Arc<Store>,
+    unsynced: Arc<Unsynced>,
     output: Box<dyn Output>,
     path: String,
     identity: Identity,
@@ -70,6 +72,7 @@ pub struct PartWriter {
 impl PartWriter {
     pub(crate) fn create(
         store: Arc<Store>,
+        unsynced: Arc<Unsynced>,
         identity: Identity,
         definition: Arc<Definition>,
         options: WriteOptions,
@@ -82,6 +85,7 @@ impl PartWriter {
         let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
         Ok(Self {
             store,
+            unsynced,
             output,
             path,
             identity,
@@ -321,7 +325,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes what is left and the footer, and makes the file durable. Nothing refers to it yet.
+    /// Writes what is left and the footer. The commit that refers to the file makes it durable.
     ///
     /// # Errors
     /// When the system refuses, or there are no rows.
@@ -356,9 +360,9 @@ impl PartWriter {
         self.write(&footer)?;
         self.write(&header)?;
         self.flush()?;
-        self.store.sync(&mut *self.output, &self.path)?;
         self.keep_plans();
-        let Self { identity: Identity { number, .. }, buffer_at: file_bytes, .. } = self;
+        let (number, file_bytes) = (self.identity.number, self.buffer_at);
+        self.unsynced.add(self.path, self.output, file_bytes)?;
         let (order, partition, deletions) = (number, Arc::default(), None);
         Ok(Part { number, order, partition, row_count, file_bytes, footer_bytes, hash, deletions })
     }

@@ -11,7 +11,7 @@ use keirin_kernels::{BitBuffer, Selection};
 
 use super::Verify;
 use super::block::{BlockDecoder, LengthUnit, Stored, Sum, TextValues};
-use super::cache::{Contents, FrameOf};
+use super::cache::{Contents, FrameOf, PartKey};
 use super::filter::{self, Predicate};
 use super::footer::Footer;
 use super::statistics::Statistics;
@@ -34,9 +34,8 @@ pub struct PartReader {
     input: Box<dyn Input>,
     path: String,
     byte_count: u64,
-    /// That of the footer's header.
-    hash: u64,
     identity: Identity,
+    key: PartKey,
     contents: Arc<Contents>,
     verify: Verify,
 }
@@ -93,10 +92,10 @@ impl PartReader {
         let Some(Range { start: footer_at, .. }) = part.footer_range() else {
             return Err(damage(format!("a footer of {} bytes does not fit in it", part.footer_bytes)));
         };
-        let key = (identity.table, identity.number, part.hash);
-        let (verify, byte_count, hash) = (store.verify, part.file_bytes, part.hash);
+        let key = PartKey { table: identity.table, part: identity.number, hash: part.hash };
+        let (verify, byte_count) = (store.verify(), part.file_bytes);
         if let Some(contents) = store.footers.get(key) {
-            return Ok(Self { store, input, path, byte_count, hash, identity, contents, verify });
+            return Ok(Self { store, input, path, byte_count, identity, key, contents, verify });
         }
         let wrong = |error| {
             store.io.distrust(part.known(&path), footer_at..part.file_bytes);
@@ -121,11 +120,11 @@ impl PartReader {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
         let contents = store.footers.put(key, Contents::new(footer));
-        Ok(Self { store, input, path, byte_count, hash, identity, contents, verify })
+        Ok(Self { store, input, path, byte_count, identity, key, contents, verify })
     }
 
     fn known(&self) -> Known<'_> {
-        Known { path: &self.path, byte_count: self.byte_count, hash: self.hash }
+        Known { path: &self.path, byte_count: self.byte_count, hash: self.key.hash }
     }
 
     /// Says that columns of some stripes will be read soon.
@@ -152,6 +151,18 @@ impl PartReader {
     /// The same part, of which everything that is read is verified.
     pub(crate) fn verifying(self) -> Self {
         Self { verify: Verify::Always, ..self }
+    }
+
+    /// What names it and its content.
+    #[must_use]
+    pub fn key(&self) -> PartKey {
+        self.key
+    }
+
+    /// When its blocks are held against their checksums.
+    #[must_use]
+    pub fn verify(&self) -> Verify {
+        self.verify
     }
 
     /// Rows, deleted ones included.

@@ -1,0 +1,59 @@
+//! Files of a transaction that were written and are not synced yet.
+//!
+//! A disk syncs many files in hardly more time than one, so they wait for each other: until the transaction commits,
+//! or there are many of them or much in them.
+
+use std::sync::{Arc, Mutex};
+
+use crate::database::locked;
+use crate::error::{Error, Result};
+use crate::io::Output;
+use crate::store::Store;
+
+/// Files that are open at the same time for that.
+const FILES_MAX: usize = 64;
+/// So much the system writes while the next part is made.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Unsynced {
+    store: Arc<Store>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    paths: Vec<String>,
+    files: Vec<Box<dyn Output>>,
+    bytes: u64,
+}
+
+impl Unsynced {
+    pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
+        Arc::new(Self { store, waiting: Mutex::default() })
+    }
+
+    /// Adds a file to which nothing is written any more.
+    pub(crate) fn add(&self, path: String, file: Box<dyn Output>, bytes: u64) -> Result<()> {
+        let mut waiting = locked(&self.waiting);
+        waiting.paths.push(path);
+        waiting.files.push(file);
+        waiting.bytes += bytes;
+        let is_much = waiting.files.len() >= FILES_MAX || waiting.bytes >= BYTES_MAX;
+        if is_much { self.sync_all(&mut waiting) } else { Ok(()) }
+    }
+
+    /// Syncs all files that were added; those that someone else syncs just now, too, for he has the lock.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.sync_all(&mut locked(&self.waiting))
+    }
+
+    fn sync_all(&self, waiting: &mut Waiting) -> Result<()> {
+        let Waiting { paths, mut files, .. } = std::mem::take(waiting);
+        self.store.io.sync_files(&mut files).map_err(|(index, error)| {
+            self.store.stop(&paths[index]);
+            Error::io("sync", &paths[index])(error)
+        })
+    }
+}
