@@ -14,16 +14,22 @@ use serde_json::Value;
 
 use crate::protocol::{Reply, Request, Table, serve};
 
-/// Where Keirin's tables may live: in a database directory, in memory, in files; `parquet-library` decompresses
-/// pages by the parquet crate.
-const FORMS: [&str; 4] = [NATIVE, "memory", "parquet", LIBRARY];
+/// Where Keirin's tables may live: in a database directory, in memory, in files; `native-uncached` decodes blocks
+/// each time, `parquet-library` decompresses pages by the parquet crate.
+const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBRARY];
 const NATIVE: &str = "native";
+const UNCACHED: &str = "native-uncached";
 const LIBRARY: &str = "parquet-library";
 
 struct Keirin {
     form: String,
     database: Database,
     session: Session,
+}
+
+/// Whether tables live in a database directory.
+fn is_native(form: &str) -> bool {
+    [NATIVE, UNCACHED].contains(&form)
 }
 
 /// Answers requests on standard input until it ends.
@@ -50,17 +56,20 @@ impl Keirin {
             return Err(format!("no form {form:?}; there are {}", FORMS.join(", ")));
         }
         let builder = Database::builder().threads(threads);
-        let database = if form == NATIVE { builder.open(&directory) } else { builder.in_memory() };
+        let database = if is_native(&form) { builder.open(&directory) } else { builder.in_memory() };
         let database = database.map_err(|error| error.to_string())?;
         let engine = Self { form, session: database.session(), database };
         if engine.form == LIBRARY {
             engine.execute("SET keirin.parquet_decoder = 'parquet'")?;
         }
+        if engine.form == UNCACHED {
+            engine.execute("SET keirin.block_cache_limit = 0")?;
+        }
         Ok(engine)
     }
 
     fn kind(&self) -> &'static str {
-        if matches!(self.form.as_str(), NATIVE | "memory") { "TABLE" } else { "VIEW" }
+        if is_native(&self.form) || self.form == "memory" { "TABLE" } else { "VIEW" }
     }
 
     fn load(&self, table: &Table) -> Result<Reply, String> {
@@ -68,14 +77,14 @@ impl Keirin {
         let file = table.file.display().to_string().replace('\'', "''");
         let quoted = |column: &String| format!("\"{}\"", column.replace('"', "\"\""));
         let key = match &table.sort[..] {
-            sort @ [_, ..] if self.form == NATIVE => {
+            sort @ [_, ..] if is_native(&self.form) => {
                 format!(" ORDER BY ({})", sort.iter().map(quoted).collect::<Vec<_>>().join(", "))
             }
             _ => String::new(),
         };
         self.execute(&format!("CREATE {} {}{key} AS SELECT * FROM '{file}'", self.kind(), table.name))?;
         let ns = nanoseconds(start);
-        let bytes = (self.form == NATIVE).then(|| self.stored_bytes(&table.name)).transpose()?;
+        let bytes = is_native(&self.form).then(|| self.stored_bytes(&table.name)).transpose()?;
         Ok(Reply::Loaded { ns, bytes })
     }
 
@@ -176,6 +185,9 @@ mod tests {
     #[test]
     fn an_unknown_form_is_refused() {
         let Err(error) = Keirin::open("tape".into(), 1, PathBuf::new()) else { panic!("it opened") };
-        assert_eq!(error, "no form \"tape\"; there are native, memory, parquet, parquet-library");
+        assert_eq!(
+            error,
+            "no form \"tape\"; there are native, native-uncached, memory, parquet, parquet-library"
+        );
     }
 }
