@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Rows of a statement; all have its number, and their values sum up to 0.
 const ROWS: u64 = 100;
@@ -305,4 +306,52 @@ fn a_database_of_a_newer_version_is_refused_and_left_alone() {
         contains(&error, &["format 2", "newer version of Keirin"]);
     }
     assert_eq!(fs::read_to_string(&marker).expect("text"), newer);
+}
+
+/// Gives a file the next format, in the header that begins at `header` of its bytes.
+fn make_newer(path: &Path, header: impl Fn(usize) -> usize) {
+    let mut bytes = fs::read(path).expect("it is there");
+    let header = header(bytes.len());
+    bytes[header + 8] += 1;
+    let hash = xxh3_64(&bytes[header..header + 56]).to_le_bytes();
+    bytes[header + 56..header + 64].copy_from_slice(&hash);
+    fs::write(path, bytes).expect("there is room");
+}
+
+#[test]
+fn a_part_of_a_newer_version_is_told_from_damage_and_the_rest_is_there() {
+    let (_directory, path) = new_database();
+    query(&path, "CREATE TABLE u AS SELECT 7 AS a");
+    query(&path, "INSERT INTO t VALUES (1, 1)");
+    query(&path, "INSERT INTO t VALUES (2, 2)");
+    let file =
+        query(&path, "SELECT file FROM system.parts WHERE \"table\" = 't' ORDER BY part DESC").remove(0);
+    // The header of the footer is the last that a part has.
+    make_newer(&path.join(&file), |length| length - 64);
+    let expected = ["table 't'", &file, "format 2", "up to 1", "newer version of Keirin"];
+    contains(&try_query(&path, "SELECT sum(v) FROM t").expect_err("it is newer"), &expected);
+    contains(&query(&path, "CHECK TABLE t").join("\n"), &[&file, "format 2"]);
+    contains(&try_query(&path, "REPAIR TABLE t").expect_err("it is newer"), &expected[1..]);
+    assert!(path.join(&file).exists());
+    assert_eq!(query(&path, "SELECT a FROM u"), ["7"]);
+    assert_eq!(query(&path, "SELECT v FROM t WHERE n = 1"), ["1"]);
+    query(&path, "INSERT INTO t VALUES (4, 4)");
+    assert_eq!(query(&path, "SELECT v FROM t WHERE n % 3 = 1 ORDER BY v"), ["1", "4"]);
+}
+
+#[test]
+fn a_commit_of_a_newer_version_is_refused_and_left_alone() {
+    let (_directory, path) = new_database();
+    query(&path, "INSERT INTO t VALUES (1, 1)");
+    let commit = newest(&path.join("log"), ".commit");
+    make_newer(&commit, |_| 0);
+    let newer = fs::read(&commit).expect("it is there");
+    let name = commit.file_name().expect("a name").to_string_lossy().into_owned();
+    for arguments in [&[][..], &["--readonly"]] {
+        let output = keirin(&path, &[&["-c", "SELECT 1"], arguments].concat()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).expect("text");
+        contains(&error, &[&name, "format 2", "up to 1", "newer version of Keirin"]);
+    }
+    assert_eq!(fs::read(&commit).expect("it is there"), newer);
 }
