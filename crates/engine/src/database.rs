@@ -16,12 +16,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
 use crate::session::Session;
-use crate::stored::{CacheOptions, Store};
+use crate::stored::{BlockCache, CacheOptions, Store};
 
 /// How long closing a database waits for threads that are in the middle of something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Planning deep expressions recurses; unoptimised builds need room for it.
 const THREAD_STACK_BYTES: usize = 16 << 20;
+
+/// What decoded blocks may take of a limit of memory, unless told otherwise.
+pub(crate) fn default_block_cache_bytes(memory_limit_bytes: usize) -> usize {
+    memory_limit_bytes / 8
+}
 
 /// A database, open. Clones share it; it closes with the last clone and session.
 ///
@@ -177,7 +182,8 @@ impl DatabaseBuilder {
     /// # Errors
     /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started.
     pub fn in_memory(self) -> Result<Database> {
-        self.build(None)
+        let pool = self.pool();
+        self.build(pool, None)
     }
 
     /// Opens the database in directory `path`; makes one if there is nothing. `path` may be a URL, too: a database in an
@@ -188,15 +194,20 @@ impl DatabaseBuilder {
     /// [`ErrorKind::Invalid`] when it holds
     /// something else or was made by a newer version.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        let store = Store::open(path.as_ref(), self.read_only, self.cache.clone())?;
-        self.build(Some(Arc::new(store)))
+        let pool = self.pool();
+        let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
+        let store = Store::open(path.as_ref(), self.read_only, self.cache.clone(), blocks)?;
+        self.build(pool, Some(Arc::new(store)))
     }
 
-    fn build(self, store: Option<Arc<Store>>) -> Result<Database> {
+    fn pool(&self) -> Arc<FairPool> {
+        Arc::new(FairPool::new(self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes)))
+    }
+
+    fn build(self, pool: Arc<FairPool>, store: Option<Arc<Store>>) -> Result<Database> {
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         let spill = SpillDirectory::create(&parent)?;
-        let memory_limit_bytes = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
-        let pool = Arc::new(FairPool::new(memory_limit_bytes));
+        let memory_limit_bytes = pool.limit_bytes();
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
             // The disk's own size is the limit; what a query leaves is removed with it.

@@ -3,11 +3,13 @@
 //! Who can spill gets an equal share of what the others leave, and never the last quarter: sorts and
 //! exchanges that read spilled rows back need some memory that cannot spill, or nothing would ever end.
 //! A share that is too small makes its operator spill, or fail; the message names who uses most.
+//! What is only kept for speed gives way to all of them.
 //! Equal shares are the rule of DataFusion's `FairSpillPool`, which cannot change its limit.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, Weak};
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -17,6 +19,8 @@ use crate::memory::format_bytes;
 
 /// The part of the limit that is kept for those who cannot spill: one in so many.
 const HEADROOM_DIVISOR: usize = 4;
+/// The name of the one whose memory the others get when there is none left.
+pub(crate) const RECLAIMABLE: &str = "decoded blocks";
 /// Users that are named when memory runs out.
 const USERS_NAMED_MAX: usize = 3;
 
@@ -25,6 +29,13 @@ const USERS_NAMED_MAX: usize = 3;
 pub(crate) struct FairPool {
     limit_bytes: AtomicUsize,
     state: Mutex<State>,
+    reclaimable: OnceLock<Weak<dyn Reclaim>>,
+}
+
+/// Who has what can be reclaimed.
+pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
+    /// Lets go of at least so many bytes, if there are as many.
+    fn give_back(&self, bytes: usize);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +47,8 @@ enum Kind {
     /// Merges sorted runs from disk: takes what it can get and makes do with fewer runs at once. It says
     /// that it cannot spill; unbounded, it would leave nothing to the others.
     Merge,
+    /// Gives back what others need.
+    Reclaimable,
     /// Hands rows from part to part, mostly through few bytes; counted as a spiller it would take shares that
     /// it does not use.
     Exchange,
@@ -49,6 +62,8 @@ impl Kind {
             Self::Spiller
         } else if consumer.name().starts_with("ExternalSorterMerge") {
             Self::Merge
+        } else if consumer.name() == RECLAIMABLE {
+            Self::Reclaimable
         } else {
             Self::Fixed
         }
@@ -78,14 +93,16 @@ impl State {
         self.totals.values().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What `consumer` may still have of `limit`.
+    /// What `consumer` may still have of `limit`, when it gets what can be reclaimed.
     fn available(&self, consumer: &MemoryConsumer, limit: usize) -> usize {
-        let free = limit.saturating_sub(self.bytes());
-        let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
         let kind = Kind::of(consumer);
+        let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.total(Kind::Reclaimable).1 };
+        let free = limit.saturating_sub(self.bytes() - reclaimable);
+        let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
         let (_, fixed_bytes) = self.total(Kind::Fixed);
         let others_bytes = match kind {
             Kind::Fixed => return free,
+            Kind::Reclaimable => return free.saturating_sub(limit / HEADROOM_DIVISOR),
             Kind::Spiller => fixed_bytes + self.total(Kind::Merge).1 + self.total(Kind::Exchange).1,
             // A sort gives up what its merge takes over.
             Kind::Merge | Kind::Exchange => fixed_bytes,
@@ -118,7 +135,8 @@ impl State {
 
     /// `a has 20 MB, b has 4 MB`: those who use most.
     fn largest(&self) -> String {
-        let mut users: Vec<&User> = self.users.values().filter(|user| user.bytes > 0).collect();
+        let is_named = |user: &&User| user.bytes > 0 && user.kind != Kind::Reclaimable;
+        let mut users: Vec<&User> = self.users.values().filter(is_named).collect();
         users.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         let named = users.iter().take(USERS_NAMED_MAX);
         let named: Vec<String> =
@@ -129,7 +147,13 @@ impl State {
 
 impl FairPool {
     pub(crate) fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes: AtomicUsize::new(limit_bytes), state: Mutex::default() }
+        let limit_bytes = AtomicUsize::new(limit_bytes);
+        Self { limit_bytes, state: Mutex::default(), reclaimable: OnceLock::new() }
+    }
+
+    /// Names, once, the one who registers as [`RECLAIMABLE`].
+    pub(crate) fn set_reclaimable(&self, of: Weak<dyn Reclaim>) {
+        self.reclaimable.get_or_init(|| of);
     }
 
     pub(crate) fn limit_bytes(&self) -> usize {
@@ -189,6 +213,12 @@ impl MemoryPool for FairPool {
             return Err(DataFusionError::ResourcesExhausted(text));
         }
         state.add(reservation, additional);
+        let excess = state.bytes().saturating_sub(limit);
+        drop(state);
+        // Never of the one who asks: it gets what is free alone.
+        if let Some(of) = self.reclaimable.get().filter(|_| excess > 0).and_then(Weak::upgrade) {
+            of.give_back(excess);
+        }
         Ok(())
     }
 

@@ -40,6 +40,8 @@ use crate::tpch::TpchFunction;
 
 /// How often waiting for statements to end looks whether they have.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// What a merge of sorted files or parts reads ahead of each.
+const MERGE_AHEAD_BYTES: usize = 1 << 20;
 
 /// One client's view of a database: its own settings, the database's tables.
 ///
@@ -84,6 +86,7 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
             .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
+        config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
         let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(Subqueries), Arc::new(Uuids)];
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)

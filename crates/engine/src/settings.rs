@@ -10,9 +10,10 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::SessionState;
+use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
-use crate::database::Shared;
+use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::ParquetDecoder;
 use crate::memory;
@@ -96,6 +97,24 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "block_cache_limit",
+        scope: "database",
+        description: "Memory for decoded blocks of tables on disk, as '1GB' or '0' for none; part of memory_limit, and given back to queries that need it",
+        get: |settings| {
+            of_store(settings, |store| memory::format_bytes(store.block_cache.usage().limit_bytes))
+        },
+        default: |settings| of_store(settings, |_| memory::format_bytes(block_cache_bytes(settings))),
+        set: |settings, value| {
+            let bytes = match value {
+                None => block_cache_bytes(settings),
+                Some(text) if text.trim() == "0" => 0,
+                Some(text) => memory::parse_bytes(text)?,
+            };
+            store(settings)?.block_cache.set_limit_bytes(bytes);
+            Ok(())
+        },
+    },
+    Setting {
         name: "memory_limit",
         scope: DATABASE,
         description: "Memory that all queries together may use, as '4GB' or '50%' of the machine; beyond it they spill",
@@ -130,12 +149,11 @@ const SETTINGS: &[Setting] = &[
         name: "retention",
         scope: DIRECTORY,
         description: "How long AS OF reads older versions of a database directory, as '1 hour' or '7 days'; files go when it is over",
-        get: |settings| settings.shared.store.as_ref().map_or_else(String::new, |store| retention(store)),
-        default: |settings| settings.shared.store.as_ref().map_or_else(String::new, |_| "1 hour".to_owned()),
+        get: |settings| of_store(settings, retention),
+        default: |settings| of_store(settings, |_| "1 hour".to_owned()),
         set: |settings, value| {
-            let store = settings.shared.store.as_ref().ok_or("a database in memory has no older versions")?;
             let retention = parse_duration(value.unwrap_or("1 hour"))?;
-            let set = store.alter(|transaction| Ok(transaction.set_retention(retention)?));
+            let set = store(settings)?.alter(|transaction| Ok(transaction.set_retention(retention)?));
             set.map_err(|error| error.message().to_owned())
         },
     },
@@ -172,7 +190,43 @@ const SETTINGS: &[Setting] = &[
             settings.set_option("datafusion.execution.time_zone", value.unwrap_or(TIME_ZONE))
         },
     },
+    Setting {
+        name: "verify_checksums",
+        scope: "database",
+        description: "When blocks of tables on disk are held against their checksums: 'always', 'once' since the database was opened, or 'never'; CHECK TABLE always does",
+        get: |settings| of_store(settings, |store| verify_name(store.database.verify())),
+        default: |settings| of_store(settings, |_| verify_name(Verify::default())),
+        set: |settings, value| {
+            let verify = value.map_or(Ok(Verify::default()), |value| {
+                let found = VERIFY.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(value.trim()));
+                found.map(|(_, verify)| verify).ok_or("it is always, once or never")
+            })?;
+            store(settings)?.set_verify(verify);
+            Ok(())
+        },
+    },
 ];
+
+const VERIFY: [(&str, Verify); 3] =
+    [("always", Verify::Always), ("once", Verify::Once), ("never", Verify::Never)];
+
+fn verify_name(verify: Verify) -> String {
+    let found = VERIFY.into_iter().find(|(_, known)| *known == verify);
+    found.map_or_else(String::new, |(name, _)| name.to_owned())
+}
+
+/// What a setting of database directories is; nothing for a database in memory.
+fn of_store(settings: &Settings, get: impl FnOnce(&Store) -> String) -> String {
+    settings.shared.store.as_ref().map_or_else(String::new, |store| get(store))
+}
+
+fn store(settings: &Settings) -> std::result::Result<&Store, String> {
+    settings.shared.store.as_deref().ok_or_else(|| "a database in memory has no files".to_owned())
+}
+
+fn block_cache_bytes(settings: &Settings) -> usize {
+    default_block_cache_bytes(settings.shared.memory_limit_bytes)
+}
 
 impl Settings {
     /// Sets `name`, with or without prefix; `None` gives back the default.

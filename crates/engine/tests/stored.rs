@@ -113,6 +113,73 @@ fn parts_of_other_partitions_are_not_read() {
     assert_eq!(shown(), statement);
 }
 
+/// Removes the files of the parts of table `t` in a partition.
+fn lose(database: &Database, directory: &Path, partition: &str) {
+    let sql =
+        format!("SELECT file FROM system.parts WHERE \"partition\" = '{}'", partition.replace('\'', "''"));
+    let files = run(database, &sql);
+    assert!(!files.is_empty(), "{sql}");
+    files.iter().for_each(|file| std::fs::remove_file(directory.join(&file[0])).expect("it is there"));
+}
+
+#[test]
+fn a_part_that_is_missing_is_missed_by_those_who_need_it() {
+    let directory = directory();
+    let database = open(directory.path());
+    let days =
+        "SELECT DATE '2023-01-01' + CAST(value AS INT), value FROM generate_series(0, 729) AS s(value)";
+    run(&database, "CREATE TABLE t (day DATE, a INT) PARTITION BY date_trunc('month', day)");
+    run(&database, &format!("INSERT INTO t {days}"));
+    lose(&database, directory.path(), "2023-05-01T00:00:00");
+    let count = |filter: &str, expected: &str, parts: usize| {
+        check(&database, &format!("SELECT count(*) FROM t WHERE {filter}"), expected);
+        let plan = run(&database, &format!("EXPLAIN SELECT * FROM t WHERE {filter}")).concat().concat();
+        assert!(plan.contains(&format!("parts={parts} of 24,")), "{filter}\n{plan}");
+    };
+    let missed = |sql: &str| {
+        let error = query(&database, &database.session(), sql).expect_err(sql);
+        assert!(error.contains("missing") && error.contains("REPAIR TABLE"), "{error}");
+    };
+    count("day = '2023-02-10'", "1", 1);
+    count("'2023-02-10' = day AND a > 7", "1", 1);
+    count("day < '2023-05-01'", "120", 4);
+    count("day BETWEEN '2023-06-01' AND '2023-07-02'", "32", 2);
+    count("day > '2023-05-31'", "579", 19);
+    count("day IN ('2023-02-10', '2023-03-10', NULL)", "2", 2);
+    count("day = '2023-02-10' OR day >= '2024-12-30' AND a > 0", "2", 2);
+    count("date_trunc('month', day) = '2023-04-01'", "30", 1);
+    count("date_trunc('month', day) > '2024-11-01' AND day <> '2024-12-30'", "29", 1);
+    missed("SELECT count(*) FROM t WHERE a > 700");
+    missed("SELECT max(a) FROM t WHERE day >= '2023-05-31'");
+    missed("SELECT max(a) FROM t WHERE day = '2023-02-10' OR a = 3");
+    run(&database, "DELETE FROM t WHERE day < '2023-02-01'");
+    check(&database, "SELECT count(*) FROM t WHERE day < '2023-03-01'", "28");
+    run(&database, "DROP TABLE t");
+
+    run(&database, "CREATE TABLE t (kind TEXT, n INT) PARTITION BY (kind, n % 3)");
+    run(
+        &database,
+        "INSERT INTO t VALUES ('it''s, 1', 1), ('it', 2), ('', 3), (NULL, 4), ('NULL', 5), ('it', NULL), ('it', -1)",
+    );
+    lose(&database, directory.path(), "'it', 2");
+    let kept = |filter: &str, expected: &str| {
+        check(&database, &format!("SELECT count(*) FROM t WHERE {filter}"), expected);
+    };
+    kept("kind = 'it''s, 1'", "1");
+    kept("kind = 'it' AND n = -1", "1");
+    kept("kind = 'it' AND n % 3 IS NULL", "1");
+    kept("kind LIKE 'it_%'", "1");
+    kept("kind IS NULL OR kind IN ('', 'NULL')", "3");
+    kept("kind <> 'it' OR n % 3 = -1", "4");
+    kept("n IN (1, 3, 4)", "3");
+    kept("n IS NULL AND n % 3 IS NULL", "1");
+    missed("SELECT count(*) FROM t WHERE n > 2 AND n < 0");
+    missed("SELECT count(n) FROM t WHERE n = 5");
+    missed("SELECT count(n) FROM t WHERE kind LIKE 'i%' AND n < 3");
+    run(&database, "REPAIR TABLE t");
+    check(&database, "SELECT count(*) FROM t", "6");
+}
+
 #[test]
 fn changes_at_the_same_time_are_not_lost() {
     let directory = directory();

@@ -40,7 +40,8 @@ impl Snapshot {
     pub fn expect_parts(&self, table: &Table) {
         let io = &*self.store.io;
         for part in table.parts() {
-            let is_new = !self.store.footers.has(PartKey { table: table.number, part: part.number, hash: part.hash });
+            let is_new =
+                !self.store.footers.has(PartKey { table: table.number, part: part.number, hash: part.hash });
             if let Some(footer) = part.footer_range().filter(|_| is_new) {
                 let path = part_path(table.number, part.number);
                 io.expect(part.known(&path), &mut std::iter::once(footer));

@@ -5,10 +5,12 @@
 mod aggregate;
 mod ahead;
 mod arrow;
+mod blocks;
 mod catalog;
 mod damage;
 mod definition;
 mod encoded;
+mod excluded;
 mod inspect;
 mod lengths;
 mod open;
@@ -30,6 +32,7 @@ mod write;
 
 pub(crate) use aggregate::AggregateStored;
 pub(crate) use arrow::{column, storable};
+pub(crate) use blocks::BlockCache;
 pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};
 pub(crate) use damage::{damage_batch, known_damage};
 pub(crate) use definition::{

@@ -13,7 +13,9 @@ use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::SortKey;
 use keirin_storage::{Database, DeletionVector, Error as StorageError, Part, Snapshot, Table};
 
+use super::blocks::BlockCache;
 use super::lengths::Length;
+use super::store::NEWER_HINT;
 use super::types::arrow_type;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -21,6 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     database: Arc<Database>,
+    /// Where decoded blocks may be kept.
+    pub(super) blocks: Option<Arc<BlockCache>>,
     pub(super) table: Arc<Table>,
     /// See [`Columns`].
     pub(super) schema: SchemaRef,
@@ -54,7 +58,7 @@ pub(super) enum Place {
     Length(Length),
 }
 
-/// The columns of a table that are wanted.
+/// The columns and parts of a table that are wanted.
 #[derive(Debug)]
 pub(crate) struct Columns<'a> {
     /// Those of the table, behind [`ROW_NUMBER`](super::ROW_NUMBER) if rows are numbered, and in front of lengths.
@@ -63,25 +67,29 @@ pub(crate) struct Columns<'a> {
     pub(super) lengths: &'a [Length],
     /// The values of fields, by their numbers, in parts that are older.
     pub(super) initial: &'a HashMap<u32, ScalarValue>,
+    /// Which of the parts.
+    pub(super) kept: &'a [bool],
 }
 
 impl OpenTable {
-    /// Opens all parts of a table of `snapshot`.
+    /// Opens the parts of a table of `snapshot` that are wanted.
     pub(crate) fn open(
         database: &Arc<Database>,
+        blocks: Option<Arc<BlockCache>>,
         snapshot: &Snapshot,
         table: &Arc<Table>,
         columns: &Columns<'_>,
     ) -> Self {
         let mut open = Self {
             database: database.clone(),
+            blocks,
             table: table.clone(),
             schema: columns.schema.clone(),
             has_row_numbers: columns.has_row_numbers,
             parts: Vec::new(),
         };
         snapshot.expect_parts(table);
-        let parts = table.parts().into_iter().enumerate();
+        let parts = table.parts().into_iter().enumerate().filter(|(place, _)| columns.kept[*place]);
         let parts = parts.map(|(place, part)| open.part(snapshot, place, part, columns));
         open.parts = parts.collect();
         open
@@ -125,21 +133,22 @@ impl OpenTable {
             StorageError::Io { .. } => ErrorKind::Io,
             _ => ErrorKind::Invalid,
         };
+        let is_newer = matches!(error, StorageError::Newer { .. });
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         let error = Error::new(kind, format!("cannot read table '{name}': {error}{cause}"));
         match kind {
             ErrorKind::Data => error
                 .with_hint("CHECK TABLE lists what is damaged, REPAIR TABLE keeps the rows that are whole"),
+            _ if is_newer => error.with_hint(NEWER_HINT),
             _ => error,
         }
     }
 
-    /// How all rows are sorted: known if one part has them all.
+    /// How the rows of each part are sorted, if that is the same for all and as the table wants it.
     pub(super) fn keys(&self) -> &[SortKey] {
-        match &self.parts[..] {
-            [Ok(part)] if part.reader.keys() == self.table.definition.keys => part.reader.keys(),
-            _ => &[],
-        }
+        let keys = &self.table.definition.keys[..];
+        let is_sorted = |part: &Result<OpenPart>| part.as_ref().is_ok_and(|part| part.reader.keys() == keys);
+        if self.parts.iter().all(is_sorted) { keys } else { &[] }
     }
 
     /// The place in the schema of a field.

@@ -80,8 +80,14 @@ fn provider(database: &TestDatabase, table: u64, has_row_numbers: bool, takes_fi
         let fields = std::iter::once(number).chain(schema.fields().iter().cloned());
         schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     }
-    let columns = Columns { schema, has_row_numbers, lengths: &[], initial: &HashMap::new() };
-    let table = OpenTable::open(&database.database, &snapshot, table, &columns);
+    let columns = Columns {
+        schema,
+        has_row_numbers,
+        lengths: &[],
+        initial: &HashMap::new(),
+        kept: &vec![true; table.parts().len()],
+    };
+    let table = OpenTable::open(&database.database, None, &snapshot, table, &columns);
     Provider { table: Arc::new(table), takes_filters }
 }
 
@@ -380,8 +386,14 @@ fn parts_older_than_a_column_have_its_default_and_older_types_are_cast() {
     let table = snapshot.table(number).unwrap();
     let defaults = HashMap::from([(1, ScalarValue::Int64(Some(7)))]);
     let schema = arrow_schema(&table.definition);
-    let columns = Columns { schema, has_row_numbers: false, lengths: &[], initial: &defaults };
-    let table = OpenTable::open(&database.database, &snapshot, table, &columns);
+    let columns = Columns {
+        schema,
+        has_row_numbers: false,
+        lengths: &[],
+        initial: &defaults,
+        kept: &vec![true; table.parts().len()],
+    };
+    let table = OpenTable::open(&database.database, None, &snapshot, table, &columns);
     let table = Provider { table: Arc::new(table), takes_filters: true };
     block_on(async {
         let context = context(1, table, &[ints(&[])]);
@@ -416,6 +428,49 @@ fn a_sorted_part_needs_no_sort() {
         assert!(plan.contains("SortPreservingMerge") && !plan.contains("SortExec"), "{plan}");
         let expected = answer(&context, &sql.replace("disk", "memory")).await;
         assert!(answer(&context, sql).await == expected);
+    });
+}
+
+#[test]
+fn sorted_parts_are_merged() {
+    let (mut random, database) = (Random(9), TestDatabase::new());
+    let number = database.create("t", &fields());
+    let mut transaction = database.database.begin().unwrap();
+    let mut definition = (*transaction.state().table(number).unwrap().definition).clone();
+    definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: true }];
+    transaction.alter_table(number, definition).unwrap();
+    transaction.commit().unwrap();
+    // Their ranges overlap, and one of them has several stripes.
+    let batches = [(0, 70_000), (40_000, 1000), (60_000, 30_000)];
+    let batches = batches.map(|(first, count)| rows(&mut random, first, count));
+    for batch in &batches {
+        database.add_sorted_part(number, std::slice::from_ref(batch));
+    }
+    let queries = [
+        "SELECT id FROM disk ORDER BY id NULLS FIRST",
+        "SELECT id FROM disk ORDER BY id NULLS FIRST LIMIT 10 OFFSET 40010",
+        "SELECT -id AS n, id FROM disk WHERE id % 3 = 0 AND b > 0 ORDER BY id NULLS FIRST",
+        "SELECT id, row_number() OVER (ORDER BY id NULLS FIRST) AS n FROM disk ORDER BY n",
+    ];
+    for partitions in [1, 3] {
+        block_on(async {
+            let table = provider(&database, number, false, true);
+            let context = context(partitions, table, &batches);
+            for sql in queries {
+                let (_, _, plan) = run(&context, sql).await;
+                assert!(plan.contains("SortPreservingMerge") && !plan.contains("SortExec"), "{sql}\n{plan}");
+                let expected = answer(&context, &sql.replace("disk", "memory")).await;
+                assert!(answer(&context, sql).await == expected, "{sql}");
+            }
+            let (_, _, plan) = run(&context, "SELECT id FROM disk ORDER BY id DESC").await;
+            assert!(plan.contains("SortExec"), "{plan}");
+        });
+    }
+    database.add_part(number, &batches);
+    block_on(async {
+        let context = context(3, provider(&database, number, false, true), &batches);
+        let (_, _, plan) = run(&context, queries[0]).await;
+        assert!(plan.contains("SortExec"), "a part is not sorted\n{plan}");
     });
 }
 

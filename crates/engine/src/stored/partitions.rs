@@ -40,7 +40,7 @@ const NAME_BYTES_MAX: usize = 1 << 10;
 pub(crate) struct Partitions {
     planned: Vec<LogicalExpr>,
     /// The same over the columns of the table.
-    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    pub(super) expressions: Vec<Arc<dyn PhysicalExpr>>,
     /// The columns that they are about, by their places in the table.
     columns: Vec<usize>,
     /// These columns alone.
@@ -183,16 +183,20 @@ fn why_not(expr: &LogicalExpr) -> Result<Option<String>> {
     Ok(found)
 }
 
+/// Whether values stand in quotes in a name.
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
 /// Values of a row as SQL writes them: no two partitions have one name.
-fn name(values: &[ArrayRef], row: usize) -> Result<String> {
+pub(super) fn name(values: &[ArrayRef], row: usize) -> Result<String> {
     let names = values.iter().map(|array| {
         if array.is_null(row) {
             return Ok("NULL".to_owned());
         }
         let options = FormatOptions::new();
         let text = ArrayFormatter::try_new(array, &options)?.value(row).to_string();
-        let is_text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        Ok(if is_text { format!("'{}'", text.replace('\'', "''")) } else { text })
+        Ok(if is_text(array.data_type()) { format!("'{}'", text.replace('\'', "''")) } else { text })
     });
     let name = names.collect::<Result<Vec<_>>>()?.join(", ");
     if name.len() <= NAME_BYTES_MAX {

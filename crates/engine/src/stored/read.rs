@@ -8,9 +8,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
+};
 use arrow::buffer::{BooleanBuffer, Buffer};
-use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter};
+use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::PhysicalExpr;
@@ -22,10 +24,11 @@ use keirin_kernels::bitmaps::{not, positions};
 use keirin_kernels::gather::gather_bits;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::Error as StorageError;
-use keirin_storage::part::{PartReader, Sum};
+use keirin_storage::part::{PartReader, Sum, Verify};
 use parking_lot::Mutex;
 
 use super::arrow::{array, text_array};
+use super::blocks::BlockKey;
 use super::encoded::Condition;
 use super::lengths::{Length, lengths_of};
 use super::open::{OpenPart, OpenTable, Place};
@@ -137,6 +140,8 @@ pub(super) fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
 pub(super) struct ReadCounts {
     pub(super) bytes: Count,
     pub(super) rows_dropped: Count,
+    /// Blocks that were found decoded.
+    pub(super) cached: Count,
 }
 
 /// A stripe of which rows are wanted.
@@ -309,6 +314,28 @@ impl<'a> Stripe<'a> {
     }
 
     fn stored(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
+        // What is kept was verified, and is not verified again.
+        let is_once = self.part.reader.verify() == Verify::Once;
+        let Some(blocks) = self.table.blocks.as_ref().filter(|_| is_once) else {
+            return self.decoded(column, data_type);
+        };
+        let key = BlockKey { part: self.part.reader.key(), column, stripe: self.number };
+        if let Some(block) = blocks.get(&key, data_type) {
+            self.counts.cached.add(1);
+            return Ok(match &self.rows {
+                None => block,
+                Some(rows) => take(&block, &UInt32Array::from(rows.clone()), None)?,
+            });
+        }
+        let started = Instant::now();
+        let decoded = self.decoded(column, data_type)?;
+        if self.rows.is_none() {
+            blocks.offer(key, &decoded, started.elapsed());
+        }
+        Ok(decoded)
+    }
+
+    fn decoded(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
         let (reader, selection) = self.reader(column);
         let array = match data_type {
             DataType::Utf8View | DataType::BinaryView if is_text(reader, column) => {

@@ -1,7 +1,8 @@
 //! The scan of a table on disk.
 //!
 //! Stripes are the units of work: all partitions take them from one list, so that none waits for another, or
-//! each has a run of it where the order of rows is seen (`in_order`). Stripes that cannot have what filters want
+//! each has a run of it where the order of rows is seen (`in_order`), or a part where parts are merged that are
+//! sorted. Stripes that cannot have what filters want
 //! are left out by their statistics, once for all before the first is read and, for filters that other operators
 //! narrow meanwhile, again before each. Reading and decoding blocks, so it is done on threads for that.
 
@@ -22,7 +23,9 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::{conjunction_opt, reassign_expr_columns};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr, split_conjunction};
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, split_conjunction,
+};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
@@ -36,15 +39,18 @@ use datafusion::physical_plan::metrics::{
 use datafusion::physical_plan::projection::{
     ProjectionExec, all_alias_free_columns, new_projections_for_columns,
 };
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SortOrderPushdownResult,
+};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
-use super::open::OpenTable;
+use super::open::{OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
 
@@ -59,6 +65,8 @@ pub(crate) struct StoredScan {
     /// Rows after which a partition may end.
     limit: Option<usize>,
     keeps_order: bool,
+    /// Whether each partition is a part.
+    is_by_part: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     run: Mutex<Option<Run>>,
@@ -90,25 +98,37 @@ impl StoredScan {
             table.parts.iter().map(|part| part.as_ref().map_or(1, |part| part.reader.stripe_count()));
         let partitions = partitions.min(stripes.sum()).max(1);
         let schema = project_schema(&table.schema, Some(&projection))?;
-        let mut equivalences = EquivalenceProperties::new(schema.clone());
-        equivalences.add_ordering(ordering(&table, &projection, &schema));
-        let properties = PlanProperties::new(
-            equivalences,
-            Partitioning::UnknownPartitioning(partitions),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
+        // Partitions take stripes in order, so that of a single part stays.
+        let ordering =
+            if table.parts.len() == 1 { ordering(&table, &projection, &schema) } else { Vec::new() };
+        let properties = properties(schema, ordering, partitions);
         Ok(Self {
             table,
             projection,
             filters,
             limit,
             keeps_order: false,
+            is_by_part: false,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             run: Mutex::default(),
         })
+    }
+
+    /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
+    fn can_merge(&self) -> bool {
+        /// So many streams are merged as fast as their rows are sorted.
+        const PARTS_MAX: usize = 64;
+        const BYTES_MAX: u64 = 32 << 20;
+        let parts = self.table.parts.iter().flatten().filter(|part| part.reader.stripe_count() > 0);
+        let bytes = parts.map(|part| {
+            let columns = self.projection.iter().map(|index| match part.column(*index) {
+                Place::Here(column) | Place::Cast(column, _) => part.reader.value_bytes(*column, 0),
+                _ => 0,
+            });
+            columns.sum::<u64>()
+        });
+        self.table.parts.len() <= PARTS_MAX && bytes.sum::<u64>() <= BYTES_MAX
     }
 
     fn partition_count(&self) -> usize {
@@ -123,6 +143,7 @@ impl StoredScan {
             filters: self.filters.clone(),
             limit: self.limit,
             keeps_order: self.keeps_order,
+            is_by_part: self.is_by_part,
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             run: Mutex::default(),
@@ -168,21 +189,38 @@ impl StoredScan {
         let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
         Ok(Worker {
             narrowing: shared.condition.as_ref().and_then(Narrowing::new),
-            run: self.keeps_order.then_some((partition, self.partition_count())),
+            run: (self.keeps_order || self.is_by_part).then_some((partition, self.partition_count())),
             own: None,
             ahead: Ahead::default(),
             remaining: self.limit,
             reservation: consumer.register(context.memory_pool()),
-            counts: ReadCounts { bytes: count("bytes_scanned"), rows_dropped: count("pushdown_rows_pruned") },
+            counts: ReadCounts {
+                bytes: count("bytes_scanned"),
+                rows_dropped: count("pushdown_rows_pruned"),
+                cached: count("blocks_cached"),
+            },
             stripes_read: count("stripes_read"),
             stripes_pruned: count("stripes_pruned"),
             baseline: BaselineMetrics::new(&self.metrics, partition),
+            is_by_part: self.is_by_part,
             shared,
         })
     }
 }
 
-/// How the rows of each partition are sorted. Partitions take stripes in order, so the order of a part stays.
+fn properties(schema: SchemaRef, ordering: Vec<PhysicalSortExpr>, partitions: usize) -> PlanProperties {
+    let mut equivalences = EquivalenceProperties::new(schema);
+    equivalences.add_ordering(ordering);
+    PlanProperties::new(
+        equivalences,
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    )
+    .with_scheduling_type(SchedulingType::Cooperative)
+}
+
+/// How the rows of each part are sorted.
 fn ordering(table: &OpenTable, projection: &[usize], schema: &SchemaRef) -> Vec<PhysicalSortExpr> {
     let keys = table.keys().iter().map_while(|key| {
         let index = table.index_of(key.field)?;
@@ -198,7 +236,7 @@ impl DisplayAs for StoredScan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let schema = self.schema();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let (name, parts) = (&self.table.table.definition.name, self.table.parts.len());
+        let (name, parts) = (&self.table.table.definition.name, self.table.table.parts().len());
         let condition = conjunction_opt(self.filters.iter().cloned());
         write!(f, "StoredScan: table={name}, parts=")?;
         if let Some(condition) = &condition {
@@ -316,7 +354,7 @@ impl ExecutionPlan for StoredScan {
         &self,
         projection: &ProjectionExec,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !all_alias_free_columns(projection.expr()) {
+        if self.is_by_part || !all_alias_free_columns(projection.expr()) {
             return Ok(None);
         }
         let columns = new_projections_for_columns(projection.expr(), &self.projection);
@@ -347,6 +385,32 @@ impl ExecutionPlan for StoredScan {
         }
         let scan: Arc<dyn ExecutionPlan> = Arc::new(self.with(|scan| scan.filters = ours));
         Ok(FilterPushdownPropagation::with_parent_pushdown_result(answers).with_updated_node(scan))
+    }
+
+    /// Parts that are sorted so are merged instead of sorted.
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+    ) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
+        let (schema, parts) = (self.schema(), self.table.parts.len());
+        let sorted = ordering(&self.table, &self.projection, &schema);
+        // Filters take time, for which all threads are better than a sort that is saved.
+        let is_slower = parts < self.partition_count() && !self.filters.is_empty();
+        if parts < 2 || is_slower || !self.can_merge() || !sorted.starts_with(order) {
+            return Ok(SortOrderPushdownResult::Unsupported);
+        }
+        let by_part: Arc<dyn ExecutionPlan> = Arc::new(self.with(|scan| {
+            scan.is_by_part = true;
+            scan.properties = Arc::new(properties(schema, sorted, parts));
+        }));
+        let is_merged_above = self.partition_count() > 1;
+        let order = LexOrdering::new(order.iter().cloned()).filter(|_| !is_merged_above);
+        Ok(SortOrderPushdownResult::Exact {
+            inner: match order {
+                Some(order) => Arc::new(SortPreservingMergeExec::new(order, by_part)),
+                None => by_part,
+            },
+        })
     }
 
     fn with_preserve_order(&self, preserve_order: bool) -> Option<Arc<dyn ExecutionPlan>> {
@@ -403,6 +467,8 @@ pub(super) struct Worker {
     narrowing: Option<Narrowing>,
     /// Which of how many runs of the list it reads, unless it takes what comes.
     run: Option<(usize, usize)>,
+    /// Whether a run is a part.
+    is_by_part: bool,
     /// What is left of its run.
     own: Option<Range<usize>>,
     /// How far ahead of it files were told what will be read.
@@ -447,7 +513,10 @@ impl Worker {
         let next = match self.run {
             None => shared.next.fetch_add(1, Ordering::Relaxed),
             Some((run, runs)) => {
-                let place = |run| stripes.len() * run / runs;
+                let place = |run| match self.is_by_part {
+                    true => stripes.partition_point(|(part, _)| *part < run),
+                    false => stripes.len() * run / runs,
+                };
                 let own = self.own.get_or_insert_with(|| place(run)..place(run + 1));
                 own.next().unwrap_or(usize::MAX)
             }

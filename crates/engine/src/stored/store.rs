@@ -10,13 +10,14 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result as DataFusionResult;
 use keirin_storage::column::Column;
 use keirin_storage::io::{Disk, Io};
-use keirin_storage::part::{Verify, WriteOptions};
+use keirin_storage::part::{PartKey, Verify, WriteOptions};
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
 };
 use parking_lot::Mutex;
 
+use super::blocks::BlockCache;
 use super::definition::codecs;
 use super::remote::{CacheOptions, Remote, is_url};
 use super::{arrow_type, column, storable};
@@ -30,6 +31,9 @@ const LOCK_WAIT: Duration = Duration::from_millis(5);
 /// Newer versions of a remote database are looked for no more often.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// What to do about files of a later format.
+pub(super) const NEWER_HINT: &str = "open it with a newer version of Keirin";
+
 /// Upkeep is begun no more often.
 const TEND_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -37,6 +41,7 @@ const TEND_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
+    pub(crate) block_cache: Arc<BlockCache>,
     is_read_only: bool,
     /// The directory or the URL.
     path: PathBuf,
@@ -52,9 +57,14 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the database in directory `path`; makes one if there is nothing, unless it is only to be read.
-    pub(crate) fn open(path: &Path, is_read_only: bool, cache: CacheOptions) -> Result<Self> {
+    pub(crate) fn open(
+        path: &Path,
+        is_read_only: bool,
+        cache: CacheOptions,
+        blocks: Arc<BlockCache>,
+    ) -> Result<Self> {
         if is_url(path) {
-            return Self::open_remote(path, cache);
+            return Self::open_remote(path, cache, blocks);
         }
         let shown = path.display();
         if path.is_file() {
@@ -73,7 +83,7 @@ impl Store {
             }
             newer @ StorageError::Newer { .. } => {
                 Error::new(ErrorKind::Invalid, format!("database '{shown}' cannot be opened: {newer}"))
-                    .with_hint("open it with a newer version of Keirin")
+                    .with_hint(NEWER_HINT)
             }
             StorageError::Locked => {
                 let message = format!("another process has database '{shown}' open for writing");
@@ -98,11 +108,11 @@ impl Store {
                 opened => break opened.map_err(failed)?,
             }
         };
-        Ok(Self::new(database, is_read_only, path.to_owned(), None))
+        Ok(Self::new(database, blocks, is_read_only, path.to_owned(), None))
     }
 
     /// Opens the database behind a URL, for reading.
-    fn open_remote(url: &Path, cache: CacheOptions) -> Result<Self> {
+    fn open_remote(url: &Path, cache: CacheOptions, blocks: Arc<BlockCache>) -> Result<Self> {
         let remote = Arc::new(Remote::new(&url.to_string_lossy(), cache)?);
         let shown = remote.shown().to_owned();
         let failed = |error: StorageError| match error {
@@ -111,7 +121,7 @@ impl Store {
             }
             newer @ StorageError::Newer { .. } => {
                 Error::new(ErrorKind::Invalid, format!("database '{shown}' cannot be opened: {newer}"))
-                    .with_hint("open it with a newer version of Keirin")
+                    .with_hint(NEWER_HINT)
             }
             other => Error::from(other).with_detail(format!("opening database '{shown}'")),
         };
@@ -119,12 +129,18 @@ impl Store {
         // Bytes that were right once may come from elsewhere the next time.
         let options = Options { verify: Verify::Always, ..Options::default() };
         let database = Database::open(io, Access::Read, options).map_err(failed)?;
-        Ok(Self::new(database, true, PathBuf::from(shown), Some(remote)))
+        Ok(Self::new(database, blocks, true, PathBuf::from(shown), Some(remote)))
     }
 
-    fn new(database: Arc<Database>, is_read_only: bool, path: PathBuf, remote: Option<Arc<Remote>>) -> Self {
+    fn new(
+        database: Arc<Database>,
+        block_cache: Arc<BlockCache>,
+        is_read_only: bool,
+        path: PathBuf,
+        remote: Option<Arc<Remote>>,
+    ) -> Self {
         let (refreshed, tended, altering) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
-        Self { database, is_read_only, path, remote, refreshed, tended, altering }
+        Self { database, block_cache, is_read_only, path, remote, refreshed, tended, altering }
     }
 
     /// What a statement that begins now is to see.
@@ -142,6 +158,19 @@ impl Store {
             *refreshed = Instant::now();
         }
         is_due
+    }
+
+    /// Where scans that begin now may keep decoded blocks.
+    pub(super) fn blocks(&self) -> Option<Arc<BlockCache>> {
+        (self.block_cache.usage().limit_bytes > 0).then(|| self.block_cache.clone())
+    }
+
+    /// Says when blocks are held against their checksums: decoded blocks are used where that is once.
+    pub(crate) fn set_verify(&self, verify: Verify) {
+        self.database.set_verify(verify);
+        if verify != Verify::Once {
+            self.block_cache.retain(|_| false);
+        }
     }
 
     /// Begins a transaction.
@@ -185,6 +214,9 @@ impl Store {
             while Arc::strong_count(&store) > 1
                 && store.database.maintain(write_options).is_ok_and(|more| more)
             {}
+            let snapshot = store.database.snapshot();
+            let is_there = |part: &PartKey| snapshot.table(part.table)?.part(part.part);
+            store.block_cache.retain(|part| is_there(part).is_some());
         });
     }
 
@@ -237,9 +269,8 @@ impl From<StorageError> for Error {
             StorageError::Io { .. } => Self::new(ErrorKind::Io, message),
             StorageError::Locked | StorageError::Stopped { .. } => Self::new(ErrorKind::Io, message),
             StorageError::OutcomeUnknown(_) => Self::new(ErrorKind::Io, message),
-            StorageError::ReadOnly | StorageError::NotADatabase | StorageError::Newer { .. } => {
-                Self::new(ErrorKind::Unsupported, message)
-            }
+            StorageError::Newer { .. } => Self::new(ErrorKind::Unsupported, message).with_hint(NEWER_HINT),
+            StorageError::ReadOnly | StorageError::NotADatabase => Self::new(ErrorKind::Unsupported, message),
             StorageError::LogDamaged { .. } => {
                 Self::new(ErrorKind::Data, message).with_hint("REPAIR DATABASE makes it writable again")
             }

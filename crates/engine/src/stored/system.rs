@@ -1,4 +1,4 @@
-//! `system.tables`, `columns`, `parts`, `blocks` and `commits`: a database directory, looked at.
+//! `system.tables`, `columns`, `parts`, `blocks`, `commits` and `block_cache`: a database directory, looked at.
 //!
 //! All but `columns` and `blocks` are made from what is in memory or the log; these read the footers of parts. A part whose
 //! footer cannot be read has no rows there, but one in `system.damage`.
@@ -14,6 +14,7 @@ use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Database, Error as StorageError, Part, Snapshot, Table};
 
+use super::blocks::Usage;
 use super::definition::{CODEC, COLLATION, COMMENT, DEFAULT};
 use super::partitions::PARTITION;
 use super::prune::{End, bounds};
@@ -40,7 +41,21 @@ pub(crate) fn system_tables(store: &Arc<Store>) -> Vec<SystemTable> {
         };
         SystemTable { name, rows: Box::new(rows) }
     };
-    all.map(table).into()
+    let cache = store.block_cache.clone();
+    let cache = SystemTable { name: "block_cache", rows: Box::new(move || block_cache(cache.usage())) };
+    all.map(table).into_iter().chain([cache]).collect()
+}
+
+fn block_cache(usage: Usage) -> RecordBatch {
+    let number = |number: u64| numbers(&[number], |number| Some(*number));
+    batch([
+        ("blocks", number(usage.blocks as u64)),
+        ("bytes", number(usage.bytes as u64)),
+        ("limit_bytes", number(usage.limit_bytes as u64)),
+        ("hits", number(usage.hits)),
+        ("misses", number(usage.misses)),
+        ("evictions", number(usage.evictions)),
+    ])
 }
 
 fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {

@@ -176,11 +176,18 @@ impl TableProvider for StoredTable {
         let schema = DFSchema::try_from(self.schema.clone())?;
         let filters = filters.iter().map(|filter| state.create_physical_expr(filter.clone(), &schema));
         let filters = filters.collect::<DataFusionResult<Vec<_>>>()?;
+        let parts = self.table.parts();
+        let names: Vec<Arc<str>> = parts.iter().map(|part| part.partition.clone()).collect();
+        let state_of = state.as_any().downcast_ref::<SessionState>();
+        // That it cannot be planned any more is told to who writes.
+        let partitions = state_of.and_then(|state| Partitions::of(state, &self.table.definition).ok());
+        let kept = partitions.unwrap_or_default().kept(&names, &filters, &self.schema);
         let table = self.clone();
         let open = move || {
             let Self { store, snapshot, table, schema, initial, has_row_numbers, lengths, .. } = table;
-            let columns = Columns { schema, has_row_numbers, lengths: &lengths, initial: &initial };
-            Ok(OpenTable::open(&store.database, &snapshot, &table, &columns))
+            let columns =
+                Columns { schema, has_row_numbers, lengths: &lengths, initial: &initial, kept: &kept };
+            Ok(OpenTable::open(&store.database, store.blocks(), &snapshot, &table, &columns))
         };
         let open = blocking(open).await;
         let open = open.map_err(|error| DataFusionError::External(Box::new(error)))?;

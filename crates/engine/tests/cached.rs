@@ -1,0 +1,198 @@
+//! Decoded blocks that are kept, and when blocks are held against their checksums.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use common::query;
+use keirin::Database;
+use tempfile::TempDir;
+
+fn open() -> (TempDir, Database) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let database = Database::builder().threads(2).open(directory.path()).expect("the database opens");
+    (directory, database)
+}
+
+fn run(database: &Database, sql: &str) -> Vec<Vec<String>> {
+    query(database, &database.session(), sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn refused(database: &Database, sql: &str) -> String {
+    query(database, &database.session(), sql).expect_err("it fails")
+}
+
+fn number(database: &Database, sql: &str) -> u64 {
+    run(database, sql)[0][0].parse().expect("a number")
+}
+
+fn usage(database: &Database, of: &str) -> u64 {
+    number(database, &format!("SELECT {of} FROM system.block_cache"))
+}
+
+#[test]
+fn kept_blocks_answer_as_those_on_disk() {
+    let ((_directory, disk), memory) = (open(), Database::in_memory().expect("room"));
+    let both = |sql: &str| [&disk, &memory].map(|database| run(database, sql));
+    let check = |sql: &str| {
+        for _ in 0..3 {
+            let [found, expected] = both(sql);
+            assert_eq!(found, expected, "{sql}");
+        }
+    };
+    let sums = "SELECT count(s), max(s || 'x'), sum(length(s || i)), max(l) FROM t";
+    let check_all = || {
+        check(sums);
+        check("SELECT max(s || '!'), count(*) FROM t WHERE i % 10 = 3");
+        check("SELECT s, i FROM t WHERE i BETWEEN 65530 AND 65540 ORDER BY i");
+    };
+    both(
+        "CREATE TABLE t AS SELECT value AS i, [value, 1] AS l,
+         CASE WHEN value % 7 > 0 THEN repeat('é', value % 20) || value END AS s FROM generate_series(1, 140000)",
+    );
+    check_all();
+    let hits = usage(&disk, "hits");
+    assert!(hits > 10 && usage(&disk, "blocks") > 5, "{hits}");
+    assert_eq!(usage(&disk, "count(*) FILTER (WHERE bytes BETWEEN 1 AND limit_bytes)"), 1);
+    let found = run(&disk, &format!("EXPLAIN ANALYZE {sums}")).concat().concat();
+    assert!(found.contains("blocks_cached="), "{found}");
+
+    let version = number(&disk, "SELECT max(version) FROM system.commits");
+    let (old, before) = (format!("{sums} AS OF VERSION {version}"), run(&disk, sums));
+    for change in [
+        "DELETE FROM t WHERE i % 3 = 0",
+        "UPDATE t SET s = s || 'new' WHERE i > 100000",
+        "OPTIMIZE TABLE t FINAL",
+    ] {
+        run(&disk, change);
+        if !change.starts_with("OPTIMIZE") {
+            run(&memory, change);
+        }
+        check_all();
+        assert_eq!(run(&disk, &old), before, "{change}");
+    }
+    for setting in [
+        "SET keirin.block_cache_limit = 0",
+        "SET keirin.verify_checksums = always",
+        "SET keirin.verify_checksums = 'never'",
+    ] {
+        run(&disk, setting);
+        let hits = usage(&disk, "hits");
+        check_all();
+        assert_eq!((usage(&disk, "blocks"), usage(&disk, "hits")), (0, hits), "{setting}");
+        run(&disk, "RESET ALL");
+    }
+    check_all();
+    assert!(usage(&disk, "blocks") > 0);
+
+    both("TRUNCATE TABLE t");
+    check_all();
+    both("INSERT INTO t SELECT value, [value], 'other' || value FROM generate_series(1, 70000)");
+    check_all();
+    run(&disk, "DROP TABLE t");
+    run(&disk, "CREATE TABLE u (a INT)");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while usage(&disk, "bytes") > 0 {
+        assert!(Instant::now() < deadline, "blocks of parts that are gone stay");
+        run(&disk, "INSERT INTO u VALUES (1)");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn the_limit_of_kept_blocks_is_held() {
+    let (_directory, database) = open();
+    run(
+        &database,
+        "CREATE TABLE t AS SELECT repeat('x', value % 50) || value AS s FROM generate_series(1, 400000)",
+    );
+    let limit = 8 << 20;
+    run(&database, &format!("SET keirin.block_cache_limit = {limit}"));
+    for _ in 0..4 {
+        run(&database, "SELECT max(s || 'x') FROM t");
+        assert!(usage(&database, "bytes") <= limit);
+    }
+    assert!(usage(&database, "hits") > 0);
+    run(&database, "SET keirin.block_cache_limit = '3MB'");
+    assert!(usage(&database, "bytes") <= 3 << 20);
+    let shown = "SELECT value FROM system.settings WHERE name = 'keirin.block_cache_limit'";
+    assert_eq!(run(&database, shown), [["3 MB"]]);
+}
+
+/// A number and a text that are found again in the bytes of a file.
+const NUMBER: i64 = 0x1122_3344_5566_7788;
+const TEXT: &str = "to be found again";
+
+/// A database with a part of which nothing is compressed, and the part's path.
+fn one_raw_part() -> (TempDir, Database, PathBuf) {
+    let (directory, database) = open();
+    run(&database, "CREATE TABLE t (a BIGINT CODEC(NONE), s TEXT CODEC(NONE))");
+    let rows = format!("SELECT {NUMBER} + value * value, '{TEXT} ' || value FROM generate_series(0, 999)");
+    run(&database, &format!("INSERT INTO t {rows}"));
+    let part = number(&database, "SELECT part FROM system.parts");
+    let table = number(&database, "SELECT number FROM system.tables");
+    let path = directory.path().join(format!("tables/{table}/{part}.kpart"));
+    (directory, database, path)
+}
+
+/// Flips a bit of the first of these bytes in a file, which stays where it is.
+fn flip(path: &Path, bytes: &[u8]) {
+    let found = fs::read(path).expect("it is there").windows(bytes.len()).position(|window| window == bytes);
+    let at = found.expect("they are in it");
+    let file = File::options().write(true).open(path).expect("it can be written");
+    file.write_all_at(&[bytes[0] ^ 1], at as u64).expect("there is room");
+}
+
+#[test]
+fn checksums_are_verified_as_the_setting_says() {
+    let sum = "SELECT sum(a % 1000) FROM t";
+    for (verify, is_found_first, is_found_later) in
+        [("always", true, true), ("once", true, false), ("never", false, false)]
+    {
+        let check = |database: &Database, is_found: bool, right: &[Vec<String>]| {
+            if is_found {
+                let error = refused(database, sum);
+                let expected = ["table 't'", "column 'a'", "checksum", "CHECK TABLE"];
+                assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+            } else {
+                assert_ne!(run(database, sum), right, "{verify}");
+            }
+            // Who asks is told, whatever is set.
+            let found = run(database, "CHECK TABLE t");
+            assert!(found.concat().concat().contains("damaged"), "{found:?}");
+        };
+        for is_read_before in [false, true] {
+            let (_directory, database, path) = one_raw_part();
+            run(&database, &format!("SET keirin.verify_checksums = '{verify}'"));
+            assert_eq!(run(&database, "SHOW keirin.verify_checksums")[0][1], verify);
+            // The number is near the first, so that remainders tell.
+            let right = if is_read_before { run(&database, sum) } else { Vec::new() };
+            flip(&path, &NUMBER.to_le_bytes());
+            check(&database, if is_read_before { is_found_later } else { is_found_first }, &right);
+        }
+    }
+    let memory = Database::in_memory().expect("room");
+    assert!(refused(&memory, "SET keirin.verify_checksums = 'once'").contains("in memory"));
+    run(&memory, "RESET ALL");
+}
+
+#[test]
+fn a_damaged_block_is_never_kept() {
+    let (_directory, database, path) = one_raw_part();
+    flip(&path, TEXT.as_bytes());
+    for _ in 0..3 {
+        assert!(refused(&database, "SELECT max(s || 'x') FROM t").contains("column 's'"));
+    }
+    assert_eq!(usage(&database, "blocks"), 0);
+    // Nor is one that was not verified.
+    run(&database, "SET keirin.verify_checksums = 'never'");
+    let read = |_| run(&database, "SELECT min(s || 'x') FROM t")[0][0].clone();
+    assert_eq!([(), (), ()].map(read), ["to be found again 100x"; 3].map(str::to_owned));
+    assert_eq!((usage(&database, "blocks"), usage(&database, "hits")), (0, 0));
+    run(&database, "SET keirin.verify_checksums = 'once'");
+    assert!(refused(&database, "SELECT max(s || 'x') FROM t").contains("column 's'"));
+    assert_eq!(usage(&database, "blocks"), 0);
+}
