@@ -355,13 +355,29 @@ impl Database {
         Ok(state.version)
     }
 
-    /// Makes certain that what the next commit is built on is durable, and that the next process knows if this one
-    /// does not end well.
-    fn prepare_log(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
+    /// Makes durable what the process before may have left in the cache alone: nobody is shown what a power cut
+    /// would take back.
+    pub(crate) fn settle(&self) -> Result<()> {
+        match &self.writing {
+            Some(writing) if writing.log_is_whole.load(Ordering::Acquire) => {
+                Ok(self.make_durable(&mut locked(&writing.committing), &self.current())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn make_durable(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
         if !committing.is_durable {
             self.write_checkpoint(newest)?;
             (committing.checkpoint, committing.is_durable) = (newest.version, true);
         }
+        Ok(())
+    }
+
+    /// Makes certain that what the next commit is built on is durable, and that the next process knows if this one
+    /// does not end well.
+    fn prepare_log(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
+        self.make_durable(committing, newest)?;
         if !committing.is_marked {
             let made = self.store.io.create(WRITING);
             made.map_err(|source| Failed::Before(Error::io("create", WRITING)(source)))?;

@@ -1,7 +1,7 @@
 //! How a database is opened: what is read, what is looked at, and what is made of an empty directory.
 //!
-//! Opening costs a checkpoint and the commits behind it; a writer lists the names in `tables`, too. Nothing is
-//! removed but what a writer left unfinished: files that seem to be nobody's may be all that is left of something.
+//! Opening costs a checkpoint and the commits behind it; a writer lists the names in `tables`, too, and writes a
+//! checkpoint if the last one did not end well. Nothing is removed but what a writer left unfinished: files that seem to be nobody's may be all that is left of something.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -70,7 +70,9 @@ impl Database {
             let next_number = tables.free_number.max(state.next_number).max(1);
             writing = Some(Writing::new(lock, log_is_whole, next_number, loaded.checkpoint, is_durable));
         }
-        Ok(Self::new(store, options, state, damage, writing))
+        let database = Self::new(store, options, state, damage, writing);
+        database.settle()?;
+        Ok(database)
     }
 }
 

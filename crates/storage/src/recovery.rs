@@ -159,6 +159,27 @@ fn what_only_the_cache_has_is_not_built_on() {
 }
 
 #[test]
+fn what_a_writer_has_shown_stays() {
+    for seed in 0..100 {
+        let io = Arc::new(Unreliable::new(seed));
+        let database = open(&io);
+        set(&database, "1").expect("room");
+        io.set_faults(Faults {
+            refused: Some(("sync_directory", ErrorKind::Other, false)),
+            ..Faults::default()
+        });
+        assert!(matches!(set(&database, "2"), Err(Error::OutcomeUnknown(_))));
+        io.kill();
+        drop(database);
+        // The cache shows a commit that may not be on the disk, and the next process ends without one of its own.
+        let io = Arc::new(io.restarted(false));
+        assert_eq!(get(&open(&io)).as_deref(), Some("2"));
+        let io = Arc::new(io.restarted(true));
+        assert_eq!(get(&open(&io)).as_deref(), Some("2"), "seed {seed}");
+    }
+}
+
+#[test]
 fn what_a_reader_has_shown_stays() {
     let survived = |is_read: bool| {
         let versions = (0..100).map(|seed| {
