@@ -61,6 +61,11 @@ impl Database {
                 store.io.remove(path).unwrap_or_default();
             }
             if files.is_lost() && log_is_whole {
+                // A log of another id would be that of another database as soon as the marker can be read again.
+                let unread = damage.iter().position(|found| found.path == marker::PATH);
+                if let Some(unread) = unread {
+                    return Err(damage.swap_remove(unread).into());
+                }
                 log::begin(&store, state.database)?;
             }
             let is_durable = match store.io.open(WRITING) {

@@ -159,6 +159,23 @@ fn what_only_the_cache_has_is_not_built_on() {
 }
 
 #[test]
+fn an_empty_database_whose_marker_cannot_be_read_gets_no_other_id() {
+    let io = new();
+    drop(open(&io));
+    for path in log_files(&io, "") {
+        io.remove(&path).expect("it is there");
+    }
+    io.tamper("KEIRIN", |bytes| bytes[0] ^= 1);
+    let refused = try_open(&io, Access::Write).expect_err("whose log would it be?").to_string();
+    assert!(refused.contains("KEIRIN"), "{refused}");
+    io.tamper("KEIRIN", |bytes| bytes[0] ^= 1);
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    drop(database);
+    assert_eq!(open(&io).damage(), []);
+}
+
+#[test]
 fn what_a_writer_has_shown_stays() {
     for seed in 0..100 {
         let io = Arc::new(Unreliable::new(seed));
