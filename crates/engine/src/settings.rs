@@ -77,7 +77,9 @@ const SETTINGS: &[Setting] = &[
         get: |settings| settings.cache_of(CacheOptions::shown_directory),
         default: |settings| settings.cache_of(|_| CacheOptions::default().shown_directory()),
         set: |settings, value| {
-            let directory = value.map_or(CacheOptions::default().directory, |value| Some(value.into()));
+            let given =
+                value.map(|value| Some(value.trim()).filter(|value| !value.is_empty()).map(Into::into));
+            let directory = given.unwrap_or(CacheOptions::default().directory);
             settings.change_cache(|cache| cache.directory = directory)
         },
     },
@@ -195,13 +197,14 @@ const SETTINGS: &[Setting] = &[
         scope: "database",
         description: "When blocks of tables on disk are held against their checksums: 'always', 'once' since the database was opened, or 'never'; CHECK TABLE always does",
         get: |settings| of_store(settings, |store| verify_name(store.database.verify())),
-        default: |settings| of_store(settings, |_| verify_name(Verify::default())),
+        default: |settings| of_store(settings, |store| verify_name(store.default_verify())),
         set: |settings, value| {
-            let verify = value.map_or(Ok(Verify::default()), |value| {
+            let store = store(settings)?;
+            let verify = value.map_or(Ok(store.default_verify()), |value| {
                 let found = VERIFY.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(value.trim()));
                 found.map(|(_, verify)| verify).ok_or("it is always, once or never")
             })?;
-            store(settings)?.set_verify(verify);
+            store.set_verify(verify);
             Ok(())
         },
     },

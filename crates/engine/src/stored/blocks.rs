@@ -68,7 +68,7 @@ struct State {
     places: HashMap<BlockKey, usize>,
     /// Where the next sample begins.
     hand: usize,
-    /// By the hash of the block.
+    /// By hashes of the blocks.
     uses: Vec<u8>,
     hasher: RandomState,
     /// Since all were halved.
@@ -172,8 +172,17 @@ impl Reclaim for BlockCache {
 }
 
 impl State {
-    fn counter(&self, key: &BlockKey) -> usize {
-        usize::try_from(self.hasher.hash_one(key) % COUNTERS as u64).expect("there are few counters")
+    /// Two counters, because others share them: the lower one is right unless both are shared (Cormode and
+    /// Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch and its Applications", 2005).
+    fn counters(&self, key: &BlockKey) -> [usize; 2] {
+        let hash = self.hasher.hash_one(key);
+        [hash, hash >> 32]
+            .map(|hash| usize::try_from(hash % COUNTERS as u64).expect("there are few counters"))
+    }
+
+    fn uses(&self, key: &BlockKey) -> u8 {
+        let [first, second] = self.counters(key);
+        self.uses[first].min(self.uses[second])
     }
 
     /// How often a block was used, this time included.
@@ -183,16 +192,18 @@ impl State {
             self.counted = 0;
             self.uses.iter_mut().for_each(|uses| *uses /= 2);
         }
-        let counter = self.counter(key);
-        self.uses[counter] = (self.uses[counter] + 1).min(USES_MAX);
-        self.uses[counter]
+        let uses = (self.uses(key) + 1).min(USES_MAX);
+        for counter in self.counters(key) {
+            self.uses[counter] = self.uses[counter].max(uses);
+        }
+        uses
     }
 
     /// The place of a block that is used less than some others, and how often it was used.
     fn least_used(&mut self) -> Option<(usize, u8)> {
         let count = self.kept.len();
         let sample = (0..SAMPLE.min(count)).map(|step| (self.hand + step) % count);
-        let least = sample.map(|place| (place, self.uses[self.counter(&self.kept[place].key)]));
+        let least = sample.map(|place| (place, self.uses(&self.kept[place].key)));
         let least = least.min_by_key(|(_, uses)| *uses);
         self.hand = (self.hand + SAMPLE) % count.max(1);
         least

@@ -13,9 +13,9 @@ use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::sort_properties::SortProperties;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, InListExpr, Literal};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 
 use super::partitions::{Partitions, is_text, name};
 
@@ -54,6 +54,9 @@ impl Values {
         let expressions = partitions.expressions.iter();
         let expressions = expressions.map(|expr| reassign_expr_columns(expr.clone(), schema).ok());
         let expressions = expressions.collect::<Option<Vec<_>>>()?;
+        if expressions.iter().any(|expr| is_zoned(expr, schema)) {
+            return None;
+        }
         let types = expressions.iter().map(|expr| expr.data_type(schema).ok()).collect::<Option<Vec<_>>>()?;
         let mut columns: Vec<Vec<ScalarValue>> = vec![Vec::new(); types.len()];
         for name in names {
@@ -165,8 +168,8 @@ impl Values {
 
     /// Whether an expression never gets less while the column gets greater.
     fn keeps_order(&self, expr: &Arc<dyn PhysicalExpr>, column: &Column) -> bool {
-        // Where clocks are put back, it does not.
-        if let DataType::Timestamp(_, Some(_)) = self.table.field(column.index()).data_type() {
+        // DataFusion says so of more than does, of the time of a timestamp, for one.
+        if !self.is_monotonic(expr) {
             return false;
         }
         let options = SortOptions { descending: false, nulls_first: false };
@@ -176,10 +179,38 @@ impl Values {
         matches!(sorted, SortProperties::Ordered(options) if !options.descending)
     }
 
+    /// Whether an expression is made of nothing but the column, whole numbers and days of it, and `date_trunc`.
+    fn is_monotonic(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            let Ok(from) = cast.expr().data_type(&self.table) else { return false };
+            let to = cast.cast_type();
+            let is_of_days =
+                |data_type: &DataType| matches!(data_type, DataType::Date32 | DataType::Timestamp(..));
+            let is_in_order = from.is_integer() && to.is_integer() || is_of_days(&from) && is_of_days(to);
+            return is_in_order && self.is_monotonic(cast.expr());
+        }
+        if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            return function.name() == "date_trunc"
+                && function
+                    .args()
+                    .iter()
+                    .all(|argument| argument.is::<Literal>() || self.is_monotonic(argument));
+        }
+        expr.is::<Column>()
+    }
+
     fn evaluate(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<BooleanArray> {
         let found = filter.evaluate(&self.batch).ok()?.into_array(self.batch.num_rows()).ok()?;
         found.as_boolean_opt().cloned()
     }
+}
+
+/// Whether a time with a zone is part of an expression: its partition may be another in another session, and where
+/// clocks are put back, it does not keep the order.
+fn is_zoned(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    let is_zoned =
+        |node: &Arc<dyn PhysicalExpr>| Ok(matches!(node.data_type(schema)?, DataType::Timestamp(_, Some(_))));
+    expr.exists(is_zoned).unwrap_or(true)
 }
 
 fn both(left: BooleanArray, right: BooleanArray) -> BooleanArray {

@@ -462,6 +462,9 @@ fn sorted_parts_are_merged() {
                 let expected = answer(&context, &sql.replace("disk", "memory")).await;
                 assert!(answer(&context, sql).await == expected, "{sql}");
             }
+            let twice = "SELECT id FROM disk UNION ALL SELECT id FROM disk ORDER BY id NULLS FIRST LIMIT 5";
+            let expected = answer(&context, &twice.replace("disk", "memory")).await;
+            assert!(answer(&context, twice).await == expected, "{twice}");
             let (_, _, plan) = run(&context, "SELECT id FROM disk ORDER BY id DESC").await;
             assert!(plan.contains("SortExec"), "{plan}");
         });

@@ -324,7 +324,7 @@ impl<'a> Stripe<'a> {
             self.counts.cached.add(1);
             return Ok(match &self.rows {
                 None => block,
-                Some(rows) => take(&block, &UInt32Array::from(rows.clone()), None)?,
+                Some(rows) => without_unused_text(take(&block, &UInt32Array::from(rows.clone()), None)?),
             });
         }
         let started = Instant::now();

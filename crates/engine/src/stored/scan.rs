@@ -403,13 +403,12 @@ impl ExecutionPlan for StoredScan {
             scan.is_by_part = true;
             scan.properties = Arc::new(properties(schema, sorted, parts));
         }));
-        let is_merged_above = self.partition_count() > 1;
-        let order = LexOrdering::new(order.iter().cloned()).filter(|_| !is_merged_above);
-        Ok(SortOrderPushdownResult::Exact {
-            inner: match order {
-                Some(order) => Arc::new(SortPreservingMergeExec::new(order, by_part)),
-                None => by_part,
+        // Whatever is above, a limit of all rows for one, finds them in one stream.
+        Ok(match LexOrdering::new(order.iter().cloned()) {
+            Some(order) => SortOrderPushdownResult::Exact {
+                inner: Arc::new(SortPreservingMergeExec::new(order, by_part)),
             },
+            None => SortOrderPushdownResult::Unsupported,
         })
     }
 

@@ -55,6 +55,11 @@ pub(crate) struct Store {
     altering: Mutex<()>,
 }
 
+/// Bytes from a server that were right once may come from elsewhere the next time.
+fn default_verify(is_remote: bool) -> Verify {
+    if is_remote { Verify::Always } else { Verify::default() }
+}
+
 impl Store {
     /// Opens the database in directory `path`; makes one if there is nothing, unless it is only to be read.
     pub(crate) fn open(
@@ -126,8 +131,7 @@ impl Store {
             other => Error::from(other).with_detail(format!("opening database '{shown}'")),
         };
         let io: Arc<dyn Io> = remote.clone();
-        // Bytes that were right once may come from elsewhere the next time.
-        let options = Options { verify: Verify::Always, ..Options::default() };
+        let options = Options { verify: default_verify(true), ..Options::default() };
         let database = Database::open(io, Access::Read, options).map_err(failed)?;
         Ok(Self::new(database, blocks, true, PathBuf::from(shown), Some(remote)))
     }
@@ -163,6 +167,10 @@ impl Store {
     /// Where scans that begin now may keep decoded blocks.
     pub(super) fn blocks(&self) -> Option<Arc<BlockCache>> {
         (self.block_cache.usage().limit_bytes > 0).then(|| self.block_cache.clone())
+    }
+
+    pub(crate) fn default_verify(&self) -> Verify {
+        default_verify(self.remote.is_some())
     }
 
     /// Says when blocks are held against their checksums: decoded blocks are used where that is once.

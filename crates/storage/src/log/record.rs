@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::header::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use crate::schema::{Definition, read_bool, read_properties, write_properties};
 use crate::state::{Action, Deletions, Part};
 use crate::view::View;
@@ -10,6 +11,8 @@ use crate::wire::{Reader, Wire, Write};
 /// 65,536 stripes of 65,536 rows.
 const PART_ROWS_MAX: u64 = 1 << 32;
 const PART_BYTES_MAX: u64 = 1 << 48;
+/// A header and the largest payload.
+const DELETIONS_BYTES_MAX: u64 = (HEADER_BYTES + PAYLOAD_BYTES_MAX) as u64;
 /// The greatest kind of an action.
 pub(crate) const KINDS_MAX: u8 = 9;
 
@@ -155,6 +158,9 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
             let (table, part) = (reader.u64()?, reader.u64()?);
             let (number, row_count) = (reader.u64()?, reader.u64()?);
             let deletions = Deletions { number, row_count, file_bytes: reader.u64()?, hash: reader.u64()? };
+            if number != 0 && deletions.file_bytes > DELETIONS_BYTES_MAX {
+                return reader.malformed(format!("deleted rows in {} bytes", deletions.file_bytes));
+            }
             Action::SetDeletions { table, part, deletions: (number != 0).then_some(deletions) }
         }
         7 => {

@@ -99,6 +99,12 @@ impl Cache {
     /// A chunk of so many bytes.
     pub(super) fn get(&self, key: Key, byte_count: usize) -> Option<Bytes> {
         let path = self.directory()?.0.join(name(key));
+        // Others may write there, too: a pipe would be read for ever.
+        let there = fs::symlink_metadata(&path).ok()?;
+        if !there.is_file() || there.len() > (byte_count + CHECKSUM_BYTES) as u64 {
+            _ = fs::remove_file(path);
+            return None;
+        }
         let mut found = fs::read(&path).ok()?;
         let bytes = found.len().checked_sub(CHECKSUM_BYTES).map_or(&[][..], |count| &found[..count]);
         if bytes.len() != byte_count || found[byte_count..] != checksum(key, bytes) {

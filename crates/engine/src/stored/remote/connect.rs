@@ -95,7 +95,7 @@ pub(super) fn place(text: &str) -> Result<Place> {
             (built!(MicrosoftAzureBuilder, AzureConfigKey, "AZURE_"), prefix()?, true)
         }
         "http" | "https" => {
-            let mut options = ClientOptions::new().with_allow_http(true);
+            let mut options = ClientOptions::new().with_allow_http(url.scheme() == "http");
             for (key, value) in ours {
                 options = options.with_config(key, value);
             }
