@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use crate::keirin_engine;
 use crate::protocol::{Reply, Request, Table};
 
 /// Loading is allowed this many times what a query is.
@@ -18,7 +19,7 @@ const LOAD_TIMEOUTS: u32 = 6;
 
 /// The engines by name and the forms they may take.
 pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
-    ("keirin", &["native", "memory", "parquet", "parquet-library"]),
+    ("keirin", &keirin_engine::FORMS),
     ("duckdb", &["native", "memory", "parquet"]),
     ("clickhouse", &["mergetree", "mergetree-zstd", "memory"]),
     ("polars", &["memory", "parquet"]),

@@ -16,7 +16,7 @@ use crate::protocol::{Reply, Request, Table, serve};
 
 /// Where Keirin's tables may live: in a database directory, in memory, in files; `native-uncached` decodes blocks
 /// each time, `parquet-library` decompresses pages by the parquet crate.
-const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBRARY];
+pub(crate) const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBRARY];
 const NATIVE: &str = "native";
 const UNCACHED: &str = "native-uncached";
 const LIBRARY: &str = "parquet-library";

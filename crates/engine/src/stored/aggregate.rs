@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{
-    ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array, RecordBatch, UInt64Array,
+    ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, RecordBatch, UInt64Array,
 };
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, SchemaRef, i256};
@@ -36,7 +36,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, stream};
 use keirin_storage::part::Sum;
 
-use super::read::Stripe;
+use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
 use crate::arithmetic::CheckedSum;
 
@@ -145,12 +145,19 @@ impl ExecutionPlan for StoredAggregate {
         let pairs = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
         let inputs = pairs.map(|(expr, filter)| Input::new(expr, filter.as_ref(), &input, scan));
         let mut inputs = inputs.collect::<Result<Vec<_>>>()?;
-        // What no later aggregate wants is forgotten.
         for index in 0..inputs.len() {
-            let (before, later) = inputs.split_at_mut(index + 1);
-            let is_wanted = |column: &usize| later.iter().any(|input| input.columns.contains(column));
-            let last = &mut before[index];
-            last.forgotten = last.columns.iter().filter(|column| !is_wanted(column)).copied().collect();
+            let (before, rest) = inputs.split_at_mut(index);
+            let (input, later) = rest.split_first_mut().expect("it is one of them");
+            let are_used = |inputs: &[Input], column: usize| inputs.iter().any(|input| input.uses(column));
+            // What no later aggregate wants is forgotten.
+            let is_forgotten = |column: &usize| !are_used(later, *column);
+            input.forgotten = input.used().filter(is_forgotten).collect();
+            if let Some(filter) = &mut input.filter {
+                let is_decoded = |column: usize| {
+                    input.columns.contains(&column) || are_used(before, column) || are_used(later, column)
+                };
+                filter.ask_storage_unless(is_decoded);
+            }
         }
         let accumulators = aggregate.aggr_expr().iter().map(|expr| expr.create_accumulator());
         let mut task = Task {
@@ -179,13 +186,13 @@ impl ExecutionPlan for StoredAggregate {
 
 /// What an aggregate is computed of.
 struct Input {
-    /// Places in the table's schema, ascending.
+    /// The places of the arguments' columns in the table's schema, ascending.
     columns: Vec<usize>,
-    /// Those of them that no later aggregate wants.
-    forgotten: Vec<usize>,
     schema: SchemaRef,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
-    filter: Option<Arc<dyn PhysicalExpr>>,
+    filter: Option<Filter>,
+    /// Columns that no later aggregate wants.
+    forgotten: Vec<usize>,
     sum: Option<WholeSum>,
 }
 
@@ -206,7 +213,7 @@ impl Input {
     ) -> Result<Self> {
         let arguments = aggregate.expressions();
         let mut used: Vec<usize> =
-            arguments.iter().chain(filter).flat_map(collect_columns).map(|column| column.index()).collect();
+            arguments.iter().flat_map(collect_columns).map(|column| column.index()).collect();
         used.sort_unstable();
         used.dedup();
         let schema = Arc::new(input.project(&used)?);
@@ -216,14 +223,28 @@ impl Input {
             _ => None,
         };
         let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));
+        let filter = filter.map(|filter| {
+            let table = scan.table_schema();
+            Filter::new(&reassign_expr_columns(filter.clone(), table)?, table, &[])
+        });
         Ok(Self {
             arguments: arguments.collect::<Result<_>>()?,
-            filter: filter.map(|filter| reassign_expr_columns(filter.clone(), &schema)).transpose()?,
+            filter: filter.transpose()?,
             columns: used.into_iter().map(place).collect(),
             forgotten: Vec::new(),
             schema,
             sum,
         })
+    }
+
+    /// Places in the table's schema, in no order.
+    fn used(&self) -> impl Iterator<Item = usize> {
+        let of_filter = self.filter.iter().flat_map(Filter::columns);
+        self.columns.iter().chain(of_filter).copied()
+    }
+
+    fn uses(&self, column: usize) -> bool {
+        self.used().any(|used| used == column)
     }
 
     /// Lets the aggregate have the rows of a stripe that are left.
@@ -234,16 +255,19 @@ impl Input {
         {
             return accumulator.merge_batch(&state);
         }
-        let batch = stripe.batch(&self.columns, &self.schema)?;
-        for start in (0..batch.num_rows()).step_by(ROWS) {
-            let mut rows = batch.slice(start, ROWS.min(batch.num_rows() - start));
-            if let Some(filter) = &self.filter {
-                let passes = filter.evaluate(&rows)?.into_array(rows.num_rows())?;
-                rows = filter_record_batch(&rows, passes.as_boolean())?;
+        let passes = self.filter.as_ref().map(|filter| stripe.passes(filter)).transpose()?;
+        if passes.as_ref().is_none_or(|passes| passes.true_count() > 0) {
+            let batch = stripe.batch(&self.columns, &self.schema)?;
+            for start in (0..batch.num_rows()).step_by(ROWS) {
+                let mut rows = batch.slice(start, ROWS.min(batch.num_rows() - start));
+                if let Some(passes) = &passes {
+                    rows = filter_record_batch(&rows, &passes.slice(start, rows.num_rows()))?;
+                }
+                let arguments = self.arguments.iter();
+                let arguments =
+                    arguments.map(|argument| argument.evaluate(&rows)?.into_array(rows.num_rows()));
+                accumulator.update_batch(&arguments.collect::<Result<Vec<_>>>()?)?;
             }
-            let arguments = self.arguments.iter();
-            let arguments = arguments.map(|argument| argument.evaluate(&rows)?.into_array(rows.num_rows()));
-            accumulator.update_batch(&arguments.collect::<Result<Vec<_>>>()?)?;
         }
         for column in &self.forgotten {
             stripe.forget(*column);

@@ -246,7 +246,12 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
         6 => format!("SELECT t.id, name FROM t JOIN small ON t.b = small.k {condition}"),
         7 => format!("SELECT 1 FROM t {condition}"),
         8 => format!("SELECT avg(id), sum(a), avg(b), sum(d), count(DISTINCT b) FROM t {condition}"),
-        9 => format!("SELECT sum(id), min(f), max(f), count(*) FILTER (WHERE s < 'b') FROM t {condition}"),
+        9 => {
+            let filters = [(); 3].map(|()| random_condition(random, row_count));
+            let functions = ["count(*)", "sum(id)", "min(f)"].iter().zip(filters);
+            let filtered = functions.map(|(function, filter)| format!("{function} FILTER (WHERE {filter})"));
+            format!("SELECT sum(a), {} FROM t {condition}", filtered.collect::<Vec<_>>().join(", "))
+        }
         _ => format!("SELECT count(*) FROM (SELECT id FROM t {condition} LIMIT {})", random.below(70_000)),
     }
 }

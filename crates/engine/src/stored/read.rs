@@ -118,6 +118,11 @@ impl Filter {
         &self.columns
     }
 
+    /// Compares decoded values alone where the column is decoded for others, too.
+    pub(super) fn ask_storage_unless(&mut self, is_decoded: impl Fn(usize) -> bool) {
+        self.condition = self.condition.take().filter(|condition| !is_decoded(condition.column));
+    }
+
     fn is_worth_while(&self) -> bool {
         let experience = self.experience.lock();
         let is_useless = self.is_optional && experience.passing > Experience::USELESS;
@@ -223,22 +228,24 @@ impl<'a> Stripe<'a> {
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {
         let started = Instant::now();
-        let passes = match self.on_encoded(filter)? {
-            Some(passes) => passes,
-            None => {
-                let batch = self.batch(&filter.columns, &filter.schema)?;
-                let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
-                let passes = passes.as_boolean();
-                if passes.null_count() > 0 { prep_null_mask_filter(passes) } else { passes.clone() }
-            }
-        };
-        let passes = &passes;
+        let passes = self.passes(filter)?;
         let (before, passed) = (self.row_count, passes.true_count());
         if passed < before {
-            self.keep(passes, passed)?;
+            self.keep(&passes, passed)?;
         }
         filter.experience.lock().add(started.elapsed().as_nanos(), before, passed);
         Ok(())
+    }
+
+    /// Which of the rows that are left pass, without nulls.
+    pub(super) fn passes(&mut self, filter: &Filter) -> Result<BooleanArray> {
+        if let Some(passes) = self.on_encoded(filter)? {
+            return Ok(passes);
+        }
+        let batch = self.batch(&filter.columns, &filter.schema)?;
+        let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
+        let passes = passes.as_boolean();
+        Ok(if passes.null_count() > 0 { prep_null_mask_filter(passes) } else { passes.clone() })
     }
 
     /// Which rows pass, if storage can say so faster than it decodes them.

@@ -182,6 +182,10 @@ impl StoredScan {
         &self.projection
     }
 
+    pub(super) fn table_schema(&self) -> &SchemaRef {
+        &self.table.schema
+    }
+
     /// Who does the work of a partition.
     pub(super) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
         let shared = self.shared(partition)?;
