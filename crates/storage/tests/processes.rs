@@ -13,7 +13,7 @@ use keirin_codecs::blocks::Codec;
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_storage::column::{Column, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::{ColumnCodec, Sum, WriteOptions};
+use keirin_storage::part::{ColumnCodec, Total, WriteOptions};
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Access, Database, DeletionVector, Options, PartitionedRows, Result, Snapshot};
 use tempfile::TempDir;
@@ -125,12 +125,14 @@ fn summer() {
     let table = snapshot.table(table).expect("there");
     let reader = snapshot.open_part(table, table.parts()[0]).expect("whole");
     for _ in 0..2 {
-        assert_eq!(reader.sum(0, 0).expect("whole"), Some(Sum::Float(30_000.0)));
+        let mut total = Total::default();
+        assert!(reader.sum(0, 0, &mut total).expect("whole"));
+        assert_eq!(total.floats.value().to_bits(), 30_000_f64.to_bits());
     }
     let path = directory.join(format!("tables/{}/{}.kpart", table.number, table.parts()[0].number));
     std::fs::File::options().write(true).open(path).expect("there").set_len(20_000).expect("ours");
     for _ in 0..2 {
-        println!("{}", reader.sum(0, 0).expect_err("it is not whole"));
+        println!("{}", reader.sum(0, 0, &mut Total::default()).expect_err("it is not whole"));
     }
 }
 

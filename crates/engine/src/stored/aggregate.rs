@@ -3,15 +3,15 @@
 //! A batch with all columns of a stripe does not stay in the nearest caches until the last of them is used. Here each
 //! aggregate is given its columns by themselves, a few thousand rows at a time, as soon as they are decoded, and
 //! their memory is used again for the next (Boncz et al., "MonetDB/X100: Hyper-Pipelining Query Execution", CIDR
-//! 2005, section 4). Sums and averages of whole stripes are asked of storage, which adds up the encoded form.
+//! 2005, section 4). Sums and averages of whole stripes are asked of storage, which adds up the encoded form. Those of
+//! floats are exact until the last partition is done, so they do not depend on threads and the order of rows.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
 
 use arrow::array::{
-    ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, RecordBatch, UInt64Array,
+    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, RecordBatch, UInt64Array,
 };
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, SchemaRef, i256};
@@ -34,7 +34,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 use futures::{StreamExt, stream};
-use keirin_storage::part::Sum;
+use keirin_kernels::{Bits, Level, Selection};
+use keirin_storage::part::Total;
 
 use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
@@ -160,21 +161,21 @@ impl ExecutionPlan for StoredAggregate {
             }
         }
         let accumulators = aggregate.aggr_expr().iter().map(|expr| expr.create_accumulator());
-        let mut task = Task {
+        let task = Task {
             worker: scan.worker(partition, &context)?,
+            tallies: vec![Tally::default(); inputs.len()],
             inputs,
             accumulators: accumulators.collect::<Result<_>>()?,
         };
         let (mode, schema) = (*aggregate.mode(), self.schema());
         let baseline = BaselineMetrics::new(&self.metrics, partition);
+        // Whoever stops the query drops it.
+        let wanted = Arc::new(());
+        let watched = Arc::downgrade(&wanted);
         let batch = async move {
-            loop {
-                let (step, back) = blocking_step(task, Task::step).await?;
-                task = back;
-                if matches!(step, Step::End) {
-                    break;
-                }
-            }
+            let (_, mut task) = blocking_step(task, move |task| task.run(&watched)).await?;
+            drop(wanted);
+            task.finish()?;
             let columns = finalize_aggregation(&mut task.accumulators, &mode)?;
             baseline.record_output(1);
             Ok(RecordBatch::try_new(schema, columns)?)
@@ -193,15 +194,22 @@ struct Input {
     filter: Option<Filter>,
     /// Columns that no later aggregate wants.
     forgotten: Vec<usize>,
-    sum: Option<WholeSum>,
+    sum: Option<Summed>,
 }
 
-/// The sum of all rows of a column is what the aggregate is computed of.
-struct WholeSum {
-    /// Its place in the table's schema.
-    column: usize,
+/// The sum of its argument is what the aggregate is computed of.
+struct Summed {
+    /// The place in the table's schema of the column that the argument is.
+    column: Option<usize>,
     /// The aggregate's state: the sum, behind the count of rows where that is wanted, too.
     state: Vec<DataType>,
+}
+
+/// What rows were added up to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    rows: u64,
+    total: Total,
 }
 
 impl Input {
@@ -218,8 +226,10 @@ impl Input {
         used.dedup();
         let schema = Arc::new(input.project(&used)?);
         let place = |index: usize| scan.projection()[index];
-        let sum = match (&arguments[..], filter) {
-            ([argument], None) => WholeSum::of(aggregate, argument, input, place)?,
+        let sum = match &arguments[..] {
+            [argument] => {
+                Summed::of(aggregate, argument, input, |index| filter.is_none().then(|| place(index)))?
+            }
             _ => None,
         };
         let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));
@@ -247,13 +257,18 @@ impl Input {
         self.used().any(|used| used == column)
     }
 
-    /// Lets the aggregate have the rows of a stripe that are left.
-    fn update(&self, stripe: &mut Stripe<'_>, accumulator: &mut dyn Accumulator) -> Result<()> {
-        if let Some(wanted) = &self.sum
-            && let Some((rows, sum)) = stripe.sum(wanted.column)?
-            && let Some(state) = wanted.state(rows, sum)
+    /// Lets the aggregate have the rows of a stripe that are left, either in its tally or by itself.
+    fn update(
+        &self,
+        stripe: &mut Stripe<'_>,
+        tally: &mut Tally,
+        accumulator: &mut dyn Accumulator,
+    ) -> Result<()> {
+        if let Some(column) = self.sum.as_ref().and_then(|sum| sum.column)
+            && stripe.sum(column, &mut tally.total)?
         {
-            return accumulator.merge_batch(&state);
+            tally.rows += stripe.row_count() as u64;
+            return Ok(());
         }
         let passes = self.filter.as_ref().map(|filter| stripe.passes(filter)).transpose()?;
         if passes.as_ref().is_none_or(|passes| passes.true_count() > 0) {
@@ -266,7 +281,12 @@ impl Input {
                 let arguments = self.arguments.iter();
                 let arguments =
                     arguments.map(|argument| argument.evaluate(&rows)?.into_array(rows.num_rows()));
-                accumulator.update_batch(&arguments.collect::<Result<Vec<_>>>()?)?;
+                let arguments = arguments.collect::<Result<Vec<_>>>()?;
+                if self.sum.as_ref().is_some_and(Summed::is_float) {
+                    tally.add(arguments[0].as_primitive());
+                } else {
+                    accumulator.update_batch(&arguments)?;
+                }
             }
         }
         for column in &self.forgotten {
@@ -276,64 +296,82 @@ impl Input {
     }
 }
 
-impl WholeSum {
-    /// What a sum or average wants of a column alone, whose type may have been made the float of 64 bits.
+impl Summed {
+    /// What a sum or average wants, if storage adds up the column that `place` finds, or floats are added up.
     fn of(
         aggregate: &AggregateFunctionExpr,
         argument: &Arc<dyn PhysicalExpr>,
         input: &SchemaRef,
-        place: impl Fn(usize) -> usize,
+        place: impl Fn(usize) -> Option<usize>,
     ) -> Result<Option<Self>> {
         let function: &dyn Any = aggregate.fun().inner().as_ref();
         if aggregate.is_distinct() || !function.is::<Avg>() && !function.is::<CheckedSum>() {
             return Ok(None);
         }
-        let cast = argument.downcast_ref::<CastExpr>();
-        let column = cast.map_or(argument, CastExpr::expr).downcast_ref::<Column>();
-        let Some(column) = column else { return Ok(None) };
-        let from = input.field(column.index()).data_type();
         let state: Vec<DataType> =
             aggregate.state_fields()?.iter().map(|field| field.data_type().clone()).collect();
         let (Some(total), true) = (state.last(), state.len() <= 2) else { return Ok(None) };
-        let fits = match (cast.map(CastExpr::cast_type), from, total) {
-            (Some(DataType::Float64), from, DataType::Float64) => from.is_integer() || from.is_floating(),
-            (None, DataType::Float64, DataType::Float64) => true,
-            (None, from, DataType::Int64) => from.is_signed_integer(),
-            (None, from, DataType::UInt64) => from.is_unsigned_integer(),
-            (
-                None,
-                DataType::Decimal128(_, scale),
-                DataType::Decimal128(_, total) | DataType::Decimal256(_, total),
-            ) => scale == total,
-            (None, from, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)) => from.is_integer(),
-            _ => false,
+        // The column's type may have been made the float of 64 bits.
+        let cast = argument.downcast_ref::<CastExpr>();
+        let column = cast.map_or(argument, CastExpr::expr).downcast_ref::<Column>();
+        let fits = |column: &&Column| {
+            let from = input.field(column.index()).data_type();
+            match (cast.map(CastExpr::cast_type), from, total) {
+                (Some(DataType::Float64), from, DataType::Float64) => from.is_integer() || from.is_floating(),
+                (None, DataType::Float64, DataType::Float64) => true,
+                (
+                    None,
+                    DataType::Decimal128(_, scale),
+                    DataType::Decimal128(_, total) | DataType::Decimal256(_, total),
+                ) => scale == total,
+                (None, from, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)) => from.is_integer(),
+                _ => false,
+            }
         };
-        Ok(fits.then(|| Self { column: place(column.index()), state }))
+        let column = column.filter(fits).and_then(|column| place(column.index()));
+        let is_float = *total == DataType::Float64 && argument.data_type(input)? == DataType::Float64;
+        Ok((column.is_some() || is_float).then_some(Self { column, state }))
     }
 
-    /// The state of an aggregate that has seen so many rows with this sum; none if it has no place in that.
-    fn state(&self, rows: u64, sum: Sum) -> Option<Vec<ArrayRef>> {
-        #[expect(clippy::cast_precision_loss, reason = "that is what the aggregate is of")]
-        let total: ArrayRef = match (self.state.last()?, sum) {
-            (DataType::Float64, Sum::Float(sum)) => Arc::new(Float64Array::from(vec![sum])),
-            (DataType::Float64, Sum::Integer(sum)) => Arc::new(Float64Array::from(vec![sum as f64])),
-            (DataType::Int64, Sum::Integer(sum)) => {
-                Arc::new(Int64Array::from(vec![i64::try_from(sum).ok()?]))
+    fn is_float(&self) -> bool {
+        self.state.last() == Some(&DataType::Float64)
+    }
+
+    /// The state of an aggregate that has seen the rows of a tally.
+    fn state(&self, tally: &Tally) -> Vec<ArrayRef> {
+        let Total { integers, floats } = &tally.total;
+        let total: ArrayRef = match self.state.last() {
+            Some(data_type @ DataType::Decimal128(..)) => {
+                Arc::new(Decimal128Array::from(vec![*integers]).with_data_type(data_type.clone()))
             }
-            (DataType::UInt64, Sum::Integer(sum)) => {
-                Arc::new(UInt64Array::from(vec![u64::try_from(sum).ok()?]))
+            Some(data_type @ DataType::Decimal256(..)) => {
+                let total = i256::from_i128(*integers);
+                Arc::new(Decimal256Array::from(vec![total]).with_data_type(data_type.clone()))
             }
-            (data_type @ DataType::Decimal128(..), Sum::Integer(sum)) => {
-                Arc::new(Decimal128Array::from(vec![sum]).with_data_type(data_type.clone()))
+            _ => {
+                let mut total = floats.clone();
+                total.push_integer(*integers);
+                Arc::new(Float64Array::from(vec![total.value()]))
             }
-            (data_type @ DataType::Decimal256(..), Sum::Integer(sum)) => {
-                let sum = i256::from_i128(sum);
-                Arc::new(Decimal256Array::from(vec![sum]).with_data_type(data_type.clone()))
-            }
-            _ => return None,
         };
-        let count = (self.state.len() == 2).then(|| Arc::new(UInt64Array::from(vec![rows])) as ArrayRef);
-        Some(count.into_iter().chain([total]).collect())
+        let count =
+            (self.state.len() == 2).then(|| Arc::new(UInt64Array::from(vec![tally.rows])) as ArrayRef);
+        count.into_iter().chain([total]).collect()
+    }
+}
+
+impl Tally {
+    fn add(&mut self, values: &Float64Array) {
+        let validity = values.nulls().map(|nulls| Bits::new(nulls.validity(), nulls.offset(), nulls.len()));
+        self.total.floats.add(Level::best(), values.values(), validity, Selection::All);
+        self.rows += (values.len() - values.null_count()) as u64;
+    }
+
+    /// Adds what another has of floats, and integers that are added to floats.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.total.floats.merge(&other.total.floats);
+        self.total.floats.push_integer(other.total.integers);
     }
 }
 
@@ -341,27 +379,46 @@ impl WholeSum {
 struct Task {
     worker: Worker,
     inputs: Vec<Input>,
+    tallies: Vec<Tally>,
     accumulators: Vec<Box<dyn Accumulator>>,
 }
 
 impl Task {
-    /// Some stripes, for going to another thread and back takes as long as adding one up.
-    fn step(&mut self) -> Result<Step<()>> {
-        /// Whoever stops the query waits no longer than that.
-        const TURN: Duration = Duration::from_millis(5);
-        let (inputs, accumulators) = (&self.inputs, &mut self.accumulators);
-        let started = Instant::now();
-        loop {
+    /// All stripes that other partitions leave, as long as somebody wants that. Threads are not changed on the way:
+    /// the next may have to wait where another one works, while a core is idle.
+    fn run(&mut self, wanted: &Weak<()>) -> Result<Step<()>> {
+        let (inputs, tallies, accumulators) = (&self.inputs, &mut self.tallies, &mut self.accumulators);
+        while wanted.strong_count() > 0 {
             let step = self.worker.step(|stripe| {
-                for (input, accumulator) in inputs.iter().zip(&mut *accumulators) {
-                    input.update(stripe, &mut **accumulator)?;
-                }
-                Ok(())
+                let states = tallies.iter_mut().zip(&mut *accumulators);
+                let mut pairs = inputs.iter().zip(states);
+                pairs.try_for_each(|(input, (tally, accumulator))| {
+                    input.update(stripe, tally, &mut **accumulator)
+                })
             })?;
             self.worker.book(accumulators.iter().map(|accumulator| accumulator.size()).sum())?;
-            if matches!(step, Step::End) || started.elapsed() > TURN {
-                return Ok(step);
+            if matches!(step, Step::End) {
+                break;
             }
         }
+        Ok(Step::End)
+    }
+
+    /// Gives the accumulators what is in the tallies; that of floats is all in those of the partition that is done
+    /// last.
+    fn finish(&mut self) -> Result<()> {
+        let Self { worker, inputs, tallies, accumulators } = self;
+        let sums = || inputs.iter().map(|input| input.sum.as_ref());
+        let floats = sums().zip(&mut *tallies).filter(|(sum, _)| sum.is_some_and(Summed::is_float));
+        let floats: Vec<&mut Tally> = floats.map(|(_, tally)| tally).collect();
+        let own = floats.iter().map(|tally| (*tally).clone()).collect();
+        let mut all = worker.hand_in(own).into_iter().flatten();
+        floats.into_iter().for_each(|tally| *tally = all.next().unwrap_or_default());
+        for ((sum, tally), accumulator) in sums().zip(tallies).zip(accumulators) {
+            if let Some(sum) = sum.filter(|_| tally.rows > 0) {
+                accumulator.merge_batch(&sum.state(tally))?;
+            }
+        }
+        Ok(())
     }
 }

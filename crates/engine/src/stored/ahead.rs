@@ -38,6 +38,9 @@ impl Ahead {
         };
         let Some((part, stripe)) = stripes.first().copied() else { return };
         let Ok(part) = &scan.table.parts[part] else { return };
+        if !part.reader.is_fetched() {
+            return;
+        }
         let columns = self.columns(scan);
         let bytes = part.stored_bytes(&columns, stripe);
         let count = AHEAD_BYTES.checked_div(bytes).unwrap_or(STRIPES_MAX).clamp(STRIPES_MIN, STRIPES_MAX);

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::common::ScalarValue;
+use datafusion::common::{ColumnStatistics, ScalarValue};
 use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::SortKey;
 use keirin_storage::{Database, DeletionVector, Error as StorageError, Part, Snapshot, Table};
@@ -31,6 +31,8 @@ pub(crate) struct OpenTable {
     pub(super) has_row_numbers: bool,
     /// Those that cannot be opened are errors when their rows are wanted.
     pub(super) parts: Vec<Result<OpenPart>>,
+    /// What is known of each column of the schema: planning asks more than once.
+    pub(super) statistics: Vec<OnceLock<ColumnStatistics>>,
 }
 
 /// A part, and where it has the columns of the table.
@@ -87,6 +89,7 @@ impl OpenTable {
             schema: columns.schema.clone(),
             has_row_numbers: columns.has_row_numbers,
             parts: Vec::new(),
+            statistics: vec![OnceLock::new(); columns.schema.fields().len()],
         };
         snapshot.expect_parts(table);
         let parts = table.parts().into_iter().enumerate().filter(|(place, _)| columns.kept[*place]);
@@ -182,7 +185,9 @@ impl OpenPart {
 
     /// Says that columns of some stripes will be read soon.
     pub(super) fn expect(&self, columns: &[usize], stripes: Range<usize>) {
-        self.reader.expect(&self.stored(columns), stripes);
+        if self.reader.is_fetched() {
+            self.reader.expect(&self.stored(columns), stripes);
+        }
     }
 
     /// The statistics of a column that the part has as the table has it.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
+use arrow::array::{Array, AsArray, Float64Array, RecordBatch, UInt64Array};
 use arrow::compute::{concat_batches, filter_record_batch};
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, UInt64Type};
+use arrow::datatypes::{DataType, Field, Fields, Float64Type, Schema, SchemaRef, TimeUnit, UInt64Type};
 use arrow::util::pretty::pretty_format_batches;
 use async_trait::async_trait;
 use datafusion::catalog::{MemTable, Session, TableProvider};
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use keirin_kernels::aggregate::ExactSum;
 use keirin_kernels::{BitBuffer, Level};
 use keirin_storage::DeletionVector;
 use keirin_storage::schema::SortKey;
@@ -285,6 +286,48 @@ fn queries_answer_as_over_the_same_rows_in_memory() {
             }
         });
     }
+}
+
+#[test]
+fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
+    let database = TestDatabase::new();
+    let fields = ["x", "y"].map(|name| Field::new(name, DataType::Float64, name == "y"));
+    let table = database.create("t", &fields.to_vec().into());
+    let x = |row: usize| (row * 7919 % 1_000_003) as f64 / 3.0 * [1.0, -1e10, 1e-9][row % 3];
+    let y = |row: usize| (!row.is_multiple_of(5)).then(|| x(row + 1));
+    let schema = Arc::new(Schema::new(fields.to_vec()));
+    let parts = [0..200_000, 200_000..200_009, 200_009..270_000].map(|rows| {
+        let (x, y) = (rows.clone().map(x).collect::<Float64Array>(), rows.map(y).collect::<Float64Array>());
+        let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(x), Arc::new(y)]).unwrap();
+        database.add_part(table, std::slice::from_ref(&batch));
+        batch
+    });
+    let exact = |values: &mut dyn Iterator<Item = f64>| {
+        let mut sum = ExactSum::default();
+        values.for_each(|value| sum.push(value));
+        sum.value()
+    };
+    let all = || 0..270_000;
+    let sums = [
+        exact(&mut all().map(x)),
+        exact(&mut all().filter_map(y)),
+        exact(&mut all().map(x).filter(|x| *x > 0.0)),
+        exact(&mut all().map(|row| x(row) * 2.0 + 1.0)),
+        exact(&mut all().map(x)) / 270_000.0,
+        exact(&mut all().filter_map(y)) / all().filter_map(y).count() as f64,
+    ];
+    let sql = "SELECT sum(x), sum(y), sum(x) FILTER (WHERE x > 0), sum(x * 2 + 1), avg(x), avg(y) FROM disk";
+    block_on(async {
+        for partitions in [1, 2, 3, 5, 2, 3] {
+            let context = context(partitions, provider(&database, table, false, false), &parts);
+            let (batches, ..) = run(&context, sql).await;
+            let found = batches[0].columns().iter();
+            let found: Vec<f64> = found.map(|sum| sum.as_primitive::<Float64Type>().value(0)).collect();
+            assert_eq!(found.as_slice(), sums, "{partitions} partitions");
+            let none = run(&context, "SELECT sum(x), avg(y) FROM disk WHERE x > 1e300").await.0;
+            assert!(none[0].columns().iter().all(|sum| sum.is_null(0)));
+        }
+    });
 }
 
 /// The metrics of the scan of a query, by name.

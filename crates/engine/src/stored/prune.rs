@@ -12,6 +12,7 @@ use datafusion::common::{Column as ColumnName, ColumnStatistics, ScalarValue, St
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use keirin_codecs::frame::Kind;
 use keirin_kernels::BitBuffer;
 use keirin_storage::DeletionVector;
@@ -234,8 +235,9 @@ pub(super) fn statistics(table: &OpenTable, columns: &[usize]) -> Statistics {
     let row_count = usize::try_from(table.table.row_count()).map_or(Precision::Absent, Precision::Exact);
     let is_whole = table.parts.iter().all(Result::is_ok);
     let column_statistics = columns.iter().map(|index| {
-        let statistics = if is_whole { column_statistics(table, *index) } else { None };
-        statistics.unwrap_or_else(ColumnStatistics::new_unknown)
+        let statistics = || if is_whole { column_statistics(table, *index) } else { None };
+        let statistics = || statistics().unwrap_or_else(ColumnStatistics::new_unknown);
+        table.statistics[*index].get_or_init(statistics).clone()
     });
     let column_statistics = column_statistics.collect();
     Statistics { num_rows: row_count, total_byte_size: Precision::Absent, column_statistics }
@@ -261,16 +263,18 @@ fn column_statistics(table: &OpenTable, index: usize) -> Option<ColumnStatistics
         let name = ColumnName::from_name(table.schema.field(index).name());
         for (end, extreme) in [(End::Min, &mut least), (End::Max, &mut greatest)] {
             let bounds = stripes.bounds(&name, end)?;
-            for row in 0..bounds.len() {
-                let bound = ScalarValue::try_from_array(&bounds, row).ok()?;
-                let is_closer = match (&*extreme, end) {
-                    (None, _) => true,
-                    (Some(current), End::Min) => bound < *current,
-                    (Some(current), End::Max) => bound > *current,
-                };
-                if !bound.is_null() && is_closer {
-                    *extreme = Some(bound);
-                }
+            let bound = match end {
+                End::Min => min_batch(&bounds),
+                End::Max => max_batch(&bounds),
+            };
+            let bound = bound.ok()?;
+            let is_closer = match (&*extreme, end) {
+                (None, _) => true,
+                (Some(current), End::Min) => bound < *current,
+                (Some(current), End::Max) => bound > *current,
+            };
+            if !bound.is_null() && is_closer {
+                *extreme = Some(bound);
             }
         }
     }

@@ -24,7 +24,7 @@ use keirin_kernels::bitmaps::{not, positions};
 use keirin_kernels::gather::gather_bits;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::Error as StorageError;
-use keirin_storage::part::{PartReader, Sum, Verify};
+use keirin_storage::part::{PartReader, Total, Verify};
 use parking_lot::Mutex;
 
 use super::arrow::{array, text_array};
@@ -216,14 +216,15 @@ impl<'a> Stripe<'a> {
         self.read[index] = None;
     }
 
-    /// Count and sum of all rows of a column, if all are left, each has a value, and values have a sum.
-    pub(super) fn sum(&self, index: usize) -> Result<Option<(u64, Sum)>> {
-        let (Place::Here(column), None) = (self.part.column(index), &self.rows) else { return Ok(None) };
-        let sum = self.part.reader.sum(*column, self.number).map_err(|error| self.unreadable(error))?;
-        if sum.is_some() {
+    /// Adds all rows of a column to `total`, if all are left, each has a value, and values have a sum.
+    pub(super) fn sum(&self, index: usize, total: &mut Total) -> Result<bool> {
+        let (Place::Here(column), None) = (self.part.column(index), &self.rows) else { return Ok(false) };
+        let is_added = self.part.reader.sum(*column, self.number, total);
+        let is_added = is_added.map_err(|error| self.unreadable(error))?;
+        if is_added {
             self.count_bytes(*column);
         }
-        Ok(sum.map(|sum| (self.row_count as u64, sum)))
+        Ok(is_added)
     }
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {

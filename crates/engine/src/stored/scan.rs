@@ -49,6 +49,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::aggregate::Tally;
 use super::ahead::Ahead;
 use super::open::{OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
@@ -171,6 +172,7 @@ impl StoredScan {
             stripes: OnceLock::new(),
             next: AtomicUsize::new(0),
             ahead: Ahead::default(),
+            handed_in: Mutex::default(),
         });
         let mut begun = vec![false; self.partition_count()];
         begun[partition] = true;
@@ -193,7 +195,7 @@ impl StoredScan {
         let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
         Ok(Worker {
             narrowing: shared.condition.as_ref().and_then(Narrowing::new),
-            run: (self.keeps_order || self.is_by_part).then_some((partition, self.partition_count())),
+            run: (self.keeps_order || self.is_by_part).then_some(partition),
             own: None,
             ahead: Ahead::default(),
             remaining: self.limit,
@@ -207,6 +209,7 @@ impl StoredScan {
             stripes_pruned: count("stripes_pruned"),
             baseline: BaselineMetrics::new(&self.metrics, partition),
             is_by_part: self.is_by_part,
+            partitions: self.partition_count(),
             shared,
         })
     }
@@ -433,6 +436,8 @@ pub(super) struct Shared {
     pub(super) stripes: OnceLock<Vec<(usize, usize)>>,
     next: AtomicUsize,
     ahead: Ahead,
+    /// How many partitions are done, and what they summed up.
+    handed_in: Mutex<(usize, Vec<Tally>)>,
 }
 
 impl Shared {
@@ -468,8 +473,10 @@ impl Shared {
 pub(super) struct Worker {
     shared: Arc<Shared>,
     narrowing: Option<Narrowing>,
-    /// Which of how many runs of the list it reads, unless it takes what comes.
-    run: Option<(usize, usize)>,
+    /// Which run of the list it reads, unless it takes what comes.
+    run: Option<usize>,
+    /// How many partitions there are, which is how many runs.
+    partitions: usize,
     /// Whether a run is a part.
     is_by_part: bool,
     /// What is left of its run.
@@ -515,10 +522,10 @@ impl Worker {
         let stripes = shared.stripes(&self.stripes_pruned, &self.counts.rows_dropped);
         let next = match self.run {
             None => shared.next.fetch_add(1, Ordering::Relaxed),
-            Some((run, runs)) => {
+            Some(run) => {
                 let place = |run| match self.is_by_part {
                     true => stripes.partition_point(|(part, _)| *part < run),
-                    false => stripes.len() * run / runs,
+                    false => stripes.len() * run / self.partitions,
                 };
                 let own = self.own.get_or_insert_with(|| place(run)..place(run + 1));
                 own.next().unwrap_or(usize::MAX)
@@ -564,6 +571,16 @@ impl Worker {
             self.book(batch.get_array_memory_size())?;
         }
         Ok(step)
+    }
+
+    /// Adds what this partition summed up, once, to what those have that were done before; the last gets it all.
+    pub(super) fn hand_in(&self, tallies: Vec<Tally>) -> Option<Vec<Tally>> {
+        let mut handed_in = self.shared.handed_in.lock();
+        let (done, all) = &mut *handed_in;
+        *done += 1;
+        all.resize_with(tallies.len(), Tally::default);
+        all.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
+        (*done == self.partitions).then(|| std::mem::take(all))
     }
 
     /// Books so many bytes of memory.

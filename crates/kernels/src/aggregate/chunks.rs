@@ -5,10 +5,16 @@
 //! stays in the first cache and costs less than masked arithmetic: a load under a mask streams from memory
 //! at half speed (8 against 33 GB/s for the float sum), which is why [`Keep`] loads whole vectors first.
 
+use crate::region::prefetch_ptr;
 use crate::{Bits, Selection};
 
 /// Rows in a chunk: the bits of a word.
 pub(crate) const CHUNK: usize = 64;
+
+/// Memory is asked for so far ahead of where it is read. CPUs do that by themselves, but not across pages: a sum of 64
+/// bits over a mapped file takes 1.03 times what reading takes, and 1.2 times without.
+const AHEAD_BYTES: usize = 8192;
+const LINE_BYTES: usize = 64;
 
 /// Rows that are gathered by number before a loop sees them.
 const GATHERED: usize = 16 * CHUNK;
@@ -68,7 +74,13 @@ pub(crate) fn for_each_chunk<T: Copy>(
 ) {
     let (chunks, tail) = values.as_chunks::<CHUNK>();
     match mask {
-        Mask::All => chunks.iter().for_each(&mut work),
+        Mask::All => {
+            for chunk in chunks {
+                let lines = (0..size_of_val(chunk)).step_by(LINE_BYTES);
+                lines.for_each(|line| prefetch_ptr(chunk.as_ptr().wrapping_byte_add(line + AHEAD_BYTES)));
+                work(chunk);
+            }
+        }
         mask => {
             for (index, chunk) in chunks.iter().enumerate() {
                 work(&keep(chunk, mask.word(index), fill));

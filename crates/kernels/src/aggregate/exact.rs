@@ -100,6 +100,11 @@ impl ExactSum {
         self.push_scaled((number >> (2 * BITS)) as i64, place + 2 * BITS);
     }
 
+    /// Adds an integer.
+    pub fn push_integer(&mut self, number: i128) {
+        self.push_wide(number, 0);
+    }
+
     /// Adds what another sum holds.
     pub fn merge(&mut self, other: &Self) {
         self.special += other.special;

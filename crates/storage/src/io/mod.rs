@@ -117,6 +117,11 @@ pub trait Io: Debug + Send + Sync {
         self.open(file.path)
     }
 
+    /// Whether reading takes long: [`expect`](Self::expect) does something.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Says which bytes of a file will be read soon: where that takes long, they are fetched meanwhile.
     fn expect(&self, _file: Known<'_>, _ranges: &mut dyn Iterator<Item = Range<u64>>) {}
 

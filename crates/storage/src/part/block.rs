@@ -1,5 +1,6 @@
 //! Blocks: what a stripe has of a column, as frames and back.
 
+use std::fmt;
 use std::sync::Arc;
 
 use keirin_codecs::blocks::{Codec, Decoder};
@@ -244,14 +245,26 @@ pub(super) struct Stored<'a> {
 /// What was read, or what is wrong with the bytes.
 type Read<T> = std::result::Result<T, String>;
 
+/// A column of a table: what the races remember it by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream<'a> {
+    pub(super) table: u64,
+    pub(super) column: &'a str,
+}
+
+impl fmt::Display for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.table, self.column)
+    }
+}
+
 /// What reading blocks takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockDecoder<'a> {
     pub(super) level: Level,
     pub(super) races: &'a Races,
     pub(super) pool: &'a Arc<Pool>,
-    /// What the races remember the column by.
-    pub(super) stream: &'a str,
+    pub(super) stream: Stream<'a>,
 }
 
 impl BlockDecoder<'_> {
@@ -285,7 +298,7 @@ impl BlockDecoder<'_> {
             Compression::Zstd => Codec::Zstd(0),
         };
         let mut encoded = self.pool.take(VALUES_AT - 1 + frame.encoded_bytes());
-        let decoder = Decoder::new(codec, self.races, self.stream, frame.stored());
+        let decoder = Decoder::new(codec, self.races, &self.stream.to_string(), frame.stored());
         let decompressed = decoder.decompress(frame.stored(), &mut encoded[VALUES_AT - 1..]);
         decompressed.map_err(|error| error.to_string())?;
         let encoded = Arc::new(encoded);
@@ -418,25 +431,33 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// The sum of all values, on the encoded form where that can be; none if it has no place in 128 bits, or the
-    /// values are not numbers.
-    pub(super) fn sum(&self, stored: Stored<'_>, kind: Kind, row_count: u32) -> Read<Option<Sum>> {
+    /// Adds all values to `total`, on the encoded form where that can be; false, and the total is as it was, if it
+    /// has no place in 128 bits then or the values are not numbers.
+    pub(super) fn sum(
+        &self,
+        stored: Stored<'_>,
+        kind: Kind,
+        row_count: u32,
+        total: &mut Total,
+    ) -> Read<bool> {
         let level = self.level;
         self.with_frame(stored, kind, row_count, |frame, _| {
             let rows = 0..frame.row_count();
             macro_rules! integers {
-                ($number:ty) => {
-                    match frame.integers::<$number>(level)?.sum(level, rows) {
-                        Ok(sum) => Some(Sum::Integer(sum)),
+                ($number:ty) => {{
+                    let sum = match frame.integers::<$number>(level)?.sum(level, rows) {
+                        Ok(sum) => total.integers.checked_add(sum),
                         Err(keirin_codecs::Error::SumOverflow) => None,
                         Err(error) => return Err(error),
-                    }
-                };
+                    };
+                    total.integers = sum.unwrap_or(total.integers);
+                    sum.is_some()
+                }};
             }
             macro_rules! floats {
                 ($number:ty) => {{
                     let column = frame.floats::<$number>(level)?;
-                    let mut sum = ExactSum::default();
+                    let sum = &mut total.floats;
                     match column.as_bytes().and_then(numbers::<$number>) {
                         Some(values) => sum.add(level, values, None, Selection::All),
                         None => {
@@ -449,11 +470,11 @@ impl BlockDecoder<'_> {
                             }
                         }
                     }
-                    Some(Sum::Float(sum.value()))
+                    true
                 }};
             }
             Ok(match kind {
-                Kind::Flags | Kind::Text => None,
+                Kind::Flags | Kind::Text => false,
                 Kind::I8 => integers!(i8),
                 Kind::I16 => integers!(i16),
                 Kind::I32 => integers!(i32),
@@ -514,13 +535,13 @@ pub(super) enum TextValues {
     Entries { codes: Vec<u32>, entries: strings::Buffer },
 }
 
-/// A sum of values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sum {
-    /// Of integers and decimals, exact.
-    Integer(i128),
-    /// Of floats, rounded once.
-    Float(f64),
+/// The sum of what was added to it, which is exact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Total {
+    /// Of integers and decimals.
+    pub integers: i128,
+    /// Of floats.
+    pub floats: ExactSum,
 }
 
 /// What text is as long as.

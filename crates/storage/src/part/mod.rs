@@ -10,7 +10,7 @@ mod reader;
 mod statistics;
 mod writer;
 
-pub use block::{LengthUnit, Sum};
+pub use block::{LengthUnit, Total};
 pub(crate) use cache::Footers;
 pub use cache::PartKey;
 pub use codec::ColumnCodec;

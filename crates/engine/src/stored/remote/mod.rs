@@ -167,6 +167,10 @@ impl Io for Remote {
         Ok(Box::new(Part { chunks: self.chunks.clone(), file }))
     }
 
+    fn is_far(&self) -> bool {
+        true
+    }
+
     fn expect(&self, file: Known<'_>, ranges: &mut dyn Iterator<Item = Range<u64>>) {
         self.chunks.expect(&File::new(self.shown(), file), ranges);
     }

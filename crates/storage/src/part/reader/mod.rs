@@ -10,7 +10,7 @@ use keirin_kernels::bitmaps::{self, positions};
 use keirin_kernels::{BitBuffer, Selection};
 
 use super::Verify;
-use super::block::{BlockDecoder, LengthUnit, Stored, Sum, TextValues};
+use super::block::{BlockDecoder, LengthUnit, Stored, Stream, TextValues, Total};
 use super::cache::{Contents, FrameOf, PartKey};
 use super::filter::{self, Predicate};
 use super::footer::Footer;
@@ -125,6 +125,12 @@ impl PartReader {
 
     fn known(&self) -> Known<'_> {
         Known { path: &self.path, byte_count: self.byte_count, hash: self.key.hash }
+    }
+
+    /// Whether it comes from far, so that it is worth something to [expect](Self::expect) what will be read.
+    #[must_use]
+    pub fn is_fetched(&self) -> bool {
+        self.store.io.is_far()
     }
 
     /// Says that columns of some stripes will be read soon.
@@ -276,8 +282,7 @@ impl PartReader {
     /// When there is no such column or stripe.
     pub fn explain(&self, column: usize, stripe: usize) -> Result<Vec<String>> {
         let field = &self.footer().fields[column];
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let first = self.contents.nodes[column];
         let nodes =
             (first..first + field.nodes().count()).filter(|node| reading.block(*node).value_bytes > 0);
@@ -299,8 +304,7 @@ impl PartReader {
     /// When there is no such column or stripe, or the selection names rows that the stripe does not have.
     pub fn read(&self, column: usize, stripe: usize, selection: Selection<'_>) -> Result<Column<'static>> {
         let field = &self.footer().fields[column];
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let mut node = self.contents.nodes[column];
         if is_leaf(&field.data_type) {
             return reading.leaf(field, node, selection);
@@ -323,8 +327,7 @@ impl PartReader {
     /// have.
     pub fn read_text(&self, column: usize, stripe: usize, selection: Selection<'_>) -> Result<Text> {
         let field = &self.footer().fields[column];
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let node = self.contents.nodes[column];
         let rows = reading.block(node).statistics.rows;
         if rows == 0 {
@@ -356,8 +359,7 @@ impl PartReader {
         selection: Selection<'_>,
         unit: LengthUnit,
     ) -> Result<Column<'static>> {
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let node = self.contents.nodes[column];
         let Statistics { rows, flags, .. } = reading.block(node).statistics;
         if rows == 0 {
@@ -377,28 +379,27 @@ impl PartReader {
         Ok(Column { validity, values: Values::I32(lengths.into()) })
     }
 
-    /// The sum of a column in a stripe, all of whose rows have a value; none if some have none, there are no rows,
-    /// values of the type have no sum, or it has no place in 128 bits.
+    /// Adds a column in a stripe, all of whose rows have a value, to `total`; false, and the total is as it was, if
+    /// some rows have none, there are no rows, values of the type have no sum, or it has no place in 128 bits.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
     ///
     /// # Panics
     /// When there is no such column or stripe.
-    pub fn sum(&self, column: usize, stripe: usize) -> Result<Option<Sum>> {
+    pub fn sum(&self, column: usize, stripe: usize, total: &mut Total) -> Result<bool> {
         let field = &self.footer().fields[column];
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let node = self.contents.nodes[column];
         let block = reading.block(node);
         let Statistics { rows, nulls, .. } = block.statistics;
         let Some(kind) = field.data_type.values().filter(|_| is_leaf(&field.data_type)) else {
-            return Ok(None);
+            return Ok(false);
         };
         if rows == 0 || nulls > 0 || matches!(kind, Kind::Flags | Kind::Text) {
-            return Ok(None);
+            return Ok(false);
         }
-        let read = |stored: Stored<'_>| reading.decoder.sum(stored, kind, rows);
+        let read = |stored: Stored<'_>| reading.decoder.sum(stored, kind, rows, total);
         // What is as large as the values is read once, at the speed of memory, and a copy would cost as much again;
         // what is smaller is soon copied, and a map would count as memory that is in use.
         let value_bytes = u64::from(rows) * u64::from(kind.value_bits().unwrap_or(0) / 8);
@@ -408,13 +409,9 @@ impl PartReader {
         Ok(reading.values(node, Selection::All, read)?.1)
     }
 
-    /// What the races remember a column by.
-    fn stream(&self, column: usize) -> String {
-        format!("{}.{}", self.identity.table, self.footer().fields[column].name)
-    }
-
-    fn reading<'a>(&'a self, column: usize, stripe: usize, stream: &'a str) -> Reading<'a> {
+    fn reading(&self, column: usize, stripe: usize) -> Reading<'_> {
         let Store { level, races, pool, .. } = &*self.store;
+        let stream = Stream { table: self.identity.table, column: &self.footer().fields[column].name };
         let decoder = BlockDecoder { level: *level, races, pool, stream };
         Reading { part: self, column, stripe, decoder }
     }
@@ -434,8 +431,7 @@ impl PartReader {
         predicate: &Predicate<'_>,
     ) -> Result<Option<BitBuffer>> {
         let (field, node) = (&self.footer().fields[column], self.contents.nodes[column]);
-        let stream = self.stream(column);
-        let reading = self.reading(column, stripe, &stream);
+        let reading = self.reading(column, stripe);
         let (level, block) = (self.store.level, reading.block(node));
         let row_count = block.statistics.rows as usize;
         let (bytes, found) = match predicate {
