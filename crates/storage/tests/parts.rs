@@ -171,8 +171,8 @@ fn sums_of_blocks_are_those_of_their_rows() {
 }
 
 /// Adds integers, if there is place.
-fn add(total: &mut Total, values: impl Iterator<Item = i128>) -> bool {
-    let sum = values.fold(Some(0_i128), |sum, value| sum?.checked_add(value));
+fn add(total: &mut Total, mut values: impl Iterator<Item = i128>) -> bool {
+    let sum = values.try_fold(0_i128, i128::checked_add);
     let sum = sum.and_then(|sum| total.integers.checked_add(sum));
     total.integers = sum.unwrap_or(total.integers);
     sum.is_some()
