@@ -222,6 +222,8 @@ impl DatabaseBuilder {
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
+            // Each partition of an aggregate takes one until it is done; tokio's 512 are few for many queries.
+            .max_blocking_threads(512.max(64 * threads))
             .thread_stack_size(THREAD_STACK_BYTES)
             .thread_name("keirin")
             .enable_all()

@@ -14,7 +14,10 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, RecordBatch, UInt64Array,
 };
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::{DataType, SchemaRef, i256};
+use arrow::datatypes::{
+    DataType, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type, i256,
+};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -34,6 +37,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 use futures::{StreamExt, stream};
+use keirin_kernels::aggregate::sum;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::part::Total;
 
@@ -149,15 +153,15 @@ impl ExecutionPlan for StoredAggregate {
         for index in 0..inputs.len() {
             let (before, rest) = inputs.split_at_mut(index);
             let (input, later) = rest.split_first_mut().expect("it is one of them");
-            let are_used = |inputs: &[Input], column: usize| inputs.iter().any(|input| input.uses(column));
             // What no later aggregate wants is forgotten.
-            let is_forgotten = |column: &usize| !are_used(later, *column);
+            let is_forgotten =
+                |column: &usize| !later.iter().any(|other| other.used().any(|used| used == *column));
             input.forgotten = input.used().filter(is_forgotten).collect();
             if let Some(filter) = &mut input.filter {
-                let is_decoded = |column: usize| {
-                    input.columns.contains(&column) || are_used(before, column) || are_used(later, column)
-                };
-                filter.ask_storage_unless(is_decoded);
+                let others = before.iter().chain(&*later);
+                filter.ask_storage_unless(|column| {
+                    input.columns.contains(&column) || others.clone().any(|other| other.decodes(column))
+                });
             }
         }
         let accumulators = aggregate.aggr_expr().iter().map(|expr| expr.create_accumulator());
@@ -201,6 +205,8 @@ struct Input {
 struct Summed {
     /// The place in the table's schema of the column that the argument is.
     column: Option<usize>,
+    /// The whole numbers whose average is wanted, which is computed of floats otherwise.
+    whole: Option<Arc<dyn PhysicalExpr>>,
     /// The aggregate's state: the sum, behind the count of rows where that is wanted, too.
     state: Vec<DataType>,
 }
@@ -232,7 +238,10 @@ impl Input {
             }
             _ => None,
         };
-        let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));
+        let arguments = arguments.into_iter().map(|argument| {
+            let whole = sum.as_ref().and_then(|sum| sum.whole.clone());
+            reassign_expr_columns(whole.unwrap_or(argument), &schema)
+        });
         let filter = filter.map(|filter| {
             let table = scan.table_schema();
             Filter::new(&reassign_expr_columns(filter.clone(), table)?, table, &[])
@@ -253,8 +262,10 @@ impl Input {
         self.columns.iter().chain(of_filter).copied()
     }
 
-    fn uses(&self, column: usize) -> bool {
-        self.used().any(|used| used == column)
+    /// Whether a column is decoded, or would be if storage could not say more.
+    fn decodes(&self, column: usize) -> bool {
+        let is_summed = self.sum.as_ref().is_some_and(|sum| sum.column == Some(column));
+        !is_summed && self.used().any(|used| used == column)
     }
 
     /// Lets the aggregate have the rows of a stripe that are left, either in its tally or by itself.
@@ -268,9 +279,22 @@ impl Input {
             && stripe.sum(column, &mut tally.total)?
         {
             tally.rows += stripe.row_count() as u64;
-            return Ok(());
+        } else {
+            self.update_by_rows(stripe, tally, accumulator)?;
         }
-        let passes = self.filter.as_ref().map(|filter| stripe.passes(filter)).transpose()?;
+        for column in &self.forgotten {
+            stripe.forget(*column);
+        }
+        Ok(())
+    }
+
+    fn update_by_rows(
+        &self,
+        stripe: &mut Stripe<'_>,
+        tally: &mut Tally,
+        accumulator: &mut dyn Accumulator,
+    ) -> Result<()> {
+        let passes = self.filter.as_ref().map(|filter| stripe.passes(filter, ROWS)).transpose()?;
         if passes.as_ref().is_none_or(|passes| passes.true_count() > 0) {
             let batch = stripe.batch(&self.columns, &self.schema)?;
             for start in (0..batch.num_rows()).step_by(ROWS) {
@@ -283,14 +307,11 @@ impl Input {
                     arguments.map(|argument| argument.evaluate(&rows)?.into_array(rows.num_rows()));
                 let arguments = arguments.collect::<Result<Vec<_>>>()?;
                 if self.sum.as_ref().is_some_and(Summed::is_float) {
-                    tally.add(arguments[0].as_primitive());
+                    tally.add(&arguments[0]);
                 } else {
                     accumulator.update_batch(&arguments)?;
                 }
             }
-        }
-        for column in &self.forgotten {
-            stripe.forget(*column);
         }
         Ok(())
     }
@@ -311,26 +332,29 @@ impl Summed {
         let state: Vec<DataType> =
             aggregate.state_fields()?.iter().map(|field| field.data_type().clone()).collect();
         let (Some(total), true) = (state.last(), state.len() <= 2) else { return Ok(None) };
-        // The column's type may have been made the float of 64 bits.
-        let cast = argument.downcast_ref::<CastExpr>();
-        let column = cast.map_or(argument, CastExpr::expr).downcast_ref::<Column>();
-        let fits = |column: &&Column| {
-            let from = input.field(column.index()).data_type();
-            match (cast.map(CastExpr::cast_type), from, total) {
-                (Some(DataType::Float64), from, DataType::Float64) => from.is_integer() || from.is_floating(),
-                (None, DataType::Float64, DataType::Float64) => true,
-                (
-                    None,
-                    DataType::Decimal128(_, scale),
-                    DataType::Decimal128(_, total) | DataType::Decimal256(_, total),
-                ) => scale == total,
-                (None, from, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)) => from.is_integer(),
-                _ => false,
-            }
+        // The values may have been made floats of 64 bits.
+        let cast = argument.downcast_ref::<CastExpr>().filter(|cast| *cast.cast_type() == DataType::Float64);
+        let values = cast.map_or(argument, CastExpr::expr);
+        let from = values.data_type(input)?;
+        let is_narrow = from.is_integer() && from.primitive_width().is_some_and(|bytes| bytes <= 4);
+        let is_same_as_float = from.is_floating() || is_narrow;
+        let whole =
+            cast.filter(|_| function.is::<Avg>() && from.is_integer()).map(|cast| cast.expr().clone());
+        let fits = match (cast, &from, total) {
+            (Some(_), _, DataType::Float64) => whole.is_some() || is_same_as_float,
+            (None, DataType::Float64, DataType::Float64) => true,
+            (
+                None,
+                DataType::Decimal128(_, scale),
+                DataType::Decimal128(_, total) | DataType::Decimal256(_, total),
+            ) => scale == total,
+            (None, from, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)) => from.is_integer(),
+            _ => false,
         };
-        let column = column.filter(fits).and_then(|column| place(column.index()));
+        let column = values.downcast_ref::<Column>().filter(|_| fits);
+        let column = column.and_then(|column| place(column.index()));
         let is_float = *total == DataType::Float64 && argument.data_type(input)? == DataType::Float64;
-        Ok((column.is_some() || is_float).then_some(Self { column, state }))
+        Ok((column.is_some() || is_float).then_some(Self { column, whole, state }))
     }
 
     fn is_float(&self) -> bool {
@@ -361,9 +385,30 @@ impl Summed {
 }
 
 impl Tally {
-    fn add(&mut self, values: &Float64Array) {
+    /// Adds floats of 64 bits, or integers.
+    fn add(&mut self, values: &ArrayRef) {
+        let level = Level::best();
         let validity = values.nulls().map(|nulls| Bits::new(nulls.validity(), nulls.offset(), nulls.len()));
-        self.total.floats.add(Level::best(), values.values(), validity, Selection::All);
+        macro_rules! integers {
+            ($type:ty) => {{
+                let values = values.as_primitive::<$type>().values();
+                self.total.integers += sum(level, values, validity, Selection::All);
+            }};
+        }
+        match values.data_type() {
+            DataType::Int8 => integers!(Int8Type),
+            DataType::Int16 => integers!(Int16Type),
+            DataType::Int32 => integers!(Int32Type),
+            DataType::Int64 => integers!(Int64Type),
+            DataType::UInt8 => integers!(UInt8Type),
+            DataType::UInt16 => integers!(UInt16Type),
+            DataType::UInt32 => integers!(UInt32Type),
+            DataType::UInt64 => integers!(UInt64Type),
+            _ => {
+                let values = values.as_primitive::<Float64Type>().values();
+                self.total.floats.add(level, values, validity, Selection::All);
+            }
+        }
         self.rows += (values.len() - values.null_count()) as u64;
     }
 

@@ -83,6 +83,11 @@ impl Condition {
         Some(Self { column, data_type: schema.field(column).data_type().clone(), question })
     }
 
+    /// Whether it is only about which rows have a value.
+    pub(super) fn is_about_nulls(&self) -> bool {
+        matches!(self.question, Question::IsNull | Question::IsNotNull)
+    }
+
     /// The rows of a stripe of which it is true, if storage can say that of the part's column of this place.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, Float64Array, RecordBatch, UInt64Array};
+use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, UInt64Array};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Fields, Float64Type, Schema, SchemaRef, TimeUnit, UInt64Type};
 use arrow::util::pretty::pretty_format_batches;
@@ -145,11 +145,9 @@ fn rows(random: &mut Random, first: usize, count: usize) -> RecordBatch {
     let schema = Arc::new(Schema::new(fields()));
     let columns = schema.fields().iter().map(|field| -> arrow::array::ArrayRef {
         match field.name().as_str() {
-            "id" => Arc::new(
-                (first..first + count)
-                    .map(|id| i64::try_from(id).unwrap())
-                    .collect::<arrow::array::Int64Array>(),
-            ),
+            "id" => {
+                Arc::new((first..first + count).map(|id| i64::try_from(id).unwrap()).collect::<Int64Array>())
+            }
             "a" => {
                 let mut value = |id: usize| {
                     let value = id / 10 + random.below(50);
@@ -291,14 +289,22 @@ fn queries_answer_as_over_the_same_rows_in_memory() {
 #[test]
 fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
     let database = TestDatabase::new();
-    let fields = ["x", "y"].map(|name| Field::new(name, DataType::Float64, name == "y"));
+    let field = |(name, data_type)| Field::new(name, data_type, name != "x");
+    let fields = [("x", DataType::Float64), ("y", DataType::Float64), ("n", DataType::Int64)].map(field);
     let table = database.create("t", &fields.to_vec().into());
     let x = |row: usize| (row * 7919 % 1_000_003) as f64 / 3.0 * [1.0, -1e10, 1e-9][row % 3];
     let y = |row: usize| (!row.is_multiple_of(5)).then(|| x(row + 1));
+    // Whole numbers that no float is; in the second part, all have a value.
+    let n = |row: usize| {
+        (row > 200_000 || !row.is_multiple_of(3)).then(|| 9_007_199_254_740_993 - 5 * row as i64)
+    };
     let schema = Arc::new(Schema::new(fields.to_vec()));
     let parts = [0..200_000, 200_000..200_009, 200_009..270_000].map(|rows| {
-        let (x, y) = (rows.clone().map(x).collect::<Float64Array>(), rows.map(y).collect::<Float64Array>());
-        let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(x), Arc::new(y)]).unwrap();
+        let (x, y) =
+            (rows.clone().map(x).collect::<Float64Array>(), rows.clone().map(y).collect::<Float64Array>());
+        let n = rows.map(n).collect::<Int64Array>();
+        let batch =
+            RecordBatch::try_new(schema.clone(), vec![Arc::new(x), Arc::new(y), Arc::new(n)]).unwrap();
         database.add_part(table, std::slice::from_ref(&batch));
         batch
     });
@@ -315,8 +321,11 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
         exact(&mut all().map(|row| x(row) * 2.0 + 1.0)),
         exact(&mut all().map(x)) / 270_000.0,
         exact(&mut all().filter_map(y)) / all().filter_map(y).count() as f64,
+        all().filter_map(n).map(i128::from).sum::<i128>() as f64 / all().filter_map(n).count() as f64,
     ];
-    let sql = "SELECT sum(x), sum(y), sum(x) FILTER (WHERE x > 0), sum(x * 2 + 1), avg(x), avg(y) FROM disk";
+    let sum_of_cast = exact(&mut all().filter_map(n).map(|n| n as f64));
+    let sql = "SELECT sum(x), sum(y), sum(x) FILTER (WHERE x > 0), sum(x * 2 + 1), avg(x), avg(y), avg(n) \
+               FROM disk";
     block_on(async {
         for partitions in [1, 2, 3, 5, 2, 3] {
             let context = context(partitions, provider(&database, table, false, false), &parts);
@@ -324,6 +333,8 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
             let found = batches[0].columns().iter();
             let found: Vec<f64> = found.map(|sum| sum.as_primitive::<Float64Type>().value(0)).collect();
             assert_eq!(found.as_slice(), sums, "{partitions} partitions");
+            let cast = run(&context, "SELECT sum(CAST(n AS DOUBLE)) FROM disk").await.0;
+            assert_eq!(cast[0].column(0).as_primitive::<Float64Type>().value(0), sum_of_cast);
             let none = run(&context, "SELECT sum(x), avg(y) FROM disk WHERE x > 1e300").await.0;
             assert!(none[0].columns().iter().all(|sum| sum.is_null(0)));
         }

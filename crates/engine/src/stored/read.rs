@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
+    UInt32Array, UInt64Array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter, take};
@@ -118,9 +119,10 @@ impl Filter {
         &self.columns
     }
 
-    /// Compares decoded values alone where the column is decoded for others, too.
+    /// Compares decoded values where the column is decoded for others, too.
     pub(super) fn ask_storage_unless(&mut self, is_decoded: impl Fn(usize) -> bool) {
-        self.condition = self.condition.take().filter(|condition| !is_decoded(condition.column));
+        let asks = |condition: &Condition| condition.is_about_nulls() || !is_decoded(condition.column);
+        self.condition = self.condition.take().filter(asks);
     }
 
     fn is_worth_while(&self) -> bool {
@@ -216,9 +218,13 @@ impl<'a> Stripe<'a> {
         self.read[index] = None;
     }
 
-    /// Adds all rows of a column to `total`, if all are left, each has a value, and values have a sum.
+    /// Adds all rows of a column to `total`, if all are left, each has a value, values have a sum, and they were not
+    /// decoded.
     pub(super) fn sum(&self, index: usize, total: &mut Total) -> Result<bool> {
-        let (Place::Here(column), None) = (self.part.column(index), &self.rows) else { return Ok(false) };
+        let (Place::Here(column), None, None) = (self.part.column(index), &self.rows, &self.read[index])
+        else {
+            return Ok(false);
+        };
         let is_added = self.part.reader.sum(*column, self.number, total);
         let is_added = is_added.map_err(|error| self.unreadable(error))?;
         if is_added {
@@ -229,7 +235,7 @@ impl<'a> Stripe<'a> {
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {
         let started = Instant::now();
-        let passes = self.passes(filter)?;
+        let passes = self.passes(filter, usize::MAX)?;
         let (before, passed) = (self.row_count, passes.true_count());
         if passed < before {
             self.keep(&passes, passed)?;
@@ -238,15 +244,23 @@ impl<'a> Stripe<'a> {
         Ok(())
     }
 
-    /// Which of the rows that are left pass, without nulls.
-    pub(super) fn passes(&mut self, filter: &Filter) -> Result<BooleanArray> {
+    /// Which of the rows that are left pass, without nulls; decoded ones are looked at so many at a time.
+    pub(super) fn passes(&mut self, filter: &Filter, rows_max: usize) -> Result<BooleanArray> {
         if let Some(passes) = self.on_encoded(filter)? {
             return Ok(passes);
         }
         let batch = self.batch(&filter.columns, &filter.schema)?;
-        let passes = filter.expression.evaluate(&batch)?.into_array(self.row_count)?;
-        let passes = passes.as_boolean();
-        Ok(if passes.null_count() > 0 { prep_null_mask_filter(passes) } else { passes.clone() })
+        let mut all = BooleanBufferBuilder::new(self.row_count);
+        for start in (0..self.row_count).step_by(rows_max) {
+            let rows = batch.slice(start, rows_max.min(self.row_count - start));
+            let passes = filter.expression.evaluate(&rows)?.into_array(rows.num_rows())?;
+            let passes = passes.as_boolean();
+            match passes.null_count() {
+                0 => all.append_buffer(passes.values()),
+                _ => all.append_buffer(prep_null_mask_filter(passes).values()),
+            }
+        }
+        Ok(BooleanArray::new(all.finish(), None))
     }
 
     /// Which rows pass, if storage can say so faster than it decodes them.

@@ -573,7 +573,8 @@ impl Worker {
         Ok(step)
     }
 
-    /// Adds what this partition summed up, once, to what those have that were done before; the last gets it all.
+    /// Adds what this partition summed up, once, to what those have that were done before; the last gets it all. As
+    /// with the stripes, all partitions are to be executed here.
     pub(super) fn hand_in(&self, tallies: Vec<Tally>) -> Option<Vec<Tally>> {
         let mut handed_in = self.shared.handed_in.lock();
         let (done, all) = &mut *handed_in;
