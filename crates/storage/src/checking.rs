@@ -29,7 +29,7 @@ impl Database {
                 self.check_part(&snapshot, table, part, &mut found);
             }
         }
-        found.iter().for_each(|damage| self.report(damage.clone()));
+        found.iter().filter(|damage| !damage.is_unknown).for_each(|damage| self.report(damage.clone()));
         found
     }
 
@@ -41,7 +41,11 @@ impl Database {
                     path: crate::store::part_path(table.number, part.number),
                     table: Some(table.number),
                     part: Some(part.number),
-                    reason: other.to_string(),
+                    reason: match std::error::Error::source(&other) {
+                        Some(cause) => format!("{other}: {cause}"),
+                        None => other.to_string(),
+                    },
+                    is_unknown: true,
                     ..Damage::default()
                 },
             });

@@ -129,11 +129,14 @@ pub struct Damage {
     pub offset: Option<u64>,
     /// What is wrong.
     pub reason: String,
+    /// Whether it may be whole: a newer version of the program wrote it, or the system refused to read it.
+    pub is_unknown: bool,
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is damaged", self.path)?;
+        let verdict = if self.is_unknown { "could not be checked" } else { "is damaged" };
+        write!(f, "'{}' {verdict}", self.path)?;
         if let Some(offset) = self.offset {
             write!(f, " at byte {offset}")?;
         }
@@ -180,6 +183,7 @@ mod tests {
             rows: Some(0..65_536),
             offset: Some(64),
             reason: "another checksum".into(),
+            is_unknown: false,
         };
         assert_eq!(
             damage.to_string(),

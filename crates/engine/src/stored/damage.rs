@@ -27,7 +27,7 @@ pub(crate) fn damage_batch(state: &State, found: &[Damage], checked: Option<&str
     };
     let columns = [
         ("table", text(&table, checked)),
-        ("status", text(&|_| Some("damaged".to_owned()), Some("ok"))),
+        ("status", text(&|damage| Some(status(damage).to_owned()), Some("ok"))),
         ("column", text(&|damage| damage.column.clone(), None)),
         ("part", number(&|damage| damage.part)),
         ("first_row", number(&|damage| damage.rows.as_ref().map(|rows| rows.start))),
@@ -36,6 +36,10 @@ pub(crate) fn damage_batch(state: &State, found: &[Damage], checked: Option<&str
     ];
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length")
+}
+
+fn status(damage: &Damage) -> &'static str {
+    if damage.is_unknown { "not checked" } else { "damaged" }
 }
 
 /// All that was found to be damaged since the database was opened.
