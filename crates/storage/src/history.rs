@@ -1,5 +1,6 @@
 //! Versions before the newest: which of them are kept, and how they are found.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::database::{Database, micros};
@@ -7,7 +8,86 @@ use crate::error::{Error, Result};
 use crate::log;
 use crate::opening::load;
 use crate::snapshot::Snapshot;
-use crate::state::State;
+use crate::state::{Action, Deletions, Part, State};
+
+/// A step from one version to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The version that it made.
+    pub version: u64,
+    /// When, in microseconds since 1970.
+    pub time: i64,
+    /// What it changed, if the version before can be read too.
+    pub changes: Option<Changes>,
+}
+
+/// What a commit changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Schemas and names of the tables and views that it touched; of one that got another name, both.
+    pub relations: BTreeSet<(String, String)>,
+    /// Rows that are there and were not, also where they were written again.
+    pub rows_added: u64,
+    /// Rows that are no longer there, also where they were written again.
+    pub rows_removed: u64,
+    /// Files with rows that came.
+    pub parts_added: u64,
+    /// Files with rows that went.
+    pub parts_removed: u64,
+}
+
+impl Changes {
+    /// Counts what an action changes in the state that it meets.
+    fn look(&mut self, before: &State, action: &Action) {
+        match action {
+            Action::CreateTable { definition, .. } | Action::AlterTable { definition, .. } => {
+                self.touch(&definition.schema, &definition.name);
+            }
+            Action::SetView { view, definition } => {
+                let views = [before.view(*view), definition.as_ref()];
+                views.into_iter().flatten().for_each(|view| self.touch(&view.schema, &view.name));
+            }
+            _ => {}
+        }
+        let (Action::AlterTable { table, .. }
+        | Action::DropTable { table }
+        | Action::AddPart { table, .. }
+        | Action::RemovePart { table, .. }
+        | Action::SetDeletions { table, .. }) = action
+        else {
+            return;
+        };
+        let Some(table) = before.table(*table) else { return };
+        self.touch(&table.definition.schema, &table.definition.name);
+        match action {
+            Action::AddPart { part, .. } => {
+                self.parts_added += 1;
+                self.rows_added += part.live_row_count();
+            }
+            Action::RemovePart { part, .. } => {
+                table.part(*part).into_iter().for_each(|part| self.remove(part));
+            }
+            Action::DropTable { .. } => table.parts.values().for_each(|part| self.remove(part)),
+            Action::SetDeletions { part, deletions, .. } => {
+                let deleted = |of: Option<Deletions>| of.map_or(0, |deletions| deletions.row_count);
+                let (was, is) =
+                    (deleted(table.part(*part).and_then(|part| part.deletions)), deleted(*deletions));
+                self.rows_removed += is.saturating_sub(was);
+                self.rows_added += was.saturating_sub(is);
+            }
+            _ => {}
+        }
+    }
+
+    fn touch(&mut self, schema: &str, name: &str) {
+        self.relations.insert((schema.to_owned(), name.to_owned()));
+    }
+
+    fn remove(&mut self, part: &Part) {
+        self.parts_removed += 1;
+        self.rows_removed += part.live_row_count();
+    }
+}
 
 impl Database {
     /// An older version.
@@ -43,15 +123,35 @@ impl Database {
         self.as_of_version(version)
     }
 
-    /// The versions that can be read, oldest first, and when they were committed, in microseconds since 1970.
+    /// The commits of the versions that can be read, oldest first.
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn versions(&self) -> Result<Vec<(u64, i64)>> {
-        let newest = self.current();
-        let versions = self.oldest_needed(&newest)?.max(1)..=newest.version();
-        let time = |version| Ok(log::time(&*self.store.io, version)?.map(|time| (version, time)));
-        versions.map(time).filter_map(Result::transpose).collect()
+    pub fn commits(&self) -> Result<Vec<Commit>> {
+        let (io, newest) = (&*self.store.io, self.current());
+        let read = |version| {
+            let (loaded, _) = load(io, version, false).ok()?;
+            Some(loaded.state).filter(|state| state.version() == version)
+        };
+        let oldest = self.oldest_needed(&newest)?.max(1);
+        let mut state = if oldest == 1 { Some(State::default()) } else { read(oldest - 1) };
+        let mut commits = Vec::new();
+        for version in oldest..=newest.version() {
+            let mut changes = Changes::default();
+            let mut look = |before: &State, action: &Action| changes.look(before, action);
+            let is_known =
+                state.as_mut().is_some_and(|state| log::advance_and_look(io, state, &mut look).is_ok());
+            if !is_known {
+                // Behind a commit that cannot be read, versions can be again from a checkpoint on.
+                let has_checkpoint = version == oldest || log::time_of_checkpoint(io, version).is_ok();
+                state = if has_checkpoint { read(version) } else { None };
+            }
+            if let Some(state) = &state {
+                let changes = is_known.then_some(changes);
+                commits.push(Commit { version, time: state.time(), changes });
+            }
+        }
+        Ok(commits)
     }
 
     /// The oldest version that was still the newest at some time within the retention.

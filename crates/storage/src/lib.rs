@@ -85,6 +85,7 @@ mod wire;
 pub use database::{Access, Database, Options};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
+pub use history::{Changes, Commit};
 pub use inserts::PartitionedRows;
 pub use repair::Lost;
 pub use run::Run;

@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Error;
 use crate::database::micros;
+use crate::header::FileKind;
 use crate::io::Io;
+use crate::log;
 use crate::part::WriteOptions;
 use crate::recovery::{DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set};
 use crate::simulation::{columns, definition};
+use crate::{Changes, Error};
 
 #[test]
 fn parts_of_commits_that_are_gone_stay_for_days() {
@@ -182,6 +184,36 @@ fn versions_are_found_by_their_times() {
     io.pass(Duration::from_secs(3600 - 100));
     let gone = database.as_of_time(times[10]);
     assert!(matches!(gone, Err(Error::NoVersion { version: 10, .. })), "{gone:?}");
+}
+
+#[test]
+fn commits_say_what_they_changed() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    insert(&database, 10..13);
+    compact(&database);
+    set(&database, "x").expect("room");
+    database.checkpoint().expect("room");
+    let mut transaction = database.begin().expect("nobody else");
+    let table = transaction.state().table_named("main", "t").expect("there").number;
+    transaction.drop_table(table).expect("there");
+    transaction.commit().expect("room");
+    // The version, how many tables were touched, rows added and removed, parts added and removed.
+    let commits = || -> Vec<(u64, Option<[u64; 5]>)> {
+        let counts = |changes: Changes| {
+            let Changes { relations, rows_added, rows_removed, parts_added, parts_removed } = changes;
+            [relations.len() as u64, rows_added, rows_removed, parts_added, parts_removed]
+        };
+        let commits = database.commits().expect("the log is there").into_iter();
+        commits.map(|commit| (commit.version, commit.changes.map(counts))).collect()
+    };
+    let all = [[1, 10, 0, 1, 0], [1, 3, 0, 1, 0], [1, 13, 13, 1, 2], [0; 5], [1, 0, 13, 0, 1]];
+    let all: Vec<_> = (1..).zip(all.map(Some)).collect();
+    assert_eq!(commits(), all);
+    // Behind a commit that cannot be read, there is nothing up to a checkpoint.
+    io.tamper(&log::path(FileKind::Commit, 2), |bytes| bytes[70] ^= 1);
+    assert_eq!(commits(), [all[0], (4, None), all[4]]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use arrow::array::{
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::{DataType, Definition};
-use keirin_storage::{Database, Error as StorageError, Part, Snapshot, Table};
+use keirin_storage::{Changes, Commit, Database, Error as StorageError, Part, Snapshot, Table};
 
 use super::blocks::Usage;
 use super::definition::{CODEC, COLLATION, COMMENT, DEFAULT};
@@ -254,10 +254,22 @@ fn shown(values: &ArrayRef) -> Vec<Option<String>> {
 }
 
 fn commits(database: &Database, _: &Snapshot) -> RecordBatch {
-    let rows = database.versions().unwrap_or_default();
-    let times: TimestampMicrosecondArray = rows.iter().map(|(_, time)| Some(*time)).collect();
+    let rows = database.commits().unwrap_or_default();
+    let times: TimestampMicrosecondArray = rows.iter().map(|commit| Some(commit.time)).collect();
+    let of = |count: fn(&Changes) -> u64| {
+        numbers(&rows, move |commit: &Commit| commit.changes.as_ref().map(count))
+    };
+    let changed = |commit: &Commit| {
+        let relations = commit.changes.as_ref()?.relations.iter();
+        Some(relations.map(|(schema, name)| format!("{schema}.{name}")).collect::<Vec<_>>().join(", "))
+    };
     batch([
-        ("version", numbers(&rows, |(version, _)| Some(*version))),
+        ("version", numbers(&rows, |commit| Some(commit.version))),
         ("time", Arc::new(times.with_timezone("UTC"))),
+        ("changed", texts(&rows, changed)),
+        ("rows_added", of(|changes| changes.rows_added)),
+        ("rows_removed", of(|changes| changes.rows_removed)),
+        ("parts_added", of(|changes| changes.parts_added)),
+        ("parts_removed", of(|changes| changes.parts_removed)),
     ])
 }

@@ -12,7 +12,7 @@ use crate::database::micros;
 use crate::error::{Damage, Error, Result};
 use crate::header::{self, DatabaseId, FileKind, Header, Identity};
 use crate::io::{Input, Io, is_refusal, is_shortage};
-use crate::state::State;
+use crate::state::{Action, State};
 use crate::store::Store;
 use record::KINDS_MAX;
 pub(crate) use record::Record;
@@ -212,9 +212,17 @@ fn read_record(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Rec
 }
 
 /// Makes the state the version of a file of the log: of a checkpoint the empty state, of a commit the one
-/// before. When that fails, some of the actions may have been carried out.
-fn apply(state: &mut State, kind: FileKind, version: u64, header: &Header, record: &Record) -> Result<()> {
+/// before. When that fails, some of the actions may have been carried out. `look` gets each action and the state
+/// that it meets.
+fn apply(
+    state: &mut State,
+    kind: FileKind,
+    version: u64,
+    (header, record): (&Header, &Record),
+    mut look: impl FnMut(&State, &Action),
+) -> Result<()> {
     for action in &record.actions {
+        look(state, action);
         state.apply(action).map_err(|reason| damaged(kind, version, reason))?;
     }
     state.database = header.identity.database;
@@ -230,7 +238,7 @@ fn apply(state: &mut State, kind: FileKind, version: u64, header: &Header, recor
 fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
     let (header, record) = read_record(io, FileKind::Checkpoint, version)?;
     let mut state = State::default();
-    apply(&mut state, FileKind::Checkpoint, version, &header, &record)?;
+    apply(&mut state, FileKind::Checkpoint, version, (&header, &record), |_, _| ())?;
     if files.commits.contains(&version)
         && let Ok((commit, _)) = read_record(io, FileKind::Commit, version)
         && (commit.hash, commit.identity.database) != (state.hash, state.database)
@@ -244,13 +252,22 @@ fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
 /// Makes the state the version of a commit that follows it.
 pub(crate) fn apply_commit(state: &mut State, header: &Header, record: &Record) -> Result<()> {
     let version = state.version + 1;
-    apply(state, FileKind::Commit, version, header, record)
+    apply(state, FileKind::Commit, version, (header, record), |_, _| ())
 }
 
 /// Makes the state the version after it. When that fails, it is none.
 pub(crate) fn advance(io: &dyn Io, state: &mut State) -> Result<()> {
+    advance_and_look(io, state, |_, _| ())
+}
+
+/// The same, and `look` gets each action and the state that it meets.
+pub(crate) fn advance_and_look(
+    io: &dyn Io,
+    state: &mut State,
+    look: impl FnMut(&State, &Action),
+) -> Result<()> {
     let (header, record) = read_commit(io, state)?;
-    apply_commit(state, &header, &record)
+    apply(state, FileKind::Commit, state.version + 1, (&header, &record), look)
 }
 
 /// The commit that follows a version.
