@@ -18,7 +18,10 @@ use crate::alterations::{Alteration, alteration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::table_clauses::{TableClauses, name_codecs, take_clauses};
 use crate::text::{byte_offset, byte_range, nearest};
-use crate::tokens::{check_chains, number_parameters, select_all_where_from_comes_first, versions_as_names};
+use crate::tokens::{
+    check_chains, number_parameters, select_all_where_from_comes_first, struct_fields_in_angle_brackets,
+    versions_as_names,
+};
 
 const DIALECT: GenericDialect = GenericDialect {};
 /// Nesting that the parser follows; its frames are large, so this also bounds its stack.
@@ -167,6 +170,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
     number_parameters(&mut tokens);
     select_all_where_from_comes_first(&mut tokens);
     versions_as_names(&mut tokens);
+    struct_fields_in_angle_brackets(&mut tokens);
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::config::ConfigOptions;
-use datafusion::execution::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
@@ -51,7 +51,7 @@ struct Setting {
 }
 
 const BATCH_ROWS: usize = 8192;
-const TIME_ZONE: &str = "+00:00";
+pub(crate) const TIME_ZONE: &str = "UTC";
 
 fn decoder_name(decoder: ParquetDecoder) -> String {
     let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
@@ -302,7 +302,18 @@ impl Settings {
 
     fn set_option(&self, name: &str, value: &str) -> std::result::Result<(), String> {
         let state = self.state.upgrade().ok_or("the session is closed")?;
-        state.write().config_mut().options_mut().set(name, value).map_err(|error| error.to_string())
+        let mut state = state.write();
+        state.config_mut().options_mut().set(name, value).map_err(|error| error.to_string())?;
+        // Functions such as now() keep the time zone that they were made with.
+        let options = state.config().options();
+        let changed = state
+            .scalar_functions()
+            .values()
+            .filter_map(|function| function.inner().with_updated_config(options));
+        for function in changed.collect::<Vec<_>>() {
+            state.register_udf(Arc::new(function)).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn set_datafusion(&self, name: &str, value: Option<&str>) -> Result<()> {

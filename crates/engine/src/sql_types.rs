@@ -9,6 +9,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 
+use crate::relations::normalized;
+use crate::settings::TIME_ZONE;
 use crate::types::{EXTENSION, JSON};
 use crate::uuids::as_uuid;
 
@@ -110,7 +112,21 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
         SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 => DataType::Float64,
         SqlType::Date => DataType::Date32,
         SqlType::Numeric(info) | SqlType::Decimal(info) => decimal(info)?,
-        SqlType::Timestamp(precision, _) => DataType::Timestamp(unit(precision.unwrap_or(9))?, None),
+        SqlType::Timestamp(precision, zone) => {
+            // An instant is the same in all zones, and that of the session is not known here.
+            let has_zone = matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
+            DataType::Timestamp(unit(precision.unwrap_or(9))?, has_zone.then(|| TIME_ZONE.into()))
+        }
+        SqlType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            DataType::Time64(TimeUnit::Nanosecond)
+        }
+        SqlType::Struct(fields, _) => {
+            let fields = fields.iter().enumerate().map(|(index, field)| {
+                let name = field.field_name.as_ref().map_or_else(|| format!("c{index}"), normalized);
+                Ok(known(&field.field_type)?.as_ref().clone().with_name(name))
+            });
+            DataType::Struct(fields.collect::<Result<Vec<_>>>()?.into())
+        }
         SqlType::Bytea => DataType::BinaryView,
         SqlType::Array(
             ast::ArrayElemTypeDef::AngleBracket(element)

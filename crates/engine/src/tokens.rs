@@ -1,9 +1,9 @@
 //! What is done to the tokens of a script before they are parsed: chains of operators that would overflow
-//! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, and the version of a
-//! table becomes the last part of its name.
+//! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, the version of a
+//! table becomes the last part of its name, and the fields of a STRUCT stand in angle brackets.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::byte_range;
@@ -127,4 +127,71 @@ pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
         let span = tokens[start].span.union(&tokens[value].span);
         tokens.splice(start..=value, new.map(|token| TokenWithSpan { token, span }));
     }
+}
+
+/// Words that stand behind an operand or in front of one: `STRUCT(a IS NULL)` and `STRUCT(NOT a)` are values.
+const OPERATORS: &[Keyword] = &[
+    Keyword::ALL,
+    Keyword::AND,
+    Keyword::AS,
+    Keyword::AT,
+    Keyword::BETWEEN,
+    Keyword::CASE,
+    Keyword::COLLATE,
+    Keyword::DISTINCT,
+    Keyword::DIV,
+    Keyword::ILIKE,
+    Keyword::IN,
+    Keyword::INTERVAL,
+    Keyword::IS,
+    Keyword::LIKE,
+    Keyword::NOT,
+    Keyword::NOTNULL,
+    Keyword::OR,
+    Keyword::OVERLAPS,
+    Keyword::REGEXP,
+    Keyword::RLIKE,
+    Keyword::SIMILAR,
+    Keyword::XOR,
+];
+
+/// `STRUCT(a INT, b TEXT)` becomes `STRUCT<a INT, b TEXT>`, which the parser's dialect reads. A STRUCT of values
+/// stays: there, a name is not followed by another.
+pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
+    // For each open parenthesis: whether it is that of a struct's fields.
+    let mut open = Vec::new();
+    // The last three tokens but spaces.
+    let mut before = [None::<usize>; 3];
+    for index in 0..tokens.len() {
+        match &tokens[index].token {
+            Token::Whitespace(_) => continue,
+            Token::SemiColon => open.clear(),
+            Token::LParen => open.push((index, false)),
+            Token::RParen => {
+                if let Some((start, true)) = open.pop() {
+                    tokens[start].token = Token::Lt;
+                    tokens[index].token = Token::Gt;
+                }
+            }
+            Token::Word(field_type) if is_operand(field_type) => {
+                let word = |place: Option<usize>| match &tokens[place?].token {
+                    Token::Word(word) => Some(word),
+                    _ => None,
+                };
+                let is_struct = word(before[0]).is_some_and(|word| word.keyword == Keyword::STRUCT)
+                    && word(before[2]).is_some_and(is_operand);
+                if let Some((start, is_fields)) = open.last_mut()
+                    && before[1] == Some(*start)
+                {
+                    *is_fields = is_struct;
+                }
+            }
+            _ => {}
+        }
+        before = [before[1], before[2], Some(index)];
+    }
+}
+
+fn is_operand(word: &Word) -> bool {
+    !OPERATORS.contains(&word.keyword)
 }

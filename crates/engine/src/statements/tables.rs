@@ -17,7 +17,7 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{self, DdlStatement, DmlStatement, LogicalPlan, TableType, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
-use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, CreateTableLikeKind, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, CreateTableLikeKind};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use keirin_storage::schema::Definition;
@@ -65,7 +65,7 @@ pub(super) async fn create(
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
-    let schema = with_zones(&table_schema(plan.schema().as_arrow(), is_declared), &columns);
+    let schema = table_schema(plan.schema().as_arrow(), is_declared);
     let Some(store) = &session.shared.store else {
         let created = create_in_memory(session, &name, schema, create.column_defaults, plan).await?;
         return Ok(Answer { notice, ..created });
@@ -175,25 +175,6 @@ fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
         _ => Err(Error::new(ErrorKind::Unsupported, format!("{clause} {text} cannot be stored as text"))
             .with_hint("write its quotes another way, such as chr(39)")),
     }
-}
-
-/// The schema with UTC in those columns WITH TIME ZONE for which the session has no other zone.
-pub(super) fn with_zones(schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
-    let fields = schema.fields().iter().enumerate().map(|(index, field)| {
-        let has_zone = columns.get(index).is_some_and(|column| {
-            matches!(
-                column.data_type,
-                ast::DataType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone)
-            )
-        });
-        match field.data_type() {
-            DataType::Timestamp(unit, None) if has_zone => {
-                field.as_ref().clone().with_data_type(DataType::Timestamp(*unit, Some("UTC".into())))
-            }
-            _ => field.as_ref().clone(),
-        }
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// A table that comes to be by its first INSERT.
