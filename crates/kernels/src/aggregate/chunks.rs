@@ -51,7 +51,7 @@ impl Mask<'_> {
 }
 
 /// Copies a chunk with `fill` where the word has no bit.
-pub trait Keep<T>: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK] {}
+pub(crate) trait Keep<T>: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK] {}
 impl<T, F: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK]> Keep<T> for F {}
 
 #[inline(always)]

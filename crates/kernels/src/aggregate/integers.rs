@@ -13,26 +13,52 @@ use super::chunks::{CHUNK, Keep, Mask, for_each_chunk, for_each_piece, keep_plai
 use super::x86;
 use crate::{Bits, Level, Selection};
 
-/// Values that are summed before lanes are emptied: as many as a lane of i32 takes of 16 bits.
+/// Values of up to 32 bits that are summed before lanes are emptied: as many as a lane of i32 takes of 16 bits.
 const BLOCK: usize = 1 << 14;
+/// Values of 64 bits that are summed before lanes are emptied: the upper halves of 2^32 could overflow.
+const WIDE_BLOCK: usize = 1 << 30;
 /// Accumulators side by side. Half as many are unrolled and no longer made vectors of (30 against 229 GB/s).
 const LANES: usize = 32;
 
 /// An integer of up to 64 bits.
 pub trait Integer: Copy + Default + Into<i128> + super::Ordered + sealed::Sealed {
-    /// The exact sum of at most [`BLOCK`] rows.
+    /// The exact sum of all rows that count.
     #[doc(hidden)]
-    fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128;
+    fn sum(level: Level, values: &[Self], mask: Mask<'_>) -> i128;
 }
 
 mod sealed {
     pub trait Sealed {}
 }
 
+/// An integer of up to 32 bits.
+trait Narrow: Integer {
+    /// The exact sum of at most [`BLOCK`] rows.
+    fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128;
+}
+
+/// An integer of 64 bits.
+pub(super) trait Wide: Integer {
+    const IS_SIGNED: bool;
+    /// The sum modulo 2^64 and that of the upper halves, of at most [`WIDE_BLOCK`] rows.
+    fn halves(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> [Self; 2];
+    /// The sum modulo 2^64.
+    fn plus(self, other: Self) -> Self;
+    /// The integer of these bits.
+    #[cfg(target_arch = "x86_64")]
+    fn from_word(word: i64) -> Self;
+}
+
 macro_rules! narrow {
     ($($type:ty => $lane:ty),*) => { $(
         impl sealed::Sealed for $type {}
         impl Integer for $type {
+            fn sum(level: Level, values: &[Self], mask: Mask<'_>) -> i128 {
+                let blocks = values.chunks(BLOCK).enumerate();
+                blocks.map(|(index, values)| block(level, values, mask.slice(index * BLOCK, values.len()))).sum()
+            }
+        }
+        impl Narrow for $type {
             #[inline(always)]
             fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128 {
                 let mut lanes = [0 as $lane; LANES];
@@ -54,8 +80,21 @@ macro_rules! wide {
     ($($type:ty),*) => { $(
         impl sealed::Sealed for $type {}
         impl Integer for $type {
+            fn sum(level: Level, values: &[Self], mask: Mask<'_>) -> i128 {
+                let blocks = values.chunks(WIDE_BLOCK).enumerate().map(|(index, values)| {
+                    let mask = mask.slice(index * WIDE_BLOCK, values.len());
+                    let [residue, upper] = halves(level, values, mask);
+                    let lower = residue.wrapping_sub(upper << 32) as u64;
+                    (i128::from(upper) << 32) + i128::from(lower)
+                });
+                blocks.sum()
+            }
+        }
+        impl Wide for $type {
+            const IS_SIGNED: bool = <$type>::MIN != 0;
+
             #[inline(always)]
-            fn block(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> i128 {
+            fn halves(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> [Self; 2] {
                 let (mut residues, mut uppers) = ([0 as $type; LANES], [0 as $type; LANES]);
                 for_each_chunk(values, mask, 0, keep, |chunk| {
                     for values in chunk.as_chunks::<LANES>().0 {
@@ -65,10 +104,18 @@ macro_rules! wide {
                         }
                     }
                 });
-                let residue = residues.into_iter().fold(0, <$type>::wrapping_add);
-                let upper: $type = uppers.into_iter().sum();
-                let lower = residue.wrapping_sub(upper << 32) as u64;
-                (i128::from(upper) << 32) + i128::from(lower)
+                [residues.into_iter().fold(0, <$type>::wrapping_add), uppers.into_iter().sum()]
+            }
+
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            fn from_word(word: i64) -> Self {
+                word as $type
             }
         }
     )* };
@@ -76,18 +123,38 @@ macro_rules! wide {
 wide! { i64, u64 }
 
 kernel! {
-    fn block[T: Integer][T](values: &[T], mask: Mask<'_>) -> i128 = block_plain, avx512 = block_wide;
+    fn block[T: Narrow][T](values: &[T], mask: Mask<'_>) -> i128 = block_plain, avx512 = block_wide;
 }
 
 #[inline(always)]
-fn block_plain<T: Integer>(values: &[T], mask: Mask<'_>) -> i128 {
+fn block_plain<T: Narrow>(values: &[T], mask: Mask<'_>) -> i128 {
     T::block(values, mask, keep_plain)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-fn block_wide<T: Integer>(values: &[T], mask: Mask<'_>) -> i128 {
+fn block_wide<T: Narrow>(values: &[T], mask: Mask<'_>) -> i128 {
     T::block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill))
+}
+
+kernel! {
+    fn halves[T: Wide][T](values: &[T], mask: Mask<'_>) -> [T; 2] = halves_plain, avx512 = halves_wide;
+}
+
+#[inline(always)]
+fn halves_plain<T: Wide>(values: &[T], mask: Mask<'_>) -> [T; 2] {
+    T::halves(values, mask, keep_plain)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+fn halves_wide<T: Wide>(values: &[T], mask: Mask<'_>) -> [T; 2] {
+    // Where all rows count, they come from memory: the loop that reads it fastest.
+    let (chunks, rest) =
+        if matches!(mask, Mask::All) { values.as_chunks::<CHUNK>() } else { (&[][..], values) };
+    let [residue, upper] = x86::halves(chunks);
+    let [rest_residue, rest_upper] = T::halves(rest, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
+    [residue.plus(rest_residue), upper.plus(rest_upper)]
 }
 
 /// The exact sum of the selected rows that are valid; zero when there are none.
@@ -102,11 +169,7 @@ pub fn sum<T: Integer>(
     selection: Selection<'_>,
 ) -> i128 {
     let mut sum = 0;
-    for_each_piece(values, validity, selection, |values, mask| {
-        for (index, values) in values.chunks(BLOCK).enumerate() {
-            sum += block(level, values, mask.slice(index * BLOCK, values.len()));
-        }
-    });
+    for_each_piece(values, validity, selection, |values, mask| sum += T::sum(level, values, mask));
     sum
 }
 

@@ -1,4 +1,4 @@
-//! For AVX-512: the float sum, and copies with a neutral value in place of rows that do not count.
+//! For AVX-512: sums of floats and of 64-bit integers, and copies with a neutral value in place of rows that do not count.
 //!
 //! The compiler folds a load into the masked move behind it, and such a load streams from memory at half
 //! speed; an empty piece of assembly holds the loaded register apart. Nullable float sums from memory:
@@ -8,18 +8,19 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m512d, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_ps, _mm512_castpd_si512, _mm512_castsi512_pd,
-    _mm512_cvtps_pd, _mm512_fmadd_pd, _mm512_fnmadd_pd, _mm512_loadu_pd, _mm512_loadu_si512,
-    _mm512_mask_mov_epi8, _mm512_mask_mov_epi16, _mm512_mask_mov_epi32, _mm512_mask_mov_epi64,
-    _mm512_maskz_mov_pd, _mm512_or_si512, _mm512_range_pd, _mm512_reduce_add_epi64, _mm512_reduce_max_pd,
-    _mm512_reduce_or_epi64, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_epi64,
-    _mm512_set1_pd, _mm512_setzero_pd, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_sub_epi64,
-    _mm512_sub_pd,
+    __m512d, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_ps, _mm512_add_epi64, _mm512_castpd_si512,
+    _mm512_castsi512_pd, _mm512_cvtps_pd, _mm512_fmadd_pd, _mm512_fnmadd_pd, _mm512_loadu_pd,
+    _mm512_loadu_si512, _mm512_mask_mov_epi8, _mm512_mask_mov_epi16, _mm512_mask_mov_epi32,
+    _mm512_mask_mov_epi64, _mm512_maskz_mov_pd, _mm512_or_si512, _mm512_range_pd, _mm512_reduce_add_epi64,
+    _mm512_reduce_max_pd, _mm512_reduce_or_epi64, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_set1_pd, _mm512_setzero_pd, _mm512_setzero_si512, _mm512_srai_epi64,
+    _mm512_srli_epi64, _mm512_storeu_si512, _mm512_sub_epi64, _mm512_sub_pd,
 };
 use std::hint::black_box;
 
 use super::chunks::{CHUNK, Mask, keep_plain};
 use super::floats::{Float, Sums, starts};
+use super::integers::Wide;
 
 /// Bytes of a vector.
 const VECTOR: usize = size_of::<__m512i>();
@@ -137,6 +138,32 @@ fn load<T: Float>(chunk: &[T; CHUNK], start: usize) -> __m512d {
         // SAFETY: as above, and `T` is f32.
         _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(values.cast()) })
     }
+}
+
+/// Sums of 64-bit integers modulo 2^64, and of their upper halves. Lines are asked for one by one, between additions:
+/// from memory, 0.97 of what the CPU can; 0.86 with those of a chunk in a row, by [`for_each_chunk`].
+///
+/// [`for_each_chunk`]: super::chunks::for_each_chunk
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn halves<T: Wide>(chunks: &[[T; CHUNK]]) -> [T; 2] {
+    const { assert!(size_of::<T>() == size_of::<i64>()) };
+    let (mut residues, mut uppers) = ([_mm512_setzero_si512(); SIDES], [_mm512_setzero_si512(); SIDES]);
+    for chunk in chunks {
+        for (side, values) in chunk.as_chunks::<LANES>().0.iter().enumerate() {
+            _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().cast::<i8>().wrapping_add(SUM_AHEAD));
+            // SAFETY: eight values of eight bytes.
+            let values = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
+            let upper =
+                if T::IS_SIGNED { _mm512_srai_epi64::<32>(values) } else { _mm512_srli_epi64::<32>(values) };
+            residues[side % SIDES] = _mm512_add_epi64(residues[side % SIDES], values);
+            uppers[side % SIDES] = _mm512_add_epi64(uppers[side % SIDES], upper);
+        }
+    }
+    [residues, uppers].map(|sides| {
+        let sum = sides.into_iter().fold(_mm512_setzero_si512(), |sum, side| _mm512_add_epi64(sum, side));
+        T::from_word(_mm512_reduce_add_epi64(sum))
+    })
 }
 
 /// As [`keep_plain`].
