@@ -29,7 +29,7 @@ use crate::parser::{Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
 use crate::rules::{LargeTop, Subqueries, Uuids};
-use crate::settings::{Settings, TIME_ZONE};
+use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
 use crate::stored::{
@@ -86,7 +86,6 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
             .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
-        config.options_mut().execution.time_zone = Some(TIME_ZONE.to_owned());
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
         let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(Subqueries), Arc::new(Uuids)];
         let mut state = SessionStateBuilder::new_with_default_features()

@@ -7,9 +7,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arrow::array::timezone::Tz;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::config::ConfigOptions;
-use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::execution::SessionState;
 use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
@@ -51,7 +52,7 @@ struct Setting {
 }
 
 const BATCH_ROWS: usize = 8192;
-pub(crate) const TIME_ZONE: &str = "UTC";
+const TIME_ZONE: &str = "+00:00";
 
 fn decoder_name(decoder: ParquetDecoder) -> String {
     let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
@@ -181,7 +182,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "time_zone",
         scope: "session",
-        description: "Time zone of now() and of timestamps WITH TIME ZONE: '+02:00', 'Europe/Berlin'",
+        description: "Time zone of timestamps WITH TIME ZONE: '+02:00', 'Europe/Berlin'",
         get: |settings| {
             settings.options(|options| {
                 options.execution.time_zone.clone().unwrap_or_else(|| TIME_ZONE.to_owned())
@@ -189,7 +190,10 @@ const SETTINGS: &[Setting] = &[
         },
         default: |_| TIME_ZONE.to_owned(),
         set: |settings, value| {
-            settings.set_option("datafusion.execution.time_zone", value.unwrap_or(TIME_ZONE))
+            let zone = value.unwrap_or(TIME_ZONE);
+            zone.parse::<Tz>()
+                .map_err(|_| format!("'{zone}' is no time zone; '+02:00' and 'Europe/Berlin' are"))?;
+            settings.set_option("datafusion.execution.time_zone", zone)
         },
     },
     Setting {
@@ -302,18 +306,7 @@ impl Settings {
 
     fn set_option(&self, name: &str, value: &str) -> std::result::Result<(), String> {
         let state = self.state.upgrade().ok_or("the session is closed")?;
-        let mut state = state.write();
-        state.config_mut().options_mut().set(name, value).map_err(|error| error.to_string())?;
-        // Functions such as now() keep the time zone that they were made with.
-        let options = state.config().options();
-        let changed = state
-            .scalar_functions()
-            .values()
-            .filter_map(|function| function.inner().with_updated_config(options));
-        for function in changed.collect::<Vec<_>>() {
-            state.register_udf(Arc::new(function)).map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        state.write().config_mut().options_mut().set(name, value).map_err(|error| error.to_string())
     }
 
     fn set_datafusion(&self, name: &str, value: Option<&str>) -> Result<()> {

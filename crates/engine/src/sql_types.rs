@@ -10,7 +10,6 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 
 use crate::relations::normalized;
-use crate::settings::TIME_ZONE;
 use crate::types::{EXTENSION, JSON};
 use crate::uuids::as_uuid;
 
@@ -112,11 +111,7 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
         SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 => DataType::Float64,
         SqlType::Date => DataType::Date32,
         SqlType::Numeric(info) | SqlType::Decimal(info) => decimal(info)?,
-        SqlType::Timestamp(precision, zone) => {
-            // An instant is the same in all zones, and that of the session is not known here.
-            let has_zone = matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
-            DataType::Timestamp(unit(precision.unwrap_or(9))?, has_zone.then(|| TIME_ZONE.into()))
-        }
+        SqlType::Timestamp(precision, _) => DataType::Timestamp(unit(precision.unwrap_or(9))?, None),
         SqlType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
             DataType::Time64(TimeUnit::Nanosecond)
         }
@@ -139,6 +134,39 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
         }
     };
     Ok(Arc::new(Field::new("", data_type, true)))
+}
+
+/// The type with UTC wherever it was planned from one WITH TIME ZONE and the session has no zone for it.
+pub(crate) fn with_zones(data_type: &DataType, sql_type: &SqlType) -> DataType {
+    let inside = |field: &FieldRef, sql_type: &SqlType| {
+        field.as_ref().clone().with_data_type(with_zones(field.data_type(), sql_type))
+    };
+    match (data_type, sql_type) {
+        (
+            DataType::Timestamp(unit, None),
+            SqlType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone),
+        ) => DataType::Timestamp(*unit, Some("UTC".into())),
+        (
+            DataType::List(element),
+            SqlType::Array(
+                ast::ArrayElemTypeDef::AngleBracket(of)
+                | ast::ArrayElemTypeDef::SquareBracket(of, _)
+                | ast::ArrayElemTypeDef::Parenthesis(of),
+            ),
+        ) => DataType::List(Arc::new(inside(element, of))),
+        (DataType::Struct(fields), SqlType::Struct(of, _)) => {
+            let fields = fields.iter().zip(of);
+            DataType::Struct(fields.map(|(field, of)| inside(field, &of.field_type)).collect())
+        }
+        (DataType::Map(entries, is_sorted), SqlType::Map(key, value)) => {
+            let DataType::Struct(fields) = entries.data_type() else { return data_type.clone() };
+            let fields = fields.iter().zip([key, value]);
+            let fields = DataType::Struct(fields.map(|(field, of)| inside(field, of)).collect());
+            DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(fields)), *is_sorted)
+        }
+        (_, SqlType::Nullable(inner) | SqlType::LowCardinality(inner)) => with_zones(data_type, inner),
+        _ => data_type.clone(),
+    }
 }
 
 fn decimal(info: &ExactNumberInfo) -> Result<DataType> {

@@ -2,8 +2,8 @@
 //! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, the version of a
 //! table becomes the last part of its name, and the fields of a STRUCT stand in angle brackets.
 
-use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::byte_range;
@@ -129,20 +129,19 @@ pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// Words that stand behind an operand or in front of one: `STRUCT(a IS NULL)` and `STRUCT(NOT a)` are values.
-const OPERATORS: &[Keyword] = &[
-    Keyword::ALL,
+/// Words in front of an operand: `STRUCT(NOT a)` is a value.
+const PREFIXES: &[Keyword] = &[Keyword::CASE, Keyword::INTERVAL, Keyword::NOT];
+
+/// Words behind an operand: `STRUCT(a IS NULL)` is a value.
+const INFIXES: &[Keyword] = &[
     Keyword::AND,
     Keyword::AS,
     Keyword::AT,
     Keyword::BETWEEN,
-    Keyword::CASE,
     Keyword::COLLATE,
-    Keyword::DISTINCT,
     Keyword::DIV,
     Keyword::ILIKE,
     Keyword::IN,
-    Keyword::INTERVAL,
     Keyword::IS,
     Keyword::LIKE,
     Keyword::NOT,
@@ -152,7 +151,22 @@ const OPERATORS: &[Keyword] = &[
     Keyword::REGEXP,
     Keyword::RLIKE,
     Keyword::SIMILAR,
+    Keyword::WITH,
+    Keyword::WITHOUT,
     Keyword::XOR,
+];
+
+/// Words in front of a name: `CREATE TABLE struct (a INT)` has no type.
+const NAMED: &[Keyword] = &[
+    Keyword::EXISTS,
+    Keyword::FROM,
+    Keyword::FUNCTION,
+    Keyword::INTO,
+    Keyword::JOIN,
+    Keyword::ON,
+    Keyword::TABLE,
+    Keyword::UPDATE,
+    Keyword::VIEW,
 ];
 
 /// `STRUCT(a INT, b TEXT)` becomes `STRUCT<a INT, b TEXT>`, which the parser's dialect reads. A STRUCT of values
@@ -160,8 +174,8 @@ const OPERATORS: &[Keyword] = &[
 pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
     // For each open parenthesis: whether it is that of a struct's fields.
     let mut open = Vec::new();
-    // The last three tokens but spaces.
-    let mut before = [None::<usize>; 3];
+    // The last four tokens but spaces.
+    let mut before = [None::<usize>; 4];
     for index in 0..tokens.len() {
         match &tokens[index].token {
             Token::Whitespace(_) => continue,
@@ -173,25 +187,38 @@ pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
                     tokens[index].token = Token::Gt;
                 }
             }
-            Token::Word(field_type) if is_operand(field_type) => {
-                let word = |place: Option<usize>| match &tokens[place?].token {
-                    Token::Word(word) => Some(word),
+            Token::Word(field_type) => {
+                let token = |place: Option<usize>| place.map(|place| &tokens[place].token);
+                let keyword = |place| match token(place) {
+                    Some(Token::Word(word)) => Some(word.keyword),
                     _ => None,
                 };
-                let is_struct = word(before[0]).is_some_and(|word| word.keyword == Keyword::STRUCT)
-                    && word(before[2]).is_some_and(is_operand);
+                let [in_front, name, bracket, field] = before;
                 if let Some((start, is_fields)) = open.last_mut()
-                    && before[1] == Some(*start)
+                    && bracket == Some(*start)
                 {
-                    *is_fields = is_struct;
+                    *is_fields = keyword(name) == Some(Keyword::STRUCT)
+                        && token(in_front) != Some(&Token::Period)
+                        && keyword(in_front).is_none_or(|word| !NAMED.contains(&word))
+                        && keyword(field).is_some_and(|word| !PREFIXES.contains(&word))
+                        && !INFIXES.contains(&field_type.keyword);
                 }
             }
             _ => {}
         }
-        before = [before[1], before[2], Some(index)];
+        before = [before[1], before[2], before[3], Some(index)];
     }
 }
 
-fn is_operand(word: &Word) -> bool {
-    !OPERATORS.contains(&word.keyword)
+/// A name, in quotes unless it can be read without.
+pub(crate) fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let is_reserved = match Token::make_keyword(name) {
+        Token::Word(word) => [RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS, PREFIXES, INFIXES]
+            .iter()
+            .any(|words| words.contains(&word.keyword)),
+        _ => true,
+    };
+    if is_plain && !is_reserved { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }

@@ -2,6 +2,8 @@
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
+use crate::tokens::quoted;
+
 /// Arrow's name for what a type means beyond its layout.
 pub(crate) const EXTENSION: &str = "ARROW:extension:name";
 pub(crate) const JSON: &str = "arrow.json";
@@ -50,21 +52,21 @@ pub fn sql_type_name(data_type: &DataType) -> String {
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field) => {
-            return format!("{}[]", sql_type_name(field.data_type()));
+            return format!("{}[]", sql_field_type(field));
         }
         DataType::FixedSizeList(field, size) => {
-            return format!("{}[{size}]", sql_type_name(field.data_type()));
+            return format!("{}[{size}]", sql_field_type(field));
         }
         DataType::Struct(fields) => {
             let fields: Vec<String> = fields
                 .iter()
-                .map(|field| format!("{} {}", field.name(), sql_type_name(field.data_type())))
+                .map(|field| format!("{} {}", quoted(field.name()), sql_field_type(field)))
                 .collect();
             return format!("STRUCT({})", fields.join(", "));
         }
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(fields) if fields.len() == 2 => {
-                let name = |index: usize| sql_type_name(fields[index].data_type());
+                let name = |index: usize| sql_field_type(&fields[index]);
                 return format!("MAP({}, {})", name(0), name(1));
             }
             _ => "MAP",
@@ -99,5 +101,8 @@ mod tests {
         check(DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into()), "VARCHAR");
         let fields = vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Boolean, true)];
         check(DataType::Struct(fields.into()), "STRUCT(a INTEGER, b BOOLEAN)");
+        let fields =
+            vec![Field::new("in", DataType::Int32, true), Field::new("A b", DataType::Boolean, true)];
+        check(DataType::Struct(fields.into()), "STRUCT(\"in\" INTEGER, \"A b\" BOOLEAN)");
     }
 }

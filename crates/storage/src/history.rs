@@ -26,6 +26,10 @@ pub struct Commit {
 pub struct Changes {
     /// Schemas and names of the tables and views that it touched; of one that got another name, both.
     pub relations: BTreeSet<(String, String)>,
+    /// Schemas that it made, dropped or described.
+    pub schemas: BTreeSet<String>,
+    /// Properties of the database that it set.
+    pub properties: BTreeSet<String>,
     /// Rows that are there and were not, also where they were written again.
     pub rows_added: u64,
     /// Rows that are no longer there, also where they were written again.
@@ -47,6 +51,8 @@ impl Changes {
                 let views = [before.view(*view), definition.as_ref()];
                 views.into_iter().flatten().for_each(|view| self.touch(&view.schema, &view.name));
             }
+            Action::SetSchema { schema, .. } => _ = self.schemas.insert(schema.clone()),
+            Action::SetProperty { key, .. } => _ = self.properties.insert(key.clone()),
             _ => {}
         }
         let (Action::AlterTable { table, .. }
@@ -99,9 +105,9 @@ impl Database {
         let is_retained = match version.cmp(&newest.version()) {
             std::cmp::Ordering::Greater => false,
             std::cmp::Ordering::Equal => true,
-            std::cmp::Ordering::Less => {
-                log::time(io, version + 1)?.is_some_and(|time| self.is_retained(&newest, time))
-            }
+            // What cannot be known of the version behind it does not keep it from being read.
+            std::cmp::Ordering::Less => if_whole(log::time(io, version + 1))?
+                .is_none_or(|time| time.is_some_and(|time| self.is_retained(&newest, time))),
         };
         if is_retained {
             let (loaded, _) = load(io, version, false)?;
@@ -130,21 +136,23 @@ impl Database {
     pub fn commits(&self) -> Result<Vec<Commit>> {
         let (io, newest) = (&*self.store.io, self.current());
         let read = |version| {
-            let (loaded, _) = load(io, version, false).ok()?;
-            Some(loaded.state).filter(|state| state.version() == version)
+            let loaded = if_whole(load(io, version, false))?.map(|(loaded, _)| loaded.state);
+            Ok::<_, Error>(loaded.filter(|state| state.version() == version))
         };
         let oldest = self.oldest_needed(&newest)?.max(1);
-        let mut state = if oldest == 1 { Some(State::default()) } else { read(oldest - 1) };
+        let mut state = if oldest == 1 { Some(State::default()) } else { read(oldest - 1)? };
         let mut commits = Vec::new();
         for version in oldest..=newest.version() {
             let mut changes = Changes::default();
             let mut look = |before: &State, action: &Action| changes.look(before, action);
-            let is_known =
-                state.as_mut().is_some_and(|state| log::advance_and_look(io, state, &mut look).is_ok());
+            let is_known = match &mut state {
+                Some(state) => if_whole(log::advance_and_look(io, state, &mut look))?.is_some(),
+                None => false,
+            };
             if !is_known {
                 // Behind a commit that cannot be read, versions can be again from a checkpoint on.
-                let has_checkpoint = version == oldest || log::time_of_checkpoint(io, version).is_ok();
-                state = if has_checkpoint { read(version) } else { None };
+                let is_base = version == oldest || if_whole(log::time_of_checkpoint(io, version))?.is_some();
+                state = if is_base { read(version)? } else { None };
             }
             if let Some(state) = &state {
                 let changes = is_known.then_some(changes);
@@ -164,5 +172,14 @@ impl Database {
         let limit = micros(self.store.io.now().saturating_sub(newest.retention()));
         // A time after that of the newest version is from a clock that was wrong.
         time.min(newest.time()) >= limit
+    }
+}
+
+/// Nothing, where it is damaged or gone.
+fn if_whole<T>(outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Err(Error::Damaged(_)) => Ok(None),
+        Err(error) if log::is_gone(&error) => Ok(None),
+        outcome => outcome.map(Some),
     }
 }

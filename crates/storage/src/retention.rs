@@ -199,21 +199,47 @@ fn commits_say_what_they_changed() {
     let table = transaction.state().table_named("main", "t").expect("there").number;
     transaction.drop_table(table).expect("there");
     transaction.commit().expect("room");
-    // The version, how many tables were touched, rows added and removed, parts added and removed.
+    // The version, how many things were touched, rows added and removed, parts added and removed.
     let commits = || -> Vec<(u64, Option<[u64; 5]>)> {
         let counts = |changes: Changes| {
-            let Changes { relations, rows_added, rows_removed, parts_added, parts_removed } = changes;
-            [relations.len() as u64, rows_added, rows_removed, parts_added, parts_removed]
+            let Changes {
+                relations,
+                schemas,
+                properties,
+                rows_added,
+                rows_removed,
+                parts_added,
+                parts_removed,
+            } = changes;
+            [
+                (relations.len() + schemas.len() + properties.len()) as u64,
+                rows_added,
+                rows_removed,
+                parts_added,
+                parts_removed,
+            ]
         };
         let commits = database.commits().expect("the log is there").into_iter();
         commits.map(|commit| (commit.version, commit.changes.map(counts))).collect()
     };
-    let all = [[1, 10, 0, 1, 0], [1, 3, 0, 1, 0], [1, 13, 13, 1, 2], [0; 5], [1, 0, 13, 0, 1]];
+    let all = [[1, 10, 0, 1, 0], [1, 3, 0, 1, 0], [1, 13, 13, 1, 2], [1, 0, 0, 0, 0], [1, 0, 13, 0, 1]];
     let all: Vec<_> = (1..).zip(all.map(Some)).collect();
     assert_eq!(commits(), all);
-    // Behind a commit that cannot be read, there is nothing up to a checkpoint.
-    io.tamper(&log::path(FileKind::Commit, 2), |bytes| bytes[70] ^= 1);
-    assert_eq!(commits(), [all[0], (4, None), all[4]]);
+    // Behind a commit that cannot be read, there is nothing up to a checkpoint, here that of version 4.
+    for damaged in 1..=5 {
+        let path = log::path(FileKind::Commit, damaged);
+        io.tamper(&path, |bytes| bytes[70] ^= 1);
+        let mut left = all.clone();
+        left.retain(|(version, _)| *version < damaged || *version >= 4.max(damaged));
+        left.iter_mut()
+            .filter(|(version, _)| damaged <= 4 && *version == 4)
+            .for_each(|(_, what)| *what = None);
+        left.retain(|(version, _)| (damaged, *version) != (5, 5));
+        assert_eq!(commits(), left, "{damaged}");
+        let newest = database.as_of_time(i64::MAX).expect("versions of a time can be found").version();
+        assert_eq!(newest, if damaged == 5 { 4 } else { 5 });
+        io.tamper(&path, |bytes| bytes[70] ^= 1);
+    }
 }
 
 #[test]

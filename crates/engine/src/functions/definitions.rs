@@ -100,7 +100,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("monthname(d)", "to_char(d, '%B')"),
     ("quarter(d)", "date_part('quarter', d)"),
     ("second(t)", "date_part('second', t)"),
-    ("strptime(s, pattern)", "to_local_time(to_timestamp(s, pattern))"),
+    ("strptime(s, pattern)", "to_timestamp(s, pattern)"),
     ("timestampadd(unit, count, d)", "d + CAST(CAST(count AS VARCHAR) || ' ' || unit AS INTERVAL)"),
     ("timestampdiff(unit, start, end)", "keirin_date_sub(unit, start, end)"),
     ("todate(x)", "CAST(x AS DATE)"),

@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::sql_types;
 use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
 use crate::table_clauses::{TableClauses, codec_of_option};
 use crate::uuids::{is_uuid, to_text};
@@ -65,7 +66,7 @@ pub(super) async fn create(
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
-    let schema = table_schema(plan.schema().as_arrow(), is_declared);
+    let schema = with_zones(&table_schema(plan.schema().as_arrow(), is_declared), &columns);
     let Some(store) = &session.shared.store else {
         let created = create_in_memory(session, &name, schema, create.column_defaults, plan).await?;
         return Ok(Answer { notice, ..created });
@@ -175,6 +176,18 @@ fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
         _ => Err(Error::new(ErrorKind::Unsupported, format!("{clause} {text} cannot be stored as text"))
             .with_hint("write its quotes another way, such as chr(39)")),
     }
+}
+
+/// The schema with UTC in those columns WITH TIME ZONE for which the session has no other zone.
+pub(super) fn with_zones(schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
+    let fields = schema.fields().iter().enumerate().map(|(index, field)| match columns.get(index) {
+        Some(column) => {
+            let data_type = sql_types::with_zones(field.data_type(), &column.data_type);
+            field.as_ref().clone().with_data_type(data_type)
+        }
+        None => field.as_ref().clone(),
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// A table that comes to be by its first INSERT.

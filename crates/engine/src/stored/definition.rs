@@ -10,6 +10,7 @@ use super::{arrow_type, stored_field};
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
 use crate::text::nearest;
+use crate::tokens::quoted;
 use crate::types::sql_type_name;
 
 /// What a column or table is for, in words.
@@ -196,11 +197,4 @@ pub(crate) fn field_type(field: &Field) -> String {
 
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-/// A name, in quotes unless it is a plain one.
-fn quoted(name: &str) -> String {
-    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }

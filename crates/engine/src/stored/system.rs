@@ -21,6 +21,7 @@ use super::prune::{End, bounds};
 use super::store::Store;
 use super::types::arrow_type;
 use crate::catalog::SystemTable;
+use crate::tokens::quoted;
 use crate::types::sql_type_name;
 
 /// The tables about a database directory.
@@ -260,8 +261,11 @@ fn commits(database: &Database, _: &Snapshot) -> RecordBatch {
         numbers(&rows, move |commit: &Commit| commit.changes.as_ref().map(count))
     };
     let changed = |commit: &Commit| {
-        let relations = commit.changes.as_ref()?.relations.iter();
-        Some(relations.map(|(schema, name)| format!("{schema}.{name}")).collect::<Vec<_>>().join(", "))
+        let Changes { relations, schemas, properties, .. } = commit.changes.as_ref()?;
+        let relations = relations.iter().map(|(schema, name)| format!("{}.{}", quoted(schema), quoted(name)));
+        let schemas = schemas.iter().map(|schema| format!("schema {}", quoted(schema)));
+        let properties = properties.iter().map(|property| format!("setting {property}"));
+        Some(relations.chain(schemas).chain(properties).collect::<Vec<_>>().join(", "))
     };
     batch([
         ("version", numbers(&rows, |commit| Some(commit.version))),

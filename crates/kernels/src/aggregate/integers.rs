@@ -15,8 +15,8 @@ use crate::{Bits, Level, Selection};
 
 /// Values of up to 32 bits that are summed before lanes are emptied: as many as a lane of i32 takes of 16 bits.
 const BLOCK: usize = 1 << 14;
-/// Values of 64 bits that are summed before lanes are emptied: the upper halves of 2^32 could overflow.
-const WIDE_BLOCK: usize = 1 << 30;
+/// The same of 64 bits, far from the 2^32 whose upper halves a lane takes.
+const WIDE_BLOCK: usize = 1 << 16;
 /// Accumulators side by side. Half as many are unrolled and no longer made vectors of (30 against 229 GB/s).
 const LANES: usize = 32;
 
@@ -39,10 +39,12 @@ trait Narrow: Integer {
 
 /// An integer of 64 bits.
 pub(super) trait Wide: Integer {
+    #[cfg(target_arch = "x86_64")]
     const IS_SIGNED: bool;
     /// The sum modulo 2^64 and that of the upper halves, of at most [`WIDE_BLOCK`] rows.
     fn halves(values: &[Self], mask: Mask<'_>, keep: impl Keep<Self>) -> [Self; 2];
     /// The sum modulo 2^64.
+    #[cfg(target_arch = "x86_64")]
     fn plus(self, other: Self) -> Self;
     /// The integer of these bits.
     #[cfg(target_arch = "x86_64")]
@@ -91,6 +93,7 @@ macro_rules! wide {
             }
         }
         impl Wide for $type {
+            #[cfg(target_arch = "x86_64")]
             const IS_SIGNED: bool = <$type>::MIN != 0;
 
             #[inline(always)]
@@ -107,6 +110,7 @@ macro_rules! wide {
                 [residues.into_iter().fold(0, <$type>::wrapping_add), uppers.into_iter().sum()]
             }
 
+            #[cfg(target_arch = "x86_64")]
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -149,7 +153,7 @@ fn halves_plain<T: Wide>(values: &[T], mask: Mask<'_>) -> [T; 2] {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn halves_wide<T: Wide>(values: &[T], mask: Mask<'_>) -> [T; 2] {
-    // Where all rows count, they come from memory: the loop that reads it fastest.
+    // Where all rows count, they may come from memory: the loop that reads it fastest.
     let (chunks, rest) =
         if matches!(mask, Mask::All) { values.as_chunks::<CHUNK>() } else { (&[][..], values) };
     let [residue, upper] = x86::halves(chunks);

@@ -1,4 +1,5 @@
-//! For AVX-512: sums of floats and of 64-bit integers, and copies with a neutral value in place of rows that do not count.
+//! For AVX-512: sums of floats and of 64-bit integers, and copies with a neutral value in place of rows that
+//! do not count.
 //!
 //! The compiler folds a load into the masked move behind it, and such a load streams from memory at half
 //! speed; an empty piece of assembly holds the loaded register apart. Nullable float sums from memory:
@@ -26,7 +27,7 @@ use super::integers::Wide;
 const VECTOR: usize = size_of::<__m512i>();
 /// Bytes that lines are asked for ahead of their use: the copies keep the CPU from looking so far.
 const AHEAD: usize = 2048;
-/// The same for the float sum, which then reads memory at 0.97 of what the CPU can, otherwise at 0.8; 2048 bytes
+/// The same for sums: that of floats then reads memory at 0.97 of what the CPU can, otherwise at 0.8; 2048 bytes
 /// gave 0.89, 4096 gave 0.95.
 const SUM_AHEAD: usize = 8192;
 /// Floats in a vector.

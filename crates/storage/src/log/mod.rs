@@ -298,12 +298,14 @@ pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
 }
 
 /// The last version up to this one whose time is early; that is one whose files have been removed. Times
-/// ascend, or nearly so.
+/// ascend, or nearly so; that of a damaged version is that of the next.
 pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> bool) -> Result<u64> {
     let (mut early, mut late) = (0, newest.saturating_add(1));
     while late - early > 1 {
         let middle = early + (late - early) / 2;
-        if time(io, middle)?.is_none_or(&is_early) {
+        let mut times = (middle..late).map(|version| time(io, version));
+        let known = times.find(|time| !matches!(time, Err(Error::Damaged(_)))).transpose()?;
+        if known.is_some_and(|time| time.is_none_or(&is_early)) {
             early = middle;
         } else {
             late = middle;
