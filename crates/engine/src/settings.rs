@@ -53,6 +53,7 @@ struct Setting {
 
 const BATCH_ROWS: usize = 8192;
 const TIME_ZONE: &str = "+00:00";
+const TIME_ZONE_OPTION: &str = "datafusion.execution.time_zone";
 
 fn decoder_name(decoder: ParquetDecoder) -> String {
     let named = ParquetDecoder::ALL.iter().find(|(_, known)| *known == decoder);
@@ -189,12 +190,7 @@ const SETTINGS: &[Setting] = &[
             })
         },
         default: |_| TIME_ZONE.to_owned(),
-        set: |settings, value| {
-            let zone = value.unwrap_or(TIME_ZONE);
-            zone.parse::<Tz>()
-                .map_err(|_| format!("'{zone}' is no time zone; '+02:00' and 'Europe/Berlin' are"))?;
-            settings.set_option("datafusion.execution.time_zone", zone)
-        },
+        set: |settings, value| settings.set_option(TIME_ZONE_OPTION, value.unwrap_or(TIME_ZONE)),
     },
     Setting {
         name: "verify_checksums",
@@ -306,6 +302,10 @@ impl Settings {
 
     fn set_option(&self, name: &str, value: &str) -> std::result::Result<(), String> {
         let state = self.state.upgrade().ok_or("the session is closed")?;
+        let value = if name == TIME_ZONE_OPTION && value.is_empty() { TIME_ZONE } else { value };
+        if name == TIME_ZONE_OPTION && value.parse::<Tz>().is_err() {
+            return Err(format!("'{value}' is no time zone; '+02:00' and 'Europe/Berlin' are"));
+        }
         state.write().config_mut().options_mut().set(name, value).map_err(|error| error.to_string())
     }
 

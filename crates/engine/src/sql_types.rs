@@ -96,6 +96,12 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
     if let Some(field) = field(sql_type)? {
         return Ok(field);
     }
+    if let SqlType::Array(of) = sql_type
+        && let Some(of) = element_type(of)
+    {
+        let item = known(of)?.as_ref().clone().with_name("item");
+        return Ok(Arc::new(Field::new("", DataType::List(Arc::new(item)), true)));
+    }
     let data_type = match sql_type {
         SqlType::Boolean | SqlType::Bool => DataType::Boolean,
         SqlType::TinyInt(_) => DataType::Int8,
@@ -123,11 +129,6 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
             DataType::Struct(fields.collect::<Result<Vec<_>>>()?.into())
         }
         SqlType::Bytea => DataType::BinaryView,
-        SqlType::Array(
-            ast::ArrayElemTypeDef::AngleBracket(element)
-            | ast::ArrayElemTypeDef::SquareBracket(element, _)
-            | ast::ArrayElemTypeDef::Parenthesis(element),
-        ) => DataType::List(Arc::new(known(element)?.as_ref().clone().with_name("item"))),
         other => {
             let text = format!("type {other} is not supported inside another type");
             return Err(DataFusionError::NotImplemented(text));
@@ -136,24 +137,33 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
     Ok(Arc::new(Field::new("", data_type, true)))
 }
 
-/// The type with UTC wherever it was planned from one WITH TIME ZONE and the session has no zone for it.
-pub(crate) fn with_zones(data_type: &DataType, sql_type: &SqlType) -> DataType {
+fn element_type(of: &ast::ArrayElemTypeDef) -> Option<&SqlType> {
+    match of {
+        ast::ArrayElemTypeDef::AngleBracket(of)
+        | ast::ArrayElemTypeDef::SquareBracket(of, _)
+        | ast::ArrayElemTypeDef::Parenthesis(of) => Some(of),
+        ast::ArrayElemTypeDef::None => None,
+    }
+}
+
+/// The type with a zone wherever it was planned without from one WITH TIME ZONE.
+pub(crate) fn with_zones(data_type: &DataType, sql_type: &SqlType, zone: &Arc<str>) -> DataType {
     let inside = |field: &FieldRef, sql_type: &SqlType| {
-        field.as_ref().clone().with_data_type(with_zones(field.data_type(), sql_type))
+        field.as_ref().clone().with_data_type(with_zones(field.data_type(), sql_type, zone))
     };
     match (data_type, sql_type) {
         (
             DataType::Timestamp(unit, None),
             SqlType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone),
-        ) => DataType::Timestamp(*unit, Some("UTC".into())),
-        (
-            DataType::List(element),
-            SqlType::Array(
-                ast::ArrayElemTypeDef::AngleBracket(of)
-                | ast::ArrayElemTypeDef::SquareBracket(of, _)
-                | ast::ArrayElemTypeDef::Parenthesis(of),
-            ),
-        ) => DataType::List(Arc::new(inside(element, of))),
+        ) => DataType::Timestamp(*unit, Some(zone.clone())),
+        (DataType::List(element) | DataType::FixedSizeList(element, _), SqlType::Array(of)) => {
+            let Some(of) = element_type(of) else { return data_type.clone() };
+            let element = Arc::new(inside(element, of));
+            match data_type {
+                DataType::FixedSizeList(_, size) => DataType::FixedSizeList(element, *size),
+                _ => DataType::List(element),
+            }
+        }
         (DataType::Struct(fields), SqlType::Struct(of, _)) => {
             let fields = fields.iter().zip(of);
             DataType::Struct(fields.map(|(field, of)| inside(field, &of.field_type)).collect())
@@ -164,7 +174,7 @@ pub(crate) fn with_zones(data_type: &DataType, sql_type: &SqlType) -> DataType {
             let fields = DataType::Struct(fields.map(|(field, of)| inside(field, of)).collect());
             DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(fields)), *is_sorted)
         }
-        (_, SqlType::Nullable(inner) | SqlType::LowCardinality(inner)) => with_zones(data_type, inner),
+        (_, SqlType::Nullable(inner) | SqlType::LowCardinality(inner)) => with_zones(data_type, inner, zone),
         _ => data_type.clone(),
     }
 }

@@ -2,7 +2,9 @@
 //! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, the version of a
 //! table becomes the last part of its name, and the fields of a STRUCT stand in angle brackets.
 
-use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};
+use datafusion::sql::sqlparser::keywords::{
+    Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER, RESERVED_FOR_TABLE_ALIAS,
+};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -130,7 +132,7 @@ pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 /// Words in front of an operand: `STRUCT(NOT a)` is a value.
-const PREFIXES: &[Keyword] = &[Keyword::CASE, Keyword::INTERVAL, Keyword::NOT];
+const PREFIXES: &[Keyword] = &[Keyword::CASE, Keyword::NOT];
 
 /// Words behind an operand: `STRUCT(a IS NULL)` is a value.
 const INFIXES: &[Keyword] = &[
@@ -156,26 +158,17 @@ const INFIXES: &[Keyword] = &[
     Keyword::XOR,
 ];
 
-/// Words in front of a name: `CREATE TABLE struct (a INT)` has no type.
-const NAMED: &[Keyword] = &[
-    Keyword::EXISTS,
-    Keyword::FROM,
-    Keyword::FUNCTION,
-    Keyword::INTO,
-    Keyword::JOIN,
-    Keyword::ON,
-    Keyword::TABLE,
-    Keyword::UPDATE,
-    Keyword::VIEW,
-];
+/// Words in front of a name, behind others: `CREATE TABLE struct (a INT)` has no type, `(table STRUCT(a INT))` has.
+const NAMED: &[Keyword] =
+    &[Keyword::EXISTS, Keyword::FUNCTION, Keyword::INTO, Keyword::ON, Keyword::TABLE, Keyword::VIEW];
 
 /// `STRUCT(a INT, b TEXT)` becomes `STRUCT<a INT, b TEXT>`, which the parser's dialect reads. A STRUCT of values
 /// stays: there, a name is not followed by another.
 pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
     // For each open parenthesis: whether it is that of a struct's fields.
     let mut open = Vec::new();
-    // The last four tokens but spaces.
-    let mut before = [None::<usize>; 4];
+    // The last five tokens but spaces.
+    let mut before = [None::<usize>; 5];
     for index in 0..tokens.len() {
         match &tokens[index].token {
             Token::Whitespace(_) => continue,
@@ -193,32 +186,104 @@ pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
                     Some(Token::Word(word)) => Some(word.keyword),
                     _ => None,
                 };
-                let [in_front, name, bracket, field] = before;
+                let [verb, in_front, name, bracket, field] = before;
+                let is_name = keyword(in_front).is_some_and(|word| NAMED.contains(&word))
+                    && keyword(verb).is_some_and(|word| !matches!(word, Keyword::ADD | Keyword::COLUMN));
                 if let Some((start, is_fields)) = open.last_mut()
                     && bracket == Some(*start)
                 {
                     *is_fields = keyword(name) == Some(Keyword::STRUCT)
                         && token(in_front) != Some(&Token::Period)
-                        && keyword(in_front).is_none_or(|word| !NAMED.contains(&word))
+                        && !is_name
                         && keyword(field).is_some_and(|word| !PREFIXES.contains(&word))
                         && !INFIXES.contains(&field_type.keyword);
                 }
             }
             _ => {}
         }
-        before = [before[1], before[2], before[3], Some(index)];
+        before.rotate_left(1);
+        before[4] = Some(index);
     }
 }
+
+/// Words that begin a clause or are values where a name may stand.
+const QUOTED: &[Keyword] = &[
+    Keyword::CHECK,
+    Keyword::COMMENT,
+    Keyword::CONSTRAINT,
+    Keyword::CURRENT_CATALOG,
+    Keyword::CURRENT_DATE,
+    Keyword::CURRENT_ROLE,
+    Keyword::CURRENT_SCHEMA,
+    Keyword::CURRENT_TIME,
+    Keyword::CURRENT_TIMESTAMP,
+    Keyword::CURRENT_USER,
+    Keyword::ENGINE,
+    Keyword::FALSE,
+    Keyword::FOREIGN,
+    Keyword::FULLTEXT,
+    Keyword::INDEX,
+    Keyword::KEY,
+    Keyword::LOCALTIME,
+    Keyword::LOCALTIMESTAMP,
+    Keyword::NULL,
+    Keyword::PRIMARY,
+    Keyword::SESSION_USER,
+    Keyword::SPATIAL,
+    Keyword::SYSTEM_USER,
+    Keyword::TRUE,
+    Keyword::UNIQUE,
+    Keyword::USER,
+];
 
 /// A name, in quotes unless it can be read without.
 pub(crate) fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let reserved = [
+        RESERVED_FOR_IDENTIFIER,
+        RESERVED_FOR_COLUMN_ALIAS,
+        RESERVED_FOR_TABLE_ALIAS,
+        PREFIXES,
+        INFIXES,
+        NAMED,
+        QUOTED,
+    ];
     let is_reserved = match Token::make_keyword(name) {
-        Token::Word(word) => [RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS, PREFIXES, INFIXES]
-            .iter()
-            .any(|words| words.contains(&word.keyword)),
+        Token::Word(word) => reserved.iter().any(|words| words.contains(&word.keyword)),
         _ => true,
     };
     if is_plain && !is_reserved { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::{DataType, Expr, Statement};
+    use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+
+    use super::*;
+    use crate::parser::{Ast, parse};
+
+    #[test]
+    fn every_keyword_is_a_name_when_quoted_as_needed() {
+        for keyword in ALL_KEYWORDS {
+            let name = keyword.to_ascii_lowercase();
+            let word = quoted(&name);
+            let sql = format!(
+                "CREATE TABLE {word} ({word} MAP(TEXT, INT), s STRUCT({word} STRUCT({word} INT)), {word} STRUCT(a INT)) \
+                 ORDER BY ({word}, {word} DESC)"
+            );
+            let parsed = parse(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+            let Ast::CreateTable { statement, clauses } = &parsed[0].ast else { panic!("{sql}") };
+            let Statement::CreateTable(table) = statement.as_ref() else { panic!("{sql}") };
+            assert!(table.name.to_string().trim_matches('"') == name, "{sql}");
+            for (index, column) in table.columns.iter().enumerate() {
+                assert_eq!(column.name.value, if index == 1 { "s" } else { &name }, "{sql}");
+            }
+            assert!(matches!(table.columns[2].data_type, DataType::Struct(..)), "{sql}");
+            for key in &clauses.order_by {
+                assert!(matches!(&key.expr, Expr::Identifier(ident) if ident.value == name), "{sql}");
+            }
+        }
+    }
 }

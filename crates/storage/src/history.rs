@@ -102,12 +102,12 @@ impl Database {
     /// `NoVersion` when it is out of the retention, or not there yet.
     pub fn as_of_version(&self, version: u64) -> Result<Snapshot> {
         let (io, newest) = (&*self.store.io, self.current());
-        let is_retained = match version.cmp(&newest.version()) {
-            std::cmp::Ordering::Greater => false,
-            std::cmp::Ordering::Equal => true,
-            // What cannot be known of the version behind it does not keep it from being read.
-            std::cmp::Ordering::Less => if_whole(log::time(io, version + 1))?
-                .is_none_or(|time| time.is_some_and(|time| self.is_retained(&newest, time))),
+        if version == newest.version() {
+            return Ok(self.give(newest));
+        }
+        let is_retained = version < newest.version() && {
+            let behind = log::first_time(io, version + 1..newest.version())?;
+            behind.unwrap_or(Some(newest.time())).is_some_and(|time| self.is_retained(&newest, time))
         };
         if is_retained {
             let (loaded, _) = load(io, version, false)?;
@@ -122,10 +122,15 @@ impl Database {
     /// The version that was the newest at a time, in microseconds since 1970.
     ///
     /// # Errors
-    /// `NoVersion` when it is out of the retention.
+    /// `NoVersion` when it is out of the retention, `Damaged` when that of the time may be a version that is.
     pub fn as_of_time(&self, time: i64) -> Result<Snapshot> {
-        let newest = self.current();
-        let version = log::last_version(&*self.store.io, newest.version(), |other| other <= time)?;
+        let (io, newest) = (&*self.store.io, self.current());
+        if newest.time() <= time {
+            return self.as_of_version(newest.version());
+        }
+        let version = log::last_version(io, newest.version(), |other| other <= time)?;
+        // A damaged version may be the one.
+        log::time(io, version + 1)?;
         self.as_of_version(version)
     }
 

@@ -66,7 +66,7 @@ pub(super) async fn create(
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
-    let schema = with_zones(&table_schema(plan.schema().as_arrow(), is_declared), &columns);
+    let schema = with_zones(session, &table_schema(plan.schema().as_arrow(), is_declared), &columns);
     let Some(store) = &session.shared.store else {
         let created = create_in_memory(session, &name, schema, create.column_defaults, plan).await?;
         return Ok(Answer { notice, ..created });
@@ -178,11 +178,12 @@ fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
     }
 }
 
-/// The schema with UTC in those columns WITH TIME ZONE for which the session has no other zone.
-pub(super) fn with_zones(schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
+/// The schema with the session's zone, or UTC, wherever columns say WITH TIME ZONE and were planned without.
+pub(super) fn with_zones(session: &Session, schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
+    let zone = session.state().config().options().execution.time_zone.as_deref().unwrap_or("UTC").into();
     let fields = schema.fields().iter().enumerate().map(|(index, field)| match columns.get(index) {
         Some(column) => {
-            let data_type = sql_types::with_zones(field.data_type(), &column.data_type);
+            let data_type = sql_types::with_zones(field.data_type(), &column.data_type, &zone);
             field.as_ref().clone().with_data_type(data_type)
         }
         None => field.as_ref().clone(),

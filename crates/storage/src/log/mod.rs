@@ -7,6 +7,7 @@ mod record;
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::ops::Range;
 
 use crate::database::micros;
 use crate::error::{Damage, Error, Result};
@@ -289,6 +290,7 @@ pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
     let commit = read_record(io, FileKind::Commit, version).map(|(_, record)| record.time);
     let time = match commit {
         Err(error) if is_gone(&error) => time_of_checkpoint(io, version),
+        Err(error @ Error::Damaged(_)) => time_of_checkpoint(io, version).map_err(|_| error),
         commit => commit,
     };
     match time {
@@ -298,13 +300,12 @@ pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
 }
 
 /// The last version up to this one whose time is early; that is one whose files have been removed. Times
-/// ascend, or nearly so; that of a damaged version is that of the next.
+/// ascend, or nearly so; a damaged version is taken for as late as the next, so that the answer may be too low.
 pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> bool) -> Result<u64> {
     let (mut early, mut late) = (0, newest.saturating_add(1));
     while late - early > 1 {
         let middle = early + (late - early) / 2;
-        let mut times = (middle..late).map(|version| time(io, version));
-        let known = times.find(|time| !matches!(time, Err(Error::Damaged(_)))).transpose()?;
+        let known = first_time(io, middle..late)?;
         if known.is_some_and(|time| time.is_none_or(&is_early)) {
             early = middle;
         } else {
@@ -312,6 +313,12 @@ pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> b
         }
     }
     Ok(early)
+}
+
+/// The [`time`] of the first of these versions that is not damaged, if there is one.
+pub(crate) fn first_time(io: &dyn Io, versions: Range<u64>) -> Result<Option<Option<i64>>> {
+    let mut times = versions.map(|version| time(io, version));
+    times.find(|time| !matches!(time, Err(Error::Damaged(_)))).transpose()
 }
 
 /// The same from a checkpoint, which is whole if there is an answer.
