@@ -2,7 +2,7 @@
 //!
 //! While a statement runs, each of them cancels it; then a script ends, and the shell goes on after Ctrl-C
 //! only. A second one, for a statement that does not notice, ends the program at once, and so does one that
-//! comes while no statement runs, but for Ctrl-C at the prompt: the shell's editor reads that key itself.
+//! comes while no statement runs, which a script says, but for Ctrl-C at the prompt: the shell's editor reads that key itself.
 //! Whichever way the program ends, its temporary files are removed and the exit code is 128 and the signal's
 //! number, as shells have it.
 
@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::terminal;
+use crate::error::Failure;
+use crate::terminal::{self, Terminal};
 
 /// How long a program that is told to end may take for it.
 const END_WAIT_MAX: Duration = Duration::from_secs(4);
@@ -110,6 +111,10 @@ impl Shared {
             let is_first = self.unheeded.fetch_add(1, Ordering::AcqRel) == 0;
             if !running && interactive && signal == Signal::Interrupt {
                 continue;
+            }
+            if !running && !interactive {
+                // Between two statements of a script, nobody else says why it ends.
+                Failure::Stopped(signal).print(Terminal::detect().stderr_palette());
             }
             if !running || !is_first {
                 end_at_once(signal);
