@@ -21,11 +21,7 @@ pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: boo
     let table = stored_table(session, &object_name(session, name)?)?;
     let merge = move || match is_final {
         true => merge_all(&table.store, &table.table),
-        false => {
-            drop(table.store.begin()?);
-            while table.store.database.maintain(write_options)? {}
-            Ok(())
-        }
+        false => table.store.finish_upkeep(),
     };
     blocking(merge).await?;
     Ok(Answer::done())
