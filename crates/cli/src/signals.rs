@@ -2,14 +2,15 @@
 //!
 //! While a statement runs, each of them cancels it; then a script ends, and the shell goes on after Ctrl-C
 //! only. A second one, for a statement that does not notice, ends the program at once, and so does one that
-//! comes while no statement runs, which a script says, but for Ctrl-C at the prompt: the shell's editor reads that key itself.
-//! Whichever way the program ends, its temporary files are removed and the exit code is 128 and the signal's
-//! number, as shells have it.
+//! comes while no statement runs, or as one ends, which a script says, but for Ctrl-C at the prompt: the shell's
+//! editor reads that key itself. Whichever way the program ends, its temporary files are removed and the exit
+//! code is 128 and the signal's number, as shells have it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -65,7 +66,10 @@ pub(crate) struct Signals {
 struct Shared {
     /// The last signal that a statement may want to know of.
     sent: watch::Sender<Option<Signal>>,
-    running: AtomicBool,
+    is_script: bool,
+    /// Whether a statement runs. Held while a signal is sent, so that none comes between a statement's last look
+    /// and its end.
+    running: Mutex<bool>,
     /// Signals since the running statement began.
     unheeded: AtomicU32,
 }
@@ -75,7 +79,8 @@ impl Signals {
     pub(crate) fn install(interactive: bool) -> Self {
         let shared = Arc::new(Shared {
             sent: watch::channel(None).0,
-            running: AtomicBool::new(false),
+            is_script: !interactive,
+            running: Mutex::new(false),
             unheeded: AtomicU32::new(0),
         });
         let listener = shared.clone();
@@ -83,7 +88,7 @@ impl Signals {
         if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
             // From here on the listener is there, or a signal that comes early would find nobody.
             let signals = runtime.block_on(async { Received::install() });
-            std::thread::spawn(move || runtime.block_on(listener.listen(signals, interactive)));
+            std::thread::spawn(move || runtime.block_on(listener.listen(signals)));
         }
         let since = shared.sent.subscribe();
         Self { shared, since }
@@ -98,28 +103,28 @@ impl Signals {
     pub(crate) fn watch(&self) -> SignalWatch {
         let sent = self.since.clone();
         self.shared.unheeded.store(0, Ordering::Release);
-        self.shared.running.store(true, Ordering::Release);
+        *self.shared.running.lock() = true;
         SignalWatch { sent, shared: self.shared.clone() }
     }
 }
 
 impl Shared {
-    async fn listen(self: Arc<Self>, mut signals: Received, interactive: bool) {
+    async fn listen(self: Arc<Self>, mut signals: Received) {
         loop {
             let signal = signals.next().await;
-            let running = self.running.load(Ordering::Acquire);
+            let running = self.running.lock();
             let is_first = self.unheeded.fetch_add(1, Ordering::AcqRel) == 0;
-            if !running && interactive && signal == Signal::Interrupt {
+            if !*running && !self.is_script && signal == Signal::Interrupt {
                 continue;
             }
-            if !running && !interactive {
-                // Between two statements of a script, nobody else says why it ends.
-                Failure::Stopped(signal).print(Terminal::detect().stderr_palette());
+            if !*running && self.is_script {
+                end_script(signal);
             }
-            if !running || !is_first {
+            if !*running || !is_first {
                 end_at_once(signal);
             }
             self.sent.send_replace(Some(signal));
+            drop(running);
             if signal.ends_shell() {
                 std::thread::spawn(move || {
                     std::thread::sleep(END_WAIT_MAX);
@@ -128,6 +133,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// Ends a script of which no statement runs, so that nobody else says why.
+fn end_script(signal: Signal) -> ! {
+    Failure::Stopped(signal).print(Terminal::detect().stderr_palette());
+    end_at_once(signal);
 }
 
 fn end_at_once(signal: Signal) -> ! {
@@ -205,7 +216,14 @@ impl SignalWatch {
 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
-        self.shared.running.store(false, Ordering::Release);
+        let mut running = self.shared.running.lock();
+        *running = false;
+        let unheard = self.sent.has_changed().unwrap_or(false).then(|| *self.sent.borrow_and_update());
+        if self.shared.is_script
+            && let Some(signal) = unheard.flatten()
+        {
+            end_script(signal);
+        }
     }
 }
 

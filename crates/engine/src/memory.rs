@@ -127,9 +127,7 @@ impl SpillDirectory {
         remove_abandoned(parent);
         let made = Listed::make(|| tempfile::Builder::new().prefix(DIRECTORY_PREFIX).tempdir_in(parent));
         let (directory, listed) = made.map_err(|error| failed("write to", parent, error))?;
-        let lock = File::create(directory.path().join(LOCK_NAME))
-            .and_then(|lock| lock.lock().map(|()| lock))
-            .map_err(|error| failed("lock", directory.path(), error))?;
+        let lock = new_lock(directory.path()).map_err(|error| failed("lock", directory.path(), error))?;
         Ok(Self { path: directory.keep(), _lock: lock, _listed: listed })
     }
 
@@ -143,6 +141,16 @@ impl Drop for SpillDirectory {
         // Nothing to be done about a failure here: the next process tries again.
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Makes the lock file of a directory. It is locked before it has its name, or another process could take the
+/// directory for one that is abandoned.
+fn new_lock(directory: &Path) -> std::io::Result<File> {
+    let unnamed = directory.join("lock.new");
+    let lock = File::create(&unnamed)?;
+    lock.lock()?;
+    fs::rename(unnamed, directory.join(LOCK_NAME))?;
+    Ok(lock)
 }
 
 /// Removes the spill directories whose process is gone. One without a lock file is being made just now.

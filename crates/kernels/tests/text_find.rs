@@ -79,10 +79,14 @@ fn periodic_haystacks_take_linear_time() {
         let finder = Finder::new(&needle);
         let naive = haystack.windows(needle.len()).position(|window| window == needle);
         for level in Level::available() {
-            let start = Instant::now();
-            assert_eq!(find(*level, &haystack, &finder), naive);
-            let seconds = start.elapsed().as_secs_f64();
-            assert!(seconds < 1.0, "{level}: {LEN} bytes took {seconds} s");
+            let seconds = || {
+                let start = Instant::now();
+                assert_eq!(find(*level, &haystack, &finder), naive);
+                start.elapsed().as_secs_f64()
+            };
+            // A machine that is busy may be slow once.
+            let fastest = (0..3).map(|_| seconds()).find(|seconds| *seconds < 1.0);
+            assert!(fastest.is_some(), "{level}: {LEN} bytes took more than a second, three times");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crate::error::{Damage, Error, Result};
@@ -84,6 +84,8 @@ pub(crate) struct Writing {
     directories: Mutex<BTreeSet<u64>>,
     pub(crate) needless: Mutex<Needless>,
     pub(crate) compacting: Mutex<Compacting>,
+    /// Whoever merged parts is done with them.
+    pub(crate) compacted: Condvar,
     /// Held by who removes files.
     pub(crate) removing: Mutex<()>,
     /// How many transactions are rewriting rows of a table.
@@ -108,6 +110,7 @@ impl Writing {
             directories: Mutex::default(),
             needless: Mutex::default(),
             compacting: Mutex::default(),
+            compacted: Condvar::default(),
             removing: Mutex::default(),
             rewriting: Mutex::default(),
         }

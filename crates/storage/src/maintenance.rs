@@ -5,12 +5,12 @@
 //! others, and a database that nobody maintains does not fall apart.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::part::WriteOptions;
-use crate::state::Table;
+use crate::state::{Part, Table};
 
 /// So many parts that could be merged, and inserts help.
 const PARTS_MAX: usize = 64;
@@ -36,6 +36,7 @@ impl Drop for Merge<'_> {
     fn drop(&mut self) {
         let busy = &mut locked(&self.writing.compacting).busy;
         self.parts.iter().for_each(|part| _ = busy.remove(part));
+        self.writing.compacted.notify_all();
     }
 }
 
@@ -53,6 +54,48 @@ impl Database {
                 return Ok(true);
             }
         }
+        self.tidy(writing)
+    }
+
+    /// Merges the parts of a table that are worth it, and waits for others who merge some of them; then does the
+    /// other work that is due. With more and more inserts at the same time it does not go on for ever. The
+    /// options say how the table's rows are written.
+    ///
+    /// # Errors
+    /// As for [`Database::maintain`].
+    pub fn optimize(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) -> Result<()> {
+        let writing = self.writing()?;
+        // Each merge leaves fewer parts, or fewer that are hollow.
+        let rounds_max = self.snapshot().table(table).map_or(0, |table| 2 * table.parts().len());
+        for _ in 0..rounds_max {
+            let snapshot = self.snapshot();
+            let Some(table) = snapshot.table(table) else { break };
+            if !self.merge_some(writing, table, u64::MAX, &options)? && !self.await_merge(writing, table) {
+                break;
+            }
+        }
+        while self.tidy(writing)? {}
+        Ok(())
+    }
+
+    /// Waits until one of those who merge parts of a table is done, and says whether there was one, or the parts
+    /// changed since the table was seen.
+    fn await_merge(&self, writing: &Writing, seen: &Table) -> bool {
+        let compacting = locked(&writing.compacting);
+        let current = self.current();
+        let is_same = |part: &Part| current.table(seen.number)?.part(part.number).filter(|now| *now == part);
+        if seen.parts().iter().any(|part| is_same(part).is_none()) {
+            return true;
+        }
+        let is_busy = seen.parts().iter().any(|part| compacting.busy.contains(&part.number));
+        if is_busy {
+            drop(writing.compacted.wait(compacting).unwrap_or_else(PoisonError::into_inner));
+        }
+        is_busy
+    }
+
+    /// Writes a checkpoint or removes files, if that is due, and gives whether there may be more.
+    fn tidy(&self, writing: &Writing) -> Result<bool> {
         let checkpoint = locked(&writing.committing).checkpoint;
         if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
             self.checkpoint()?;
@@ -112,5 +155,32 @@ impl Database {
             }
             Err(other) => Err(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::recovery::{insert, new, numbers, open};
+
+    #[test]
+    fn who_optimizes_waits_for_others_who_merge() {
+        let database = open(&new());
+        (0..12).for_each(|number| _ = insert(&database, number..number + 1));
+        let table = Arc::clone(database.snapshot().table_named("main", "t").unwrap());
+        let parts: Vec<u64> = table.parts().iter().map(|part| part.number).collect();
+        let writing = database.writing().unwrap();
+        locked(&writing.compacting).busy.extend(&parts);
+        let merge = Merge { writing, parts };
+        std::thread::scope(|scope| {
+            let optimize = scope.spawn(|| database.optimize(table.number, |_| WriteOptions::default()));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(merge);
+            optimize.join().unwrap().unwrap();
+        });
+        assert_eq!(database.snapshot().table(table.number).unwrap().parts().len(), 5);
+        assert_eq!(numbers(&database).unwrap(), Vec::from_iter(0..12));
     }
 }

@@ -15,7 +15,7 @@ use keirin_storage::column::{Column, Values};
 use keirin_storage::io::Disk;
 use keirin_storage::part::{ColumnCodec, Total, WriteOptions};
 use keirin_storage::schema::{DataType, Definition};
-use keirin_storage::{Access, Database, DeletionVector, Options, PartitionedRows, Result, Snapshot};
+use keirin_storage::{Access, Database, DeletionVector, Error, Options, PartitionedRows, Result, Snapshot};
 use tempfile::TempDir;
 
 const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
@@ -23,8 +23,15 @@ const DIRECTORY: &str = "KEIRIN_TEST_LOADER_DIRECTORY";
 const ROWS: usize = 100;
 
 fn open(path: &Path, access: Access) -> Result<Arc<Database>> {
-    let options = Options { checkpoint_every: 10, ..Options::default() };
-    Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options)
+    let started = Instant::now();
+    loop {
+        let options = Options { checkpoint_every: 10, ..Options::default() };
+        match Database::open(Arc::new(Disk::create(path).expect("a directory")), access, options) {
+            // A process that another test starts has all that is open here until it is another program.
+            Err(Error::Locked) if started.elapsed() < Duration::from_secs(10) => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
 }
 
 /// The numbers of all rows that are not deleted, in order.
@@ -276,7 +283,7 @@ fn inserts_that_wait_are_committed_together() {
     transaction.drop_table(table.number).expect("there");
     transaction.commit().expect("nobody else");
     let late = database.insert(table, together(rows(1)), WriteOptions::default());
-    assert!(matches!(late, Err(keirin_storage::Error::Conflict { .. })), "{late:?}");
+    assert!(matches!(late, Err(Error::Conflict { .. })), "{late:?}");
 }
 
 fn part_count(database: &Database) -> usize {
@@ -323,7 +330,8 @@ fn insert_single_rows(is_maintained: bool) -> (TempDir, Arc<Database>, usize) {
 fn single_rows_end_in_few_parts() {
     let (_directory, database, _) = insert_single_rows(true);
     while database.maintain(|_| WriteOptions::default()).expect("room") {}
-    assert!(part_count(&database) <= 22, "{} parts", part_count(&database));
+    // As many as groups of one to eight rows leave.
+    assert!(part_count(&database) <= 32, "{} parts", part_count(&database));
     assert_eq!(database.check(), []);
 }
 

@@ -21,7 +21,10 @@ pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: boo
     let table = stored_table(session, &object_name(session, name)?)?;
     let merge = move || match is_final {
         true => merge_all(&table.store, &table.table),
-        false => table.store.finish_upkeep(),
+        false => {
+            drop(table.store.begin()?);
+            Ok(table.store.database.optimize(table.table.number, write_options)?)
+        }
     };
     blocking(merge).await?;
     Ok(Answer::done())

@@ -15,7 +15,7 @@ use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::blocks::BlockCache;
 use super::definition::codecs;
@@ -51,8 +51,6 @@ pub(crate) struct Store {
     refreshed: Mutex<Instant>,
     /// When upkeep was begun the last time.
     tended: Mutex<Option<Instant>>,
-    /// Shared by those who do upkeep, so that someone else can wait for them.
-    upkeep: RwLock<()>,
     /// Held while the catalogue changes, so that two names do not become one.
     altering: Mutex<()>,
 }
@@ -145,9 +143,8 @@ impl Store {
         path: PathBuf,
         remote: Option<Arc<Remote>>,
     ) -> Self {
-        let (refreshed, tended) = (Mutex::new(Instant::now()), Mutex::default());
-        let (upkeep, altering) = (RwLock::default(), Mutex::default());
-        Self { database, block_cache, is_read_only, path, remote, refreshed, tended, upkeep, altering }
+        let (refreshed, tended, altering) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
+        Self { database, block_cache, is_read_only, path, remote, refreshed, tended, altering }
     }
 
     /// What a statement that begins now is to see.
@@ -221,7 +218,6 @@ impl Store {
         drop(tended);
         let store = self.clone();
         tokio::task::spawn_blocking(move || {
-            let Some(_upkeep) = store.upkeep.try_read() else { return };
             // When nobody else has it open, it is to be closed.
             while Arc::strong_count(&store) > 1
                 && store.database.maintain(write_options).is_ok_and(|more| more)
@@ -230,14 +226,6 @@ impl Store {
             let is_there = |part: &PartKey| snapshot.table(part.table)?.part(part.part);
             store.block_cache.retain(|part| is_there(part).is_some());
         });
-    }
-
-    /// Does all of the upkeep that is due, when others have done what they are at.
-    pub(crate) fn finish_upkeep(&self) -> Result<()> {
-        drop(self.begin()?);
-        let _upkeep = self.upkeep.write();
-        while self.database.maintain(write_options)? {}
-        Ok(())
     }
 
     /// Changes the catalogue: all of what `change` does or, when that fails, nothing.

@@ -65,6 +65,14 @@ fn settle(cache: &Path) {
     }
 }
 
+/// Until it is so.
+fn repeat(mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it never is");
+    }
+}
+
 fn text(error: &Error) -> String {
     format!("{error}")
 }
@@ -203,7 +211,8 @@ fn queries_that_are_dropped_wait_for_nobody() {
         let all = async { session.sql(SUMS).await?.collect().await };
         tokio::time::timeout(Duration::from_millis(200), all).await
     });
-    assert!(dropped.is_err() && started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+    // Whoever waited would wait for the silence of three attempts, which is longer.
+    assert!(dropped.is_err() && started.elapsed() < Duration::from_millis(2500), "{:?}", started.elapsed());
     web.choose(|_| Act::Serve);
     assert_eq!(run(&database, &session, SUMS).unwrap(), ask_directory(directory.path(), SUMS));
 }
@@ -252,8 +261,12 @@ fn what_was_read_is_not_fetched_again() {
     let fetched = || web.requests().iter().filter(|(_, path, _)| path.ends_with(".kpart")).count();
     assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
     assert!(fetched() > 0);
-    settle(cache.path());
-    assert_eq!((ask(&web, cache.path(), SUMS).unwrap(), fetched()), (right.clone(), 0));
+    // What nobody has waited for may not be kept when a database is closed: it is the next time.
+    repeat(|| {
+        settle(cache.path());
+        assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
+        fetched() == 0
+    });
 
     let chunk = chunks(cache.path()).remove(0);
     let whole = fs::read(&chunk).unwrap();
@@ -261,10 +274,12 @@ fn what_was_read_is_not_fetched_again() {
     changed[whole.len() / 2] ^= 1;
     for damaged in [&changed[..], &whole[..whole.len() - 1], &[]] {
         fs::write(&chunk, damaged).unwrap();
-        assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
-        assert!(fetched() == 1, "the chunk that is damaged");
-        settle(cache.path());
-        assert!(fs::read(&chunk).unwrap() == whole);
+        repeat(|| {
+            assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
+            assert!(fetched() == 1, "the chunk that is damaged");
+            settle(cache.path());
+            fs::read(&chunk).is_ok_and(|bytes| bytes == whole)
+        });
     }
 
     // Another database with files of the same names and sizes.
