@@ -102,8 +102,10 @@ impl Signals {
     /// From now on signals are for the caller, until the answer is dropped.
     pub(crate) fn watch(&self) -> SignalWatch {
         let sent = self.since.clone();
+        let mut running = self.shared.running.lock();
         self.shared.unheeded.store(0, Ordering::Release);
-        *self.shared.running.lock() = true;
+        *running = true;
+        drop(running);
         SignalWatch { sent, shared: self.shared.clone() }
     }
 }
@@ -212,10 +214,10 @@ impl SignalWatch {
             }
         }
     }
-}
 
-impl Drop for SignalWatch {
-    fn drop(&mut self) {
+    /// The statement has done all it should. A signal that it did not hear ends a script: the next statement may
+    /// never come.
+    pub(crate) fn end(mut self) {
         let mut running = self.shared.running.lock();
         *running = false;
         let unheard = self.sent.has_changed().unwrap_or(false).then(|| *self.sent.borrow_and_update());
@@ -224,6 +226,12 @@ impl Drop for SignalWatch {
         {
             end_script(signal);
         }
+    }
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        *self.shared.running.lock() = false;
     }
 }
 

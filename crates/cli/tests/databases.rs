@@ -238,7 +238,8 @@ fn a_copy_made_while_rows_were_inserted_is_of_use() {
     loader.tell(&(1..200).map(insert).collect::<String>());
     for name in ["a", "b", "c"] {
         let copy = directory.path().join(name);
-        let copied = Command::new("cp").arg("-r").arg(&path).arg(&copy).output().expect("there is cp");
+        let mut cp = Command::new("cp");
+        let copied = cp.env("LC_ALL", "C").arg("-r").arg(&path).arg(&copy).output().expect("there is cp");
         // Files come and go while it copies.
         let complaints = String::from_utf8(copied.stderr).expect("text");
         let is_gone = |line: &str| line.ends_with("No such file or directory");

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::part::WriteOptions;
-use crate::state::{Part, Table};
+use crate::state::Table;
 
 /// So many parts that could be merged, and inserts help.
 const PARTS_MAX: usize = 64;
@@ -24,6 +24,16 @@ pub(crate) struct Compacting {
     busy: BTreeSet<u64>,
     /// They cannot be read, or lack columns.
     given_up: BTreeSet<u64>,
+}
+
+/// What came of looking for parts to merge.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    /// There may be more.
+    Merged,
+    Nothing,
+    /// Others merge these parts of the table, or it was changed since it was looked at.
+    Others(Vec<u64>),
 }
 
 /// Parts that this thread merges.
@@ -50,7 +60,7 @@ impl Database {
     pub fn maintain(self: &Arc<Self>, options: impl Fn(&Table) -> WriteOptions) -> Result<bool> {
         let writing = self.writing()?;
         for table in self.snapshot().tables() {
-            if self.merge_some(writing, table, u64::MAX, &options)? {
+            if self.merge_some(writing, table, u64::MAX, &options)? == Outcome::Merged {
                 return Ok(true);
             }
         }
@@ -70,28 +80,20 @@ impl Database {
         for _ in 0..rounds_max {
             let snapshot = self.snapshot();
             let Some(table) = snapshot.table(table) else { break };
-            if !self.merge_some(writing, table, u64::MAX, &options)? && !self.await_merge(writing, table) {
-                break;
+            match self.merge_some(writing, table, u64::MAX, &options)? {
+                Outcome::Merged => {}
+                Outcome::Nothing => break,
+                Outcome::Others(parts) => {
+                    let is_busy =
+                        |compacting: &mut Compacting| parts.iter().any(|part| compacting.busy.contains(part));
+                    let compacting = locked(&writing.compacting);
+                    let over = writing.compacted.wait_while(compacting, is_busy);
+                    drop(over.unwrap_or_else(PoisonError::into_inner));
+                }
             }
         }
         while self.tidy(writing)? {}
         Ok(())
-    }
-
-    /// Waits until one of those who merge parts of a table is done, and says whether there was one, or the parts
-    /// changed since the table was seen.
-    fn await_merge(&self, writing: &Writing, seen: &Table) -> bool {
-        let compacting = locked(&writing.compacting);
-        let current = self.current();
-        let is_same = |part: &Part| current.table(seen.number)?.part(part.number).filter(|now| *now == part);
-        if seen.parts().iter().any(|part| is_same(part).is_none()) {
-            return true;
-        }
-        let is_busy = seen.parts().iter().any(|part| compacting.busy.contains(&part.number));
-        if is_busy {
-            drop(writing.compacted.wait(compacting).unwrap_or_else(PoisonError::into_inner));
-        }
-        is_busy
     }
 
     /// Writes a checkpoint or removes files, if that is due, and gives whether there may be more.
@@ -108,26 +110,32 @@ impl Database {
     pub fn make_room(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
         let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
         if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX) {
-            self.merge_some(writing, table, HELP_ROWS_MAX, &options).unwrap_or_default();
+            drop(self.merge_some(writing, table, HELP_ROWS_MAX, &options));
         }
     }
 
-    /// Merges some parts of a table, if that is worth it, and says whether it did.
+    /// Merges some parts of a table, if that is worth it.
     fn merge_some(
         self: &Arc<Self>,
         writing: &Writing,
         table: &Table,
         rows_max: u64,
         options: &impl Fn(&Table) -> WriteOptions,
-    ) -> Result<bool> {
+    ) -> Result<Outcome> {
         if self.is_rewriting(table.number) {
-            return Ok(false);
+            return Ok(Outcome::Nothing);
         }
         let merge = {
             let mut compacting = locked(&writing.compacting);
             let is_free =
                 |part: u64| !compacting.busy.contains(&part) && !compacting.given_up.contains(&part);
-            let Some(parts) = table.parts_to_merge(is_free, rows_max) else { return Ok(false) };
+            let Some(parts) = table.parts_to_merge(is_free, rows_max) else {
+                let busy: Vec<u64> =
+                    compacting.busy.iter().copied().filter(|part| table.part(*part).is_some()).collect();
+                let is_old =
+                    self.current().table(table.number).is_none_or(|now| !std::ptr::eq(&**now, table));
+                return Ok(if busy.is_empty() && !is_old { Outcome::Nothing } else { Outcome::Others(busy) });
+            };
             compacting.busy.extend(&parts);
             Merge { writing, parts }
         };
@@ -136,22 +144,22 @@ impl Database {
         // Someone else may have merged them meanwhile.
         let is_there = |now: &Arc<Table>| merge.parts.iter().all(|part| now.part(*part) == table.part(*part));
         let Some(now) = transaction.base().table(table.number).filter(|now| is_there(now)) else {
-            return Ok(true);
+            return Ok(Outcome::Merged);
         };
         let options = options(now);
         let outcome = transaction.compact(table.number, &merge.parts, options);
         let give_up = |parts: &[u64]| locked(&writing.compacting).given_up.extend(parts);
         match outcome.and_then(|()| transaction.commit()) {
-            Ok(_) => Ok(true),
-            Err(Error::Conflict { .. }) => Ok(false),
+            Ok(_) => Ok(Outcome::Merged),
+            Err(Error::Conflict { .. }) => Ok(Outcome::Nothing),
             Err(Error::Damaged(damage)) => {
                 give_up(damage.part.as_ref().map_or(&merge.parts, std::slice::from_ref));
                 self.report(*damage);
-                Ok(true)
+                Ok(Outcome::Merged)
             }
             Err(Error::Invalid(_)) => {
                 give_up(&merge.parts);
-                Ok(true)
+                Ok(Outcome::Merged)
             }
             Err(other) => Err(other),
         }

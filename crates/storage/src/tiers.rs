@@ -9,12 +9,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::part::STRIPE_ROWS;
 use crate::state::{Part, Table};
 
 /// Parts of a tier that become one of the next.
 const FANOUT: usize = 8;
 /// No more are merged at a time: enough for four large parts with some of each tier in between.
 const MERGED_MAX: usize = 256;
+/// So many of them have a stripe or more: where rows are sorted, a stripe of each is in memory.
+const LARGE_MAX: usize = 24;
 /// Parts of so many rows or bytes stay as they are.
 const ROWS_MAX: u64 = 1 << 24;
 const BYTES_MAX: u64 = 1 << 30;
@@ -59,13 +62,14 @@ fn worthy_neighbours<'a>(
     parts: &'a [&'a Part],
     is_possible: impl Fn(u64, &Part) -> bool,
 ) -> Option<(u32, &'a [&'a Part])> {
-    let (mut row_count, mut live_rows, mut bytes, mut most_rows) = (0, 0, 0, 0);
+    let (mut row_count, mut live_rows, mut bytes, mut most_rows, mut large_count) = (0, 0, 0, 0, 0);
     for (place, part) in parts.iter().take(MERGED_MAX).enumerate() {
         row_count += part.row_count;
         live_rows += part.live_row_count();
         bytes += part.file_bytes;
         most_rows = most_rows.max(part.live_row_count());
-        let is_too_large = live_rows > 2 * ROWS_MAX || bytes > 2 * BYTES_MAX;
+        large_count += usize::from(part.live_row_count() >= STRIPE_ROWS as u64);
+        let is_too_large = live_rows > 2 * ROWS_MAX || bytes > 2 * BYTES_MAX || large_count > LARGE_MAX;
         if is_too_large || !is_small(part) || !is_possible(row_count, part) {
             return None;
         }

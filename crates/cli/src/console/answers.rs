@@ -49,7 +49,10 @@ impl Console {
                     Ok(())
                 }
             }
-        })
+        })?;
+        progress.clear();
+        signals.end();
+        Ok(())
     }
 
     /// Writes the rows of `stream` in the format of the day.

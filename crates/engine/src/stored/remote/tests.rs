@@ -58,8 +58,8 @@ fn chunks(cache: &Path) -> Vec<PathBuf> {
 
 /// Waits until what was read is in the cache, which nobody waits for otherwise.
 fn settle(cache: &Path) {
-    let mut before = usize::MAX;
-    while chunks(cache).len() != before || before == 0 {
+    let (started, mut before) = (Instant::now(), usize::MAX);
+    while chunks(cache).len() != before || (before == 0 && started.elapsed() < Duration::from_secs(5)) {
         before = chunks(cache).len();
         std::thread::sleep(Duration::from_millis(50));
     }
