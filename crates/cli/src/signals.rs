@@ -99,7 +99,7 @@ impl Signals {
         self.since = self.shared.sent.subscribe();
     }
 
-    /// From now on signals are for the caller, until the answer is dropped.
+    /// From now on signals are for the caller, until what it gets [ends](SignalWatch::end) or is dropped.
     pub(crate) fn watch(&self) -> SignalWatch {
         let sent = self.since.clone();
         let mut running = self.shared.running.lock();

@@ -1,6 +1,6 @@
-//! DataFusion's errors, said our way.
+//! DataFusion's errors and its parser's, said our way.
 //!
-//! Planning errors carry a place in the SQL and the names that would have been right; execution
+//! The parser's say what was expected, what was found and where, and get the keyword that was meant. Planning errors carry a place in the SQL and the names that would have been right; execution
 //! errors carry an Arrow, Parquet or file error somewhere below layers of context. This file digs them
 //! out, once, so that no other file formats a foreign error.
 
@@ -8,14 +8,46 @@ use arrow::error::ArrowError;
 use datafusion::common::{Column, Diagnostic, SchemaError, Span};
 use datafusion::error::DataFusionError;
 use datafusion::parquet::errors::ParquetError;
-use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan};
+use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token, TokenWithSpan};
 
 use crate::error::{Error, ErrorKind};
 use crate::functions;
-use crate::text::{byte_range, nearest};
+use crate::parser::NESTING_MAX;
+use crate::text::{byte_offset, byte_range, nearest};
 
 /// Column names listed when one is not found.
 const NAMES_LISTED_MAX: usize = 12;
+/// Keywords that people mistype where one of them must stand.
+const SUGGESTED_KEYWORDS: &[&str] = &[
+    "ALTER",
+    "COPY",
+    "CREATE",
+    "DELETE",
+    "DESCRIBE",
+    "DISTINCT",
+    "DROP",
+    "EXPLAIN",
+    "FROM",
+    "GROUP",
+    "HAVING",
+    "INSERT",
+    "INTO",
+    "JOIN",
+    "LIMIT",
+    "OFFSET",
+    "ORDER",
+    "RESET",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SUMMARIZE",
+    "UNION",
+    "UPDATE",
+    "VALUES",
+    "WHERE",
+    "WITH",
+];
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
@@ -280,6 +312,67 @@ fn explain_resources(text: &str) -> Error {
     Error::new(ErrorKind::Resources, "the memory limit is reached").with_detail(text.trim()).with_hint(
         "raise it with SET keirin.memory_limit = '...', or lower keirin.threads: each thread needs its share",
     )
+}
+
+/// The parser's error as ours. It puts the place at the end of its message.
+pub(crate) fn explain_syntax(sql: &str, tokens: &[TokenWithSpan], error: ParserError) -> Error {
+    let text = match error {
+        ParserError::RecursionLimitExceeded => {
+            return Error::new(
+                ErrorKind::Syntax,
+                format!("SQL is nested more than {NESTING_MAX} levels deep"),
+            )
+            .with_hint("split the expression, or use IN (...) instead of a chain of ORs");
+        }
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+    };
+    let (message, location) = split_location(&text);
+    let message = lower_first(&message.replace("Expected: ", "expected ").replace(", found: ", ", found "));
+    let error = Error::new(ErrorKind::Syntax, format!("syntax error: {message}"));
+    let Some(location) = location else {
+        // Without a place it is the end of the text.
+        return if text.contains("found: EOF") {
+            error.with_span(sql.trim_end().len()..sql.len())
+        } else {
+            error
+        };
+    };
+    let found = tokens.iter().position(|token| token.span.start == location);
+    let span = match found {
+        Some(index) => byte_range(sql, tokens[index].span),
+        None => byte_offset(sql, location).map(|start| start..start),
+    };
+    let error = match span {
+        Some(span) => error.with_span(span),
+        None => error,
+    };
+    match found.and_then(|index| mistyped_keyword(&tokens[..=index])) {
+        Some(keyword) => error.with_hint(format!("did you mean {keyword}?")),
+        None => error,
+    }
+}
+
+/// The keyword that the found word, or the one before it, probably should have been.
+fn mistyped_keyword(tokens: &[TokenWithSpan]) -> Option<&'static str> {
+    tokens
+        .iter()
+        .rev()
+        .filter_map(|token| match &token.token {
+            Token::Word(word) if word.quote_style.is_none() => Some(word.value.as_str()),
+            _ => None,
+        })
+        .take(2)
+        .filter(|word| !SUGGESTED_KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word)))
+        .find_map(|word| nearest(word, SUGGESTED_KEYWORDS.iter().copied()))
+}
+
+/// Splits `... at Line: 2, Column: 7` off the end of a message.
+fn split_location(text: &str) -> (&str, Option<Location>) {
+    let Some((message, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
+    let location = place.split_once(", Column: ").and_then(|(line, column)| {
+        Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
+    });
+    (message, location)
 }
 
 /// A message in our form, from text in theirs: the first line, lower case, no full stop; the rest is detail.

@@ -1,8 +1,7 @@
 //! Text to statements.
 //!
 //! sqlparser reads the SQL; this file adds the statements that it lacks or reads differently (COPY,
-//! SUMMARIZE, DESCRIBE of a query), cuts scripts into statements, numbers the `?` parameters and turns
-//! its errors into ours: what was expected, what was found, where, and the keyword that was meant.
+//! SUMMARIZE, DESCRIBE of a query), cuts scripts into statements and numbers the `?` parameters.
 
 use std::ops::{ControlFlow, Range};
 
@@ -12,12 +11,13 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::alterations::{Alteration, alteration};
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain_syntax;
 use crate::table_clauses::{TableClauses, name_codecs, take_clauses};
-use crate::text::{byte_offset, byte_range, nearest};
+use crate::text::byte_offset;
 use crate::tokens::{
     check_chains, number_parameters, select_all_where_from_comes_first, struct_fields_in_angle_brackets,
     versions_as_names,
@@ -25,37 +25,7 @@ use crate::tokens::{
 
 const DIALECT: GenericDialect = GenericDialect {};
 /// Nesting that the parser follows; its frames are large, so this also bounds its stack.
-const NESTING_MAX: usize = 128;
-/// Keywords that people mistype where one of them must stand.
-const SUGGESTED_KEYWORDS: &[&str] = &[
-    "ALTER",
-    "COPY",
-    "CREATE",
-    "DELETE",
-    "DESCRIBE",
-    "DISTINCT",
-    "DROP",
-    "EXPLAIN",
-    "FROM",
-    "GROUP",
-    "HAVING",
-    "INSERT",
-    "INTO",
-    "JOIN",
-    "LIMIT",
-    "OFFSET",
-    "ORDER",
-    "RESET",
-    "SELECT",
-    "SET",
-    "SHOW",
-    "SUMMARIZE",
-    "UNION",
-    "UPDATE",
-    "VALUES",
-    "WHERE",
-    "WITH",
-];
+pub(crate) const NESTING_MAX: usize = 128;
 
 /// What can be created and dropped.
 const OBJECTS: &[&str] = &["DATABASE", "FUNCTION", "INDEX", "SCHEMA", "TABLE", "TRIGGER", "VIEW"];
@@ -164,7 +134,7 @@ pub(crate) fn parse_view(definition: &str) -> Result<ast::CreateView> {
 fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec<Statement>> {
     let mut tokens = Tokenizer::new(&DIALECT, sql)
         .tokenize_with_location()
-        .map_err(|error| syntax_error(sql, &[], ParserError::TokenizerError(error.to_string())))?;
+        .map_err(|error| explain_syntax(sql, &[], ParserError::TokenizerError(error.to_string())))?;
     check_chains(sql, &tokens)?;
     tokens.iter_mut().for_each(change);
     number_parameters(&mut tokens);
@@ -188,7 +158,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
             next if next.token == Token::EOF || next.token == Token::SemiColon => Ok(ast),
             next => parser.parser.expected("end of statement", next.clone()),
         });
-        let ast = parsed.map_err(|error| syntax_error(sql, &tokens, error))?;
+        let ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
         let next = parser.parser.peek_token_ref();
         let end = if next.token == Token::EOF { None } else { byte_offset(sql, next.span.start) };
         let text = sql[start..end.unwrap_or(sql.len())].trim_end();
@@ -439,72 +409,6 @@ fn replace_relation(query: &mut Query, relation: TableFactor) {
 
 fn relation_mut(query: &mut Query) -> Option<&mut TableFactor> {
     Some(&mut select_mut(query)?.from.first_mut()?.relation)
-}
-
-/// The parser's error as ours. It puts the place at the end of its message.
-fn syntax_error(sql: &str, tokens: &[TokenWithSpan], error: ParserError) -> Error {
-    let text = match error {
-        ParserError::RecursionLimitExceeded => {
-            return Error::new(
-                ErrorKind::Syntax,
-                format!("SQL is nested more than {NESTING_MAX} levels deep"),
-            )
-            .with_hint("split the expression, or use IN (...) instead of a chain of ORs");
-        }
-        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
-    };
-    let (message, location) = split_location(&text);
-    let message = lower_first(&message.replace("Expected: ", "expected ").replace(", found: ", ", found "));
-    let error = Error::new(ErrorKind::Syntax, format!("syntax error: {message}"));
-    let Some(location) = location else {
-        // Without a place it is the end of the text.
-        return if text.contains("found: EOF") {
-            error.with_span(sql.trim_end().len()..sql.len())
-        } else {
-            error
-        };
-    };
-    let found = tokens.iter().position(|token| token.span.start == location);
-    let span = match found {
-        Some(index) => byte_range(sql, tokens[index].span),
-        None => byte_offset(sql, location).map(|start| start..start),
-    };
-    let error = match span {
-        Some(span) => error.with_span(span),
-        None => error,
-    };
-    match found.and_then(|index| mistyped_keyword(&tokens[..=index])) {
-        Some(keyword) => error.with_hint(format!("did you mean {keyword}?")),
-        None => error,
-    }
-}
-
-/// The keyword that the found word, or the one before it, probably should have been.
-fn mistyped_keyword(tokens: &[TokenWithSpan]) -> Option<&'static str> {
-    tokens
-        .iter()
-        .rev()
-        .filter_map(|token| match &token.token {
-            Token::Word(word) if word.quote_style.is_none() => Some(word.value.as_str()),
-            _ => None,
-        })
-        .take(2)
-        .filter(|word| !SUGGESTED_KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word)))
-        .find_map(|word| nearest(word, SUGGESTED_KEYWORDS.iter().copied()))
-}
-
-/// Splits `... at Line: 2, Column: 7` off the end of a message.
-fn split_location(text: &str) -> (&str, Option<Location>) {
-    let Some((message, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
-    let location = place.split_once(", Column: ").and_then(|(line, column)| {
-        Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
-    });
-    (message, location)
-}
-
-fn lower_first(text: &str) -> String {
-    let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 
 #[cfg(test)]
