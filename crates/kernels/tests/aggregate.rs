@@ -120,7 +120,8 @@ fn integers_of_64_bits() {
 #[test]
 fn sums_of_extreme_integers_are_exact() {
     fn check<T: Integer>(value: T) {
-        const COUNT: usize = miri_or(103, 100_003);
+        // More than lanes are given before they are emptied.
+        const COUNT: usize = miri_or(103, (1 << 20) + 100_003);
         let values = vec![value; COUNT];
         for level in Level::available() {
             assert_eq!(
@@ -131,15 +132,82 @@ fn sums_of_extreme_integers_are_exact() {
         }
     }
     check(i8::MIN);
+    check(i8::MAX);
     check(u8::MAX);
     check(i16::MIN);
+    check(i16::MAX);
     check(u16::MAX);
     check(i32::MIN);
+    check(i32::MAX);
     check(u32::MAX);
     check(i64::MIN);
     check(i64::MAX);
     check(-1_i64);
     check(u64::MAX);
+}
+
+/// Each row counts once, in columns of more rows than lanes are given before they are emptied.
+#[test]
+fn long_columns() {
+    const COUNT: usize = miri_or(300, (1 << 20) + 1_003);
+    fn check<T: Integer>(make: impl Fn(u64) -> T) {
+        let mut random = Random::new(5);
+        let values: Vec<T> = (0..COUNT).map(|_| make(random.bits())).collect();
+        for level in Level::available() {
+            for start in [0, 1, 5] {
+                let values = &values[start..];
+                let expected: i128 = values.iter().map(|value| (*value).into()).sum();
+                assert_eq!(aggregate::sum(*level, values, None, Selection::All), expected, "{level}");
+            }
+        }
+    }
+    check(|bits| bits as i8);
+    check(|bits| bits as u8);
+    check(|bits| bits as i16);
+    check(|bits| bits as u16);
+    check(|bits| bits as i32);
+    check(|bits| bits as u32);
+    check(|bits| bits as i64);
+    check(|bits| bits);
+}
+
+#[test]
+fn long_columns_of_decimals() {
+    const COUNT: usize = miri_or(300, (1 << 20) + 1_003);
+    let mut random = Random::new(6);
+    let mixed: Vec<i128> =
+        (0..COUNT).map(|_| i128::from(random.bits()) << 64 | i128::from(random.bits())).collect();
+    for values in [vec![i128::MIN; COUNT], vec![i128::MAX; COUNT], vec![-1; COUNT], mixed] {
+        let mut expected = DecimalSum::default();
+        for value in &values {
+            expected.merge(DecimalSum::from_parts(*value as u128, if *value < 0 { -1 } else { 0 }));
+        }
+        for level in Level::available() {
+            assert_eq!(aggregate::sum_decimals(*level, &values, None, Selection::All), expected, "{level}");
+        }
+    }
+}
+
+/// Blocks of exact sums that are as full as they get, with values just below what the first window has room for.
+#[test]
+fn long_columns_of_floats() {
+    const COUNT: usize = miri_or(300, 3 * 16384 + 127 + 7);
+    fn check<T: Float + Debug>(values: &[T]) {
+        for level in Level::available() {
+            for start in [0, 1, 7] {
+                let (mut sum, mut expected) = (ExactSum::default(), ExactSum::default());
+                sum.add(*level, &values[start..], None, Selection::All);
+                expected.extend(values[start..].iter().map(|value| (*value).into()));
+                assert_eq!(sum, expected, "{level}");
+            }
+        }
+    }
+    for value in [1.0_f64.next_down(), -1.0_f64.next_down(), 1e15 / 3.0] {
+        check(&vec![value; COUNT]);
+    }
+    check(&vec![1.0_f32.next_down(); COUNT]);
+    let mut random = Random::new(7);
+    check(&(0..COUNT).map(|_| float(random.bits() % 8, &mut random)).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,20 +1,21 @@
 //! How loops over a column see its rows: 64 at a time, with those that do not count replaced.
 //!
-//! [`for_each_chunk`] gives whole chunks where they lie. Where a mask has holes, or at the end, it gives a
-//! copy in which the other rows hold a neutral value, so that a loop needs no notion of nulls. The copy
+//! [`for_each_chunk`] gives whole chunks where they lie, in no order. Where a mask has holes, and for what is left
+//! at either end, it gives a copy in which the other rows hold a neutral value, so that a loop needs no notion of nulls. The copy
 //! stays in the first cache and costs less than masked arithmetic: a load under a mask streams from memory
 //! at half speed (8 against 33 GB/s for the float sum), which is why [`Keep`] loads whole vectors first.
+//!
+//! Where all rows count, a loop may be as fast as memory, which is read in two [`runs`] then.
 
-use crate::region::prefetch_ptr;
+use crate::region::{LINE_BYTES, prefetch_ptr};
 use crate::{Bits, Selection};
 
 /// Rows in a chunk: the bits of a word.
 pub(crate) const CHUNK: usize = 64;
 
-/// Memory is asked for so far ahead of where it is read. CPUs do that by themselves, but not across pages: a sum of 64
-/// bits over a mapped file takes as long as reading it, and 1.2 times that without.
-const AHEAD_BYTES: usize = 2048;
-const LINE_BYTES: usize = 64;
+/// Each run is asked for so far ahead of where it is read. CPUs do that by themselves, but not across pages. Exact
+/// sums of doubles, of what plain loads read: 0.93 with 2048 bytes, 0.98 with 3072, 1.0 with 4096, 0.95 with 5120.
+pub(super) const AHEAD_BYTES: usize = 4096;
 
 /// Rows that are gathered by number before a loop sees them.
 const GATHERED: usize = 16 * CHUNK;
@@ -50,6 +51,30 @@ impl Mask<'_> {
     }
 }
 
+/// Rows in two runs of chunks that are to be read by turns, and the rows around them.
+pub(super) struct Runs<'a, T> {
+    /// Fewer rows than a chunk, up to the first cache line.
+    pub(super) head: &'a [T],
+    pub(super) first: &'a [[T; CHUNK]],
+    /// As many as the first.
+    pub(super) second: &'a [[T; CHUNK]],
+    /// Fewer rows than two chunks.
+    pub(super) tail: &'a [T],
+}
+
+/// Cuts rows so that memory is read as fast as it can be: in two places at a time, by loads that do not cross cache
+/// lines. Of what two cores of an EPYC of 2024 read by plain loads, 73 GB/s, sums of 64 bits had 0.97 in one run and
+/// 1.03 in two; exact sums of doubles 0.95 and 1.0.
+pub(super) fn runs<T>(values: &[T]) -> Runs<'_, T> {
+    // No value may begin on a line, and Miri may not say which one does.
+    let head = Some(values.as_ptr().align_offset(LINE_BYTES)).filter(|head| *head < CHUNK.min(values.len()));
+    let (head, rows) = values.split_at(head.unwrap_or(0));
+    let (chunks, _) = rows.as_chunks::<CHUNK>();
+    let count = chunks.len() / 2;
+    let (first, chunks) = chunks.split_at(count);
+    Runs { head, first, second: &chunks[..count], tail: &rows[2 * count * CHUNK..] }
+}
+
 /// Copies a chunk with `fill` where the word has no bit.
 pub(crate) trait Keep<T>: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK] {}
 impl<T, F: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK]> Keep<T> for F {}
@@ -63,7 +88,7 @@ pub(crate) fn keep_plain<T: Copy>(chunk: &[T; CHUNK], word: u64, fill: T) -> [T;
     kept
 }
 
-/// Calls `work` with all rows, `fill` in place of those that do not count.
+/// Calls `work` with all rows, in no order, `fill` in place of those that do not count.
 #[inline(always)]
 pub(crate) fn for_each_chunk<T: Copy>(
     values: &[T],
@@ -72,25 +97,31 @@ pub(crate) fn for_each_chunk<T: Copy>(
     keep: impl Keep<T>,
     mut work: impl FnMut(&[T; CHUNK]),
 ) {
-    let (chunks, tail) = values.as_chunks::<CHUNK>();
-    match mask {
-        Mask::All => {
-            for chunk in chunks {
+    let padded = |rows: &[T]| {
+        let mut chunk = [fill; CHUNK];
+        chunk[..rows.len()].copy_from_slice(rows);
+        chunk
+    };
+    if matches!(mask, Mask::All) {
+        let Runs { head, first, second, tail } = runs(values);
+        for pair in first.iter().zip(second) {
+            for chunk in [pair.0, pair.1] {
                 let lines = (0..size_of_val(chunk)).step_by(LINE_BYTES);
                 lines.for_each(|line| prefetch_ptr(chunk.as_ptr().wrapping_byte_add(line + AHEAD_BYTES)));
                 work(chunk);
             }
         }
-        mask => {
-            for (index, chunk) in chunks.iter().enumerate() {
-                work(&keep(chunk, mask.word(index), fill));
-            }
+        for rows in head.chunks(CHUNK).chain(tail.chunks(CHUNK)) {
+            work(&padded(rows));
         }
+        return;
+    }
+    let (chunks, tail) = values.as_chunks::<CHUNK>();
+    for (index, chunk) in chunks.iter().enumerate() {
+        work(&keep(chunk, mask.word(index), fill));
     }
     if !tail.is_empty() {
-        let mut chunk = [fill; CHUNK];
-        chunk[..tail.len()].copy_from_slice(tail);
-        work(&keep_plain(&chunk, mask.word(chunks.len()), fill));
+        work(&keep_plain(&padded(tail), mask.word(chunks.len()), fill));
     }
 }
 

@@ -5,8 +5,8 @@
 //! wide enough ([`sum`], [`sum_decimals`]), floats from a sum that is exact until it is read ([`ExactSum`]),
 //! extrema from a total order ([`min`], [`max`]).
 //!
-//! All loops see rows in chunks of 64, one word of a bitmap each, the last one copied aside and filled up
-//! (`chunks.rs`), so that none reads past the end and none has a tail of its own. A mean is a sum and a
+//! Loops see rows in chunks of 64, one word of a bitmap each, what is left copied aside and filled up
+//! (`chunks.rs`), so that none reads past the end and few have a tail of their own. A mean is a sum and a
 //! [`count`].
 
 mod chunks;

@@ -36,26 +36,30 @@ pub fn thread_time() -> Duration {
 }
 
 kernel! {
-    /// The words of a column, added up as fast as this CPU reads: nothing that looks at each value can do less.
-    /// Compiled for no level, the same loop reads memory at four fifths of the speed.
+    /// The words of a column, but for a few lines, added up as fast as we know how to read: in two places by turns,
+    /// which is faster than in one, and compiled for a level, or it has four fifths of the speed.
     pub fn read[T: Comparable][T](values: &[T]) -> u64 = read_plain;
 }
 
 #[inline(always)]
 fn read_plain<T: Comparable>(values: &[T]) -> u64 {
-    const AHEAD: usize = 1024;
-    let mut sums = [0_u64; 32];
+    /// A cache line.
+    #[repr(align(64))]
+    struct Line([u64; 8]);
+    const AHEAD_LINES: usize = 64;
+    let mut sums = [[0_u64; 8]; 4];
     // SAFETY: numbers have no padding, and every word is a number.
-    let (_, words, _) = unsafe { values.align_to::<u64>() };
-    for words in words.as_chunks::<32>().0 {
-        for line in words.chunks(8) {
-            prefetch_ptr(line.as_ptr().wrapping_add(AHEAD));
-        }
-        for (sum, word) in sums.iter_mut().zip(words) {
-            *sum = sum.wrapping_add(*word);
+    let (_, lines, _) = unsafe { values.align_to::<Line>() };
+    let (first, second) = lines.split_at(lines.len() / 2);
+    for (first, second) in first.as_chunks::<2>().0.iter().zip(second.as_chunks::<2>().0) {
+        for (sums, line) in sums.iter_mut().zip([&first[0], &second[0], &first[1], &second[1]]) {
+            prefetch_ptr(std::ptr::from_ref(line).wrapping_add(AHEAD_LINES));
+            for (sum, word) in sums.iter_mut().zip(line.0) {
+                *sum = sum.wrapping_add(word);
+            }
         }
     }
-    sums.into_iter().fold(0, u64::wrapping_add)
+    sums.as_flattened().iter().copied().fold(0, u64::wrapping_add)
 }
 
 /// `rows` values; the system is asked for huge pages before the first is written, as small pages cost a

@@ -279,8 +279,8 @@ impl Int for i128 {
         i128::BITS - self.wrapping_sub(reference).leading_zeros()
     }
 
-    fn sum(_: Level, values: &[Self]) -> Result<i128> {
-        values.iter().try_fold(0_i128, |sum, value| sum.checked_add(*value)).ok_or(Error::SumOverflow)
+    fn sum(level: Level, values: &[Self]) -> Result<i128> {
+        aggregate::sum_decimals(level, values, None, Selection::All).value().ok_or(Error::SumOverflow)
     }
 
     fn prefix_sums(_: Level, start: Self, differences: &[Self], out: &mut [Self]) {
