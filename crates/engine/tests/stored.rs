@@ -411,7 +411,9 @@ const MIXED: &str = "CREATE TABLE t AS SELECT i,
     CASE WHEN i % 7 = 0 THEN NULL WHEN i % 5 = 0 THEN '' ELSE repeat('é', i % 20) || i END AS various,
     CASE WHEN i < 70000 THEN 'plain ' || (i % 9) ELSE 'straße ' || (i % 9) END AS few,
     'same' AS same, i % 3 = 0 AS flag, CAST(i % 100 AS SMALLINT) AS small, CAST(i AS DECIMAL(12, 2)) / 8 AS money,
-    CASE WHEN i % 4 > 0 THEN i END AS gaps, CAST(i AS DOUBLE) / 4 AS float
+    CASE WHEN i % 4 > 0 THEN i END AS gaps, CAST(i AS DOUBLE) / 4 AS float,
+    CAST(i % 200 - 100 AS TINYINT) AS tiny, CAST(4294967295 - i AS INT UNSIGNED) AS large,
+    CASE WHEN i % 4 > 0 THEN CAST(-i AS INT) END AS holes
     FROM (SELECT value AS i FROM generate_series(1, 140000))";
 
 #[test]
@@ -458,6 +460,16 @@ fn tables_on_disk_answer_as_tables_in_memory() {
             aggregate,
         );
         check("SELECT sum(i) FILTER (WHERE flag), count(DISTINCT small), avg(small + 1) FROM t", aggregate);
+        check(
+            "SELECT sum(tiny), avg(tiny), sum(large), avg(large), sum(holes), avg(holes) FROM t",
+            aggregate,
+        );
+        check("SELECT sum(small) FILTER (WHERE flag), min(small) FROM t", aggregate);
+        check(
+            "SELECT sum(CAST(large AS BIGINT)), sum(small), min(small), avg(CAST(tiny AS BIGINT)) FROM t",
+            aggregate,
+        );
+        check("SELECT sum(small), sum(holes) FROM t WHERE i > 999999", aggregate);
         check("SELECT sum(i), avg(money) FROM t WHERE i BETWEEN 60000 AND 80000", aggregate);
         check("SELECT count(*), sum(i) FROM t WHERE few = 'straße 4' AND various <> ''", aggregate);
         check("SELECT count(*), sum(i) FROM t WHERE few NOT LIKE '%aß%' AND small >= 50", aggregate);

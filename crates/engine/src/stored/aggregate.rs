@@ -317,6 +317,20 @@ impl Input {
     }
 }
 
+/// Whether values are integers of less than 64 bits.
+fn is_narrow(from: &DataType) -> bool {
+    from.is_integer() && from.primitive_width().is_some_and(|bytes| bytes < size_of::<i64>())
+}
+
+/// Whether narrow integers become as many of 64 bits.
+fn is_widened(from: &DataType, to: &DataType) -> bool {
+    match to {
+        DataType::Int64 => is_narrow(from),
+        DataType::UInt64 => is_narrow(from) && from.is_unsigned_integer(),
+        _ => false,
+    }
+}
+
 impl Summed {
     /// What a sum or average wants, if storage adds up the column that `place` finds, or floats are added up.
     fn of(
@@ -332,12 +346,15 @@ impl Summed {
         let state: Vec<DataType> =
             aggregate.state_fields()?.iter().map(|field| field.data_type().clone()).collect();
         let (Some(total), true) = (state.last(), state.len() <= 2) else { return Ok(None) };
-        // The values may have been made floats of 64 bits.
-        let cast = argument.downcast_ref::<CastExpr>().filter(|cast| *cast.cast_type() == DataType::Float64);
-        let values = cast.map_or(argument, CastExpr::expr);
+        // The values may have been made floats of 64 bits, or integers, whose sum is the same without.
+        let cast = argument.downcast_ref::<CastExpr>();
+        let widened = cast.filter(|cast| {
+            cast.expr().data_type(input).is_ok_and(|from| is_widened(&from, cast.cast_type()))
+        });
+        let cast = cast.filter(|cast| *cast.cast_type() == DataType::Float64);
+        let values = cast.or(widened).map_or(argument, CastExpr::expr);
         let from = values.data_type(input)?;
-        let is_narrow = from.is_integer() && from.primitive_width().is_some_and(|bytes| bytes <= 4);
-        let is_same_as_float = from.is_floating() || is_narrow;
+        let is_same_as_float = from.is_floating() || is_narrow(&from);
         let whole =
             cast.filter(|_| function.is::<Avg>() && from.is_integer()).map(|cast| cast.expr().clone());
         let fits = match (cast, &from, total) {

@@ -513,12 +513,11 @@ pub(super) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
 impl Worker {
     /// What `read` makes of the next stripe of which rows pass all filters.
     pub(super) fn step<T>(&mut self, read: impl FnOnce(&mut Stripe<'_>) -> Result<T>) -> Result<Step<T>> {
-        let timer = self.baseline.elapsed_compute().clone();
-        let _timer = timer.timer();
+        let _timer = self.baseline.elapsed_compute().timer();
         if self.remaining == Some(0) {
             return Ok(Step::End);
         }
-        let shared = self.shared.clone();
+        let shared = &*self.shared;
         let stripes = shared.stripes(&self.stripes_pruned, &self.counts.rows_dropped);
         let next = match self.run {
             None => shared.next.fetch_add(1, Ordering::Relaxed),
@@ -538,7 +537,7 @@ impl Worker {
         let end = self.own.as_ref().map_or(stripes.len(), |own| own.end);
         let ahead = if self.own.is_some() { &self.ahead } else { &shared.ahead };
         if self.remaining.is_none() {
-            ahead.expect(&shared, next..end);
+            ahead.expect(shared, next..end);
         }
         let narrowing = self.narrowing.as_mut();
         if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
@@ -549,7 +548,9 @@ impl Worker {
         self.stripes_read.add(1);
         stripe.filter(&shared.filters, self.remaining)?;
         let rows = stripe.row_count();
-        ahead.passed(rows > 0);
+        if part.reader.is_fetched() {
+            ahead.passed(rows > 0);
+        }
         if rows == 0 {
             return Ok(Step::Nothing);
         }
