@@ -17,11 +17,11 @@ use crate::protocol::{Reply, Request, Table, serve};
 /// Where Keirin's tables may live: in a database directory, in memory, in files; `native-uncached` decodes blocks
 /// each time, `parquet-library` decompresses pages by the parquet crate.
 pub(crate) const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBRARY];
-const NATIVE: &str = "native";
+pub(crate) const NATIVE: &str = "native";
 const UNCACHED: &str = "native-uncached";
 const LIBRARY: &str = "parquet-library";
 
-struct Keirin {
+pub(crate) struct Keirin {
     form: String,
     database: Database,
     session: Session,
@@ -51,7 +51,7 @@ pub(crate) fn run() -> io::Result<()> {
 }
 
 impl Keirin {
-    fn open(form: String, threads: usize, directory: PathBuf) -> Result<Self, String> {
+    pub(crate) fn open(form: String, threads: usize, directory: PathBuf) -> Result<Self, String> {
         if !FORMS.contains(&form.as_str()) {
             return Err(format!("no form {form:?}; there are {}", FORMS.join(", ")));
         }
@@ -97,7 +97,7 @@ impl Keirin {
         Ok(found.column(0).as_primitive::<UInt64Type>().value(0))
     }
 
-    fn run(&self, sql: &str) -> Result<Reply, String> {
+    pub(crate) fn run(&self, sql: &str) -> Result<Reply, String> {
         let start = Instant::now();
         let batches = self.execute(sql)?;
         let ns = nanoseconds(start);
@@ -110,7 +110,7 @@ impl Keirin {
         Ok(Reply::Answer { ns, columns, rows })
     }
 
-    fn execute(&self, sql: &str) -> Result<Vec<RecordBatch>, String> {
+    pub(crate) fn execute(&self, sql: &str) -> Result<Vec<RecordBatch>, String> {
         self.database
             .block_on(async { self.session.sql(sql).await?.collect().await })
             .map_err(|error| error.to_string())

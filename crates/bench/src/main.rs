@@ -3,7 +3,7 @@
 //! A suite is a definition (queries as data), tables (Parquet, made once) and engines, each a process
 //! of its own behind one line protocol. The modules, from the question to the answer: `definition`,
 //! `data`, `protocol`, `engines` with `keirin_engine`, `measure`, `answer`, `report`; `suites` puts
-//! them together. `benchmarks/README.md` says what is timed.
+//! them together. `raw` has no rival but memory. `benchmarks/README.md` says what is timed.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod keirin_engine;
 mod machine;
 mod measure;
 mod protocol;
+mod raw;
 mod report;
 mod suites;
 
@@ -50,7 +51,7 @@ struct Arguments {
     /// Only these cases (q01,q05)
     #[arg(long, value_delimiter = ',', value_name = "CASES")]
     queries: Vec<String>,
-    /// Rows of the seed tables and of hits [default: 100 million and 10 million]
+    /// Rows of the tables of seed and raw, and of hits [default: 100 million and 10 million]
     #[arg(long)]
     rows: Option<u64>,
     /// TPC-H scale factor of tpch and strings [default: 1]

@@ -14,7 +14,7 @@ use crate::definition::{Case, parse};
 use crate::engines::{Engine, EngineName, Launch};
 use crate::protocol::Table;
 use crate::report::{Report, is_rival};
-use crate::{machine, measure};
+use crate::{machine, measure, raw};
 
 pub(crate) struct Suite {
     pub(crate) name: &'static str,
@@ -28,13 +28,18 @@ pub(crate) struct Results {
     pub(crate) peaks: Vec<u64>,
 }
 
-pub(crate) const SUITES: [Suite; 6] = [
+pub(crate) const SUITES: [Suite; 7] = [
     Suite { name: "seed", about: "reductions at the speed of memory", run: run_sql },
     Suite { name: "clickbench", about: "the 43 queries over a wide table of web hits", run: run_sql },
     Suite { name: "tpch", about: "the 22 queries of TPC-H", run: run_sql },
     Suite { name: "strings", about: "comparing, searching and grouping text", run: run_sql },
     Suite { name: "parquet", about: "scans of Parquet files by codec", run: run_sql },
     Suite { name: "scan", about: "every column of stored tables; loading, bytes on disk", run: run_sql },
+    Suite {
+        name: "raw",
+        about: "sums of uncompressed stored columns, beside a loop that only reads them",
+        run: raw::run,
+    },
 ];
 
 /// What the command line says.

@@ -9,11 +9,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs the seed suite over 1,000 rows; `python` is the program that plays the rivals.
-fn run(folder: &Path, python: &Path, arguments: &[&str]) -> (Output, Vec<Value>) {
+/// Runs a suite over 1,000 rows; `python` is the program that plays the rivals.
+fn run(suite: &str, folder: &Path, python: &Path, arguments: &[&str]) -> (Output, Vec<Value>) {
     let json = folder.join("results.jsonl");
     let output = Command::new(env!("CARGO_BIN_EXE_keirin-bench"))
-        .args(["seed", "--rows", "1000", "--runs", "2", "--threads", "1"])
+        .args([suite, "--rows", "1000", "--runs", "2", "--threads", "1"])
         .arg("--cache")
         .arg(folder.join("cache"))
         .arg("--python")
@@ -57,7 +57,7 @@ fn keirin_runs_alone_and_a_missing_rival_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no-python");
     let engines = ["--engines", "keirin,keirin:parquet,duckdb"];
-    let (output, results) = run(folder.path(), &missing, &engines);
+    let (output, results) = run("seed", folder.path(), &missing, &engines);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("skipping duckdb: no "), "{text}");
@@ -77,12 +77,26 @@ fn keirin_runs_alone_and_a_missing_rival_is_skipped() {
 }
 
 #[test]
+fn raw_columns_are_summed_and_nothing_stays_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, results) = run("raw", folder.path(), Path::new("none"), &[]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for engine in ["keirin", "read-limit"] {
+        let times = values(&results, engine, "time");
+        assert_eq!(times.len(), 7, "{text}");
+        assert!(times.iter().all(|time| time.as_f64().is_some_and(|time| time > 0.0)), "{results:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path().join("cache")).unwrap().count(), 0, "files stay behind");
+}
+
+#[test]
 fn a_disagreement_with_the_rivals_voids_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let answer = r#"echo '{"reply":"answer","ns":1,"columns":["a"],"rows":[[-1]]}'"#;
     let python = rival(folder.path(), answer);
     let arguments = ["--engines", "keirin,duckdb", "--queries", "sum_nonull"];
-    let (output, results) = run(folder.path(), &python, &arguments);
+    let (output, results) = run("seed", folder.path(), &python, &arguments);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!output.status.success(), "{text}");
     assert!(text.contains("keirin is WRONG: row 1, column 1 (a): "), "{text}");
@@ -95,7 +109,7 @@ fn a_rival_that_dies_does_not_stop_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let python = rival(folder.path(), "echo 'out of luck' >&2; exit 3");
     let arguments = ["--engines", "duckdb,keirin", "--queries", "sum_nonull,gb_avg_256"];
-    let (output, results) = run(folder.path(), &python, &arguments);
+    let (output, results) = run("seed", folder.path(), &python, &arguments);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert_eq!(text.matches("duckdb failed: died (exit status: 3): out of luck").count(), 2, "{text}");
@@ -112,7 +126,7 @@ fn a_table_that_cannot_be_loaded_is_tried_once() {
     let data = data.display().to_string();
     let arguments =
         ["--engines", "keirin", "--queries", "sum_nonull,count_where,gb_avg_256", "--data", &data];
-    let (output, results) = run(folder.path(), Path::new("none"), &arguments);
+    let (output, results) = run("seed", folder.path(), Path::new("none"), &arguments);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches("keirin failed: cannot load seed_f64: ").count(), 2, "{text}");
     assert_eq!(values(&results, "keirin", "time").iter().filter(|time| time.is_f64()).count(), 1, "{text}");
