@@ -1,4 +1,4 @@
-//! The vectorised way into an [`ExactSum`]: 75 GB/s from the second cache, from memory as fast as it reads.
+//! The vectorised way into an [`ExactSum`]: 70 GB/s from the second cache, from memory nearly as fast as it reads.
 //!
 //! Adding x to an accumulator s that is far larger, t = s + x, cuts x in two without error: the part
 //! q = t - s that s has bits for, and the rest x - q (Dekker's fast two-sum). While s stays between two
