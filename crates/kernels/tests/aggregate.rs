@@ -158,6 +158,14 @@ fn long_columns() {
                 let values = &values[start..];
                 let expected: i128 = values.iter().map(|value| (*value).into()).sum();
                 assert_eq!(aggregate::sum(*level, values, None, Selection::All), expected, "{level}");
+                // Two that begin at different places in their lines, and leave different tails.
+                for (gap, len) in [(0, COUNT / 3), (1, COUNT / 3 + 1), (37, 130), (0, 64), (2, 1), (0, 0)] {
+                    let columns = [&values[..len], &values[len + gap..][..len]];
+                    let expected =
+                        columns.map(|values| values.iter().map(|value| (*value).into()).sum::<i128>());
+                    let found = aggregate::sum_two(*level, columns);
+                    assert_eq!(found, expected[0] + expected[1], "{level}, {len} rows each");
+                }
             }
         }
     }
@@ -184,8 +192,19 @@ fn long_columns_of_decimals() {
         }
         for level in Level::available() {
             assert_eq!(aggregate::sum_decimals(*level, &values, None, Selection::All), expected, "{level}");
+            let middle = values.len() / 2;
+            let mut found = DecimalSum::default();
+            found.add_two(*level, [&values[..middle], &values[middle..2 * middle]]);
+            found.add(*level, &values[2 * middle..], None, Selection::All);
+            assert_eq!(found, expected, "{level}, two halves");
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "two columns are of one length")]
+fn two_columns_must_be_of_one_length() {
+    let _ = aggregate::sum_two(Level::best(), [&[1, 2][..], &[3]]);
 }
 
 /// Blocks of exact sums that are as full as they get, with values just below what the first window has room for.
@@ -200,12 +219,31 @@ fn long_columns_of_floats() {
                 expected.extend(values[start..].iter().map(|value| (*value).into()));
                 assert_eq!(sum, expected, "{level}");
             }
+            for (gap, len) in [(0, COUNT / 2), (1, COUNT / 3), (37, 130), (0, 64), (2, 1), (0, 0)] {
+                let columns = [&values[..len], &values[len + gap..][..len]];
+                let (mut sum, mut expected) = (ExactSum::default(), ExactSum::default());
+                sum.add_two(*level, columns);
+                columns.iter().for_each(|values| expected.extend(values.iter().map(|value| (*value).into())));
+                assert_eq!(sum, expected, "{level}, {len} rows each");
+            }
         }
     }
     for value in [1.0_f64.next_down(), -1.0_f64.next_down(), 1e15 / 3.0] {
         check(&vec![value; COUNT]);
     }
     check(&vec![1.0_f32.next_down(); COUNT]);
+    // As integers, blocks of sizes that differ by 2^29 fit, and by 2^30 no more; then it begins anew elsewhere.
+    for exponent in [-140, -127, -60, 0, 60, 127] {
+        for span in [0, 28, 29, 30, 31, 60] {
+            let ends = [exponent - span, exponent].map(|exponent| 2.0_f64.powi(exponent));
+            let pattern = [ends[0] as f32, ends[1] as f32, 0.0, -0.0];
+            let mut values: Vec<f32> = pattern.into_iter().cycle().take(COUNT - 3).collect();
+            let full = f32::from_bits((ends[1] as f32).to_bits() | 0x7F_FFFF);
+            values.iter_mut().step_by(5).for_each(|value| *value = if full.is_finite() { full } else { 1.0 });
+            values.extend([1e-20, 1.5, f32::MAX]);
+            check(&values);
+        }
+    }
     let mut random = Random::new(7);
     check(&(0..COUNT).map(|_| float(random.bits() % 8, &mut random)).collect::<Vec<_>>());
 }

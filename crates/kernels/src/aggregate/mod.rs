@@ -22,7 +22,7 @@ pub use exact::ExactSum;
 pub(crate) use exact::power_of_two;
 pub use extrema::{Ordered, max, min};
 pub use floats::Float;
-pub use integers::{DecimalSum, Integer, sum, sum_decimals};
+pub use integers::{DecimalSum, Integer, sum, sum_decimals, sum_two};
 
 use crate::bits::count_ones;
 use crate::{Bits, Level, Selection};

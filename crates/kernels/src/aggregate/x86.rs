@@ -10,18 +10,21 @@
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512d, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_ps, _mm512_add_epi32, _mm512_add_epi64,
-    _mm512_castpd_si512, _mm512_castsi512_pd, _mm512_cvtps_pd, _mm512_fmadd_pd, _mm512_fnmadd_pd,
+    _mm512_and_si512, _mm512_castpd_si512, _mm512_castps512_ps256, _mm512_castsi512_pd, _mm512_castsi512_ps,
+    _mm512_cvtps_epi64, _mm512_cvtps_pd, _mm512_extractf32x8_ps, _mm512_fmadd_pd, _mm512_fnmadd_pd,
     _mm512_loadu_pd, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_epi8, _mm512_mask_mov_epi16,
-    _mm512_mask_mov_epi32, _mm512_mask_mov_epi64, _mm512_maskz_mov_pd, _mm512_or_si512, _mm512_range_pd,
-    _mm512_reduce_add_epi64, _mm512_reduce_max_pd, _mm512_reduce_or_epi64, _mm512_sad_epu8, _mm512_set1_epi8,
-    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_set1_pd, _mm512_setzero_pd,
-    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_storeu_si512,
-    _mm512_sub_epi64, _mm512_sub_pd, _mm512_xor_si512,
+    _mm512_mask_mov_epi32, _mm512_mask_mov_epi64, _mm512_maskz_mov_epi32, _mm512_maskz_mov_pd,
+    _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps, _mm512_or_si512, _mm512_range_pd,
+    _mm512_reduce_add_epi64, _mm512_reduce_max_epu32, _mm512_reduce_max_pd, _mm512_reduce_min_epu32,
+    _mm512_reduce_or_epi64, _mm512_sad_epu8, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_pd, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_storeu_si512,
+    _mm512_sub_epi32, _mm512_sub_epi64, _mm512_sub_pd, _mm512_xor_si512,
 };
 use std::hint::black_box;
 
 use super::chunks::{AHEAD_BYTES, CHUNK, Mask, keep_plain};
-use super::floats::{Float, Rows, Sums, starts};
+use super::floats::{BlockRows, Float, Scaled, Sums, starts};
 use super::integers::{BLOCK, Narrow, Wide};
 use crate::sealed::Sealed as Number;
 
@@ -95,7 +98,7 @@ impl<const PARTS: usize> Block<PARTS> {
 
 /// As `block` in `floats.rs`, 98 against 22 GB/s.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-pub(super) fn block<T: Float, const PARTS: usize>(rows: Rows<'_, T>, top: i32) -> Sums<PARTS> {
+pub(super) fn block<T: Float, const PARTS: usize>(rows: BlockRows<'_, T>, top: i32) -> Sums<PARTS> {
     let starts = starts::<PARTS>(top);
     let mut block = Block {
         sums: starts.map(|start| [_mm512_set1_pd(start); SIDES]),
@@ -103,7 +106,7 @@ pub(super) fn block<T: Float, const PARTS: usize>(rows: Rows<'_, T>, top: i32) -
         largest: [_mm512_setzero_pd(); 2],
         one: _mm512_set1_pd(black_box(1.0)),
     };
-    let Rows { runs: [first, second], rest, mask } = rows;
+    let BlockRows { runs: [first, second], rest, mask } = rows;
     for (first, second) in first.iter().zip(second) {
         block.add_chunks::<T, 2, false>([first, second], u64::MAX);
     }
@@ -133,6 +136,64 @@ pub(super) fn block<T: Float, const PARTS: usize>(rows: Rows<'_, T>, top: i32) -
     }
 }
 
+/// The sum of a block of 32-bit floats, of which those times `factor`, a power of two, are to be integers; none of
+/// others. See `floats.rs`.
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+pub(super) fn scaled<T: Float>(rows: BlockRows<'_, T>, factor: f64) -> Option<Scaled> {
+    if size_of::<T>() != size_of::<f32>() {
+        return None;
+    }
+    let factor = _mm512_set1_ps(factor as f32);
+    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
+    let (mut sums, mut least, mut largest) = ([zero; SIDES], _mm512_set1_epi32(-1), zero);
+    let mut add = |side: usize, bits: __m512i| {
+        // Without the sign; zero less one is the most.
+        let magnitudes = _mm512_slli_epi32::<1>(bits);
+        largest = _mm512_max_epu32(largest, magnitudes);
+        least = _mm512_min_epu32(least, _mm512_sub_epi32(magnitudes, one));
+        let values = _mm512_mul_ps(_mm512_castsi512_ps(bits), factor);
+        let lower = _mm512_cvtps_epi64(_mm512_castps512_ps256(values));
+        let upper = _mm512_cvtps_epi64(_mm512_extractf32x8_ps::<1>(values));
+        sums[side] = _mm512_add_epi64(_mm512_add_epi64(sums[side], lower), upper);
+    };
+    let BlockRows { runs: [first, second], rest, mask } = rows;
+    for_each_vector(first, second, &mut add);
+    let (chunks, tail) = rest.as_chunks::<CHUNK>();
+    if matches!(mask, Mask::All) {
+        for_each_vector(chunks, &[], &mut add);
+    } else {
+        for (index, chunk) in chunks.iter().enumerate() {
+            add_kept(chunk, mask.word(index), &mut add);
+        }
+    }
+    if !tail.is_empty() {
+        let mut chunk = [T::default(); CHUNK];
+        chunk[..tail.len()].copy_from_slice(tail);
+        add_kept(&chunk, mask.word(chunks.len()), &mut add);
+    }
+    let uppers = fold(sums.map(|sum| _mm512_srai_epi64::<32>(sum)));
+    let lowers = fold(sums.map(|sum| _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFF_FFFF))));
+    let [uppers, lowers] = [uppers, lowers].map(|sum| i128::from(_mm512_reduce_add_epi64(sum)));
+    Some(Scaled {
+        sum: (uppers << 32) + lowers,
+        least: f32::from_bits(_mm512_reduce_min_epu32(least).wrapping_add(1) >> 1),
+        largest: f32::from_bits(_mm512_reduce_max_epu32(largest) >> 1),
+    })
+}
+
+/// Calls `add` with the values of a chunk, 32 bits each, or zero in place of those without a bit, and which sum they
+/// are for.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+fn add_kept<T: Number>(chunk: &[T; CHUNK], word: u64, mut add: impl FnMut(usize, __m512i)) {
+    for (side, line) in lines(std::slice::from_ref(chunk)).iter().enumerate() {
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast::<i8>().wrapping_add(AHEAD_BYTES));
+        // SAFETY: as many bytes as a vector has.
+        let values = apart(unsafe { _mm512_loadu_si512(line.as_ptr().cast()) });
+        add(side % SIDES, _mm512_maskz_mov_epi32((word >> (16 * side)) as u16, values));
+    }
+}
+
 /// The sum of vectors.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -154,11 +215,12 @@ fn load<T: Float>(chunk: &[T; CHUNK], start: usize) -> __m512d {
     }
 }
 
-/// Calls `work` with each cache line of two runs of numbers, by turns, and which sum it is for. That is faster than
-/// chunks by turns, as in `for_each_chunk`: by three in a hundred, 64-bit integers from memory.
+/// Calls `work` with each vector of two runs of numbers, by turns, or of one if there is no other, and which sum it is
+/// for. By lines, that is faster than chunks by turns, as in `for_each_chunk`: by three in a hundred, 64-bit integers
+/// from memory.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-fn for_each_line<T: Number>(
+fn for_each_vector<T: Number>(
     first: &[[T; CHUNK]],
     second: &[[T; CHUNK]],
     mut work: impl FnMut(usize, __m512i),
@@ -169,17 +231,24 @@ fn for_each_line<T: Number>(
         // SAFETY: as many bytes as a vector has.
         work(side, unsafe { _mm512_loadu_si512(here.cast()) });
     };
-    let (first, first_rest) = lines(first).as_chunks::<{ SIDES / 2 }>();
-    let (second, second_rest) = lines(second).as_chunks::<{ SIDES / 2 }>();
+    let (first, second) = (lines(first), lines(second));
+    if second.is_empty() {
+        let (fours, rest) = first.as_chunks::<SIDES>();
+        for four in fours {
+            (0..SIDES).for_each(|side| read(side, &four[side]));
+        }
+        rest.iter().for_each(|line| read(0, line));
+        return;
+    }
+    let (first, first_rest) = first.as_chunks::<{ SIDES / 2 }>();
+    let (second, second_rest) = second.as_chunks::<{ SIDES / 2 }>();
     for (first, second) in first.iter().zip(second) {
         for index in 0..SIDES / 2 {
             read(2 * index, &first[index]);
             read(2 * index + 1, &second[index]);
         }
     }
-    for line in first_rest.iter().chain(second_rest) {
-        read(0, line);
-    }
+    first_rest.iter().chain(second_rest).for_each(|line| read(0, line));
 }
 
 /// The bytes of numbers.
@@ -190,7 +259,7 @@ fn lines<T: Number>(chunks: &[[T; CHUNK]]) -> &[[u8; VECTOR]] {
     unsafe { std::slice::from_raw_parts(chunks.as_ptr().cast(), size_of_val(chunks) / VECTOR) }
 }
 
-/// Sums of words of two runs modulo 2^64, and of their upper halves; `bias` is added to each without a carry.
+/// Sums of words of runs modulo 2^64, and of their upper halves; `bias` is added to each without a carry.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn words<T: Number, const SIGNED: bool>(
@@ -199,7 +268,7 @@ fn words<T: Number, const SIGNED: bool>(
     bias: __m512i,
 ) -> [__m512i; 2] {
     let (mut residues, mut uppers) = ([_mm512_setzero_si512(); SIDES], [_mm512_setzero_si512(); SIDES]);
-    for_each_line(first, second, |side, words| {
+    for_each_vector(first, second, |side, words| {
         let words = _mm512_xor_si512(words, bias);
         let upper = if SIGNED { _mm512_srai_epi64::<32>(words) } else { _mm512_srli_epi64::<32>(words) };
         residues[side] = _mm512_add_epi64(residues[side], words);
@@ -208,7 +277,7 @@ fn words<T: Number, const SIGNED: bool>(
     [fold(residues), fold(uppers)]
 }
 
-/// Sums of 64-bit integers of two runs modulo 2^64, and of their upper halves.
+/// Sums of 64-bit integers of runs modulo 2^64, and of their upper halves.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn halves<T: Wide>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> [T; 2] {
@@ -240,20 +309,20 @@ pub(super) fn decimals(
     })
 }
 
-/// The sum of integers of up to 32 bits of two runs, which together are at most [`BLOCK`].
+/// The sum of integers of up to 32 bits of runs, which together are at most [`BLOCK`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn narrow<T: Narrow>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> i128 {
-    debug_assert!(2 * first.len() * CHUNK <= BLOCK);
-    let zero = _mm512_setzero_si512();
-    let rows = (2 * first.len() * CHUNK) as i128;
+    let rows = (first.len() + second.len()) * CHUNK;
+    debug_assert!(rows <= BLOCK);
+    let (rows, zero) = (rows as i128, _mm512_setzero_si512());
     let mut sums = [zero; SIDES];
     match size_of::<T>() {
         // Bytes are unsigned for what sums up eight of them.
         1 => {
             let bias = if T::IS_SIGNED { i8::MIN } else { 0 };
             let flip = _mm512_set1_epi8(bias);
-            for_each_line(first, second, |side, bytes| {
+            for_each_vector(first, second, |side, bytes| {
                 let eights = _mm512_sad_epu8(_mm512_xor_si512(bytes, flip), zero);
                 sums[side] = _mm512_add_epi64(sums[side], eights);
             });
@@ -263,7 +332,7 @@ pub(super) fn narrow<T: Narrow>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> 
         2 => {
             let (bias, ones) = (if T::IS_SIGNED { 0 } else { i16::MIN }, _mm512_set1_epi16(1));
             let flip = _mm512_set1_epi16(bias);
-            for_each_line(first, second, |side, values| {
+            for_each_vector(first, second, |side, values| {
                 let pairs = _mm512_madd_epi16(_mm512_xor_si512(values, flip), ones);
                 sums[side] = _mm512_add_epi32(sums[side], pairs);
             });
