@@ -479,3 +479,56 @@ fn tables_on_disk_answer_as_tables_in_memory() {
         check("SELECT sum(i) FROM t WHERE i < 0", aggregate);
     }
 }
+
+/// Storage adds up several stripes at a time, unless rows of one are deleted, or one has a null.
+#[test]
+fn sums_of_many_stripes_leave_none_out() {
+    let directory = directory();
+    let (disk, memory) = (open(directory.path()), Database::builder().threads(2).in_memory().expect("room"));
+    let make = |database: &Database, codec: &str| {
+        run(
+            database,
+            &format!(
+                "CREATE TABLE t (i INT NOT NULL {codec}, tiny TINYINT NOT NULL {codec}, x DOUBLE NOT NULL {codec},
+                 f FLOAT NOT NULL {codec}, money DECIMAL(38, 2) NOT NULL {codec}, holes SMALLINT {codec})"
+            ),
+        );
+        for rows in [1_300_000, 300_000] {
+            run(
+                database,
+                &format!(
+                    "INSERT INTO t SELECT i, i % 200 - 100, i / 8.0, i / 4.0, i / 8.0,
+                     CASE WHEN i NOT BETWEEN 400000 AND 400009 THEN i % 30000 END
+                     FROM (SELECT value * 7919 % {rows} AS i FROM generate_series(1, {rows}))"
+                ),
+            );
+        }
+    };
+    make(&disk, "CODEC(NONE)");
+    make(&memory, "");
+    for delete in ["", "DELETE FROM t WHERE i IN (5, 250000)"] {
+        for database in [&disk, &memory].into_iter().filter(|_| !delete.is_empty()) {
+            run(database, delete);
+        }
+        for threads in [1, 2, 7] {
+            let sessions = [&disk, &memory].map(|database| (database, database.session()));
+            let run = |sql: &str| {
+                sessions
+                    .each_ref()
+                    .map(|(database, session)| query(database, session, sql).expect("it is right"))
+            };
+            run(&format!("SET threads = {threads}"));
+            for sql in [
+                "SELECT sum(i) FROM t",
+                "SELECT sum(tiny), avg(tiny) FROM t",
+                "SELECT sum(x), avg(f), sum(money) FROM t",
+                "SELECT sum(holes), avg(holes), sum(i) FROM t",
+                "SELECT sum(i), count(holes), max(tiny) FROM t",
+                "SELECT sum(i), sum(f) FROM t WHERE i > 700000",
+            ] {
+                let [found, expected] = run(sql);
+                assert_eq!(found, expected, "{sql}, {threads} threads {delete}");
+            }
+        }
+    }
+}

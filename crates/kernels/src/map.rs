@@ -136,9 +136,10 @@ mod linux {
         }
 
         pub(super) fn is_damaged(&self) -> bool {
-            // Loads that saw zeros may not be moved behind this one.
-            fence(Ordering::SeqCst);
-            MAPS[self.place].is_damaged.load(Ordering::SeqCst)
+            // Loads that saw zeros may not be moved behind this one. A stronger fence would keep the CPU from reading on
+            // before all is there.
+            fence(Ordering::Acquire);
+            MAPS[self.place].is_damaged.load(Ordering::Relaxed)
         }
     }
 

@@ -163,8 +163,70 @@ fn sums_of_blocks_are_those_of_their_rows() {
             };
             for _ in 0..2 {
                 let mut found = before.clone();
-                let was_added = part.sum(index, 0, &mut found).expect("whole");
+                let was_added = part.sum(index, 0..1, &mut found).expect("whole");
                 assert_eq!((was_added, &found), (is_added, &expected), "{data_type:?} {codec:?}");
+            }
+        }
+    }
+}
+
+/// However many stripes are added at a time; the last has fewer rows.
+#[test]
+fn sums_of_stripes_are_those_of_each() {
+    const STRIPES: usize = 5;
+    let rows = (STRIPES - 1) * 65_536 + 777;
+    let number = |row: usize| (row * 7919 % 1_000_003) as i64 - 300_000;
+    let decimal = |row: usize| if row / 65_536 < 3 { i128::from(number(row)) } else { i128::MAX / 3 };
+    let with_null = (0..rows).map(|row| row != 2 * 65_536 + 5).collect::<BitBuffer>();
+    let whole = |values| Column { validity: None, values };
+    let columns = [
+        (DataType::I8, whole(Values::I8((0..rows).map(|row| number(row) as i8).collect::<Vec<_>>().into()))),
+        (
+            DataType::U16,
+            whole(Values::U16((0..rows).map(|row| number(row) as u16).collect::<Vec<_>>().into())),
+        ),
+        (DataType::I64, whole(Values::I64((0..rows).map(number).collect::<Vec<_>>().into()))),
+        (
+            DataType::F32,
+            whole(Values::F32((0..rows).map(|row| number(row) as f32 / 9.9).collect::<Vec<_>>().into())),
+        ),
+        (
+            DataType::F64,
+            whole(Values::F64((0..rows).map(|row| number(row) as f64 / 9.9).collect::<Vec<_>>().into())),
+        ),
+        (
+            DataType::Decimal { precision: 38, scale: 2 },
+            whole(Values::I128((0..rows).map(decimal).collect::<Vec<_>>().into())),
+        ),
+        (
+            DataType::I64,
+            Column {
+                validity: Some(Flags::Owned(with_null)),
+                values: Values::I64((0..rows).map(number).collect::<Vec<_>>().into()),
+            },
+        ),
+    ];
+    for codec in [ColumnCodec::default(), ColumnCodec::Raw(Codec::None)] {
+        let (_directory, part) = part_of(&columns, codec);
+        assert_eq!(part.stripe_count(), STRIPES);
+        for (index, (data_type, _)) in columns.iter().enumerate() {
+            for start in 0..STRIPES {
+                for end in start..=STRIPES {
+                    let before = Total { integers: 11, ..Total::default() };
+                    let mut expected = before.clone();
+                    let mut is_added = true;
+                    for stripe in start..end {
+                        is_added &= part.sum(index, stripe..stripe + 1, &mut expected).expect("whole");
+                    }
+                    let mut found = before.clone();
+                    let was_added = part.sum(index, start..end, &mut found).expect("whole");
+                    let expected = if is_added { expected } else { before };
+                    assert_eq!(
+                        (was_added, found),
+                        (is_added, expected),
+                        "{data_type:?} {start}..{end} {codec:?}"
+                    );
+                }
             }
         }
     }

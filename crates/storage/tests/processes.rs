@@ -133,13 +133,13 @@ fn summer() {
     let reader = snapshot.open_part(table, table.parts()[0]).expect("whole");
     for _ in 0..2 {
         let mut total = Total::default();
-        assert!(reader.sum(0, 0, &mut total).expect("whole"));
+        assert!(reader.sum(0, 0..1, &mut total).expect("whole"));
         assert_eq!(total.floats.value().to_bits(), 30_000_f64.to_bits());
     }
     let path = directory.join(format!("tables/{}/{}.kpart", table.number, table.parts()[0].number));
     std::fs::File::options().write(true).open(path).expect("there").set_len(20_000).expect("ours");
     for _ in 0..2 {
-        println!("{}", reader.sum(0, 0, &mut Total::default()).expect_err("it is not whole"));
+        println!("{}", reader.sum(0, 0..1, &mut Total::default()).expect_err("it is not whole"));
     }
 }
 

@@ -268,22 +268,25 @@ impl Input {
         !is_summed && self.used().any(|used| used == column)
     }
 
-    /// Lets the aggregate have the rows of a stripe that are left, either in its tally or by itself.
+    /// Lets the aggregate have the rows of stripes that are left, either in its tally or by itself.
     fn update(
         &self,
-        stripe: &mut Stripe<'_>,
+        stripes: &mut [Stripe<'_>],
         tally: &mut Tally,
         accumulator: &mut dyn Accumulator,
     ) -> Result<()> {
-        if let Some(column) = self.sum.as_ref().and_then(|sum| sum.column)
-            && stripe.sum(column, &mut tally.total)?
+        let column = self.sum.as_ref().and_then(|sum| sum.column);
+        if let Some(column) = column
+            && Stripe::sum(stripes, column, &mut tally.total)?
         {
-            tally.rows += stripe.row_count() as u64;
-        } else {
+            tally.rows += stripes.iter().map(|stripe| stripe.row_count() as u64).sum::<u64>();
+        } else if let [stripe] = stripes {
             self.update_by_rows(stripe, tally, accumulator)?;
+        } else {
+            return stripes.chunks_mut(1).try_for_each(|stripe| self.update(stripe, tally, accumulator));
         }
-        for column in &self.forgotten {
-            stripe.forget(*column);
+        for stripe in stripes {
+            self.forgotten.iter().for_each(|column| stripe.forget(*column));
         }
         Ok(())
     }
@@ -450,12 +453,15 @@ impl Task {
     /// the next may have to wait where another one works, while a core is idle.
     fn run(&mut self, wanted: &Weak<()>) -> Result<Step<()>> {
         let (inputs, tallies, accumulators) = (&self.inputs, &mut self.tallies, &mut self.accumulators);
+        if inputs.iter().all(|input| input.sum.as_ref().is_some_and(|sum| sum.column.is_some())) {
+            self.worker.take_runs();
+        }
         while wanted.strong_count() > 0 {
-            let step = self.worker.step(|stripe| {
+            let step = self.worker.step(|stripes| {
                 let states = tallies.iter_mut().zip(&mut *accumulators);
                 let mut pairs = inputs.iter().zip(states);
                 pairs.try_for_each(|(input, (tally, accumulator))| {
-                    input.update(stripe, tally, &mut **accumulator)
+                    input.update(stripes, tally, &mut **accumulator)
                 })
             })?;
             self.worker.book(accumulators.iter().map(|accumulator| accumulator.size()).sum())?;

@@ -218,17 +218,20 @@ impl<'a> Stripe<'a> {
         self.read[index] = None;
     }
 
-    /// Adds all rows of a column to `total`, if all are left, each has a value, values have a sum, and they were not
-    /// decoded.
-    pub(super) fn sum(&self, index: usize, total: &mut Total) -> Result<bool> {
-        let (Place::Here(column), None, None) = (self.part.column(index), &self.rows, &self.read[index])
-        else {
+    /// Adds all rows of a column in stripes of one part, ascending, to `total`, if all are left, each has a value, values
+    /// have a sum, they were not decoded, and no stripe between is missing.
+    pub(super) fn sum(stripes: &[Self], index: usize, total: &mut Total) -> Result<bool> {
+        let (Some(first), Some(last)) = (stripes.first(), stripes.last()) else { return Ok(false) };
+        let Place::Here(column) = first.part.column(index) else { return Ok(false) };
+        let numbers = first.number..last.number + 1;
+        let is_whole = |stripe: &Self| stripe.rows.is_none() && stripe.read[index].is_none();
+        if numbers.len() != stripes.len() || !stripes.iter().all(is_whole) {
             return Ok(false);
-        };
-        let is_added = self.part.reader.sum(*column, self.number, total);
-        let is_added = is_added.map_err(|error| self.unreadable(error))?;
+        }
+        let is_added = first.part.reader.sum(*column, numbers, total);
+        let is_added = is_added.map_err(|error| first.unreadable(error))?;
         if is_added {
-            self.count_bytes(*column);
+            stripes.iter().for_each(|stripe| stripe.count_bytes(*column));
         }
         Ok(is_added)
     }

@@ -196,6 +196,7 @@ impl StoredScan {
         Ok(Worker {
             narrowing: shared.condition.as_ref().and_then(Narrowing::new),
             run: (self.keeps_order || self.is_by_part).then_some(partition),
+            takes_runs: false,
             own: None,
             ahead: Ahead::default(),
             remaining: self.limit,
@@ -467,6 +468,35 @@ impl Shared {
             stripes
         })
     }
+
+    /// Takes the next stripes of a part that lie one behind the other, as many as are worth it, but few when the end is
+    /// near, that all partitions come to it at about the same time.
+    fn take_run(&self, stripes: &[(usize, usize)], partitions: usize) -> Range<usize> {
+        /// Sums of 2 MiB are as fast as of more.
+        const BYTES: u64 = 2 << 20;
+        const STRIPES_MAX: usize = 16;
+        let run = |start: usize| {
+            let (part, first) = *stripes.get(start)?;
+            let bytes = self.table.parts[part].as_ref().map_or(BYTES, |opened| {
+                let columns = self.projection.iter().map(|index| match opened.column(*index) {
+                    Place::Here(column) => opened.reader.stored_bytes(*column, first),
+                    _ => 0,
+                });
+                columns.sum()
+            });
+            let worth = usize::try_from(BYTES / bytes.max(1)).unwrap_or(usize::MAX);
+            let left = (stripes.len() - start) / (4 * partitions);
+            let most = worth.min(left).clamp(1, STRIPES_MAX);
+            let is_next = |(place, stripe): &(usize, &(usize, usize))| **stripe == (part, first + place);
+            Some(start + stripes[start..].iter().enumerate().take(most).take_while(is_next).count())
+        };
+        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, run);
+        taken.map_or(0..0, |start| start..run(start).unwrap_or(start))
+    }
+}
+
+fn one(stripe: usize) -> Range<usize> {
+    stripe..stripe + 1
 }
 
 /// One partition of a run.
@@ -475,6 +505,8 @@ pub(super) struct Worker {
     narrowing: Option<Narrowing>,
     /// Which run of the list it reads, unless it takes what comes.
     run: Option<usize>,
+    /// Whether it takes several stripes at a time.
+    takes_runs: bool,
     /// How many partitions there are, which is how many runs.
     partitions: usize,
     /// Whether a run is a part.
@@ -511,63 +543,72 @@ pub(super) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
 }
 
 impl Worker {
-    /// What `read` makes of the next stripe of which rows pass all filters.
-    pub(super) fn step<T>(&mut self, read: impl FnOnce(&mut Stripe<'_>) -> Result<T>) -> Result<Step<T>> {
+    /// Takes several stripes at a time, which are worth more together, where no rows are left out.
+    pub(super) fn take_runs(&mut self) {
+        self.takes_runs = self.run.is_none() && self.remaining.is_none() && self.shared.condition.is_none();
+    }
+
+    /// What `read` makes of the next stripe of which rows pass all filters, or of the next stripes of a part.
+    pub(super) fn step<T>(&mut self, read: impl FnOnce(&mut [Stripe<'_>]) -> Result<T>) -> Result<Step<T>> {
         let _timer = self.baseline.elapsed_compute().timer();
         if self.remaining == Some(0) {
             return Ok(Step::End);
         }
         let shared = &*self.shared;
         let stripes = shared.stripes(&self.stripes_pruned, &self.counts.rows_dropped);
-        let next = match self.run {
-            None => shared.next.fetch_add(1, Ordering::Relaxed),
+        let taken = match self.run {
+            None if self.takes_runs => shared.take_run(stripes, self.partitions),
+            None => one(shared.next.fetch_add(1, Ordering::Relaxed)),
             Some(run) => {
                 let place = |run| match self.is_by_part {
                     true => stripes.partition_point(|(part, _)| *part < run),
                     false => stripes.len() * run / self.partitions,
                 };
                 let own = self.own.get_or_insert_with(|| place(run)..place(run + 1));
-                own.next().unwrap_or(usize::MAX)
+                own.next().map_or(0..0, one)
             }
         };
-        let Some((part, stripe)) = stripes.get(next).copied() else { return Ok(Step::End) };
+        let Some([(part, _), ..]) = stripes.get(taken.clone()) else { return Ok(Step::End) };
         let table = &shared.table;
-        let part = table.parts[part].as_ref().map_err(|error| external(error.clone()))?;
-        let mut stripe = Stripe::new(table, part, stripe, &self.counts);
+        let part = table.parts[*part].as_ref().map_err(|error| external(error.clone()))?;
         let end = self.own.as_ref().map_or(stripes.len(), |own| own.end);
         let ahead = if self.own.is_some() { &self.ahead } else { &shared.ahead };
         if self.remaining.is_none() {
-            ahead.expect(shared, next..end);
+            ahead.expect(shared, taken.start..end);
         }
-        let narrowing = self.narrowing.as_mut();
-        if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
-            self.stripes_pruned.add(1);
-            self.counts.rows_dropped.add(stripe.row_count());
-            return Ok(Step::Nothing);
+        let mut wanted = Vec::with_capacity(taken.len());
+        for (_, number) in &stripes[taken] {
+            let mut stripe = Stripe::new(table, part, *number, &self.counts);
+            let narrowing = self.narrowing.as_mut();
+            if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
+                self.stripes_pruned.add(1);
+                self.counts.rows_dropped.add(stripe.row_count());
+                continue;
+            }
+            self.stripes_read.add(1);
+            stripe.filter(&shared.filters, self.remaining)?;
+            let rows = stripe.row_count();
+            if part.reader.is_fetched() {
+                ahead.passed(rows > 0);
+            }
+            if rows == 0 {
+                continue;
+            }
+            part.expect(&shared.projection, stripe.number..stripe.number + 1);
+            if let Some(remaining) = &mut self.remaining {
+                *remaining -= rows;
+            }
+            self.baseline.record_output(rows);
+            wanted.push(stripe);
         }
-        self.stripes_read.add(1);
-        stripe.filter(&shared.filters, self.remaining)?;
-        let rows = stripe.row_count();
-        if part.reader.is_fetched() {
-            ahead.passed(rows > 0);
-        }
-        if rows == 0 {
-            return Ok(Step::Nothing);
-        }
-        part.expect(&shared.projection, stripe.number..stripe.number + 1);
-        let found = read(&mut stripe)?;
-        if let Some(remaining) = &mut self.remaining {
-            *remaining -= rows;
-        }
-        self.baseline.record_output(rows);
-        Ok(Step::Found(found))
+        if wanted.is_empty() { Ok(Step::Nothing) } else { Ok(Step::Found(read(&mut wanted)?)) }
     }
 
     /// The next rows.
     fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
         self.reservation.free();
         let shared = self.shared.clone();
-        let step = self.step(|stripe| stripe.batch(&shared.projection, &shared.schema))?;
+        let step = self.step(|stripes| stripes[0].batch(&shared.projection, &shared.schema))?;
         if let Step::Found(batch) = &step {
             self.book(batch.get_array_memory_size())?;
         }

@@ -1,6 +1,7 @@
 //! Blocks: what a stripe has of a column, as frames and back.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use keirin_codecs::blocks::{Codec, Decoder};
@@ -9,7 +10,7 @@ use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::integers::{self, Int};
 use keirin_codecs::strings::{self, Dictionary, Rows};
 use keirin_codecs::{Choice, Goal, Plan, flags};
-use keirin_kernels::aggregate::ExactSum;
+use keirin_kernels::aggregate::{DecimalSum, ExactSum, sum_two};
 use keirin_kernels::aligned::{Number, numbers};
 use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::gather::gather;
@@ -490,6 +491,41 @@ impl BlockDecoder<'_> {
         })
     }
 
+    /// Where in its bytes the numbers of a frame are, if they lie there as they are.
+    pub(super) fn numbers_at(
+        &self,
+        stored: Stored<'_>,
+        kind: Kind,
+        row_count: u32,
+    ) -> Read<Option<Range<usize>>> {
+        let level = self.level;
+        let place = |numbers: &[u8]| {
+            let start = numbers.as_ptr().addr().checked_sub(stored.bytes.as_ptr().addr())?;
+            Some(start..start + numbers.len()).filter(|place| place.end <= stored.bytes.len())
+        };
+        self.with_frame(stored, kind, row_count, |frame, _| {
+            macro_rules! integers {
+                ($number:ty) => {
+                    frame.integers::<$number>(level)?.as_bytes().and_then(place)
+                };
+            }
+            Ok(match kind {
+                Kind::Flags | Kind::Text => None,
+                Kind::I8 => integers!(i8),
+                Kind::I16 => integers!(i16),
+                Kind::I32 => integers!(i32),
+                Kind::I64 => integers!(i64),
+                Kind::I128 => integers!(i128),
+                Kind::U8 => integers!(u8),
+                Kind::U16 => integers!(u16),
+                Kind::U32 => integers!(u32),
+                Kind::U64 => integers!(u64),
+                Kind::F32 => frame.floats::<f32>(level)?.as_bytes().and_then(place),
+                Kind::F64 => frame.floats::<f64>(level)?.as_bytes().and_then(place),
+            })
+        })
+    }
+
     /// The lengths of the text of selected rows; in bytes of text that is known to be ASCII.
     pub(super) fn lengths(
         &self,
@@ -542,6 +578,53 @@ pub struct Total {
     pub integers: i128,
     /// Of floats.
     pub floats: ExactSum,
+}
+
+impl Total {
+    /// Adds the numbers that two places hold as they are, as many in one as in the other; false, and the total is as it
+    /// was, if it has no place in 128 bits then or the numbers are not aligned.
+    pub(super) fn add_two(&mut self, level: Level, kind: Kind, bytes: [&[u8]; 2]) -> bool {
+        fn columns<T: Number>(bytes: [&[u8]; 2]) -> Option<[&[T]; 2]> {
+            Some([numbers(bytes[0])?, numbers(bytes[1])?])
+        }
+        macro_rules! integers {
+            ($number:ty) => {
+                columns::<$number>(bytes)
+                    .and_then(|columns| self.integers.checked_add(sum_two(level, columns)))
+            };
+        }
+        macro_rules! floats {
+            ($number:ty) => {
+                match columns::<$number>(bytes) {
+                    Some(columns) => {
+                        self.floats.add_two(level, columns);
+                        Some(self.integers)
+                    }
+                    None => None,
+                }
+            };
+        }
+        let sum = match kind {
+            Kind::Flags | Kind::Text => None,
+            Kind::I8 => integers!(i8),
+            Kind::I16 => integers!(i16),
+            Kind::I32 => integers!(i32),
+            Kind::I64 => integers!(i64),
+            Kind::I128 => columns(bytes).and_then(|columns| {
+                let mut sum = DecimalSum::default();
+                sum.add_two(level, columns);
+                self.integers.checked_add(sum.value()?)
+            }),
+            Kind::U8 => integers!(u8),
+            Kind::U16 => integers!(u16),
+            Kind::U32 => integers!(u32),
+            Kind::U64 => integers!(u64),
+            Kind::F32 => floats!(f32),
+            Kind::F64 => floats!(f64),
+        };
+        self.integers = sum.unwrap_or(self.integers);
+        sum.is_some()
+    }
 }
 
 /// What text is as long as.

@@ -10,7 +10,7 @@ use keirin_kernels::bitmaps::{self, positions};
 use keirin_kernels::{BitBuffer, Selection};
 
 use super::Verify;
-use super::block::{BlockDecoder, LengthUnit, Stored, Stream, TextValues, Total};
+use super::block::{BlockDecoder, LengthUnit, Stored, Stream, TextValues};
 use super::cache::{Contents, FrameOf, PartKey};
 use super::filter::{self, Predicate};
 use super::footer::Footer;
@@ -26,6 +26,7 @@ use crate::store::{Store, part_path};
 use reading::{Reading, is_leaf, place};
 
 mod reading;
+mod sum;
 
 /// A part, opened: its footer was read and checked, its blocks are when they are read.
 #[derive(Debug)]
@@ -377,36 +378,6 @@ impl PartReader {
             _ => reading.values(node, selection, read)?,
         };
         Ok(Column { validity, values: Values::I32(lengths.into()) })
-    }
-
-    /// Adds a column in a stripe, all of whose rows have a value, to `total`; false, and the total is as it was, if
-    /// some rows have none, there are no rows, values of the type have no sum, or it has no place in 128 bits.
-    ///
-    /// # Errors
-    /// `Damaged` when the bytes are not what was written.
-    ///
-    /// # Panics
-    /// When there is no such column or stripe.
-    pub fn sum(&self, column: usize, stripe: usize, total: &mut Total) -> Result<bool> {
-        let field = &self.footer().fields[column];
-        let reading = self.reading(column, stripe);
-        let node = self.contents.nodes[column];
-        let block = reading.block(node);
-        let Statistics { rows, nulls, .. } = block.statistics;
-        let Some(kind) = field.data_type.values().filter(|_| is_leaf(&field.data_type)) else {
-            return Ok(false);
-        };
-        if rows == 0 || nulls > 0 || matches!(kind, Kind::Flags | Kind::Text) {
-            return Ok(false);
-        }
-        let read = |stored: Stored<'_>| reading.decoder.sum(stored, kind, rows, total);
-        // What is as large as the values is read once, at the speed of memory, and a copy would cost as much again;
-        // what is smaller is soon copied, and a map would count as memory that is in use.
-        let value_bytes = u64::from(rows) * u64::from(kind.value_bits().unwrap_or(0) / 8);
-        if u64::from(block.value_bytes) >= value_bytes {
-            return reading.values_in_map(node, read);
-        }
-        Ok(reading.values(node, Selection::All, read)?.1)
     }
 
     fn reading(&self, column: usize, stripe: usize) -> Reading<'_> {

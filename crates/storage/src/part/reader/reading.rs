@@ -1,5 +1,6 @@
 //! The reading of one column in one stripe: frames of blocks, verified and decoded.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -103,7 +104,11 @@ impl Reading<'_> {
         let at = |offset: u64| usize::try_from(offset).expect("a block lies inside its file");
         let range = at(block.offset + block.values_at())..at(block.offset + block.byte_count());
         let found = map.read(range, |bytes| self.frame_at(node, FrameOf::Values, (bytes, None), read));
-        found.map_err(|error| self.damage(block, format!("it cannot be read: {error}")))?
+        found.map_err(|error| self.unreadable(node, &error))?
+    }
+
+    pub(super) fn unreadable(&self, node: usize, error: &io::Error) -> Error {
+        self.damage(self.block(node), format!("it cannot be read: {error}"))
     }
 
     /// The first bytes of a block.

@@ -1,0 +1,107 @@
+//! Sums of columns, on the encoded form.
+//!
+//! Numbers that lie in the file as they are are read where it is mapped, two stripes by turns, the first with that in
+//! the middle: so memory is read as fast as it can be, and in long runs, for the writer puts a column's blocks one
+//! behind the other. Of what two cores read by plain loads of 65 GB/s, sums of bytes have 0.73 block by block, and 1.0
+//! with 8 blocks at a time.
+
+use std::ops::Range;
+
+use keirin_codecs::frame::Kind;
+use keirin_kernels::Selection;
+
+use super::reading::{Reading, is_leaf};
+use super::{PartReader, Result};
+use crate::part::Total;
+use crate::part::block::Stored;
+use crate::part::footer::BlockEntry;
+
+impl PartReader {
+    /// Adds a column in some stripes, all of whose rows have a value, to `total`; false, and the total is as it was, if
+    /// some rows have none, a stripe has no rows, values of the type have no sum, or it has no place in 128 bits.
+    /// Several stripes at a time are read faster than each by itself.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    pub fn sum(&self, column: usize, stripes: Range<usize>, total: &mut Total) -> Result<bool> {
+        let data_type = &self.footer().fields[column].data_type;
+        let Some(kind) = data_type.values().filter(|_| is_leaf(data_type)) else { return Ok(false) };
+        let is_whole = |stripe| {
+            let statistics = self.statistics(column, stripe);
+            statistics.rows > 0 && statistics.nulls == 0
+        };
+        if matches!(kind, Kind::Flags | Kind::Text) || !stripes.clone().all(is_whole) {
+            return Ok(false);
+        }
+        let before = total.integers;
+        let half = stripes.len() / 2;
+        for first in stripes.start..stripes.start + half {
+            let pair = [first, first + half].map(|stripe| self.reading(column, stripe));
+            if !pair[0].add_two(&pair[1], kind, total)? {
+                total.integers = before;
+                return Ok(false);
+            }
+        }
+        if stripes.len() % 2 == 1 && !self.reading(column, stripes.end - 1).add(kind, total)? {
+            total.integers = before;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+impl Reading<'_> {
+    fn add(&self, kind: Kind, total: &mut Total) -> Result<bool> {
+        let node = self.part.contents.nodes[self.column];
+        let block = self.block(node);
+        let read = |stored: Stored<'_>| self.decoder.sum(stored, kind, block.statistics.rows, total);
+        // What is as large as the values is read once, at the speed of memory, and a copy would cost as much again;
+        // what is smaller is soon copied, and a map would count as memory that is in use.
+        if is_large(block, kind) {
+            return self.values_in_map(node, read);
+        }
+        Ok(self.values(node, Selection::All, read)?.1)
+    }
+
+    /// Adds this stripe and another of the column.
+    fn add_two(&self, other: &Self, kind: Kind, total: &mut Total) -> Result<bool> {
+        let node = self.part.contents.nodes[self.column];
+        let alike = self.block(node).statistics.rows == other.block(node).statistics.rows;
+        if alike
+            && let (Some(first), Some(second)) = (self.place_of(node, kind)?, other.place_of(node, kind)?)
+            && let Some(map) = self.part.contents.map(&*self.part.input)
+        {
+            let all = first.start.min(second.start)..first.end.max(second.end);
+            let start = all.start;
+            let added = map.read(all, |bytes| {
+                let numbers = [first, second].map(|place| &bytes[place.start - start..place.end - start]);
+                total.add_two(self.part.store.level, kind, numbers)
+            });
+            if added.map_err(|error| self.unreadable(node, &error))? {
+                return Ok(true);
+            }
+        }
+        Ok(self.add(kind, total)? && other.add(kind, total)?)
+    }
+
+    /// Where in the map of the file the stripe's numbers are, if they lie there as they are.
+    fn place_of(&self, node: usize, kind: Kind) -> Result<Option<Range<usize>>> {
+        let block = self.block(node);
+        if !is_large(block, kind) || self.part.contents.map(&*self.part.input).is_none() {
+            return Ok(None);
+        }
+        let rows = block.statistics.rows;
+        let place = self.values_in_map(node, |stored| self.decoder.numbers_at(stored, kind, rows))?;
+        let start = usize::try_from(block.offset + block.values_at()).expect("a block lies inside its file");
+        Ok(place.map(|place| start + place.start..start + place.end))
+    }
+}
+
+/// Whether a block takes as many bytes as its values.
+fn is_large(block: &BlockEntry, kind: Kind) -> bool {
+    let width = u64::from(kind.value_bits().unwrap_or(0) / 8);
+    u64::from(block.value_bytes) >= u64::from(block.statistics.rows) * width
+}
