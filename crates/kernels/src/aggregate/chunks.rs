@@ -72,6 +72,29 @@ pub(super) struct Runs<'a, T> {
     pub(super) around: [&'a [T]; 4],
 }
 
+/// The most rows around two runs.
+pub(super) const AROUND_MAX: usize = 6 * CHUNK;
+
+impl<T: Copy + Default> Runs<'_, T> {
+    /// Calls `work` with the rows around, if there are any, one behind the other; more rows, which are zero, fill up the
+    /// last chunk.
+    #[inline(always)]
+    pub(super) fn with_around(&self, work: impl FnOnce(&[[T; CHUNK]])) {
+        let count: usize = self.around.iter().map(|rows| rows.len()).sum();
+        if count == 0 {
+            return;
+        }
+        let mut gathered = [[T::default(); CHUNK]; AROUND_MAX / CHUNK];
+        let mut rest = gathered.as_flattened_mut();
+        for rows in self.around {
+            let (here, behind) = rest.split_at_mut(rows.len());
+            here.copy_from_slice(rows);
+            rest = behind;
+        }
+        work(&gathered[..count.div_ceil(CHUNK)]);
+    }
+}
+
 impl<'a, T> Rows<'a, T> {
     /// # Panics
     /// When one column has more rows than the other.
@@ -120,18 +143,16 @@ impl<'a, T> Rows<'a, T> {
         std::iter::once(first).chain(second)
     }
 
-    /// The rows in runs, if all of them count.
-    pub(super) fn runs(self) -> Option<Runs<'a, T>> {
+    /// The rows in runs, or the column of which not all count.
+    pub(super) fn runs(self) -> Result<Runs<'a, T>, (&'a [T], Mask<'a>)> {
         match self {
-            Self::Of(values, Mask::All) if size_of_val(values) > CACHED_BYTES => {
-                Some(by_turns(halves(values)))
-            }
+            Self::Of(values, Mask::All) if size_of_val(values) > CACHED_BYTES => Ok(by_turns(halves(values))),
             Self::Of(values, Mask::All) => {
                 let (first, rest) = values.as_chunks();
-                Some(Runs { first, second: &[], around: [rest, &[], &[], &[]] })
+                Ok(Runs { first, second: &[], around: [rest, &[], &[], &[]] })
             }
-            Self::Of(..) => None,
-            Self::OfTwo(columns) => Some(by_turns(columns)),
+            Self::Of(values, mask) => Err((values, mask)),
+            Self::OfTwo(columns) => Ok(by_turns(columns)),
         }
     }
 }

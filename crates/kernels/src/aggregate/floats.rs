@@ -30,7 +30,7 @@
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 
-use super::chunks::{CHUNK, Mask, Rows, Runs, for_each_piece, keep_plain};
+use super::chunks::{AROUND_MAX, CHUNK, Mask, Rows, for_each_piece, keep_plain};
 use super::exact::{ExactSum, power_of_two};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
@@ -55,9 +55,6 @@ const MOST_PARTS: u8 = 3;
 const BLOCKS_ALONE: u8 = 7;
 /// A window leaves room for larger values to come.
 const ROOM: i32 = 3;
-/// Rows around two runs.
-const AROUND_MAX: usize = 6 * CHUNK;
-
 /// Exponents that floats of 32 bits must have to be integers, and for sums of a block of them to fit 64 bits.
 const SCALED: RangeInclusive<i32> = 23..=52;
 const _: () = assert!((BLOCK + AROUND_MAX) / 32 < 1 << (63 - 53), "additions to each of 32 lanes");
@@ -164,7 +161,7 @@ impl ExactSum {
             });
             rows = rest;
         }
-        let Some(Runs { first, second, around }) = rows.runs().filter(|runs| !runs.second.is_empty()) else {
+        let Some(runs) = rows.runs().ok().filter(|runs| !runs.second.is_empty()) else {
             rows.for_each_block(BLOCK, |rows| {
                 for (rest, mask) in rows.columns() {
                     self.add_block(level, BlockRows { runs: [&[]; 2], rest, mask });
@@ -172,16 +169,13 @@ impl ExactSum {
             });
             return;
         };
-        let (mut rest, mut count) = ([T::default(); AROUND_MAX], 0);
-        for rows in around {
-            rest[count..count + rows.len()].copy_from_slice(rows);
-            count += rows.len();
-        }
-        let blocks = first.chunks(RUN_CHUNKS).zip(second.chunks(RUN_CHUNKS));
+        let blocks = runs.first.chunks(RUN_CHUNKS).zip(runs.second.chunks(RUN_CHUNKS));
         for (first, second) in blocks {
             self.add_block(level, BlockRows { runs: [first, second], rest: &[], mask: Mask::All });
         }
-        self.add_block(level, BlockRows { runs: [&[]; 2], rest: &rest[..count], mask: Mask::All });
+        runs.with_around(|chunks| {
+            self.add_block(level, BlockRows { runs: [&[]; 2], rest: chunks.as_flattened(), mask: Mask::All });
+        });
     }
 
     fn add_block<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) {

@@ -11,7 +11,7 @@
 
 use super::chunks::{CHUNK, Keep, Mask, Rows, for_each_chunk, for_each_piece, keep_plain};
 #[cfg(target_arch = "x86_64")]
-use super::{chunks::Runs, x86};
+use super::x86;
 use crate::{Bits, Level, Selection};
 
 /// Values that are summed before lanes are emptied.
@@ -146,12 +146,15 @@ fn block_plain<T: Narrow>(rows: Rows<'_, T>) -> i128 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn block_wide<T: Narrow>(rows: Rows<'_, T>) -> i128 {
-    let some = |values, mask| T::block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
-    let Some(Runs { first, second, around }) = rows.runs() else {
-        return rows.columns().map(|(values, mask)| some(values, mask)).sum();
+    let runs = match rows.runs() {
+        Ok(runs) => runs,
+        Err((values, mask)) => {
+            return T::block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
+        }
     };
-    let around = around.into_iter().filter(|values| !values.is_empty());
-    x86::narrow(first, second) + around.map(|values| some(values, Mask::All)).sum::<i128>()
+    let mut sum = x86::narrow(runs.first, runs.second);
+    runs.with_around(|chunks| sum += x86::narrow(chunks, &[]));
+    sum
 }
 
 kernel! {
@@ -166,12 +169,15 @@ fn halves_plain<T: Wide>(rows: Rows<'_, T>) -> [T; 2] {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn halves_wide<T: Wide>(rows: Rows<'_, T>) -> [T; 2] {
-    let some = |values, mask| T::halves(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
-    let Some(Runs { first, second, around }) = rows.runs() else {
-        return rows.columns().map(|(values, mask)| some(values, mask)).fold(Default::default(), plus);
+    let runs = match rows.runs() {
+        Ok(runs) => runs,
+        Err((values, mask)) => {
+            return T::halves(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
+        }
     };
-    let around = around.into_iter().filter(|values| !values.is_empty());
-    around.map(|values| some(values, Mask::All)).fold(x86::halves(first, second), plus)
+    let mut sums = x86::halves(runs.first, runs.second);
+    runs.with_around(|chunks| sums = plus(sums, x86::halves(chunks, &[])));
+    sums
 }
 
 /// Modulo 2^64, one by one.
@@ -294,16 +300,20 @@ fn decimals_plain(rows: Rows<'_, i128>) -> DecimalSum {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn decimals_wide(rows: Rows<'_, i128>) -> DecimalSum {
-    let some = |values, mask| decimals_block(values, mask, |chunk, word, fill| x86::keep(chunk, word, fill));
-    let mut sum = DecimalSum::default();
-    rows.for_each_block(BLOCK, |rows| {
-        let Some(Runs { first, second, around }) = rows.runs() else {
-            return rows.columns().for_each(|(values, mask)| sum.merge(some(values, mask)));
-        };
+    let all = |first: &[[i128; CHUNK]], second: &[[i128; CHUNK]]| {
         let [residues, uppers] = x86::decimals(first, second, &BIAS);
-        sum.merge(of_lanes(&residues, &uppers, (first.len() + second.len()) * CHUNK));
-        let around = around.into_iter().filter(|values| !values.is_empty());
-        around.for_each(|values| sum.merge(some(values, Mask::All)));
+        of_lanes(&residues, &uppers, (first.len() + second.len()) * CHUNK)
+    };
+    let mut sum = DecimalSum::default();
+    rows.for_each_block(BLOCK, |rows| match rows.runs() {
+        Ok(runs) => {
+            sum.merge(all(runs.first, runs.second));
+            runs.with_around(|chunks| sum.merge(all(chunks, &[])));
+        }
+        Err((values, mask)) => {
+            let keep = |chunk: &_, word, fill| x86::keep(chunk, word, fill);
+            sum.merge(decimals_block(values, mask, keep));
+        }
     });
     sum
 }

@@ -26,8 +26,8 @@ pub(crate) struct Contents {
     pub(super) nodes: Vec<usize>,
     /// The first row of each stripe, and the end of the last.
     pub(super) stripe_starts: Vec<u64>,
-    /// The frames of each block whose checksum was once found right.
-    verified: Vec<AtomicU8>,
+    /// What was found of each block: [`FrameOf`] whose checksums are right, and [`IS_RAW`].
+    found: Vec<AtomicU8>,
     /// The file as memory, if it was wanted so and can be that.
     map: OnceLock<Option<Map>>,
 }
@@ -38,6 +38,9 @@ pub(super) enum FrameOf {
     Validity = 1,
     Values = 2,
 }
+
+/// The values of a block lie at its end as they are, as a bit.
+const IS_RAW: u8 = 4;
 
 impl Contents {
     pub(super) fn new(footer: Footer) -> Self {
@@ -53,8 +56,8 @@ impl Contents {
             end += u64::from(*rows);
             end
         }));
-        let verified = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
-        Self { footer, nodes, stripe_starts, verified, map: OnceLock::new() }
+        let found = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
+        Self { footer, nodes, stripe_starts, found, map: OnceLock::new() }
     }
 
     /// The part as memory, if it can be that; it stays so as long as the footer is kept.
@@ -63,11 +66,19 @@ impl Contents {
     }
 
     pub(super) fn is_verified(&self, block: usize, frame: FrameOf) -> bool {
-        self.verified[block].load(Ordering::Relaxed) & frame as u8 != 0
+        self.found[block].load(Ordering::Relaxed) & frame as u8 != 0
     }
 
     pub(super) fn set_verified(&self, block: usize, frame: FrameOf) {
-        self.verified[block].fetch_or(frame as u8, Ordering::Relaxed);
+        self.found[block].fetch_or(frame as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_raw(&self, block: usize) -> bool {
+        self.found[block].load(Ordering::Relaxed) & IS_RAW != 0
+    }
+
+    pub(super) fn set_raw(&self, block: usize) {
+        self.found[block].fetch_or(IS_RAW, Ordering::Relaxed);
     }
 
     /// Bytes that it takes, about.

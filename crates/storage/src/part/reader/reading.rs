@@ -76,7 +76,7 @@ impl Reading<'_> {
         Ok(read)
     }
 
-    fn index(&self, node: usize) -> usize {
+    pub(super) fn index(&self, node: usize) -> usize {
         node * self.part.footer().stripe_rows.len() + self.stripe
     }
 

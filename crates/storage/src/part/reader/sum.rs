@@ -14,6 +14,7 @@ use super::reading::{Reading, is_leaf};
 use super::{PartReader, Result};
 use crate::part::Total;
 use crate::part::block::Stored;
+use crate::part::cache::FrameOf;
 use crate::part::footer::BlockEntry;
 
 impl PartReader {
@@ -87,21 +88,33 @@ impl Reading<'_> {
         Ok(self.add(kind, total)? && other.add(kind, total)?)
     }
 
-    /// Where in the map of the file the stripe's numbers are, if they lie there as they are.
+    /// Where in the map of the file the stripe's numbers are, if they lie there as they are. Who has seen that of a block
+    /// that is verified only once need not look at its bytes again.
     fn place_of(&self, node: usize, kind: Kind) -> Result<Option<Range<usize>>> {
-        let block = self.block(node);
-        if !is_large(block, kind) || self.part.contents.map(&*self.part.input).is_none() {
+        let (block, contents) = (self.block(node), &self.part.contents);
+        if !is_large(block, kind) || contents.map(&*self.part.input).is_none() {
             return Ok(None);
         }
-        let rows = block.statistics.rows;
-        let place = self.values_in_map(node, |stored| self.decoder.numbers_at(stored, kind, rows))?;
-        let start = usize::try_from(block.offset + block.values_at()).expect("a block lies inside its file");
-        Ok(place.map(|place| start + place.start..start + place.end))
+        let numbers = number_bytes(block, kind);
+        if !self.is_verified(node, FrameOf::Values) || !contents.is_raw(self.index(node)) {
+            let rows = block.statistics.rows;
+            let place = self.values_in_map(node, |stored| self.decoder.numbers_at(stored, kind, rows))?;
+            let all = block.value_bytes as usize;
+            if place != Some(all - numbers..all) {
+                return Ok(None);
+            }
+            contents.set_raw(self.index(node));
+        }
+        let end = usize::try_from(block.offset + block.byte_count()).expect("a block lies inside its file");
+        Ok(Some(end - numbers..end))
     }
+}
+
+fn number_bytes(block: &BlockEntry, kind: Kind) -> usize {
+    block.statistics.rows as usize * (kind.value_bits().unwrap_or(0) / 8) as usize
 }
 
 /// Whether a block takes as many bytes as its values.
 fn is_large(block: &BlockEntry, kind: Kind) -> bool {
-    let width = u64::from(kind.value_bits().unwrap_or(0) / 8);
-    u64::from(block.value_bytes) >= u64::from(block.statistics.rows) * width
+    block.value_bytes as usize >= number_bytes(block, kind)
 }
