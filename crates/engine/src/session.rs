@@ -1,7 +1,7 @@
 //! A session: settings and the way from text to answers.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,9 @@ pub struct Session {
     rejects: Arc<Rejects>,
     prepared: Arc<PreparedStatements>,
     table_functions: Arc<HashSet<String>>,
+    /// What a statement is planned with: made once, for a session's functions and options are many. None of a session
+    /// that is not as one statement sees it, whose settings may change.
+    state: Option<Arc<OnceLock<Arc<SessionState>>>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -134,7 +137,8 @@ impl Session {
         });
         context.register_catalog(CATALOG, catalog.clone());
         let catalogs = context.state_ref().read().catalog_list().clone();
-        Self { shared, context, catalog, catalogs, rejects, prepared: Arc::default(), table_functions }
+        let prepared = Arc::default();
+        Self { shared, context, catalog, catalogs, rejects, prepared, table_functions, state: None }
     }
 
     /// This session as one statement sees it, from planning to its end: of a database directory, one version.
@@ -162,14 +166,18 @@ impl Session {
         let catalog = Arc::new(SessionCatalog { database, default_schema, ..(*self.catalog).clone() });
         let catalogs = Arc::new(MemoryCatalogProviderList::new());
         catalogs.register_catalog(CATALOG.to_owned(), catalog.clone());
-        Self { catalog, catalogs, ..self.clone() }
+        Self { catalog, catalogs, state: Some(Arc::default()), ..self.clone() }
     }
 
-    /// The session's state, with names as the statement sees them.
-    pub(crate) fn state(&self) -> SessionState {
-        let mut state = self.context.state();
-        state.register_catalog_list(self.catalogs.clone());
-        state
+    /// The session's state, with names as the statement sees them, fitted to the memory that there is.
+    pub(crate) fn state(&self) -> Arc<SessionState> {
+        let make = || {
+            let mut state = self.context.state();
+            state.register_catalog_list(self.catalogs.clone());
+            memory::fit(state.config_mut().options_mut(), self.shared.pool.limit_bytes());
+            Arc::new(state)
+        };
+        self.state.as_ref().map_or_else(make, |state| state.get_or_init(make).clone())
     }
 
     /// Runs one statement without parameters.
@@ -284,13 +292,6 @@ impl Session {
         let table = files::open(&self.state(), &file, &self.rejects.statement()).await?;
         let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
         Ok((open.sql_name(), open))
-    }
-
-    /// The session's state, fitted to the memory that there is now.
-    pub(crate) fn state_to_run(&self) -> SessionState {
-        let mut state = self.state();
-        memory::fit(state.config_mut().options_mut(), self.shared.pool.limit_bytes());
-        state
     }
 
     pub(crate) fn settings(&self) -> Settings {

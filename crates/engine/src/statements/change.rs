@@ -286,7 +286,7 @@ impl Target {
         let plan = self.plan(session, numbered, values, condition).await?;
         let schema = Arc::new(plan.schema().as_arrow().clone());
         let progress = Progress::default();
-        let run = Run { session: session.clone(), plan, progress: progress.clone() };
+        let run = Run::new(session, plan, progress.clone());
         let mut stream = run.start().await?;
         let mut batches = Vec::new();
         let mut batch_bytes = 0;

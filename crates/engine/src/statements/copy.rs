@@ -35,7 +35,7 @@ pub(super) async fn copy_to(
     };
     let plan = query::plan(session, ast::Statement::Query(query), sql).await?;
     let progress = Progress::default();
-    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let run = Run::new(session, plan, progress.clone());
     let schema = table_schema(run.plan.schema().as_arrow());
     let batches = query::under(schema.clone(), run.start().await?)
         .map_err(|error| DataFusionError::External(Box::new(error)));

@@ -46,7 +46,7 @@ pub(super) async fn summarize(session: &Session, query: Box<Query>, sql: &str) -
     let schema = input.schema().as_arrow().clone();
     let plan = aggregate(session, input, &schema).await?;
     let progress = Progress::default();
-    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let run = Run::new(session, plan, progress.clone());
     let batches: Vec<RecordBatch> = run.start().await?.try_collect().await?;
     let Some(totals) = batches.iter().find(|batch| batch.num_rows() == 1) else {
         return Err(Error::new(ErrorKind::Internal, "an aggregate without a row"));

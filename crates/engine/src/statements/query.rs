@@ -1,5 +1,6 @@
 //! Queries: plan, run, and once more with less memory where that helps.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -7,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::SchemaError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -60,7 +61,8 @@ fn names_a_column_twice(error: &DataFusionError) -> bool {
 pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer> {
     let progress = Progress::default();
     let schema = Arc::new(plan.schema().as_arrow().clone());
-    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let is_analyzed = !matches!(plan, LogicalPlan::Explain(_));
+    let run = Run { is_analyzed, ..Run::new(session, plan, progress.clone()) };
     let batches = run.start().await?;
     let (schema, batches) = match shown_schema(&schema) {
         Some(shown) => (shown.clone(), under(shown, batches)),
@@ -85,7 +87,7 @@ pub(super) fn under(
 /// Runs a plan that writes rows and says how many.
 pub(super) async fn write(session: &Session, plan: LogicalPlan) -> Result<Answer> {
     let progress = Progress::default();
-    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let run = Run::new(session, plan, progress.clone());
     let mut batches = run.start().await?;
     let count = async move {
         let mut count = 0;
@@ -103,14 +105,28 @@ pub(super) struct Run {
     pub(super) session: Session,
     pub(super) plan: LogicalPlan,
     pub(super) progress: Progress,
+    /// Whether the plan is from [`plan`], and has been analyzed there.
+    is_analyzed: bool,
 }
 
 impl Run {
+    pub(super) fn new(session: &Session, plan: LogicalPlan, progress: Progress) -> Self {
+        Self { session: session.clone(), plan, progress, is_analyzed: false }
+    }
+
+    async fn physical(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+        if !self.is_analyzed {
+            return Ok(state.create_physical_plan(&self.plan).await?);
+        }
+        let optimized = state.optimizer().optimize(self.plan.clone(), state, |_, _| {})?;
+        Ok(state.query_planner().create_physical_plan(&optimized, state).await?)
+    }
+
     /// Starts the query; if it runs out of memory in a hash join, which cannot spill, before anything was
     /// handed out, it starts again with joins that sort and spill.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let state = self.session.state_to_run();
-        let physical = state.create_physical_plan(&self.plan).await?;
+        let state = self.session.state();
+        let physical = self.physical(&state).await?;
         let mut batches = execute(&state, &physical, &self.progress)?;
         if !has_hash_join(&physical) {
             return Ok(batches);
@@ -131,26 +147,26 @@ impl Run {
 
     /// Starts the query as parts that may be read at the same time; one after the other they are the answer.
     pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let state = self.session.state_to_run();
-        let physical = state.create_physical_plan(&self.plan).await?;
+        let state = self.session.state();
+        let physical = self.physical(&state).await?;
         let Some(merge) = physical.downcast_ref::<InOrderExec>().filter(|merge| merge.fetch().is_none())
         else {
             return Ok(vec![self.start().await?]);
         };
         self.progress.watch(merge.input());
-        let parts = merge.parts(&state.task_ctx())?;
+        let parts = merge.parts(&task_context(&state))?;
         Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
     }
 
     async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let mut state = self.session.state_to_run();
+        let mut state = (*self.session.state()).clone();
         let options = state.config_mut().options_mut();
         options.optimizer.prefer_hash_join = false;
         // Both sides sort at the same time.
         memory::fit(options, self.session.shared.pool.limit_bytes() / 2);
         // The planner sorts for a join only where there is more than one part.
         options.execution.target_partitions = options.execution.target_partitions.max(2);
-        let physical = state.create_physical_plan(&self.plan).await?;
+        let physical = self.physical(&state).await?;
         execute(&state, &physical, &self.progress)
     }
 }
@@ -161,8 +177,22 @@ fn execute(
     progress: &Progress,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     progress.watch(physical);
-    let batches = execute_stream(physical.clone(), state.task_ctx())?;
+    let batches = execute_stream(physical.clone(), task_context(state))?;
     Ok(batches.map_err(Error::from).boxed())
+}
+
+/// What runs a plan: not the functions of the session, of which the plan has those that it calls.
+fn task_context(state: &SessionState) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        state.config().clone(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        state.runtime_env().clone(),
+    ))
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {

@@ -235,7 +235,7 @@ async fn create_in_memory(
     defaults: Vec<(String, logical_expr::Expr)>,
     plan: LogicalPlan,
 ) -> Result<Answer> {
-    let run = Run { session: session.clone(), plan, progress: Progress::default() };
+    let run = Run::new(session, plan, Progress::default());
     let progress = run.progress.clone();
     let pool = session.shared.environment.memory_pool.clone();
     let parts = run.start_parts().await?;

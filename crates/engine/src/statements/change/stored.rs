@@ -100,7 +100,7 @@ async fn try_change(
     let session = session.at(transaction.base().clone());
     let partitions = Partitions::of(&session.state(), &definition)?;
     let plan = changing(&session, target, &table, &partitions, assigned, condition).await?;
-    let run = Run { session: session.clone(), plan, progress: progress.clone() };
+    let run = Run::new(&session, plan, progress.clone());
     let rows = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
     let pool = &session.shared.environment.memory_pool;
     let booked = MemoryConsumer::new(format!("changes of table {}", definition.name)).register(pool);
