@@ -1,8 +1,8 @@
 //! A session: settings and the way from text to answers.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};

@@ -425,7 +425,7 @@ impl Change<'_> {
         let partitions = Partitions::of(&self.session.state(), &self.definition)?;
         let plan = self.plan(&self.table.at(transaction.base()), &partitions).await?;
         let progress = Progress::default();
-        let run = Run::new(&self.session, plan, progress.clone());
+        let run = Run::new(self.session, plan, progress.clone());
         let rows = run.start().await?.map_err(|error| DataFusionError::External(Box::new(error)));
         let definition = Arc::new(self.definition);
         let rows = Box::pin(RecordBatchStreamAdapter::new(arrow_schema(&definition), rows));

@@ -469,12 +469,12 @@ impl Shared {
         })
     }
 
-    /// Takes the next stripes of a part that lie one behind the other, as many as are worth it, but few when the end is
-    /// near, that all partitions come to it at about the same time.
+    /// Takes the next stripes of a part that lie one behind the other: an even number, for sums read them by turns, and
+    /// as many as are worth it, but few when the end is near, that all partitions come to it at about the same time.
     fn take_run(&self, stripes: &[(usize, usize)], partitions: usize) -> Range<usize> {
-        /// Sums of 2 MiB are as fast as of more.
+        /// Sums of so many bytes are about as fast as of more.
         const BYTES: u64 = 2 << 20;
-        const STRIPES_MAX: usize = 16;
+        const STRIPES_MAX: u64 = 16;
         let run = |start: usize| {
             let (part, first) = *stripes.get(start)?;
             let bytes = self.table.parts[part].as_ref().map_or(BYTES, |opened| {
@@ -484,9 +484,8 @@ impl Shared {
                 });
                 columns.sum()
             });
-            let worth = usize::try_from(BYTES / bytes.max(1)).unwrap_or(usize::MAX);
-            let left = (stripes.len() - start) / (4 * partitions);
-            let most = worth.min(left).clamp(1, STRIPES_MAX);
+            let worth = (BYTES / bytes.max(1)).clamp(1, STRIPES_MAX).next_multiple_of(2) as usize;
+            let most = worth.min((stripes.len() - start) / (4 * partitions) / 2 * 2).max(1);
             let is_next = |(place, stripe): &(usize, &(usize, usize))| **stripe == (part, first + place);
             Some(start + stripes[start..].iter().enumerate().take(most).take_while(is_next).count())
         };
