@@ -240,11 +240,30 @@ fn long_columns_of_floats() {
             let mut values: Vec<f32> = pattern.into_iter().cycle().take(COUNT - 3).collect();
             let full = f32::from_bits((ends[1] as f32).to_bits() | 0x7F_FFFF);
             values.iter_mut().step_by(5).for_each(|value| *value = if full.is_finite() { full } else { 1.0 });
+            values.iter_mut().skip(COUNT / 2).for_each(|value| *value = -*value);
             values.extend([1e-20, 1.5, f32::MAX]);
             check(&values);
         }
     }
+    // As full as lanes get, of either sign, with the least that may be among them.
+    for sign in [1.0, -1.0] {
+        let mut values = vec![sign * 2.0_f32.next_down(); COUNT];
+        values[17] = 2.0_f32.powi(-29);
+        check(&values);
+    }
     let mut random = Random::new(7);
+    // Rows that count by a mask, in whole blocks.
+    let values: Vec<f32> = (0..COUNT).map(|_| float(0, &mut random) as f32).collect();
+    let flags: Vec<bool> = (0..COUNT).map(|_| random.chance(0.7)).collect();
+    let bits: BitBuffer = flags.iter().copied().collect();
+    for level in Level::available() {
+        let mut sum = ExactSum::default();
+        sum.add(*level, &values, Some(bits.as_bits()), Selection::All);
+        let kept = values.iter().zip(&flags).filter(|(_, flag)| **flag);
+        let mut expected = ExactSum::default();
+        expected.extend(kept.map(|(value, _)| f64::from(*value)));
+        assert_eq!(sum, expected, "{level}");
+    }
     check(&(0..COUNT).map(|_| float(random.bits() % 8, &mut random)).collect::<Vec<_>>());
 }
 

@@ -125,7 +125,9 @@ fn summer() {
     let table = transaction.create_table(Definition::new("main", "t", columns)).expect("new");
     let options = WriteOptions { codecs: vec![ColumnCodec::Raw(Codec::None)], ..WriteOptions::default() };
     let mut writer = transaction.write_part(table, options).expect("new");
-    writer.push(&[Column { validity: None, values: Values::F64(vec![0.5; 60_000].into()) }]).expect("rows");
+    writer
+        .push(&[Column { validity: None, values: Values::F64(vec![0.5; 2 * 65_536].into()) }])
+        .expect("rows");
     transaction.add_part(table, writer.finish().expect("room")).expect("new");
     transaction.commit().expect("nobody else");
     let snapshot = database.snapshot();
@@ -133,13 +135,13 @@ fn summer() {
     let reader = snapshot.open_part(table, table.parts()[0]).expect("whole");
     for _ in 0..2 {
         let mut total = Total::default();
-        assert!(reader.sum(0, 0..1, &mut total).expect("whole"));
-        assert_eq!(total.floats.value().to_bits(), 30_000_f64.to_bits());
+        assert!(reader.sum(0, 0..2, &mut total).expect("whole"));
+        assert_eq!(total.floats.value().to_bits(), 65_536_f64.to_bits());
     }
     let path = directory.join(format!("tables/{}/{}.kpart", table.number, table.parts()[0].number));
     std::fs::File::options().write(true).open(path).expect("there").set_len(20_000).expect("ours");
     for _ in 0..2 {
-        println!("{}", reader.sum(0, 0..1, &mut Total::default()).expect_err("it is not whole"));
+        println!("{}", reader.sum(0, 0..2, &mut Total::default()).expect_err("it is not whole"));
     }
 }
 

@@ -18,12 +18,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -32,6 +30,7 @@ pub(crate) use self::extremes::Extreme;
 pub(crate) use self::last::CheckedLast;
 pub(crate) use self::sum::CheckedSum;
 use crate::error::{Error, ErrorKind};
+use crate::rules::rewrite_expressions;
 use crate::types::sql_type_name;
 
 /// How deep the range of an expression is looked into; what is below has the range of its type.
@@ -50,21 +49,6 @@ impl CheckArithmetic {
             functions: [Operation::Add, Operation::Subtract, Operation::Multiply, Operation::Negate]
                 .map(function),
         }
-    }
-
-    fn check_plan(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            schema
-                .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-        }
-        let names = NamePreserver::new(&plan);
-        let checked = plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let checked = expr.transform_up(|expr| Ok(self.check_expr(expr, &schema)))?;
-            Ok(checked.update_data(|expr| name.restore(expr)))
-        })?;
-        checked.map_data(LogicalPlan::recompute_schema)
     }
 
     fn check_expr(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -100,7 +84,7 @@ impl AnalyzerRule for CheckArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| self.check_plan(plan))?.data)
+        rewrite_expressions(plan, |expr, schema| Ok(self.check_expr(expr, schema)))
     }
 }
 

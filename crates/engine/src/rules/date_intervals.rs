@@ -5,7 +5,7 @@
 //! `dateadd` is written out. Any other interval gives a TIMESTAMP, as in PostgreSQL.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -20,8 +20,7 @@ const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
 /// See the [module](self). For a plan as SQL gives it: type coercion looks at the types that this makes, and
 /// what it writes in the place of intervals is not recognised here.
 pub(crate) fn keep_hours(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let rewrite = |plan| rewrite_expressions(plan, |expr, schema| Ok(with_time(expr, schema)));
-    plan.transform_up_with_subqueries(rewrite).data()
+    rewrite_expressions(plan, |expr, schema| Ok(with_time(expr, schema)))
 }
 
 fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -7,7 +7,7 @@ mod subqueries;
 mod uuids;
 
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -18,22 +18,28 @@ pub(crate) use large_top::LargeTop;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 
-/// The plan with its expressions changed from the leaves up, each beside the columns that it is over; columns keep
-/// their names.
-fn rewrite_expressions(
+/// The plan with the expressions of all its nodes changed from the leaves up, each beside the columns that it is over;
+/// columns keep their names.
+pub(crate) fn rewrite_expressions(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
-) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-    }
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
-    })?;
-    // A changed type reaches the plans above.
-    rewritten.map_data(LogicalPlan::recompute_schema)
+) -> Result<LogicalPlan> {
+    let mut is_changed = false;
+    let rewrite_node = |plan: LogicalPlan| {
+        let mut schema = merge_schema(&plan.inputs());
+        if let LogicalPlan::TableScan(scan) = &plan {
+            schema
+                .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+        }
+        let names = NamePreserver::new(&plan);
+        let rewritten = plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
+        })?;
+        // A changed type reaches the plans above; where nothing changed below, schemas are what they were.
+        is_changed |= rewritten.transformed;
+        if is_changed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
+    };
+    plan.transform_up_with_subqueries(rewrite_node).data()
 }

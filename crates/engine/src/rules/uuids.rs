@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
@@ -27,15 +27,8 @@ impl AnalyzerRule for Uuids {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(rewrite).data()
+        rewrite_expressions(plan, with_uuids)?.transform_up(insert).data()
     }
-}
-
-fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    if let LogicalPlan::Dml(_) = &plan {
-        return insert(plan);
-    }
-    rewrite_expressions(plan, with_uuids)
 }
 
 fn has_uuid(expr: &Expr, schema: &DFSchema) -> bool {

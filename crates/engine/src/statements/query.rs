@@ -1,6 +1,5 @@
 //! Queries: plan, run, and once more with less memory where that helps.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -8,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::SchemaError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SessionState, TaskContext};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -105,7 +104,7 @@ pub(super) struct Run {
     pub(super) session: Session,
     pub(super) plan: LogicalPlan,
     pub(super) progress: Progress,
-    /// Whether the plan is from [`plan`], and has been analyzed there.
+    /// Whether the plan has been analyzed, by [`plan`], and need not be again.
     is_analyzed: bool,
 }
 
@@ -154,7 +153,7 @@ impl Run {
             return Ok(vec![self.start().await?]);
         };
         self.progress.watch(merge.input());
-        let parts = merge.parts(&task_context(&state))?;
+        let parts = merge.parts(&state.task_ctx())?;
         Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
     }
 
@@ -177,22 +176,8 @@ fn execute(
     progress: &Progress,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     progress.watch(physical);
-    let batches = execute_stream(physical.clone(), task_context(state))?;
+    let batches = execute_stream(physical.clone(), state.task_ctx())?;
     Ok(batches.map_err(Error::from).boxed())
-}
-
-/// What runs a plan: not the functions of the session, of which the plan has those that it calls.
-fn task_context(state: &SessionState) -> Arc<TaskContext> {
-    Arc::new(TaskContext::new(
-        None,
-        state.session_id().to_owned(),
-        state.config().clone(),
-        HashMap::new(),
-        HashMap::new(),
-        HashMap::new(),
-        HashMap::new(),
-        state.runtime_env().clone(),
-    ))
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {

@@ -268,25 +268,28 @@ impl Input {
         !is_summed && self.used().any(|used| used == column)
     }
 
-    /// Lets the aggregate have the rows of stripes that are left, either in its tally or by itself.
+    /// Lets the tally have the rows of stripes, if storage adds them up.
+    fn sum(&self, stripes: &[Stripe<'_>], tally: &mut Tally) -> Result<bool> {
+        let Some(column) = self.sum.as_ref().and_then(|sum| sum.column) else { return Ok(false) };
+        let is_added = Stripe::sum(stripes, column, &mut tally.total)?;
+        if is_added {
+            tally.rows += stripes.iter().map(|stripe| stripe.row_count() as u64).sum::<u64>();
+        }
+        Ok(is_added)
+    }
+
+    /// Lets the aggregate have the rows of a stripe that are left, either in its tally or by itself.
     fn update(
         &self,
-        stripes: &mut [Stripe<'_>],
+        stripe: &mut Stripe<'_>,
         tally: &mut Tally,
         accumulator: &mut dyn Accumulator,
     ) -> Result<()> {
-        let column = self.sum.as_ref().and_then(|sum| sum.column);
-        if let Some(column) = column
-            && Stripe::sum(stripes, column, &mut tally.total)?
-        {
-            tally.rows += stripes.iter().map(|stripe| stripe.row_count() as u64).sum::<u64>();
-        } else if let [stripe] = stripes {
+        if !self.sum(std::slice::from_ref(stripe), tally)? {
             self.update_by_rows(stripe, tally, accumulator)?;
-        } else {
-            return stripes.chunks_mut(1).try_for_each(|stripe| self.update(stripe, tally, accumulator));
         }
-        for stripe in stripes {
-            self.forgotten.iter().for_each(|column| stripe.forget(*column));
+        for column in &self.forgotten {
+            stripe.forget(*column);
         }
         Ok(())
     }
@@ -458,11 +461,20 @@ impl Task {
         }
         while wanted.strong_count() > 0 {
             let step = self.worker.step(|stripes| {
-                let states = tallies.iter_mut().zip(&mut *accumulators);
-                let mut pairs = inputs.iter().zip(states);
-                pairs.try_for_each(|(input, (tally, accumulator))| {
-                    input.update(stripes, tally, &mut **accumulator)
-                })
+                // What storage does not add up of several stripes is done stripe by stripe, as long as it is near.
+                let mut left = Vec::with_capacity(inputs.len());
+                for ((input, tally), accumulator) in inputs.iter().zip(&mut *tallies).zip(&mut *accumulators)
+                {
+                    if stripes.len() == 1 || !input.sum(stripes, tally)? {
+                        left.push((input, tally, accumulator));
+                    }
+                }
+                for stripe in stripes {
+                    for (input, tally, accumulator) in &mut left {
+                        input.update(stripe, tally, &mut ***accumulator)?;
+                    }
+                }
+                Ok(())
             })?;
             self.worker.book(accumulators.iter().map(|accumulator| accumulator.size()).sum())?;
             if matches!(step, Step::End) {

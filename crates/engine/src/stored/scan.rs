@@ -51,7 +51,7 @@ use parking_lot::Mutex;
 
 use super::aggregate::Tally;
 use super::ahead::Ahead;
-use super::open::{OpenTable, Place};
+use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
 
@@ -171,6 +171,7 @@ impl StoredScan {
             condition: conjunction_opt(self.filters.iter().cloned()),
             stripes: OnceLock::new(),
             next: AtomicUsize::new(0),
+            worths: OnceLock::new(),
             ahead: Ahead::default(),
             handed_in: Mutex::default(),
         });
@@ -436,6 +437,8 @@ pub(super) struct Shared {
     /// Stripes that may have rows: the places of their parts, and theirs in the parts.
     pub(super) stripes: OnceLock<Vec<(usize, usize)>>,
     next: AtomicUsize,
+    /// By part: see [`Self::worths`].
+    worths: OnceLock<Vec<usize>>,
     ahead: Ahead,
     /// How many partitions are done, and what they summed up.
     handed_in: Mutex<(usize, Vec<Tally>)>,
@@ -472,25 +475,44 @@ impl Shared {
     /// Takes the next stripes of a part that lie one behind the other: an even number, for sums read them by turns, and
     /// as many as are worth it, but few when the end is near, that all partitions come to it at about the same time.
     fn take_run(&self, stripes: &[(usize, usize)], partitions: usize) -> Range<usize> {
+        let mut start = self.next.load(Ordering::Relaxed);
+        while let Some((place, first)) = stripes.get(start).copied() {
+            let most = self.worths()[place].min((stripes.len() - start) / (4 * partitions) / 2 * 2).max(1);
+            let is_next = |(index, stripe): &(usize, &(usize, usize))| **stripe == (place, first + index);
+            let end = start + stripes[start..].iter().enumerate().take(most).take_while(is_next).count();
+            match self.next.compare_exchange_weak(start, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return start..end,
+                Err(next) => start = next,
+            }
+        }
+        0..0
+    }
+
+    /// How many stripes of each part are worth taking at a time, if they are like its first.
+    fn worths(&self) -> &[usize] {
+        let worth = |part: &Result<_, _>| part.as_ref().map_or(1, |part| self.worth(part));
+        self.worths.get_or_init(|| self.table.parts.iter().map(worth).collect())
+    }
+
+    /// One where nothing is read as it lies in a file of this machine.
+    fn worth(&self, part: &OpenPart) -> usize {
         /// Sums of so many bytes are about as fast as of more.
         const BYTES: u64 = 2 << 20;
         const STRIPES_MAX: u64 = 16;
-        let run = |start: usize| {
-            let (part, first) = *stripes.get(start)?;
-            let bytes = self.table.parts[part].as_ref().map_or(BYTES, |opened| {
-                let columns = self.projection.iter().map(|index| match opened.column(*index) {
-                    Place::Here(column) => opened.reader.stored_bytes(*column, first),
-                    _ => 0,
-                });
-                columns.sum()
-            });
-            let worth = (BYTES / bytes.max(1)).clamp(1, STRIPES_MAX).next_multiple_of(2) as usize;
-            let most = worth.min((stripes.len() - start) / (4 * partitions) / 2 * 2).max(1);
-            let is_next = |(place, stripe): &(usize, &(usize, usize))| **stripe == (part, first + place);
-            Some(start + stripes[start..].iter().enumerate().take(most).take_while(is_next).count())
-        };
-        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, run);
-        taken.map_or(0..0, |start| start..run(start).unwrap_or(start))
+        if part.reader.stripe_count() == 0 || part.reader.is_fetched() {
+            return 1;
+        }
+        let raw = self.projection.iter().map(|index| match part.column(*index) {
+            Place::Here(column) => {
+                let stored = part.reader.stored_bytes(*column, 0);
+                if stored >= part.reader.value_bytes(*column, 0) { stored } else { 0 }
+            }
+            _ => 0,
+        });
+        match raw.sum() {
+            0 => 1,
+            bytes => (BYTES / bytes).clamp(1, STRIPES_MAX).next_multiple_of(2) as usize,
+        }
     }
 }
 
@@ -607,6 +629,7 @@ impl Worker {
     fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
         self.reservation.free();
         let shared = self.shared.clone();
+        debug_assert!(!self.takes_runs, "a batch is one stripe's");
         let step = self.step(|stripes| stripes[0].batch(&shared.projection, &shared.schema))?;
         if let Step::Found(batch) = &step {
             self.book(batch.get_array_memory_size())?;

@@ -1,11 +1,11 @@
 //! How loops over a column see its rows: 64 at a time, with those that do not count replaced.
 //!
-//! [`for_each_chunk`] gives whole chunks where they lie. Where a mask has holes, and for what is left
-//! at either end, it gives a copy in which the other rows hold a neutral value, so that a loop needs no notion of nulls. The copy
+//! [`for_each_chunk`] gives whole chunks where they lie. Where a mask has holes, or at the end, it gives a
+//! copy in which the other rows hold a neutral value, so that a loop needs no notion of nulls. The copy
 //! stays in the first cache and costs less than masked arithmetic: a load under a mask streams from memory
 //! at half speed (8 against 33 GB/s for the float sum), which is why [`Keep`] loads whole vectors first.
 //!
-//! Where all rows count, a loop may be as fast as memory, which is read in two places by turns then ([`Runs`]).
+//! A loop for AVX-512 may be as fast as memory, which gives most when it is read in two places by turns ([`Runs`]).
 
 use crate::region::{LINE_BYTES, prefetch_ptr};
 use crate::{Bits, Selection};
@@ -16,9 +16,6 @@ pub(crate) const CHUNK: usize = 64;
 /// Each run is asked for so far ahead of where it is read. CPUs do that by themselves, but not across pages. Exact
 /// sums of doubles, of what plain loads read: 0.93 with 2048 bytes, 0.98 with 3072, 1.0 with 4096, 0.95 with 5120.
 pub(super) const AHEAD_BYTES: usize = 4096;
-
-/// What is larger lies in no near cache.
-const CACHED_BYTES: usize = 2 << 20;
 
 /// Rows that are gathered by number before a loop sees them.
 const GATHERED: usize = 16 * CHUNK;
@@ -68,30 +65,36 @@ pub(super) struct Runs<'a, T> {
     pub(super) first: &'a [[T; CHUNK]],
     /// As many as the first, or none.
     pub(super) second: &'a [[T; CHUNK]],
-    /// Fewer than two chunks each.
+    /// Before and behind each run: fewer than [`AROUND_MAX`] together, and than a chunk if there is one run.
     pub(super) around: [&'a [T]; 4],
 }
 
-/// The most rows around two runs.
-pub(super) const AROUND_MAX: usize = 6 * CHUNK;
+/// More than there are rows around two runs: each has fewer than a chunk before it, and, because only the heads make
+/// one longer than the other, one has fewer than a chunk behind it and the other fewer than two.
+pub(super) const AROUND_MAX: usize = 5 * CHUNK;
 
 impl<T: Copy + Default> Runs<'_, T> {
     /// Calls `work` with the rows around, if there are any, one behind the other; more rows, which are zero, fill up the
     /// last chunk.
     #[inline(always)]
     pub(super) fn with_around(&self, work: impl FnOnce(&[[T; CHUNK]])) {
-        let count: usize = self.around.iter().map(|rows| rows.len()).sum();
-        if count == 0 {
-            return;
+        match self.around.iter().map(|rows| rows.len()).sum() {
+            0 => {}
+            1..CHUNK => work(&self.gathered::<1>()),
+            count => work(&self.gathered::<{ AROUND_MAX / CHUNK }>()[..count.div_ceil(CHUNK)]),
         }
-        let mut gathered = [[T::default(); CHUNK]; AROUND_MAX / CHUNK];
-        let mut rest = gathered.as_flattened_mut();
+    }
+
+    #[inline(always)]
+    fn gathered<const CHUNKS: usize>(&self) -> [[T; CHUNK]; CHUNKS] {
+        let mut chunks = [[T::default(); CHUNK]; CHUNKS];
+        let mut rest = chunks.as_flattened_mut();
         for rows in self.around {
             let (here, behind) = rest.split_at_mut(rows.len());
             here.copy_from_slice(rows);
             rest = behind;
         }
-        work(&gathered[..count.div_ceil(CHUNK)]);
+        chunks
     }
 }
 
@@ -146,7 +149,6 @@ impl<'a, T> Rows<'a, T> {
     /// The rows in runs, or the column of which not all count.
     pub(super) fn runs(self) -> Result<Runs<'a, T>, (&'a [T], Mask<'a>)> {
         match self {
-            Self::Of(values, Mask::All) if size_of_val(values) > CACHED_BYTES => Ok(by_turns(halves(values))),
             Self::Of(values, Mask::All) => {
                 let (first, rest) = values.as_chunks();
                 Ok(Runs { first, second: &[], around: [rest, &[], &[], &[]] })
@@ -155,11 +157,6 @@ impl<'a, T> Rows<'a, T> {
             Self::OfTwo(columns) => Ok(by_turns(columns)),
         }
     }
-}
-
-/// A column as two of about one length.
-fn halves<T>(values: &[T]) -> [&[T]; 2] {
-    values.split_at(values.len() / 2).into()
 }
 
 /// Cuts columns so that memory is read as fast as it can be: in two places at a time, by loads that do not cross cache

@@ -53,13 +53,15 @@ const STEP: i32 = 51 - HEADROOM;
 const MOST_PARTS: u8 = 3;
 /// Blocks that are added float by float after one that fitted no window.
 const BLOCKS_ALONE: u8 = 7;
+/// Blocks of 32-bit floats that are not tried as integers after one that did not fit.
+const BLOCKS_UNSCALED: u8 = 7;
 /// A window leaves room for larger values to come.
 const ROOM: i32 = 3;
 /// Exponents that floats of 32 bits must have to be integers, and for sums of a block of them to fit 64 bits.
 const SCALED: RangeInclusive<i32> = 23..=52;
 const _: () = assert!((BLOCK + AROUND_MAX) / 32 < 1 << (63 - 53), "additions to each of 32 lanes");
-/// The powers of two, and their inverses, that floats of 32 bits are multiplied by.
-const SCALE_MAX: i32 = 100;
+/// The largest power of two that floats of 32 bits are multiplied by, or divided.
+const SCALE_MAX: i32 = 126;
 
 /// What values of the next block should look like.
 #[derive(Clone, Copy, Default)]
@@ -93,7 +95,7 @@ impl Window {
     }
 }
 
-/// The values of a block, and a chunk or two more.
+/// The values of a block: in two runs, or not.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRows<'a, T> {
     /// Of the same length; all of them count.
@@ -179,13 +181,13 @@ impl ExactSum {
     }
 
     fn add_block<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) {
-        let mut window = self.window;
         if rows.runs[0].is_empty() && rows.rest.len() < CHUNK {
             return self.add_alone(rows.rest, rows.mask);
         }
         if size_of::<T>() == size_of::<f32>() && self.add_scaled(level, rows) {
             return;
         }
+        let mut window = self.window;
         let add_alone = |sum: &mut Self| {
             rows.runs.iter().for_each(|run| sum.add_alone(run.as_flattened(), Mask::All));
             sum.add_alone(rows.rest, rows.mask);
@@ -248,7 +250,7 @@ impl ExactSum {
             }
             self.window.scale = Some(scale);
         }
-        self.window.unscaled = BLOCKS_ALONE;
+        self.window.unscaled = BLOCKS_UNSCALED;
         false
     }
 
@@ -389,5 +391,35 @@ impl<const PARTS: usize> Lanes<PARTS> {
                     if magnitude > self.largest[lane] { magnitude } else { self.largest[lane] };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_did_not_fit_is_not_tried_as_integers_for_a_while() {
+        let mut sum = ExactSum::default();
+        let wide: Vec<f32> = (0..2 * BLOCK).map(|row| if row % 2 == 0 { 1.0 } else { 1e-20 }).collect();
+        for level in Level::available() {
+            sum.window = Window::default();
+            sum.add(*level, &wide, None, Selection::All);
+            // The first block is a small one, and two follow.
+            let expected = if scaled_is_there(*level) { BLOCKS_UNSCALED - 2 } else { 0 };
+            assert_eq!(sum.window.unscaled, expected, "{level}");
+            let ones = vec![1.0_f32; usize::from(BLOCKS_UNSCALED) * BLOCK];
+            sum.add(*level, &ones, None, Selection::All);
+            assert_eq!(
+                (sum.window.unscaled, sum.window.scale.is_some()),
+                (0, scaled_is_there(*level)),
+                "{level}"
+            );
+        }
+    }
+
+    fn scaled_is_there(level: Level) -> bool {
+        let rows = BlockRows { runs: [&[]; 2], rest: &[1.0_f32], mask: Mask::All };
+        scaled(level, rows, 1.0).is_some()
     }
 }

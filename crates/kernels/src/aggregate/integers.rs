@@ -202,8 +202,8 @@ pub fn sum<T: Integer>(
     sum
 }
 
-/// The exact sum of all rows of two columns, which are read by turns: faster than one behind the other, if they lie in
-/// memory and no cache has them.
+/// The exact sum of all rows of two columns. With AVX-512 they are read by turns, which is faster than one behind the
+/// other if they lie in memory and no cache has them.
 ///
 /// # Panics
 /// When one column has more rows than the other.

@@ -595,13 +595,10 @@ impl Total {
         }
         macro_rules! floats {
             ($number:ty) => {
-                match columns::<$number>(bytes) {
-                    Some(columns) => {
-                        self.floats.add_two(level, columns);
-                        Some(self.integers)
-                    }
-                    None => None,
-                }
+                columns::<$number>(bytes).map(|columns| {
+                    self.floats.add_two(level, columns);
+                    self.integers
+                })
             };
         }
         let sum = match kind {

@@ -20,7 +20,7 @@ use crate::part::footer::BlockEntry;
 impl PartReader {
     /// Adds a column in some stripes, all of whose rows have a value, to `total`; false, and the total is as it was, if
     /// some rows have none, a stripe has no rows, values of the type have no sum, or it has no place in 128 bits.
-    /// Several stripes at a time are read faster than each by itself.
+    /// Several stripes at a time are read faster than each by itself. After an error the total is of no use.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
