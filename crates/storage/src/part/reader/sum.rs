@@ -2,8 +2,8 @@
 //!
 //! Numbers that lie in the file as they are are read where it is mapped, two stripes by turns, the first with that in
 //! the middle: so memory is read as fast as it can be, and in long runs, for the writer puts a column's blocks one
-//! behind the other. Of what two cores read by plain loads of 65 GB/s, sums of bytes have 0.73 block by block, and 1.0
-//! with 8 blocks at a time.
+//! behind the other. Of what two cores read by plain loads, 70 GB/s, sums of bytes have 0.73 block by block, and 0.97 with
+//! 16 blocks at a time; of 64-bit integers 0.99, and 1.03 with 4.
 
 use std::ops::Range;
 
