@@ -18,7 +18,7 @@ use crate::{Bits, Level, Selection};
 pub(super) const BLOCK: usize = 1 << 20;
 /// Accumulators side by side. Half as many are unrolled and no longer made vectors of (30 against 229 GB/s).
 const LANES: usize = 32;
-// A lane of 32 bits has room for 2^16 values of 16 bits; what is left at either end adds a few to some lanes.
+// A lane of 32 bits has room for 2^16 values of 16 bits; what is left at the end adds a few to some lanes.
 const _: () = assert!(BLOCK / LANES + 8 < 1 << 16);
 /// Makes a signed upper word an unsigned one, too large by 2^63: for lanes of lower and upper words by turns.
 const BIAS: [u64; 8] = [0, 1 << 63, 0, 1 << 63, 0, 1 << 63, 0, 1 << 63];

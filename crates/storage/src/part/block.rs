@@ -10,7 +10,6 @@ use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::integers::{self, Int};
 use keirin_codecs::strings::{self, Dictionary, Rows};
 use keirin_codecs::{Choice, Goal, Plan, flags};
-use keirin_kernels::aggregate::{DecimalSum, ExactSum, sum_two};
 use keirin_kernels::aligned::{Number, numbers};
 use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::gather::gather;
@@ -21,6 +20,7 @@ use keirin_race::Races;
 use super::codec::ColumnCodec;
 use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
+use super::total::Total;
 use super::{BLOCK_BYTES_MAX, BLOCK_ROWS_MAX};
 use crate::buffer::{Buffer, FileBytes, Pool, Shared};
 use crate::column::{Column, Flags, Values, span};
@@ -474,20 +474,7 @@ impl BlockDecoder<'_> {
                     true
                 }};
             }
-            Ok(match kind {
-                Kind::Flags | Kind::Text => false,
-                Kind::I8 => integers!(i8),
-                Kind::I16 => integers!(i16),
-                Kind::I32 => integers!(i32),
-                Kind::I64 => integers!(i64),
-                Kind::I128 => integers!(i128),
-                Kind::U8 => integers!(u8),
-                Kind::U16 => integers!(u16),
-                Kind::U32 => integers!(u32),
-                Kind::U64 => integers!(u64),
-                Kind::F32 => floats!(f32),
-                Kind::F64 => floats!(f64),
-            })
+            Ok(by_number!(kind, integers, floats, false))
         })
     }
 
@@ -509,20 +496,12 @@ impl BlockDecoder<'_> {
                     frame.integers::<$number>(level)?.as_bytes().and_then(place)
                 };
             }
-            Ok(match kind {
-                Kind::Flags | Kind::Text => None,
-                Kind::I8 => integers!(i8),
-                Kind::I16 => integers!(i16),
-                Kind::I32 => integers!(i32),
-                Kind::I64 => integers!(i64),
-                Kind::I128 => integers!(i128),
-                Kind::U8 => integers!(u8),
-                Kind::U16 => integers!(u16),
-                Kind::U32 => integers!(u32),
-                Kind::U64 => integers!(u64),
-                Kind::F32 => frame.floats::<f32>(level)?.as_bytes().and_then(place),
-                Kind::F64 => frame.floats::<f64>(level)?.as_bytes().and_then(place),
-            })
+            macro_rules! floats {
+                ($number:ty) => {
+                    frame.floats::<$number>(level)?.as_bytes().and_then(place)
+                };
+            }
+            Ok(by_number!(kind, integers, floats, None))
         })
     }
 
@@ -569,59 +548,6 @@ pub(super) enum TextValues {
     Rows(Values<'static>),
     /// For each row the number of its text.
     Entries { codes: Vec<u32>, entries: strings::Buffer },
-}
-
-/// The sum of what was added to it, which is exact.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Total {
-    /// Of integers and decimals.
-    pub integers: i128,
-    /// Of floats.
-    pub floats: ExactSum,
-}
-
-impl Total {
-    /// Adds the numbers that two places hold as they are, as many in one as in the other; false, and the total is as it
-    /// was, if it has no place in 128 bits then or the numbers are not aligned.
-    pub(super) fn add_two(&mut self, level: Level, kind: Kind, bytes: [&[u8]; 2]) -> bool {
-        fn columns<T: Number>(bytes: [&[u8]; 2]) -> Option<[&[T]; 2]> {
-            Some([numbers(bytes[0])?, numbers(bytes[1])?])
-        }
-        macro_rules! integers {
-            ($number:ty) => {
-                columns::<$number>(bytes)
-                    .and_then(|columns| self.integers.checked_add(sum_two(level, columns)))
-            };
-        }
-        macro_rules! floats {
-            ($number:ty) => {
-                columns::<$number>(bytes).map(|columns| {
-                    self.floats.add_two(level, columns);
-                    self.integers
-                })
-            };
-        }
-        let sum = match kind {
-            Kind::Flags | Kind::Text => None,
-            Kind::I8 => integers!(i8),
-            Kind::I16 => integers!(i16),
-            Kind::I32 => integers!(i32),
-            Kind::I64 => integers!(i64),
-            Kind::I128 => columns(bytes).and_then(|columns| {
-                let mut sum = DecimalSum::default();
-                sum.add_two(level, columns);
-                self.integers.checked_add(sum.value()?)
-            }),
-            Kind::U8 => integers!(u8),
-            Kind::U16 => integers!(u16),
-            Kind::U32 => integers!(u32),
-            Kind::U64 => integers!(u64),
-            Kind::F32 => floats!(f32),
-            Kind::F64 => floats!(f64),
-        };
-        self.integers = sum.unwrap_or(self.integers);
-        sum.is_some()
-    }
 }
 
 /// What text is as long as.

@@ -1,5 +1,25 @@
 //! Parts: immutable files with rows of a table. `docs/format/part.md` draws them.
 
+/// Calls one of two macros with the type of the numbers of a kind, or gives `$other` if they are none.
+macro_rules! by_number {
+    ($kind:expr, $integers:ident, $floats:ident, $other:expr) => {
+        match $kind {
+            Kind::Flags | Kind::Text => $other,
+            Kind::I8 => $integers!(i8),
+            Kind::I16 => $integers!(i16),
+            Kind::I32 => $integers!(i32),
+            Kind::I64 => $integers!(i64),
+            Kind::I128 => $integers!(i128),
+            Kind::U8 => $integers!(u8),
+            Kind::U16 => $integers!(u16),
+            Kind::U32 => $integers!(u32),
+            Kind::U64 => $integers!(u64),
+            Kind::F32 => $floats!(f32),
+            Kind::F64 => $floats!(f64),
+        }
+    };
+}
+
 mod block;
 mod cache;
 mod codec;
@@ -8,9 +28,10 @@ mod footer;
 mod plans;
 mod reader;
 mod statistics;
+mod total;
 mod writer;
 
-pub use block::{LengthUnit, Total};
+pub use block::LengthUnit;
 pub(crate) use cache::Footers;
 pub use cache::PartKey;
 pub use codec::ColumnCodec;
@@ -18,6 +39,7 @@ pub use filter::{Constant, Predicate};
 pub(crate) use plans::TablePlans;
 pub use reader::{PartReader, Text};
 pub use statistics::{BlockFlags, Statistics};
+pub use total::Total;
 pub use writer::{PartWriter, WriteOptions};
 
 /// When the checksums of blocks are held against their bytes. That a block is the one that was written to its
