@@ -240,8 +240,8 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
 mod tests {
     use super::*;
     use crate::column::Values;
-    use crate::recovery::{new, open};
     use crate::schema::{DataType, Definition};
+    use crate::tests::recovery::{new, open};
 
     #[test]
     fn what_is_not_sorted_is_sorted_in_bounded_memory() {

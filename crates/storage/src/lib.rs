@@ -51,8 +51,6 @@ mod deletions;
 mod error;
 mod header;
 mod history;
-#[cfg(test)]
-mod hostile;
 mod inserts;
 pub mod io;
 mod log;
@@ -60,22 +58,18 @@ mod maintenance;
 mod marker;
 mod opening;
 pub mod part;
-#[cfg(test)]
-mod recovery;
 mod removal;
 mod repair;
-#[cfg(test)]
-mod retention;
 mod run;
 pub mod schema;
 #[cfg(test)]
-mod simulation;
+mod simulated_disk;
 mod snapshot;
 mod sort;
 mod state;
 mod store;
 #[cfg(test)]
-mod tampering;
+mod tests;
 mod tiers;
 mod transaction;
 mod unsynced;

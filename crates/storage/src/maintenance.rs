@@ -171,7 +171,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::recovery::{insert, new, numbers, open};
+    use crate::tests::recovery::{insert, new, numbers, open};
 
     #[test]
     fn who_optimizes_waits_for_others_who_merge() {

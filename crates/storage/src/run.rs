@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use crate::column::{Flags, Values};
     use crate::part::{STRIPE_ROWS, WriteOptions};
-    use crate::recovery::{new, open};
     use crate::schema::{DataType, SortKey};
+    use crate::tests::recovery::{new, open};
 
     fn definition(keys: Vec<SortKey>) -> Definition {
         let columns = vec![("a", DataType::I64), ("b", DataType::Text)];

@@ -10,15 +10,7 @@ use std::time::Duration;
 
 use keirin_kernels::map::Map;
 
-#[cfg(test)]
-mod cache;
 mod disk;
-#[cfg(test)]
-mod random;
-#[cfg(test)]
-pub(crate) mod unreliable;
-#[cfg(test)]
-mod world;
 
 pub use disk::Disk;
 

@@ -440,11 +440,11 @@ mod tests {
     use keirin_codecs::frame;
 
     use super::*;
-    use crate::hostile::{one_part, read_all};
-    use crate::io::unreliable::{Random, Unreliable};
     use crate::part::{ColumnCodec, WriteOptions};
     use crate::schema::Definition;
-    use crate::simulation::for_seeds;
+    use crate::simulated_disk::{Random, Unreliable};
+    use crate::tests::hostile::{one_part, read_all};
+    use crate::tests::simulation::for_seeds;
     use crate::{Access, Database, Options};
 
     /// A table with two columns.

@@ -10,8 +10,10 @@ use crate::header::FileKind;
 use crate::io::Io;
 use crate::log;
 use crate::part::WriteOptions;
-use crate::recovery::{DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set};
-use crate::simulation::{columns, definition};
+use crate::tests::recovery::{
+    DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set,
+};
+use crate::tests::simulation::{columns, definition};
 use crate::{Changes, Error};
 
 #[test]

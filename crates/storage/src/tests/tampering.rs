@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::io::Io;
-use crate::io::unreliable::{Random, Unreliable};
 use crate::part::WriteOptions;
-use crate::simulation::{Model, Run, for_seeds, model_of, read, seed_count};
+use crate::simulated_disk::{Random, Unreliable};
+use crate::tests::simulation::{Model, Run, for_seeds, model_of, read, seed_count};
 use crate::{Access, Database, Error, Options};
 
 /// What happens to a file.

@@ -10,11 +10,15 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::cache::{Change, Directory, FileData, Node};
-pub(crate) use super::random::Random;
-pub(crate) use super::world::Faults;
-use super::world::{World, dead, split};
-use super::{Input, Io, Lock, Output};
+mod cache;
+mod random;
+mod world;
+
+use self::cache::{Change, Directory, FileData, Node};
+pub(crate) use self::random::Random;
+pub(crate) use self::world::Faults;
+use self::world::{World, dead, split};
+use crate::io::{Input, Io, Lock, Output};
 
 /// The door to a file system that is unreliable.
 #[derive(Debug)]

@@ -19,9 +19,9 @@ use keirin_kernels::{BitBuffer, Level, Selection};
 use crate::column::{Column, Flags, Values};
 use crate::database::micros;
 use crate::io::Io;
-use crate::io::unreliable::{Faults, Random, Unreliable};
 use crate::part::WriteOptions;
 use crate::schema::{DataType, Definition, Field};
+use crate::simulated_disk::{Faults, Random, Unreliable};
 use crate::{Access, Database, DeletionVector, Error, Options, Result, Snapshot, Table, Transaction};
 
 const RETENTION: Duration = Duration::from_secs(60);

@@ -8,10 +8,10 @@ use keirin_kernels::{BitBuffer, Level};
 
 use crate::header::{self, FileKind, Identity};
 use crate::io::Io;
-use crate::io::unreliable::{Faults, Unreliable};
 use crate::log::{self, Record};
 use crate::part::WriteOptions;
-use crate::simulation::{Row, columns, definition, read};
+use crate::simulated_disk::{Faults, Unreliable};
+use crate::tests::simulation::{Row, columns, definition, read};
 use crate::{Access, Database, DeletionVector, Error, Options, Result};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -9,12 +9,12 @@ use keirin_kernels::{Level, Selection};
 
 use crate::deletions::DeletionVector;
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
-use crate::io::unreliable::{Random, Unreliable};
 use crate::log::Record;
 use crate::part::{PartReader, Verify, WriteOptions};
-use crate::simulation::{Run, columns, definition, for_seeds};
+use crate::simulated_disk::{Random, Unreliable};
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
+use crate::tests::simulation::{Run, columns, definition, for_seeds};
 use crate::{Access, Database, Options};
 
 /// Changes a few bytes to others, often to extremes.
