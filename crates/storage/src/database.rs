@@ -17,7 +17,7 @@ use crate::log::{self, Failed, Files, Record};
 use crate::maintenance::Compacting;
 use crate::marker;
 use crate::opening::load;
-use crate::part::Verify;
+use crate::part::{Verify, default_open_files_max};
 use crate::removal::{self, Needless};
 use crate::snapshot::Snapshot;
 use crate::state::{Action, State};
@@ -47,11 +47,14 @@ pub struct Options {
     pub checkpoint_every: u64,
     /// When blocks are held against their checksums.
     pub verify: Verify,
+    /// Files of parts that are open at the same time. Those that are read while there are more of them are closed and
+    /// opened again; by default half of what the system lets the process have.
+    pub open_files_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checkpoint_every: 64, verify: Verify::default() }
+        Self { checkpoint_every: 64, verify: Verify::default(), open_files_max: default_open_files_max() }
     }
 }
 
@@ -150,11 +153,16 @@ impl Database {
     /// The newest version that this process knows.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.give(self.current())
+        // Whoever removes files looks at the newest version first, and then for those that someone reads.
+        let given = locked(&self.given);
+        self.add_given(given, self.current())
     }
 
     pub(crate) fn give(&self, state: Arc<State>) -> Snapshot {
-        let mut given = locked(&self.given);
+        self.add_given(locked(&self.given), state)
+    }
+
+    fn add_given(&self, mut given: MutexGuard<'_, Vec<Weak<State>>>, state: Arc<State>) -> Snapshot {
         let is_new = given.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), &*state));
         if is_new {
             given.retain(|version| version.strong_count() > 0);

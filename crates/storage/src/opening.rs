@@ -53,7 +53,7 @@ impl Database {
             Marker::Id(id) if id != state.database => not_whole(marker::PATH, "it is that of another log"),
             _ => {}
         }
-        let store = Store::new(io, options.verify);
+        let store = Store::new(io, options);
         let mut writing = None;
         if let Some(lock) = lock {
             for path in &files.unfinished {

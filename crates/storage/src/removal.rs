@@ -211,7 +211,7 @@ impl Database {
         while count < FILES_MAX {
             let mut needless = locked(&writing.needless);
             let is_due = |version: &u64, replaced: &Replaced| {
-                *version <= read && !self.is_retained(&newest, replaced.time)
+                *version <= read.min(newest.version()) && !self.is_retained(&newest, replaced.time)
             };
             let Some(first) =
                 needless.replaced.first_entry().filter(|first| is_due(first.key(), first.get()))

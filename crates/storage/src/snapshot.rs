@@ -33,7 +33,8 @@ impl Snapshot {
     /// # Errors
     /// `Damaged` when its file is not what was written.
     pub fn open_part(&self, table: &Table, part: &Part) -> Result<PartReader> {
-        PartReader::open(Arc::clone(&self.store), self.identity(table, part.number), part)
+        let reader = PartReader::open(Arc::clone(&self.store), self.identity(table, part.number), part)?;
+        Ok(reader.in_version(&self.state))
     }
 
     /// Says that all parts of a table will be opened soon.

@@ -8,10 +8,10 @@ use keirin_kernels::Level;
 use keirin_race::Races;
 
 use crate::buffer::Pool;
-use crate::database::locked;
+use crate::database::{Options, locked};
 use crate::error::{Error, Result};
 use crate::io::{Io, Output};
-use crate::part::{Footers, TablePlans, Verify};
+use crate::part::{Footers, OpenFiles, TablePlans, Verify};
 
 pub(crate) const TABLES: &str = "tables";
 
@@ -24,6 +24,7 @@ pub(crate) struct Store {
     pub(crate) races: Races,
     verify: Mutex<Verify>,
     pub(crate) footers: Footers,
+    pub(crate) open_files: OpenFiles,
     pub(crate) plans: TablePlans,
     /// What blocks are read to.
     pub(crate) pool: Arc<Pool>,
@@ -32,14 +33,15 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(io: Arc<dyn Io>, verify: Verify) -> Self {
+    pub(crate) fn new(io: Arc<dyn Io>, options: Options) -> Self {
         let (races, footers, stopped) = (Races::default(), Footers::default(), Mutex::default());
         Self {
             io,
             level: Level::best(),
             races,
-            verify: Mutex::new(verify),
+            verify: Mutex::new(options.verify),
             footers,
+            open_files: OpenFiles::new(options.open_files_max),
             plans: TablePlans::default(),
             pool: Arc::default(),
             stopped,

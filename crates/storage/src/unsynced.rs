@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::io::Output;
 use crate::store::Store;
 
-/// Files that are open at the same time for that.
+/// Files that are open at the same time for that, unless the system allows few.
 const FILES_MAX: usize = 64;
 /// So much the system writes while the next part is made.
 const BYTES_MAX: u64 = 64 << 20;
@@ -40,7 +40,8 @@ impl Unsynced {
         waiting.paths.push(path);
         waiting.files.push(file);
         waiting.bytes += bytes;
-        let is_much = waiting.files.len() >= FILES_MAX || waiting.bytes >= BYTES_MAX;
+        let files_max = FILES_MAX.min(self.store.open_files.limit() / 8).max(1);
+        let is_much = waiting.files.len() >= files_max || waiting.bytes >= BYTES_MAX;
         if is_much { self.sync_all(&mut waiting) } else { Ok(()) }
     }
 

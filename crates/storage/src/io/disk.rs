@@ -16,9 +16,10 @@ use crate::database::locked;
 /// Files that are synced at the same time: the system writes its journal for all of them at once.
 const SYNCS: usize = 16;
 
-/// A directory of the file system.
+/// A directory of the file system; that the process works in another one later changes nothing.
 #[derive(Debug)]
 pub struct Disk {
+    /// Absolute.
     root: PathBuf,
 }
 
@@ -42,7 +43,8 @@ impl Disk {
     /// The database in this directory.
     #[must_use]
     pub fn open(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        let absolute = || std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        Self { root: root.canonicalize().unwrap_or_else(|_| absolute()) }
     }
 
     fn path(&self, path: &str) -> PathBuf {

@@ -220,9 +220,7 @@ pub trait Input: Debug + Send + Sync {
 /// Whether an error says more of this process and moment than of the file: too many open files, no memory, no
 /// permission, a file server that does not answer.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    /// Numbers of Linux for what has no kind: ENFILE and EMFILE.
-    const TOO_MANY_FILES: [i32; 2] = [23, 24];
-    error.raw_os_error().is_some_and(|number| TOO_MANY_FILES.contains(&number))
+    is_out_of_files(error)
         || matches!(
             error.kind(),
             io::ErrorKind::OutOfMemory
@@ -232,6 +230,13 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
                 | io::ErrorKind::TimedOut
                 | io::ErrorKind::WouldBlock
         )
+}
+
+/// Whether an error says that too many files are open, in this process or on this machine.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    /// Numbers of Unix for what has no kind: ENFILE and EMFILE.
+    const TOO_MANY_FILES: [i32; 2] = [23, 24];
+    error.raw_os_error().is_some_and(|number| TOO_MANY_FILES.contains(&number))
 }
 
 /// Whether an error says for certain that nothing was changed.

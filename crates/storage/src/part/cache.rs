@@ -12,6 +12,7 @@ use keirin_kernels::map::Map;
 
 use super::footer::Footer;
 use crate::database::locked;
+use crate::error::Result;
 use crate::io::Input;
 use crate::schema::Field;
 
@@ -60,9 +61,13 @@ impl Contents {
         Self { footer, nodes, stripe_starts, found, map: OnceLock::new() }
     }
 
-    /// The part as memory, if it can be that; it stays so as long as the footer is kept.
-    pub(super) fn map(&self, input: &dyn Input) -> Option<&Map> {
-        self.map.get_or_init(|| input.map()).as_ref()
+    /// The part as memory, if its file, which `input` gives, can be that; it stays so as long as the footer is kept.
+    pub(super) fn map(&self, input: impl FnOnce() -> Result<Arc<dyn Input>>) -> Result<Option<&Map>> {
+        if self.map.get().is_none() {
+            let input = input()?;
+            self.map.get_or_init(|| input.map());
+        }
+        Ok(self.map.get().and_then(Option::as_ref))
     }
 
     pub(super) fn is_verified(&self, block: usize, frame: FrameOf) -> bool {

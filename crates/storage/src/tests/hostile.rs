@@ -103,7 +103,8 @@ fn parts_that_lie_are_errors() {
         let io = Arc::new(io.fork());
         io.tamper(&path, |bytes| *bytes = changed);
         let part = Part { hash, ..part.clone() };
-        if let Ok(reader) = PartReader::open(Arc::new(Store::new(io, Verify::Always)), identity, &part) {
+        let options = Options { verify: Verify::Always, ..Options::default() };
+        if let Ok(reader) = PartReader::open(Arc::new(Store::new(io, options)), identity, &part) {
             read_all(&reader);
         }
     });

@@ -21,7 +21,7 @@ use crate::error::{Damage, Error, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
 use crate::io::{Input, Known, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
-use crate::state::Part;
+use crate::state::{Part, State};
 use crate::store::{Store, part_path};
 use reading::{Reading, is_leaf, place};
 
@@ -32,13 +32,47 @@ mod sum;
 #[derive(Debug)]
 pub struct PartReader {
     store: Arc<Store>,
-    input: Box<dyn Input>,
+    file: PartFile,
     path: String,
     byte_count: u64,
     identity: Identity,
     key: PartKey,
     contents: Arc<Contents>,
     verify: Verify,
+    /// The version that it is read in: so long its file is not removed, which may be opened again.
+    _version: Option<Arc<State>>,
+}
+
+/// Whoever has one is a reader of the part.
+#[derive(Debug)]
+struct PartFile {
+    store: Arc<Store>,
+    key: PartKey,
+}
+
+impl PartFile {
+    fn new(store: &Arc<Store>, key: PartKey) -> Self {
+        store.open_files.begin(key);
+        Self { store: Arc::clone(store), key }
+    }
+
+    /// The file, opened if need be.
+    fn open(&self, identity: Identity, known: Known<'_>) -> Result<Arc<dyn Input>> {
+        let open = || self.store.io.open_known(known);
+        let input = self.store.open_files.get(self.key, open);
+        let input = input.map_err(|error| unreadable(known.path, identity, error))?;
+        if input.byte_count() != known.byte_count {
+            let reason = format!("it has {} bytes, not {}", input.byte_count(), known.byte_count);
+            return Err(damaged(known.path, identity, reason).into());
+        }
+        Ok(input)
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        self.store.open_files.end(self.key);
+    }
 }
 
 /// Text of rows as it is stored. Whether it is UTF-8 was not looked at.
@@ -65,6 +99,18 @@ fn damaged(path: &str, identity: Identity, reason: String) -> Damage {
     Damage { path: path.to_owned(), table, part, reason, ..Damage::default() }
 }
 
+/// Why a file cannot be opened or read.
+fn unreadable(path: &str, identity: Identity, error: std::io::Error) -> Error {
+    if is_shortage(&error) {
+        return Error::io("read", path)(error);
+    }
+    let reason = match error.kind() {
+        ErrorKind::NotFound => "it is missing".to_owned(),
+        _ => format!("it cannot be read: {error}"),
+    };
+    damaged(path, identity, reason).into()
+}
+
 impl PartReader {
     pub(crate) fn open(store: Arc<Store>, identity: Identity, part: &Part) -> Result<Self> {
         let path = part_path(identity.table, identity.number);
@@ -76,34 +122,23 @@ impl PartReader {
             }
             other => other,
         };
-        let unreadable = |error: std::io::Error| {
-            if is_shortage(&error) {
-                return Error::io("read", &path)(error);
-            }
-            damage(match error.kind() {
-                ErrorKind::NotFound => "it is missing".to_owned(),
-                _ => format!("it cannot be read: {error}"),
-            })
-        };
-        let input = store.io.open_known(part.known(&path)).map_err(unreadable)?;
-        if input.byte_count() != part.file_bytes {
-            let (found, expected) = (input.byte_count(), part.file_bytes);
-            return Err(damage(format!("it has {found} bytes, not {expected}")));
-        }
+        let key = PartKey { table: identity.table, part: identity.number, hash: part.hash };
+        let file = PartFile::new(&store, key);
+        let input = file.open(identity, part.known(&path))?;
         let Some(Range { start: footer_at, .. }) = part.footer_range() else {
             return Err(damage(format!("a footer of {} bytes does not fit in it", part.footer_bytes)));
         };
-        let key = PartKey { table: identity.table, part: identity.number, hash: part.hash };
-        let (verify, byte_count) = (store.verify(), part.file_bytes);
+        let (verify, byte_count, _version) = (store.verify(), part.file_bytes, None);
         if let Some(contents) = store.footers.get(key) {
-            return Ok(Self { store, input, path, byte_count, identity, key, contents, verify });
+            return Ok(Self { store, file, path, byte_count, identity, key, contents, verify, _version });
         }
         let wrong = |error| {
             store.io.distrust(part.known(&path), footer_at..part.file_bytes);
             error
         };
         let mut tail = vec![0; part.footer_bytes as usize + HEADER_BYTES];
-        input.read_exact_at(footer_at, &mut tail).map_err(unreadable)?;
+        let read = input.read_exact_at(footer_at, &mut tail);
+        read.map_err(|error| unreadable(&path, identity, error))?;
         let (payload, header) = tail.split_at(part.footer_bytes as usize);
         let read = || {
             let header = Header::read(FileKind::Footer, header, &path)?;
@@ -121,7 +156,17 @@ impl PartReader {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
         let contents = store.footers.put(key, Contents::new(footer));
-        Ok(Self { store, input, path, byte_count, identity, key, contents, verify })
+        Ok(Self { store, file, path, byte_count, identity, key, contents, verify, _version })
+    }
+
+    /// The same part, read in a version.
+    pub(crate) fn in_version(self, version: &Arc<State>) -> Self {
+        Self { _version: Some(Arc::clone(version)), ..self }
+    }
+
+    /// The file, opened if need be.
+    fn input(&self) -> Result<Arc<dyn Input>> {
+        self.file.open(self.identity, self.known())
     }
 
     fn known(&self) -> Known<'_> {
@@ -531,7 +576,8 @@ mod tests {
     fn entries_of_an_index_that_lie_are_errors() {
         let (io, identity, part) = one_part();
         let path = part_path(identity.table, part.number);
-        let store = Arc::new(Store::new(Arc::<Unreliable>::clone(&io), Verify::Always));
+        let options = Options { verify: Verify::Always, ..Options::default() };
+        let store = Arc::new(Store::new(Arc::<Unreliable>::clone(&io), options));
         let open = || PartReader::open(Arc::clone(&store), identity, &part).unwrap();
         let footer_at = part.file_bytes - u64::from(part.footer_bytes) - HEADER_BYTES as u64;
         let honest = open().footer().blocks.clone();

@@ -96,7 +96,7 @@ impl Reading<'_> {
         read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
     ) -> Result<T> {
         let block = self.block(node);
-        let Some(map) = self.part.contents.map(&*self.part.input) else {
+        let Some(map) = self.part.contents.map(|| self.part.input())? else {
             let bytes = self.bytes(block, block.byte_count())?;
             let range = place(block)..bytes.len();
             return self.frame(node, FrameOf::Values, (&bytes, range), read);
@@ -114,8 +114,9 @@ impl Reading<'_> {
     /// The first bytes of a block.
     pub(super) fn bytes(&self, block: &BlockEntry, byte_count: u64) -> Result<Arc<FileBytes>> {
         let byte_count = usize::try_from(byte_count).expect("a block lies inside its file");
+        let input = self.part.input()?;
         let mut bytes = self.part.store.pool.take(byte_count);
-        let read = self.part.input.read_exact_at(block.offset, &mut bytes);
+        let read = input.read_exact_at(block.offset, &mut bytes);
         read.map_err(|error| match is_shortage(&error) {
             true => Error::io("read", &self.part.path)(error),
             false => self.damage(block, format!("it cannot be read: {error}")),

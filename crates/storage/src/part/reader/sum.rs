@@ -73,7 +73,7 @@ impl Reading<'_> {
         let alike = self.block(node).statistics.rows == other.block(node).statistics.rows;
         if alike
             && let (Some(first), Some(second)) = (self.place_of(node, kind)?, other.place_of(node, kind)?)
-            && let Some(map) = self.part.contents.map(&*self.part.input)
+            && let Some(map) = self.part.contents.map(|| self.part.input())?
         {
             let all = first.start.min(second.start)..first.end.max(second.end);
             let start = all.start;
@@ -92,7 +92,7 @@ impl Reading<'_> {
     /// that is verified only once need not look at its bytes again.
     fn place_of(&self, node: usize, kind: Kind) -> Result<Option<Range<usize>>> {
         let (block, contents) = (self.block(node), &self.part.contents);
-        if !is_large(block, kind) || contents.map(&*self.part.input).is_none() {
+        if !is_large(block, kind) || contents.map(|| self.part.input())?.is_none() {
             return Ok(None);
         }
         let numbers = number_bytes(block, kind);
