@@ -2,10 +2,10 @@
 //!
 //! `KEIRIN_DATA` names a directory of files and packs (`NAME.tar.zst`); by default it is `../shared/data`
 //! beside the repository. A pack is unpacked once, below the target directory. Tests that find no
-//! data say so and pass.
+//! data say so with [`skipped`] and pass.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -25,9 +25,31 @@ pub fn directory() -> Option<PathBuf> {
 pub fn file(name: &str) -> Option<PathBuf> {
     let path = directory().map(|directory| directory.join(name)).filter(|path| path.is_file());
     if path.is_none() {
-        println!("skipped: no {name} in KEIRIN_DATA");
+        skipped(&format!("no {name} in KEIRIN_DATA"));
     }
     path
+}
+
+/// Says that the test that calls this proves nothing here, and why.
+///
+/// The test runner shows nothing of a test that passes, so this writes past it, to standard error. Where
+/// `KEIRIN_SKIPPED` names a file, a line goes there as well, for whoever counts the tests of a whole run.
+///
+/// # Panics
+/// When the file cannot be written: a run that asks for the count must not get a wrong one.
+pub fn skipped(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("skipped {}: {reason}\n", thread.name().unwrap_or("(a thread without a name)"));
+    // Standard error may be closed; that is no reason to fail.
+    let _ = io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("KEIRIN_SKIPPED") {
+        let written = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        written.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+    }
 }
 
 /// The directory with what pack `name` holds; `None`, with a notice, if the pack is not there.

@@ -1,6 +1,6 @@
 //! Compression, formats that are no text, several files of one table, real files.
 
-use std::{fs::File, io::Write, path::PathBuf, process::Command, sync::Mutex};
+use std::{fs::File, io::Write, path::PathBuf, sync::Mutex};
 
 use keirin_csv::{ChunkParser, ChunkReader, Compression, Detected, Error, Options, Source, unify};
 
@@ -220,28 +220,13 @@ fn threads_share_a_reader_behind_a_lock() {
 }
 
 /// The taxi files unpacked, or nothing where the data is not there.
-fn taxi() -> Option<(tempfile::TempDir, PathBuf)> {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let pack = std::env::var_os("KEIRIN_DATA").map_or(here, PathBuf::from).join("nyc_taxi.tar.zst");
-    if !pack.exists() {
-        println!("skipped: {} is missing", pack.display());
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut tar = folder.path().join("nyc_taxi.tar");
-    zstd::stream::copy_decode(File::open(&pack).unwrap(), File::create(&tar).unwrap()).unwrap();
-    let unpacked = Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(folder.path()).status();
-    if !unpacked.is_ok_and(|status| status.success()) {
-        println!("skipped: tar does not run");
-        return None;
-    }
-    tar = folder.path().join("nyc_taxi");
-    Some((folder, tar))
+fn taxi() -> Option<PathBuf> {
+    keirin_testkit::data::pack("nyc_taxi").map(|folder| folder.join("nyc_taxi"))
 }
 
 #[test]
 fn the_taxi_months_are_one_table() {
-    let Some((_folder, path)) = taxi() else { return };
+    let Some(path) = taxi() else { return };
     let options = Options::default();
     let mut months: Vec<_> =
         std::fs::read_dir(path.join("gx_yellow_10k")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -273,7 +258,7 @@ fn the_taxi_months_are_one_table() {
 
 #[test]
 fn a_compressed_taxi_month_is_read() {
-    let Some((_folder, path)) = taxi() else { return };
+    let Some(path) = taxi() else { return };
     let options = Options::default();
     let path = path.join("green_tripdata_2020-04.csv.gz");
     let mut source = Source::new("green.csv.gz", File::open(path).unwrap(), None).unwrap();
