@@ -1,7 +1,7 @@
 //! The suite `raw`: whole statements that sum up an uncompressed column of a stored table, and beside them a loop that
 //! reads the same files as fast as we know how, with as many threads, and does nothing else.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Barrier;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use keirin_kernels::{Level, bench, map::Map};
+use keirin_storage::io::{Disk, Io};
 
 use crate::answer::{Answer, Rule};
 use crate::keirin_engine::{Keirin, NATIVE};
@@ -106,11 +107,13 @@ fn maps(directory: &Path) -> Result<Vec<(Map, usize)>, String> {
             found.extend(maps(&path)?);
             continue;
         }
-        let failed = |error: io::Error| format!("{}: {error}", path.display());
-        let file = File::open(&path).map_err(failed)?;
-        let bytes = usize::try_from(file.metadata().map_err(failed)?.len()).expect("a file fits the memory");
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let file =
+            Disk::open(directory).open(name).map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = usize::try_from(file.byte_count()).expect("a file fits the memory");
         if bytes > 0 {
-            found.push((Map::new(&file, bytes).map_err(failed)?, bytes));
+            found
+                .push((file.map().ok_or_else(|| format!("{}: it cannot be mapped", path.display()))?, bytes));
         }
     }
     Ok(found)

@@ -4,18 +4,31 @@
 //! disk fails, a load has no way to say so: the system sends SIGBUS, which ends the process. So a handler puts zeros
 //! where the file cannot be read, marks the map, and lets the load go on; whoever reads asks for the mark behind it
 //! ([`Map::read`]) and has an error instead of a signal. The zeros reach to the end of the map, for one mapping a
-//! page would be more than the system allows, and the mark is never taken away. Signals for other addresses go to
-//! the handler that was there before; whoever installs one later is to pass on what is not its own.
+//! page would be more than the system allows, and the mark is never taken away.
 //!
-//! What is mapped must not be written to by anyone: parts of tables never are. Linux only; elsewhere there are no
-//! maps.
+//! # A handler of the whole process
+//!
+//! A process has one handler of SIGBUS. The first [`Map`] installs ours; SIGBUS for addresses outside of all maps goes
+//! to the handler that was there before, or ends the process as it would have done without us. A program that installs
+//! its own later must pass on what is not its own, and one that wants nothing of this calls [`switch_off`] before it
+//! opens a database: then there are no maps and no handler, and files are read into memory instead. Linux only;
+//! elsewhere there are no maps.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(target_os = "linux")]
 use linux::Mapping;
+
+static IS_SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Makes no more maps in this process and installs no handler of SIGBUS. Maps that there are stay, and so does a
+/// handler that one of them has installed: call it first.
+pub fn switch_off() {
+    IS_SWITCHED_OFF.store(true, Ordering::Relaxed);
+}
 
 /// A file, or its beginning, as memory to read from.
 #[derive(Debug)]
@@ -25,13 +38,24 @@ pub struct Map {
 }
 
 impl Map {
-    /// The first so many bytes of a file; whether there are so many, reading tells.
+    /// The first `byte_count` bytes of a file; whether there are so many, reading tells.
+    ///
+    /// # Safety
+    /// As long as the map lives, nobody writes to these bytes of the file, in this process or another. (The file may get
+    /// shorter or fail to be read: that turns bytes into zeros while they are read, once. Whoever reads must not
+    /// take an unchecked length or address from bytes of the map that it looked at before.)
     ///
     /// # Errors
-    /// When the system refuses, there are too many maps or there cannot be any.
-    pub fn new(file: &File, byte_count: usize) -> io::Result<Self> {
+    /// When the system refuses, there are too many maps, or there are none here or after [`switch_off`].
+    pub unsafe fn new(file: &File, byte_count: usize) -> io::Result<Self> {
+        if IS_SWITCHED_OFF.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         #[cfg(target_os = "linux")]
-        return Ok(Self { mapping: Mapping::new(file, byte_count)? });
+        return Ok(Self {
+            // SAFETY: the caller's promise that nobody writes to these bytes.
+            mapping: unsafe { Mapping::new(file, byte_count) }?,
+        });
         #[cfg(not(target_os = "linux"))]
         {
             let _ = (file, byte_count);
@@ -47,8 +71,7 @@ impl Map {
         #[cfg(target_os = "linux")]
         {
             let bytes = self.mapping.bytes().get(range).ok_or(io::ErrorKind::UnexpectedEof)?;
-            // All loads are done before the mark is asked for.
-            let value = std::hint::black_box(read(bytes));
+            let value = read(bytes);
             if self.mapping.is_damaged() {
                 return Err(io::Error::other("the file is shorter than it was, or its disk failed"));
             }
@@ -70,23 +93,70 @@ mod linux {
     use std::os::fd::AsRawFd;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
-    /// A map that the handler knows. It has no lock and takes no memory, for a signal may come anywhere.
-    struct Place {
-        /// The first address; [`FREE`] or [`TAKEN`] while there is none.
+    /// A map that the handler knows. It has no lock and takes no memory, for a signal may come anywhere. The address of
+    /// one map with the end of another would make the handler overwrite what is between them, so both are read under a
+    /// number that counts their changes (a seqlock).
+    pub(super) struct Place {
+        /// Odd while the thread that made it so changes what follows.
+        version: AtomicU64,
+        /// The first address; zero if there is no map.
         start: AtomicUsize,
         end: AtomicUsize,
         is_damaged: AtomicBool,
     }
 
-    const FREE: usize = 0;
-    const TAKEN: usize = 1;
     /// The most maps at a time.
     const PLACES: usize = 1024;
-    static MAPS: [Place; PLACES] = [const {
-        Place { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), is_damaged: AtomicBool::new(false) }
-    }; PLACES];
+    static MAPS: [Place; PLACES] = [const { Place::new() }; PLACES];
+
+    impl Place {
+        pub(super) const fn new() -> Self {
+            Self {
+                version: AtomicU64::new(0),
+                start: AtomicUsize::new(0),
+                end: AtomicUsize::new(0),
+                is_damaged: AtomicBool::new(false),
+            }
+        }
+
+        /// Makes the place the caller's to [`Place::set`], if it is nobody's.
+        pub(super) fn take(&self) -> bool {
+            let version = self.version.load(Ordering::Acquire);
+            version.is_multiple_of(2)
+                && self.start.load(Ordering::Relaxed) == 0
+                && self
+                    .version
+                    .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        }
+
+        /// Hides the map from the handler until [`Place::set`]; the caller owns it.
+        pub(super) fn hide(&self) {
+            self.version.fetch_add(1, Ordering::Relaxed);
+        }
+
+        /// Ends what `take` or `hide` began: what the place stands for from now on, `0..0` for nothing.
+        pub(super) fn set(&self, start: usize, end: usize) {
+            // Whoever sees one of these numbers sees the odd version, too.
+            fence(Ordering::Release);
+            self.is_damaged.store(false, Ordering::Relaxed);
+            self.end.store(end, Ordering::Relaxed);
+            self.start.store(start, Ordering::Relaxed);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+
+        /// The end of the map if `address` is in it. A place that is being changed is none that a thread reads from.
+        pub(super) fn end_if_at(&self, address: usize) -> Option<usize> {
+            let version = self.version.load(Ordering::Acquire);
+            let start = self.start.load(Ordering::Relaxed);
+            let end = self.end.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+            (is_whole && start != 0 && (start..end).contains(&address)).then_some(end)
+        }
+    }
 
     /// What was done about SIGBUS before, and the size of a page; known before the handler is there.
     static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
@@ -100,44 +170,43 @@ mod linux {
 
     // SAFETY: the memory is only read, and belongs to no thread.
     unsafe impl Send for Mapping {}
-    // SAFETY: as above.
+    // SAFETY: all that a shared mapping gives is bytes to read.
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
-        pub(super) fn new(file: &File, len: usize) -> io::Result<Self> {
+        /// # Safety
+        /// Nobody writes to these bytes of the file as long as the mapping lives.
+        pub(super) unsafe fn new(file: &File, len: usize) -> io::Result<Self> {
             install()?;
             if len == 0 {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            let take = |place: &Place| {
-                place.start.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            };
-            let place = MAPS.iter().position(take).ok_or(io::ErrorKind::QuotaExceeded)?;
+            let place = MAPS.iter().position(Place::take).ok_or(io::ErrorKind::QuotaExceeded)?;
             // SAFETY: a new map at an address that the system chooses; the file stays mapped when it is closed.
             let first = unsafe {
                 libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
             };
             let Some(first) = NonNull::new(first.cast::<u8>()).filter(|_| first != libc::MAP_FAILED) else {
                 let error = io::Error::last_os_error();
-                MAPS[place].start.store(FREE, Ordering::Release);
+                MAPS[place].set(0, 0);
                 return Err(error);
             };
             let start = first.as_ptr().addr();
-            MAPS[place].is_damaged.store(false, Ordering::Relaxed);
-            MAPS[place].end.store(start + len, Ordering::Relaxed);
-            MAPS[place].start.store(start, Ordering::Release);
+            MAPS[place].set(start, start + len);
             Ok(Self { first, len, place })
         }
 
         pub(super) fn bytes(&self) -> &[u8] {
-            // SAFETY: so many bytes are mapped, and stay so; what cannot be read becomes zeros. Nobody writes to
-            // what is mapped, as the module says.
+            // SAFETY: so many bytes are mapped until `self` is dropped; what cannot be read becomes zeros; nobody
+            // writes to them, as the caller of `new` promised.
             unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
         }
 
+        /// Whether what this thread has read so far may be zeros of the handler.
         pub(super) fn is_damaged(&self) -> bool {
-            // Loads that saw zeros may not be moved behind this one. A stronger fence would keep the CPU from reading on
-            // before all is there.
+            // The handler runs in the middle of a load of this thread: the compiler may not move loads behind this.
+            compiler_fence(Ordering::SeqCst);
+            // Nor may the CPU move loads behind it that saw zeros which another thread's handler made.
             fence(Ordering::Acquire);
             MAPS[self.place].is_damaged.load(Ordering::Relaxed)
         }
@@ -145,10 +214,11 @@ mod linux {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            MAPS[self.place].start.store(TAKEN, Ordering::Release);
+            let place = &MAPS[self.place];
+            place.hide();
             // SAFETY: the map is ours, and nobody has its bytes any more.
             unsafe { libc::munmap(self.first.as_ptr().cast(), self.len) };
-            MAPS[self.place].start.store(FREE, Ordering::Release);
+            place.set(0, 0);
         }
     }
 
@@ -166,7 +236,7 @@ mod linux {
             // A signal may come as soon as ours is there.
             BEFORE.get_or_init(|| (before, page));
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
-            // SAFETY: as above.
+            // SAFETY: zeros are a value of this plain structure.
             let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
             ours.sa_sigaction = handler as usize;
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -182,19 +252,16 @@ mod linux {
         // SAFETY: the system gives a handler with these flags a signal's facts, and SIGBUS has an address.
         let address = unsafe { (*info).si_addr() }.addr();
         for place in &MAPS {
-            let start = place.start.load(Ordering::Acquire);
-            let end = place.end.load(Ordering::Relaxed);
-            if start <= TAKEN || !(start..end).contains(&address) {
-                continue;
-            }
+            let Some(end) = place.end_if_at(address) else { continue };
             // In front of the zeros, so that whoever sees them sees the mark.
             place.is_damaged.store(true, Ordering::SeqCst);
             let first = address / page * page;
             // SAFETY: the address of a variable of this thread, which the calls below may set.
             let errno = unsafe { libc::__errno_location() };
-            // SAFETY: as above.
+            // SAFETY: the address is valid as long as this thread runs.
             let kept = unsafe { *errno };
-            // SAFETY: replaces pages of a map of ours, up to its end, which go on being readable.
+            // SAFETY: replaces pages of a map of ours, up to its end, which go on being readable. The thread that this
+            // handler interrupts reads from the map, so nobody drops it.
             let zeros = unsafe {
                 libc::mmap(
                     ptr::without_provenance_mut(first),
@@ -205,7 +272,7 @@ mod linux {
                     0,
                 )
             };
-            // SAFETY: as above.
+            // SAFETY: the address is valid as long as this thread runs.
             unsafe { *errno = kept };
             if zeros != libc::MAP_FAILED {
                 return;
@@ -229,7 +296,7 @@ mod linux {
                 handler(signal, info, context);
             }
             handler => {
-                // SAFETY: as above, with this one.
+                // SAFETY: whoever installed it without SA_SIGINFO said that it has this signature.
                 let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
                 handler(signal);
             }
@@ -237,19 +304,21 @@ mod linux {
     }
 }
 
-#[cfg(all(test, target_os = "linux", not(miri)))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::io::Write;
 
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps nothing of files")]
     fn a_file_that_gets_shorter_is_an_error_and_no_signal() {
         let path = std::env::temp_dir().join(format!("keirin-map-{}", std::process::id()));
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all(&[7; 100_000]).unwrap();
-        let map = Map::new(&file, 100_000).unwrap();
+        // SAFETY: nobody else has a name of the file, and nothing below writes to it; it only gets shorter.
+        let map = unsafe { Map::new(&file, 100_000) }.unwrap();
         let sum = |map: &Map, range: Range<usize>| {
             map.read(range, |bytes| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>())
         };
@@ -259,8 +328,45 @@ mod tests {
         assert_eq!(sum(&map, 0..1000).unwrap(), 7000);
         assert!(sum(&map, 0..100_000).unwrap_err().to_string().contains("shorter"));
         sum(&map, 0..1000).unwrap_err();
-        let other = Map::new(&file, 50_000).unwrap();
+        // SAFETY: nobody else has a name of the file, and nothing below writes to it.
+        let other = unsafe { Map::new(&file, 50_000) }.unwrap();
         drop(map);
         assert_eq!(sum(&other, 0..50_000).unwrap(), 350_000);
+    }
+
+    /// The two halves of a place are never those of different maps, however often it changes hands in between.
+    #[test]
+    fn a_place_is_never_seen_half_changed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        /// Maps are so far apart, and one byte longer each.
+        const APART: usize = 1 << 20;
+        const TURNS: usize = if cfg!(miri) { 200 } else { 200_000 };
+        let place = linux::Place::new();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..TURNS {
+                    let index = 1 + turn % 7;
+                    assert!(place.take());
+                    place.set(index * APART, index * APART + index);
+                    assert!(!place.take(), "it is somebody's");
+                    place.hide();
+                    place.set(0, 0);
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                for index in 1..=7 {
+                    // Between the first map and the last: the start of one and the end of another hold it.
+                    assert_eq!(place.end_if_at(index * APART + APART / 2), None);
+                    let end = place.end_if_at(index * APART);
+                    assert!(
+                        end.is_none_or(|end| end == index * APART + index),
+                        "map {index} ends at {end:?}"
+                    );
+                }
+            }
+        });
     }
 }

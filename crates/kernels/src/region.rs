@@ -37,7 +37,7 @@ pub(crate) struct Region<T> {
 
 // SAFETY: a region owns its memory as a `Box<[T]>` does.
 unsafe impl<T: Send> Send for Region<T> {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: the memory is the region's own, as in a vector; shared access only reads.
 unsafe impl<T: Sync> Sync for Region<T> {}
 
 impl<T: Zero> Region<T> {

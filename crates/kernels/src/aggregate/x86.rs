@@ -210,7 +210,7 @@ fn load<T: Float>(chunk: &[T; CHUNK], start: usize) -> __m512d {
         // SAFETY: eight values lie there, as the slice above has shown, and `T`, which is sealed, is f64.
         unsafe { _mm512_loadu_pd(values.cast()) }
     } else {
-        // SAFETY: as above, and `T` is f32.
+        // SAFETY: the slice above has shown eight values, and `T`, which is sealed and not f64, is f32.
         _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(values.cast()) })
     }
 }

@@ -188,7 +188,7 @@ unsafe fn write_positions(word: u64, first: u32, out: *mut u32) {
     while rest != 0 {
         // SAFETY: `out` has room for a number of each bit of a word.
         unsafe { at.write(first + rest.trailing_zeros()) };
-        // SAFETY: as above; at most one behind the last.
+        // SAFETY: it goes to the next of a word's places, or behind the last.
         at = unsafe { at.add(1) };
         rest &= rest - 1;
     }

@@ -53,7 +53,7 @@ pub(super) fn positions_avx512(bits: Bits<'_>) -> Vec<u32> {
             let rows: __m512i = _mm512_add_epi32(numbers, _mm512_set1_epi32(first.cast_signed() + 16 * part));
             // SAFETY: `16 * part` numbers at most were written, and there is room for 64.
             let at = unsafe { out.add(written) };
-            // SAFETY: as above; sixteen numbers more still fit.
+            // SAFETY: 16 of the 64 numbers that there is room for; parts before this one wrote 16 each at most.
             unsafe { _mm512_storeu_si512(at.cast(), _mm512_maskz_compress_epi32(mask, rows)) };
             written += mask.count_ones() as usize;
         }

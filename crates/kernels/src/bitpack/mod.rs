@@ -263,7 +263,7 @@ fn for_bits<T: Integer>(
         let bit = (first + row) * width;
         // SAFETY: `bit / 8 + 8` is at most the count of bytes: that of the last row inside was chosen so.
         let at = unsafe { packed.bytes.as_ptr().add(bit / 8) };
-        // SAFETY: as above.
+        // SAFETY: the eight bytes from `bit / 8` on end where the packed bytes do or before.
         let word = u64::from_le(unsafe { at.cast::<u64>().read_unaligned() });
         visit(row, word >> (bit % 8) & mask);
     }

@@ -75,7 +75,7 @@ fn compact_by<T: Comparable>(
                     let value = unsafe { *rows.get_unchecked(rest.trailing_zeros() as usize) };
                     // SAFETY: fewer than a word's rows were written to a place with room for them.
                     unsafe { at.write(value) };
-                    // SAFETY: as above; at most one behind the last.
+                    // SAFETY: it goes to the next of a word's places, or behind the last.
                     at = unsafe { at.add(1) };
                     rest &= rest - 1;
                 }

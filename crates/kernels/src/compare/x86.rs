@@ -169,7 +169,7 @@ unsafe fn load<T>(values: &[T; WORD_BITS], part: usize) -> Vector {
     debug_assert!(part < size_of::<T>());
     // SAFETY: 64 values are as many vectors as a value has bytes.
     let at = unsafe { values.as_ptr().cast::<Vector>().add(part) };
-    // SAFETY: as above.
+    // SAFETY: the 64 bytes of a part, of which the caller promises that there is one.
     unsafe { _mm512_loadu_si512(at) }
 }
 

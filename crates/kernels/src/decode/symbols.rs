@@ -86,7 +86,7 @@ fn decode_plain(symbols: &Symbols, codes: &[u8], out: &mut [MaybeUninit<u8>]) ->
         for code in eight.into_iter().take(count) {
             // SAFETY: symbols in front have at most eight bytes each, and there is room for eight symbols.
             let at = unsafe { at.add(filled) };
-            // SAFETY: as above.
+            // SAFETY: eight bytes of the room for eight symbols, of which there are `count` at most.
             unsafe { at.cast::<u64>().write_unaligned(symbols.words[usize::from(code)].to_le()) };
             filled += usize::from(symbols.lengths[usize::from(code)]);
         }

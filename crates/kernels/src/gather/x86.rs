@@ -29,22 +29,22 @@ pub(super) fn gather_avx512<T: Comparable, I: Index>(
             _mm512_permutex2var_epi16(low, codes, high)
         }),
         (1, 4) => look_up(values, indices, out, |at, [low, high]| {
-            // SAFETY: as above.
+            // SAFETY: as many codes as a vector has values are readable.
             let codes = _mm512_cvtepu8_epi32(unsafe { _mm_loadu_si128(at.cast::<__m128i>()) });
             _mm512_permutex2var_epi32(low, codes, high)
         }),
         (1, 8) => look_up(values, indices, out, |at, [low, high]| {
-            // SAFETY: as above.
+            // SAFETY: as many codes as a vector has values are readable.
             let codes = _mm512_cvtepu8_epi64(unsafe { _mm_loadu_si64(at) });
             _mm512_permutex2var_epi64(low, codes, high)
         }),
         (4, 4) => look_up(values, indices, out, |at, [low, high]| {
-            // SAFETY: as above.
+            // SAFETY: as many codes as a vector has values are readable.
             let codes = unsafe { _mm512_loadu_si512(at.cast()) };
             _mm512_permutex2var_epi32(low, codes, high)
         }),
         (4, 8) => look_up(values, indices, out, |at, [low, high]| {
-            // SAFETY: as above.
+            // SAFETY: as many codes as a vector has values are readable.
             let codes = _mm512_cvtepu32_epi64(unsafe { _mm256_loadu_si256(at.cast::<__m256i>()) });
             _mm512_permutex2var_epi64(low, codes, high)
         }),

@@ -245,7 +245,7 @@ fn load<T: Value, const COUNT: usize>(values: &[T; COUNT], from: usize) -> __m51
         // SAFETY: eight values lie there, as the slice above has shown, and `T`, a float, is f64.
         unsafe { _mm512_loadu_pd(source.cast()) }
     } else {
-        // SAFETY: as above, and `T` is f32.
+        // SAFETY: the slice above has shown eight values, and `T`, a float that is not f64, is f32.
         _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(source.cast()) })
     }
 }
@@ -261,7 +261,7 @@ fn is_run<K: SmallKey>(keys: &[K; CHUNK]) -> bool {
     if K::COUNT == 1 << 8 {
         return _mm512_cmpeq_epi8_mask(vector, _mm512_set1_epi8(first as i8)) == u64::MAX;
     }
-    // SAFETY: as above.
+    // SAFETY: 64 keys of 16 bits are two vectors, of which this is the second.
     let others = unsafe { _mm512_loadu_si512(source.add(1)) };
     let first = _mm512_set1_epi16(first);
     _mm512_cmpeq_epi16_mask(vector, first) & _mm512_cmpeq_epi16_mask(others, first) == u32::MAX
@@ -296,6 +296,6 @@ fn add_state<K: SmallKey>(
     let state: *mut __m128i = std::ptr::from_mut(&mut tables[table * stride::<K>() + key as usize]).cast();
     // SAFETY: a state is 16 bytes, and `tables` is borrowed for writing.
     let sum = _mm_add_epi64(unsafe { _mm_loadu_si128(state) }, words);
-    // SAFETY: as above.
+    // SAFETY: a state is 16 bytes, and `tables` is borrowed for writing.
     unsafe { _mm_storeu_si128(state, sum) };
 }

@@ -27,7 +27,7 @@ fn add_row(state: &mut State, (key, value): (u64, i64), is_own: bool, is_new: bo
     // SAFETY: a state is four words in their order, at a multiple of 32 bytes.
     let before = unsafe { _mm256_load_si256(state) };
     let sum = _mm256_mask_add_epi64(before, u8::from(is_own).wrapping_neg(), before, row);
-    // SAFETY: as above, and the state is borrowed uniquely.
+    // SAFETY: the same four words, which are borrowed uniquely.
     unsafe { _mm256_store_si256(state, sum) };
 }
 

@@ -345,7 +345,7 @@ fn hash_rows(seed: &Seed, rows: &impl Rows, valid: u64, hashes: &mut [u64; WORD_
             // Volatile, because the compiler would gather the rows into vectors, which takes longer.
             // SAFETY: a place in an array.
             unsafe { (&raw mut lows[row]).write_volatile(u64::from(head) << 32) };
-            // SAFETY: as above.
+            // SAFETY: a place in an array, which has one for each of the word's rows.
             unsafe { (&raw mut highs[row]).write_volatile(tail) };
         }
         for row in 0..WORD_BITS {

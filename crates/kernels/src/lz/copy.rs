@@ -11,7 +11,7 @@
 pub(crate) unsafe fn copy<const N: usize>(from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise; arrays of bytes have no alignment.
     let bytes = unsafe { from.cast::<[u8; N]>().read() };
-    // SAFETY: as above.
+    // SAFETY: the caller's promise: `N` bytes can be written there.
     unsafe { to.cast::<[u8; N]>().write(bytes) };
 }
 
@@ -51,7 +51,8 @@ pub(crate) trait Match {
     /// Writes `WIDTH` bytes at `to` that repeat the `offset` bytes before it, which begin at `from`.
     ///
     /// # Safety
-    /// `1 <= offset`; the bytes from `from` to `to + WIDTH` are of one buffer; the CPU has what is used.
+    /// `1 <= offset`, `from` is `to - offset`, and the bytes from `from` to `to + WIDTH` are of one buffer and can be
+    /// written; the CPU has what is used. (What [`FromAnywhere`] allows, too, is said there.)
     unsafe fn short(from: *const u8, to: *mut u8, offset: usize);
 
     /// What [`Match::long`] may write behind what it should.
@@ -60,13 +61,21 @@ pub(crate) trait Match {
     /// Writes at least `length` bytes as [`Match::short`] does, and fewer than `LONG_ROOM` more.
     ///
     /// # Safety
-    /// `1 <= offset`; the bytes from `from` to `to + length + LONG_ROOM` are of one buffer; the CPU has what is used.
+    /// `1 <= offset`, `from` is `to - offset`, and the bytes from `from` to `to + length + LONG_ROOM` are of one buffer
+    /// and can be written; the CPU has what is used.
     #[inline(always)]
     unsafe fn long(from: *const u8, to: *mut u8, offset: usize, length: usize) {
         // SAFETY: the caller's promise.
         unsafe { fill(from, to, offset, length) };
     }
 }
+
+/// Matches that are all read before the first byte is written.
+///
+/// # Safety
+/// With an `offset` of `WIDTH` or more, [`Match::short`] reads the `WIDTH` bytes at `from`, wherever they are, and nothing
+/// else: a caller may let it copy from another buffer.
+pub(crate) unsafe trait FromAnywhere: Match {}
 
 /// Copies of 8 bytes; patterns shorter than that by a product.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +132,7 @@ unsafe fn first8(from: *const u8, to: *mut u8, offset: usize) -> usize {
     // SAFETY: the bytes from `to - offset` to `to + 8` are of one buffer.
     let found = u64::from_le_bytes(unsafe { from.cast::<[u8; 8]>().read() });
     let bytes = (found & pattern.mask).wrapping_mul(pattern.factor).to_le_bytes();
-    // SAFETY: as above.
+    // SAFETY: the bytes from `to` to `to + 8` can be written.
     unsafe { to.cast::<[u8; 8]>().write(bytes) };
     offset.max(pattern.distance)
 }
@@ -142,7 +151,7 @@ pub(crate) unsafe fn fill(from: *const u8, to: *mut u8, offset: usize, length: u
         // SAFETY: the caller's promise; each step reads what is an offset behind, no less than a step.
         unsafe { grow::<32>(from, to, length) };
     } else if offset >= 16 {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise; the offset is 16 or more, so each step reads what was there before it.
         unsafe { grow::<16>(from, to, length) };
     } else if 8 % offset == 0 {
         // SAFETY: the caller's promise.
@@ -164,7 +173,7 @@ pub(crate) unsafe fn fill(from: *const u8, to: *mut u8, offset: usize, length: u
         if length > FIRST {
             // Whole periods, 22 bytes or more, of what is there now.
             let distance = FIRST / offset * offset;
-            // SAFETY: as above.
+            // SAFETY: `FIRST` bytes are written, and each step reads no fewer than 16 bytes behind what it writes.
             unsafe { grow::<16>(to.add(FIRST).sub(distance), to.add(FIRST), length - FIRST) };
         }
     }

@@ -4,15 +4,16 @@
 
 use std::marker::PhantomData;
 
-/// Where a fast loop is in a block: `at <= input_end` in one allocation, `written <= output_len`.
+/// Where a fast loop is in a block. What holds always, as only this file changes the fields: `at <= input_end` in one
+/// allocation, which can be read; `written <= output_len`, and so many bytes from `output` on can be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     /// The next byte of input.
-    pub(crate) at: *const u8,
-    pub(crate) input_end: *const u8,
-    pub(crate) output: *mut u8,
-    pub(crate) written: usize,
-    pub(crate) output_len: usize,
+    at: *const u8,
+    input_end: *const u8,
+    output: *mut u8,
+    written: usize,
+    output_len: usize,
     /// Stop when as many bytes are written.
     until: usize,
     input: *const u8,
@@ -47,8 +48,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// A cursor for one step, by parts.
+    ///
+    /// # Safety
+    /// They are those of another cursor, whose buffers outlive this one and which is not used in between.
     #[inline(always)]
-    pub(crate) fn at(
+    pub(crate) unsafe fn from_parts(
         at: *const u8,
         input_end: *const u8,
         output: *mut u8,
@@ -75,9 +79,47 @@ impl<'a> Cursor<'a> {
         self.has_stopped = true;
     }
 
+    /// The next byte of input.
+    #[inline(always)]
+    pub(crate) fn at(&self) -> *const u8 {
+        self.at
+    }
+
+    #[inline(always)]
+    pub(crate) fn input_end(&self) -> *const u8 {
+        self.input_end
+    }
+
     #[inline(always)]
     pub(crate) fn input_left(&self) -> usize {
         self.input_end.addr() - self.at.addr()
+    }
+
+    /// The first byte of output.
+    #[inline(always)]
+    pub(crate) fn output(&self) -> *mut u8 {
+        self.output
+    }
+
+    /// Bytes of output that are decoded.
+    #[inline(always)]
+    pub(crate) fn written(&self) -> usize {
+        self.written
+    }
+
+    #[inline(always)]
+    pub(crate) fn output_left(&self) -> usize {
+        self.output_len - self.written
+    }
+
+    /// Goes on to another place of both buffers.
+    ///
+    /// # Safety
+    /// `at` lies in the input or at its end; `written` bytes of the output are decoded, no more than it holds.
+    #[inline(always)]
+    pub(crate) unsafe fn go_to(&mut self, at: *const u8, written: usize) {
+        debug_assert!(at <= self.input_end && written <= self.output_len, "a step leaves its buffers");
+        (self.at, self.written) = (at, written);
     }
 }
 
@@ -91,7 +133,7 @@ pub(crate) type StepByParts = unsafe fn(*const u8, *const u8, *mut u8, usize, us
 /// given the address of the cursor, the loop would keep it in memory.
 ///
 /// # Safety
-/// As `step`.
+/// As `step`; where it ends is a place that [`Cursor::go_to`] may go to.
 #[inline(always)]
 pub(crate) unsafe fn out_of_line(cursor: &mut Cursor<'_>, step: StepByParts) -> Step {
     let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
@@ -100,7 +142,8 @@ pub(crate) unsafe fn out_of_line(cursor: &mut Cursor<'_>, step: StepByParts) -> 
     if at.is_null() {
         return Step::Stop;
     }
-    (cursor.at, cursor.written) = (at, written);
+    // SAFETY: the caller's promise about where `step` ends.
+    unsafe { cursor.go_to(at, written) };
     Step::Long
 }
 
@@ -250,7 +293,7 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
                     break 'both;
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: the caller's promise, and the budgets are room.
             match unsafe { second.step() } {
                 Step::Short => {}
                 Step::Long => steps = steps.min(second.budget()),

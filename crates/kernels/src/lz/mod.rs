@@ -23,7 +23,7 @@ mod exact;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
-pub(crate) use copy::{Bytes8, FILL_ROOM, Match, copy, fill, grow, read_u16};
+pub(crate) use copy::{Bytes8, FILL_ROOM, FromAnywhere, Match, copy, fill, grow, read_u16};
 pub(crate) use cursor::{Arm, Cursor, End, Step, StepByParts, out_of_line, run};
 pub(crate) use exact::{copy_literals, copy_match};
 

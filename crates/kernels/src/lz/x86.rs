@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm512_storeu_si512,
 };
 
-use super::copy::{Match, grow};
+use super::copy::{FromAnywhere, Match, grow};
 
 /// A function that runs an arm over one block or two, compiled with the features that the arm is made of. One block
 /// may have an arm of its own.
@@ -25,7 +25,7 @@ macro_rules! arm {
             match b {
                 // SAFETY: this function has the features that the arm is made of.
                 None => unsafe { run::<$alone>(a, None) },
-                // SAFETY: as above.
+                // SAFETY: this function has the features that the arm is made of.
                 b => unsafe { run::<$arm>(a, b) },
             }
         }
@@ -63,6 +63,13 @@ impl<const WIDTH: usize, const COUNT: usize> Rows<WIDTH, COUNT> {
         &self.0[offset.min(COUNT - 1)]
     }
 }
+
+// SAFETY: `short` reads 16 bytes at `from`.
+unsafe impl FromAnywhere for Shuffle16 {}
+// SAFETY: `short` reads 32 bytes at `from`.
+unsafe impl FromAnywhere for Permute32 {}
+// SAFETY: `short` reads 64 bytes at `from`.
+unsafe impl FromAnywhere for Permute64 {}
 
 static REPEAT16: Rows<16, 17> = Rows::REPEATING;
 static REPEAT32: Rows<32, 33> = Rows::REPEATING;

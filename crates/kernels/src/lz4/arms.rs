@@ -24,19 +24,19 @@ pub(super) const TOKEN_MATCH_MAX: usize = 18;
 unsafe fn general<M: Match>(cursor: &mut Cursor<'_>) -> Step {
     let mut step = Step::Short;
     // SAFETY: the cursor has room for all that is read below without a look at the end.
-    let token = usize::from(unsafe { *cursor.at });
-    let mut at = cursor.at.wrapping_add(1);
-    let mut written = cursor.written;
-    let to = cursor.output.wrapping_add(written);
+    let token = usize::from(unsafe { *cursor.at() });
+    let mut at = cursor.at().wrapping_add(1);
+    let mut written = cursor.written();
+    let to = cursor.output().wrapping_add(written);
     let mut literals = token >> 4;
     if literals > TOKEN_LITERALS_MAX {
         // SAFETY: in the input.
-        let Some(extension) = (unsafe { extension(&mut at, cursor.input_end) }) else { return Step::Stop };
+        let Some(extension) = (unsafe { extension(&mut at, cursor.input_end()) }) else { return Step::Stop };
         literals += extension;
-        let input_left = cursor.input_end.addr() - at.addr();
+        let input_left = cursor.input_end().addr() - at.addr();
         // The match and the next step have room behind the literals, or they are not copied.
         if literals.saturating_add(INPUT_ROOM) > input_left
-            || literals.saturating_add(GENERAL_OUTPUT_ROOM) > cursor.output_len - written
+            || literals.saturating_add(GENERAL_OUTPUT_ROOM) > cursor.output_left()
         {
             return Step::Stop;
         }
@@ -50,40 +50,40 @@ unsafe fn general<M: Match>(cursor: &mut Cursor<'_>) -> Step {
     // SAFETY: there is room behind the literals, whether they were few or many.
     at = at.wrapping_add(literals);
     written += literals;
-    // SAFETY: as above.
+    // SAFETY: behind 14 literals there is room for an offset, and behind more it was seen to be.
     let offset = unsafe { read_u16(at) };
     at = at.wrapping_add(2);
     // Zero bytes back is as wrong as before the start.
     if written.wrapping_sub(offset) >= written {
         return Step::Stop;
     }
-    let from = cursor.output.wrapping_add(written - offset);
-    let to = cursor.output.wrapping_add(written);
+    let from = cursor.output().wrapping_add(written - offset);
+    let to = cursor.output().wrapping_add(written);
     let mut length = (token & 15) + 4;
     if length <= TOKEN_MATCH_MAX && offset >= 8 {
         // SAFETY: 18 bytes are left behind 14 literals; each copy reads what is before it.
         unsafe { copy::<8>(from, to) };
-        // SAFETY: as above.
+        // SAFETY: bytes 8 to 16 of the 18 that are left.
         unsafe { copy::<8>(from.add(8), to.add(8)) };
-        // SAFETY: as above.
+        // SAFETY: the last two of the 18 bytes that are left.
         unsafe { copy::<2>(from.add(16), to.add(16)) };
     } else {
         if length > TOKEN_MATCH_MAX {
             // SAFETY: in the input.
-            let Some(extension) = (unsafe { extension(&mut at, cursor.input_end) }) else {
+            let Some(extension) = (unsafe { extension(&mut at, cursor.input_end()) }) else {
                 return Step::Stop;
             };
             length += extension;
         }
-        if length.saturating_add(M::LONG_ROOM) > cursor.output_len - written {
+        if length.saturating_add(M::LONG_ROOM) > cursor.output_left() - literals {
             return Step::Stop;
         }
         // SAFETY: `1 <= offset <= written`, and the room was just seen.
         unsafe { M::long(from, to, offset, length) };
         step = Step::Long;
     }
-    cursor.at = at;
-    cursor.written = written + length;
+    // SAFETY: what was read lay in the input, and the literals and the match were seen to fit.
+    unsafe { cursor.go_to(at, written + length) };
     step
 }
 
@@ -100,7 +100,6 @@ unsafe fn extension(at: &mut *const u8, end: *const u8) -> Option<usize> {
         }
         // SAFETY: before the end.
         let byte = unsafe { **at };
-        // SAFETY: as above.
         *at = at.wrapping_add(1);
         sum += usize::from(byte);
         if byte != 255 {
@@ -119,6 +118,8 @@ impl Rest for Bytes8 {
     const GENERAL: StepByParts = general_out_of_line;
 }
 
+/// # Safety
+/// As [`general`], for the cursor that has these parts.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn general_out_of_line(
@@ -133,7 +134,7 @@ pub(super) unsafe fn general_out_of_line(
 }
 
 /// # Safety
-/// As [`general`].
+/// As [`general`], for the cursor that has these parts.
 #[inline(always)]
 pub(super) unsafe fn general_by_parts<M: Match>(
     at: *const u8,
@@ -142,8 +143,9 @@ pub(super) unsafe fn general_by_parts<M: Match>(
     written: usize,
     output_len: usize,
 ) -> End {
-    let mut cursor = Cursor::at(at, input_end, output, written, output_len);
-    // SAFETY: the caller's promise.
+    // SAFETY: the parts are those of a cursor, which waits for this call to end.
+    let mut cursor = unsafe { Cursor::from_parts(at, input_end, output, written, output_len) };
+    // SAFETY: the cursor has the room that the caller promises.
     let step = unsafe { general::<M>(&mut cursor) };
     cursor.end(step)
 }
@@ -198,13 +200,13 @@ impl<M: Rest, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
     #[inline(always)]
     unsafe fn step(cursor: &mut Cursor<'_>, (): &mut ()) -> Step {
         // SAFETY: the cursor has room for all reads of input below.
-        let token = usize::from(unsafe { *cursor.at });
+        let token = usize::from(unsafe { *cursor.at() });
         let mut literals = token >> 4;
-        let mut from = cursor.at.wrapping_add(1);
+        let mut from = cursor.at().wrapping_add(1);
         let mut literals_max = TOKEN_LITERALS_MAX;
         if LITERALS > 16 {
             let is_extended = usize::from(literals > TOKEN_LITERALS_MAX);
-            // SAFETY: as above.
+            // SAFETY: the cursor has room for a byte behind the token.
             literals += usize::from(unsafe { *from }) & is_extended.wrapping_neg();
             from = from.wrapping_add(is_extended);
             literals_max = LITERALS;
@@ -213,20 +215,20 @@ impl<M: Rest, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
             // SAFETY: the cursor has room.
             return unsafe { other::<M>(cursor) };
         }
-        let to = cursor.output.wrapping_add(cursor.written);
+        let to = cursor.output().wrapping_add(cursor.written());
         if !SKIP || literals > 0 {
             // SAFETY: the cursor has room.
             unsafe { copy::<LITERALS>(from, to) };
         }
         let behind = from.wrapping_add(literals);
-        // SAFETY: as above.
+        // SAFETY: the cursor has room for an offset behind `LITERALS` literals.
         let offset = unsafe { read_u16(behind) };
         let mut next = behind.wrapping_add(2);
         let mut length = (token & 15) + 4;
         let mut length_max = if M::WIDTH < TOKEN_MATCH_MAX { M::WIDTH } else { TOKEN_MATCH_MAX };
         if EXTEND {
             let is_extended = usize::from(length > TOKEN_MATCH_MAX);
-            // SAFETY: as above.
+            // SAFETY: the cursor has room for a byte behind the offset.
             length += usize::from(unsafe { *next }) & is_extended.wrapping_neg();
             next = next.wrapping_add(is_extended);
             length_max = M::WIDTH;
@@ -235,16 +237,16 @@ impl<M: Rest, const LITERALS: usize, const SKIP: bool, const EXTEND: bool> Arm
             // SAFETY: the cursor has room; what was written is written again.
             return unsafe { other::<M>(cursor) };
         }
-        let written = cursor.written + literals;
+        let written = cursor.written() + literals;
         let from = written.wrapping_sub(offset);
         // Zero bytes back is as wrong as before the start.
         if from >= written {
             return Step::Stop;
         }
         // SAFETY: `1 <= offset <= written`, and `WIDTH` bytes are left behind the literals.
-        unsafe { M::short(cursor.output.add(from), cursor.output.add(written), offset) };
-        cursor.at = next;
-        cursor.written = written + length;
+        unsafe { M::short(cursor.output().add(from), cursor.output().add(written), offset) };
+        // SAFETY: no more was read and written than the cursor has room for.
+        unsafe { cursor.go_to(next, written + length) };
         Step::Short
     }
 }
@@ -276,23 +278,23 @@ impl<M: Rest> Arm for Alone<M> {
             *token = next_token(cursor);
             return step;
         }
-        let behind = cursor.at.wrapping_add(literals);
+        let behind = cursor.at().wrapping_add(literals);
         // SAFETY: the cursor has room for all reads of input.
         *token = usize::from(unsafe { *behind.wrapping_add(3) });
         // SAFETY: the cursor has room.
-        unsafe { copy::<16>(cursor.at.add(1), cursor.output.add(cursor.written)) };
-        // SAFETY: as above.
+        unsafe { copy::<16>(cursor.at().add(1), cursor.output().add(cursor.written())) };
+        // SAFETY: the cursor has room for an offset behind 14 literals.
         let offset = unsafe { read_u16(behind.wrapping_add(1)) };
-        let written = cursor.written + literals;
+        let written = cursor.written() + literals;
         let from = written.wrapping_sub(offset);
         // Zero bytes back is as wrong as before the start.
         if from >= written {
             return Step::Stop;
         }
         // SAFETY: `1 <= offset <= written`, and `WIDTH` bytes are left behind 14 literals.
-        unsafe { M::short(cursor.output.add(from), cursor.output.add(written), offset) };
-        cursor.at = behind.wrapping_add(3);
-        cursor.written = written + length;
+        unsafe { M::short(cursor.output().add(from), cursor.output().add(written), offset) };
+        // SAFETY: no more was read and written than the cursor has room for.
+        unsafe { cursor.go_to(behind.wrapping_add(3), written + length) };
         Step::Short
     }
 }
@@ -304,7 +306,7 @@ fn next_token(cursor: &Cursor<'_>) -> usize {
         return 0;
     }
     // SAFETY: before the end of the input.
-    usize::from(unsafe { *cursor.at })
+    usize::from(unsafe { *cursor.at() })
 }
 
 #[inline(always)]

@@ -57,42 +57,42 @@ impl Arm for Window {
 
     #[inline(always)]
     unsafe fn start(cursor: &mut Cursor<'_>) -> Option<__m512i> {
-        while cursor.written < window::BYTES {
-            let has_room = cursor.input_left() >= Self::INPUT_ROOM
-                && cursor.output_len - cursor.written >= Self::OUTPUT_ROOM;
+        while cursor.written() < window::BYTES {
+            let has_room =
+                cursor.input_left() >= Self::INPUT_ROOM && cursor.output_left() >= Self::OUTPUT_ROOM;
             // SAFETY: the cursor has room.
             if !has_room || unsafe { other::<Permute64>(cursor) } == Step::Stop {
                 return None;
             }
         }
         // SAFETY: 64 bytes are written.
-        Some(unsafe { window::load(cursor.output.add(cursor.written)) })
+        Some(unsafe { window::load(cursor.output().add(cursor.written())) })
     }
 
     #[inline(always)]
     unsafe fn step(cursor: &mut Cursor<'_>, state: &mut __m512i) -> Step {
         // SAFETY: the cursor has room for all reads of input below.
-        let token = usize::from(unsafe { *cursor.at });
+        let token = usize::from(unsafe { *cursor.at() });
         let literal_count = token >> 4;
-        let literals = cursor.at.wrapping_add(1);
+        let literals = cursor.at().wrapping_add(1);
         if literal_count <= TOKEN_LITERALS_MAX {
-            let behind = cursor.at.wrapping_add(literal_count);
-            // SAFETY: as above.
+            let behind = cursor.at().wrapping_add(literal_count);
+            // SAFETY: the cursor has room for an offset behind 14 literals.
             let offset = unsafe { read_u16(behind.wrapping_add(1)) };
             let mut next = behind.wrapping_add(3);
             let mut length = (token & 15) + 4;
             let is_extended = usize::from(length > TOKEN_MATCH_MAX);
-            // SAFETY: as above.
+            // SAFETY: the cursor has room for a byte behind the offset.
             length += usize::from(unsafe { *next }) & is_extended.wrapping_neg();
             next = next.wrapping_add(is_extended);
             let count = literal_count + length;
             if offset.wrapping_sub(1) < window::BYTES && count <= window::BYTES {
                 // SAFETY: 16 bytes of input were there; counts and offset are in their ranges.
                 *state = unsafe { window::next(*state, literals, literal_count, offset, length) };
-                cursor.at = next;
-                cursor.written += count;
+                // SAFETY: a sequence of the token and one byte more was read, and up to 64 bytes are written below.
+                unsafe { cursor.go_to(next, cursor.written() + count) };
                 // SAFETY: 64 bytes or more were written before, and these had room.
-                unsafe { window::store(*state, cursor.output.add(cursor.written)) };
+                unsafe { window::store(*state, cursor.output().add(cursor.written())) };
                 return Step::Short;
             }
         }
@@ -102,7 +102,7 @@ impl Arm for Window {
             return step;
         }
         // SAFETY: 64 bytes or more are written.
-        *state = unsafe { window::load(cursor.output.add(cursor.written)) };
+        *state = unsafe { window::load(cursor.output().add(cursor.written())) };
         step
     }
 }

@@ -91,7 +91,7 @@ fn place_rows<O: Offset, const PLACE: Place, S: SameBytes>(
         for (starts, results) in candidates.pairs() {
             // SAFETY: rows lie within the bytes, and candidates are as long as the constant.
             let has_hits = had_hits || unsafe { same_starts::<O, S, true>(bytes, starts, same) } != 0;
-            // SAFETY: as above.
+            // SAFETY: rows lie within the bytes, and candidates are as long as the constant.
             *results = if has_hits { unsafe { same_starts::<O, S, false>(bytes, starts, same) } } else { 0 };
             had_hits = *results != 0;
         }
@@ -399,7 +399,7 @@ fn equal_strings<A: Offset, B: Offset>(left: Strings<'_, A>, right: Strings<'_, 
                 let mask = low_bits_up_to(left.len());
                 // SAFETY: bytes outside the mask, which ends with the row, are not read.
                 let left = unsafe { _mm512_maskz_loadu_epi8(mask, left.as_ptr().cast()) };
-                // SAFETY: as above, and the row is as long.
+                // SAFETY: candidates have the same length left and right, so the mask ends with this row, too.
                 let right = unsafe { _mm512_maskz_loadu_epi8(mask, right.as_ptr().cast()) };
                 word |= u64::from(_mm512_cmpneq_epi8_mask(left, right) == 0) << bit;
             }

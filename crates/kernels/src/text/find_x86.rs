@@ -184,7 +184,7 @@ unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) 
     let start = haystack.as_ptr().cast::<i8>();
     // SAFETY: a probe is inside the needle, and bytes outside the mask, which names positions, are not read.
     let first = unsafe { (_mm256_maskz_loadu_epi8(mask, start.add(first.0)), wanted(first.1)) };
-    // SAFETY: as above.
+    // SAFETY: a probe is inside the needle, and bytes outside the mask, which names positions, are not read.
     let second = unsafe { (_mm256_maskz_loadu_epi8(mask, start.add(second.0)), wanted(second.1)) };
     let difference = _mm256_xor_si256(first.0, first.1);
     let difference = _mm256_ternarylogic_epi64::<OR_XOR>(difference, second.0, second.1);

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keirin_kernels::map::Map;
 
+use super::map::map;
 use super::{Input, Io, Lock, Output};
 use crate::database::locked;
 
@@ -195,7 +196,7 @@ impl Input for DiskInput {
     }
 
     fn map(&self) -> Option<Map> {
-        Map::new(&self.file, usize::try_from(self.byte_count).ok()?).ok()
+        map(&self.file, self.byte_count)
     }
 
     #[cfg(unix)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use keirin_kernels::map::Map;
 
 mod disk;
+mod map;
 
 pub use disk::Disk;
 
