@@ -8,6 +8,7 @@ use std::time::Duration;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use keirin_kernels::Level;
 use keirin_race::Races;
 use tokio::runtime::{Builder, Runtime};
 
@@ -177,10 +178,23 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Whether files of tables may be read as memory, which is the default. That takes a handler of SIGBUS, one for the
+    /// process, which the first such file installs; signals that are none of ours go to the handler that was there
+    /// before. A program that wants its own says `false` to all its databases: then files are read into memory
+    /// instead, and no database of this process ever installs a handler again. Linux only.
+    #[must_use]
+    pub fn memory_maps(self, memory_maps: bool) -> Self {
+        if !memory_maps {
+            keirin_kernels::map::switch_off();
+        }
+        self
+    }
+
     /// Opens a database that lives in memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started.
+    /// [`ErrorKind::Io`] when the temporary directory cannot be written or no thread can be started,
+    /// [`ErrorKind::Invalid`] when the environment variable `KEIRIN_CPU_LEVEL` is no level of CPU.
     pub fn in_memory(self) -> Result<Database> {
         let pool = self.pool();
         self.build(pool, None)
@@ -205,6 +219,7 @@ impl DatabaseBuilder {
     }
 
     fn build(self, pool: Arc<FairPool>, store: Option<Arc<Store>>) -> Result<Database> {
+        Level::check_environment().map_err(|unknown| Error::new(ErrorKind::Invalid, unknown.to_string()))?;
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         let spill = SpillDirectory::create(&parent)?;
         let memory_limit_bytes = pool.limit_bytes();

@@ -2,8 +2,10 @@
 //!
 //! A [`Level`] is proof: only detection makes one, so whoever holds a level may run the code compiled for
 //! it. This is the only file that asks what the CPU can do. The environment variable `KEIRIN_CPU_LEVEL`
-//! (`portable`, `avx2`, `avx512`, `vbmi`, `neon`) can lower the level, never raise it.
+//! (`portable`, `avx2`, `avx512`, `vbmi`, `neon`) can lower the level, never raise it; a value that is no level of the
+//! architecture changes nothing, so programs say so at their start ([`Level::check_environment`]).
 
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -58,13 +60,39 @@ impl Kind {
     }
 }
 
+/// Lowers the level.
+const VARIABLE: &str = "KEIRIN_CPU_LEVEL";
+
+/// What `KEIRIN_CPU_LEVEL` says is no level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownLevel {
+    /// What it says.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        write!(f, "{VARIABLE} is {:?}, which is no level of CPU; there are {}", self.name, names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownLevel {}
+
+fn wanted(value: Option<OsString>) -> Result<Option<Kind>, UnknownLevel> {
+    // An empty variable is as good as none.
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    match Kind::ALL.iter().find(|kind| value == kind.name()) {
+        Some(kind) => Ok(Some(*kind)),
+        None => Err(UnknownLevel { name: value.to_string_lossy().into_owned() }),
+    }
+}
+
 /// The levels of this machine, lowest first, after `KEIRIN_CPU_LEVEL`.
 static AVAILABLE: LazyLock<Vec<Level>> = LazyLock::new(|| {
     let mut highest = detect();
-    if let Ok(wanted) = std::env::var("KEIRIN_CPU_LEVEL")
-        && let Some(wanted) = Kind::ALL.iter().find(|kind| kind.name() == wanted)
-    {
-        highest = highest.min(*wanted);
+    if let Ok(Some(wanted)) = wanted(std::env::var_os(VARIABLE)) {
+        highest = highest.min(wanted);
     }
     Kind::ALL.iter().filter(|kind| **kind <= highest).map(|kind| Level(*kind)).collect()
 });
@@ -92,6 +120,14 @@ impl Level {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.0.name()
+    }
+
+    /// Whether `KEIRIN_CPU_LEVEL` is a level of this architecture, if it is set.
+    ///
+    /// # Errors
+    /// When it is not; the loops then run as if it were not set.
+    pub fn check_environment() -> Result<(), UnknownLevel> {
+        wanted(std::env::var_os(VARIABLE)).map(|_| ())
     }
 
     pub(crate) fn kind(self) -> Kind {
@@ -196,9 +232,9 @@ macro_rules! kernel {
                     $crate::dispatch::Kind::Portable => $body($($arg),*),
                     // SAFETY: a level is made by detection alone, from the list that `avx2` is compiled with.
                     $crate::dispatch::Kind::Avx2 => unsafe { avx2 $(::<$($pass),*>)? ($($arg),*) },
-                    // SAFETY: as above, for `avx512`.
+                    // SAFETY: a level is made by detection alone, from the list that `avx512` is compiled with.
                     $crate::dispatch::Kind::Avx512 => unsafe { avx512 $(::<$($pass),*>)? ($($arg),*) },
-                    // SAFETY: as above, for `vbmi`.
+                    // SAFETY: a level is made by detection alone, from the list that `vbmi` is compiled with.
                     $crate::dispatch::Kind::Vbmi => unsafe { vbmi $(::<$($pass),*>)? ($($arg),*) },
                 }
             }
@@ -302,5 +338,24 @@ mod tests {
     fn the_portable_level_is_always_there() {
         assert_eq!(Level::available().first(), Some(&Level::portable()));
         assert!(Level::available().is_sorted());
+    }
+
+    #[test]
+    fn the_level_of_the_environment_is_one() {
+        Level::check_environment().expect("tests run at the level that was asked for");
+    }
+
+    #[test]
+    fn a_name_of_no_level_is_an_error_that_names_all() {
+        assert_eq!(wanted(None), Ok(None));
+        assert_eq!(wanted(Some("".into())), Ok(None));
+        for kind in Kind::ALL {
+            assert_eq!(wanted(Some(kind.name().into())), Ok(Some(*kind)));
+        }
+        let message = wanted(Some("avx-512".into())).expect_err("no level is called so").to_string();
+        assert!(
+            message
+                .starts_with("KEIRIN_CPU_LEVEL is \"avx-512\", which is no level of CPU; there are portable")
+        );
     }
 }

@@ -78,5 +78,5 @@ pub mod text;
 mod walk;
 
 pub use bits::{BitBuffer, Bits, count_ones};
-pub use dispatch::Level;
+pub use dispatch::{Level, UnknownLevel};
 pub use selection::Selection;
