@@ -15,7 +15,8 @@
 //! Rests are at most half the last bit, so the next accumulator may lie 41 powers lower. Two cover the bits
 //! from 2^top down to 2^(top - 81): full doubles whose sizes differ by 2^28. The window, `top` and the count of
 //! accumulators, is guessed from the block before; a block that does not fit is done again with a fitting window
-//! (its largest value is known by then), and float by float when none fits.
+//! (its largest value is known by then), without its outliers when none fits (`outliers.rs`), and float by float when
+//! these are too many.
 //!
 //! Floats of 32 bits have so few bits that a block of them mostly fits one lane of 64-bit integers: they are multiplied
 //! by a power of two that makes integers of all of them. That is so if the least of them that is not zero is at least
@@ -48,9 +49,9 @@ const LANES: usize = 16;
 const HEADROOM: i32 = 10;
 const _: () = assert!((BLOCK + 2 * CHUNK) / LANES < 2 << HEADROOM);
 /// How far accumulators lie apart.
-const STEP: i32 = 51 - HEADROOM;
+pub(super) const STEP: i32 = 51 - HEADROOM;
 /// Most accumulators a value may need before it is cheaper to add it alone.
-const MOST_PARTS: u8 = 3;
+pub(super) const MOST_PARTS: u8 = 3;
 /// Blocks that are added float by float after one that fitted no window.
 const BLOCKS_ALONE: u8 = 7;
 /// Blocks of 32-bit floats that are not tried as integers after one that did not fit.
@@ -67,15 +68,19 @@ const SCALE_MAX: i32 = 126;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Window {
     /// Values are below 2^top; the first guess suits numbers of all days.
-    top: i32,
+    pub(super) top: i32,
     /// Accumulators a lane; zero before the first block.
-    parts: u8,
+    pub(super) parts: u8,
+    /// The `top` of the last block that was added without its outliers.
+    pub(super) sieve: Option<i32>,
+    /// Blocks still to be added so without being tried.
+    pub(super) sieved: u8,
     /// Blocks still to be added float by float.
-    alone: u8,
+    pub(super) alone: u8,
     /// Times 2^scale, floats of 32 bits are integers; none before the first block.
-    scale: Option<i32>,
+    pub(super) scale: Option<i32>,
     /// Blocks still to be added without that.
-    unscaled: u8,
+    pub(super) unscaled: u8,
 }
 
 impl Window {
@@ -85,12 +90,12 @@ impl Window {
     }
 
     /// The exponent of the first accumulator.
-    fn place(self) -> i32 {
+    pub(super) fn place(self) -> i32 {
         self.top + HEADROOM + 2
     }
 
     /// The lowest `top` of which all accumulators are normal floats, and the highest.
-    fn clamp(top: i32) -> i32 {
+    pub(super) fn clamp(top: i32) -> i32 {
         top.clamp(-1022 + (i32::from(MOST_PARTS) - 1) * STEP - HEADROOM - 2, 1023 - HEADROOM - 2)
     }
 }
@@ -184,6 +189,9 @@ impl ExactSum {
         if rows.runs[0].is_empty() && rows.rest.len() < CHUNK {
             return self.add_alone(rows.rest, rows.mask);
         }
+        if self.has_outliers() && self.add_sieved(level, rows) {
+            return;
+        }
         if size_of::<T>() == size_of::<f32>() && self.add_scaled(level, rows) {
             return;
         }
@@ -207,11 +215,14 @@ impl ExactSum {
                 self.window = window;
                 return;
             };
-            // Infinity and what is too large for any accumulator is added alone.
+            // Nothing holds infinity and what is too large for any accumulator.
             let top = Window::clamp(exponent(largest) + 1 + ROOM);
             if exponent(largest) >= top || window.parts == MOST_PARTS && (top - window.top).abs() <= ROOM {
-                self.window.alone = BLOCKS_ALONE;
-                return add_alone(self);
+                if !self.add_sieved(level, rows) {
+                    self.window.alone = BLOCKS_ALONE;
+                    add_alone(self);
+                }
+                return;
             }
             // Where the values lie elsewhere, try there before trying more accumulators.
             if (top - window.top).abs() <= ROOM {
@@ -255,7 +266,11 @@ impl ExactSum {
     }
 
     /// Adds a block if its window fitted, or else gives its largest magnitude.
-    fn try_block<const PARTS: usize>(&mut self, window: Window, sums: Sums<PARTS>) -> Result<(), f64> {
+    pub(super) fn try_block<const PARTS: usize>(
+        &mut self,
+        window: Window,
+        sums: Sums<PARTS>,
+    ) -> Result<(), f64> {
         if sums.rest << 1 != 0 || exponent(sums.largest) >= window.top {
             return Err(sums.largest);
         }
@@ -266,7 +281,7 @@ impl ExactSum {
         Ok(())
     }
 
-    fn add_alone<T: Float>(&mut self, values: &[T], mask: Mask<'_>) {
+    pub(super) fn add_alone<T: Float>(&mut self, values: &[T], mask: Mask<'_>) {
         for (index, values) in values.chunks(CHUNK).enumerate() {
             let word = mask.word(index);
             for (bit, value) in values.iter().enumerate() {
@@ -279,14 +294,15 @@ impl ExactSum {
 }
 
 /// The e of 2^e <= value < 2^(e + 1), at least -1023; 1024 for what is not finite.
-fn exponent(value: f64) -> i32 {
+#[inline(always)]
+pub(super) fn exponent(value: f64) -> i32 {
     (value.to_bits() >> 52 & 0x7FF) as i32 - 1023
 }
 
 macro_rules! blocks {
     ($($name:ident $parts:literal)*) => { $(
         kernel! {
-            fn $name[T: Float][T](rows: BlockRows<'_, T>, top: i32) -> Sums<$parts> = block_plain,
+            pub(super) fn $name[T: Float][T](rows: BlockRows<'_, T>, top: i32) -> Sums<$parts> = block_plain,
                 avx2 = block_fused, avx512 = x86::block;
         }
     )* };

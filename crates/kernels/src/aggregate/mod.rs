@@ -14,6 +14,7 @@ mod exact;
 mod extrema;
 mod floats;
 mod integers;
+mod outliers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -24,6 +25,7 @@ pub use extrema::{Ordered, max, min};
 pub use floats::Float;
 pub use integers::{DecimalSum, Integer, sum, sum_decimals, sum_two};
 
+use crate::bitmaps::count_ones_in_both;
 use crate::bits::count_ones;
 use crate::{Bits, Level, Selection};
 
@@ -44,7 +46,7 @@ pub fn count(level: Level, row_count: usize, validity: Option<Bits<'_>>, selecti
         }
         (Some(validity), Selection::Bits(selected)) => {
             check(row_count, Some(validity), selection);
-            validity.words().zip(selected.words()).map(|(a, b)| (a & b).count_ones() as usize).sum()
+            count_ones_in_both(level, validity, selected)
         }
         (Some(validity), Selection::Rows(rows)) => {
             check(row_count, Some(validity), Selection::All);

@@ -2,6 +2,7 @@
 
 use super::{SmallKey, for_each_dense};
 use crate::aggregate::Ordered;
+use crate::compare::Comparable;
 use crate::{Bits, Level, Selection};
 
 /// The smallest and the largest value by key, in the order of `aggregate::min`, and how many there were.
@@ -30,9 +31,11 @@ impl<T: Ordered> Extrema<T> {
         values: &[T],
         validity: Option<Bits<'_>>,
         selection: Selection<'_>,
-    ) {
+    ) where
+        T: Comparable,
+    {
         assert_eq!(self.states.len(), K::COUNT, "keys are of the type that the extrema are for");
-        for_each_dense(keys, values, validity, selection, |keys, values| {
+        for_each_dense(level, keys, values, validity, selection, |keys, values| {
             extrema(level, keys, values, &mut self.states);
         });
     }

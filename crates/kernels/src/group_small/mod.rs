@@ -32,7 +32,10 @@ pub use extrema::Extrema;
 pub use units::Value;
 
 use crate::aggregate::{ExactSum, power_of_two};
-use crate::{Bits, Level, Selection};
+use crate::compact::compact_into;
+use crate::compare::Comparable;
+use crate::gather::{gather, gather_bits};
+use crate::{Bits, Level, Selection, bitmaps};
 use std::ops::Range;
 use tables::Tables;
 use units::Plan;
@@ -41,13 +44,15 @@ use units::Plan;
 const BLOCK: usize = 1 << 13;
 /// Units between which floats are grouped by tables; others are summed one by one.
 const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
+/// Blocks whose outliers are taken out at once, after one that had some.
+const BLOCKS_SIEVED: u8 = 7;
 /// Values that a unit is first guessed by.
 const SAMPLE: usize = 1 << 10;
 /// Keys that may take more than four tables: with more of them, tables would fill the second cache.
 const MANY_KEYS: usize = 1 << 12;
 
 /// u8 or u16.
-pub trait SmallKey: Copy + Default + Ord + Send + sealed::Sealed {
+pub trait SmallKey: Comparable + Default + Ord + Send + sealed::Sealed {
     /// How many keys there are.
     const COUNT: usize;
     /// The key as a number below [`SmallKey::COUNT`].
@@ -216,6 +221,8 @@ pub struct GroupSums {
     most_rows: u64,
     /// What fits no unit, by key.
     odd: BTreeMap<usize, ExactSum>,
+    /// Blocks whose outliers are still to be taken out before the block is tried.
+    sieved: u8,
 }
 
 impl GroupSums {
@@ -231,6 +238,7 @@ impl GroupSums {
             plan: Plan::default(),
             most_rows: 0,
             odd: BTreeMap::new(),
+            sieved: 0,
         }
     }
 
@@ -249,7 +257,7 @@ impl GroupSums {
         selection: Selection<'_>,
     ) {
         assert_eq!(self.counts.len(), K::COUNT, "keys are of the type that the sums are for");
-        for_each_dense(keys, values, validity, selection, |keys, values| {
+        for_each_dense(level, keys, values, validity, selection, |keys, values| {
             for (keys, values) in keys.chunks(BLOCK).zip(values.chunks(BLOCK)) {
                 self.add_block(level, variant, keys, values);
             }
@@ -266,16 +274,13 @@ impl GroupSums {
         }
         // Where even a sample fits no unit, the block will not either.
         let sample = &values[..values.len().min(SAMPLE)];
-        let mut has_plan = self.plan.suits::<T>() || self.fit_to(sample);
+        let mut has_plan = self.sieved == 0 && (self.plan.suits::<T>() || self.fit_to(sample));
         // Again for values unlike the sample, and for two parts.
         for _ in 0..3 {
             if !has_plan {
                 break;
             }
-            self.make_room(keys.len() as u64);
-            let fit = tables::group(level, keys, values, &self.plan, variant, self.tables.states(&range));
-            self.most_rows += keys.len() as u64;
-            if fit.is_exact(&self.plan) {
+            if self.add_fitting(level, variant, &range, keys, values) {
                 return;
             }
             // Whatever was added, even nonsense, is subtracted again: integers wrap both ways. That takes the
@@ -283,10 +288,63 @@ impl GroupSums {
             tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
             has_plan = self.fit_to(values);
         }
-        for (key, value) in keys.iter().zip(values) {
-            value.push_to(self.odd.entry(key.index()).or_default());
-            self.counts[key.index()] += 1;
+        self.add_sieved(level, variant, &range, keys, values);
+    }
+
+    /// Adds rows to the tables by the plan that there is, and says whether that was exact.
+    fn add_fitting<K: SmallKey, T: Value>(
+        &mut self,
+        level: Level,
+        variant: Variant,
+        range: &Range<usize>,
+        keys: &[K],
+        values: &[T],
+    ) -> bool {
+        self.make_room(keys.len() as u64);
+        let fit = tables::group(level, keys, values, &self.plan, variant, self.tables.states(range));
+        self.most_rows += keys.len() as u64;
+        fit.is_exact(&self.plan)
+    }
+
+    /// Adds a block with zeros in place of its outliers, values that are not finite or fit no unit with the others, and
+    /// these alone: one NaN among prices must not cost a block, which alone takes 100 times as long.
+    fn add_sieved<K: SmallKey, T: Value>(
+        &mut self,
+        level: Level,
+        variant: Variant,
+        range: &Range<usize>,
+        keys: &[K],
+        values: &[T],
+    ) {
+        let (mut fitting, mut outliers) = (Vec::with_capacity(values.len()), Vec::new());
+        let before = self.plan.suits::<T>().then_some(self.plan);
+        let most = || T::plan_for_most(&values[..values.len().min(SAMPLE)], &self.plan);
+        let plan = [before].into_iter().chain(std::iter::once_with(most)).flatten().find(|plan| {
+            fitting.clear();
+            outliers.clear();
+            tables::sieve(level, values, plan, &mut fitting, &mut outliers);
+            // A unit that leaves out more is the wrong one.
+            outliers.len() <= values.len() / 8
+        });
+        let Some(plan) = plan else {
+            self.sieved = 0;
+            for (key, value) in keys.iter().zip(values) {
+                value.push_to(self.odd.entry(key.index()).or_default());
+                self.counts[key.index()] += 1;
+            }
+            return;
+        };
+        if before.is_none_or(|before| before != plan) {
+            self.flush();
+            self.plan = plan;
         }
+        let is_exact = self.add_fitting(level, variant, range, keys, &fitting);
+        assert!(is_exact, "each of the values was seen to fit");
+        for row in &outliers {
+            let (key, value) = (keys[*row as usize], values[*row as usize]);
+            value.push_to(self.odd.entry(key.index()).or_default());
+        }
+        self.sieved = if outliers.is_empty() { 0 } else { BLOCKS_SIEVED };
     }
 
     fn note(&mut self, keys: &Range<usize>) {
@@ -458,50 +516,55 @@ fn checked_shift(number: i128, shift: i32) -> Option<i128> {
 }
 
 /// Calls `work` with all rows that count, gathered where they do not lie side by side.
-fn for_each_dense<K: SmallKey, T: Copy + Default>(
+fn for_each_dense<K: SmallKey, T: Comparable>(
+    level: Level,
     keys: &[K],
     values: &[T],
     validity: Option<Bits<'_>>,
     selection: Selection<'_>,
     mut work: impl FnMut(&[K], &[T]),
 ) {
-    const GATHERED: usize = 4096;
+    /// Rows that are looked at a time; what is gathered is handed on when it is as many.
+    const PIECE: usize = BLOCK / 2;
     assert_eq!(keys.len(), values.len(), "a key for each value");
     crate::aggregate::check(keys.len(), validity, selection);
     if validity.is_none() && matches!(selection, Selection::All) {
         return work(keys, values);
     }
-    let mut gathered = (vec![K::default(); GATHERED], vec![T::default(); GATHERED]);
-    let mut count = 0;
-    let mut push = |row: usize, counts: bool| {
-        gathered.0[count] = keys[row];
-        gathered.1[count] = values[row];
-        count += usize::from(counts);
-        if count == GATHERED {
+    let mut gathered = (Vec::with_capacity(BLOCK), Vec::with_capacity(BLOCK));
+    let mut keep = |keys: &[K], values: &[T], kept: Option<Bits<'_>>| {
+        let Some(kept) = kept else { return work(keys, values) };
+        compact_into(level, keys, kept, &mut gathered.0);
+        compact_into(level, values, kept, &mut gathered.1);
+        if gathered.0.len() >= PIECE {
             work(&gathered.0, &gathered.1);
-            count = 0;
+            gathered.0.clear();
+            gathered.1.clear();
         }
     };
-    match selection {
-        Selection::Rows(rows) => {
-            for row in rows {
-                push(*row as usize, validity.is_none_or(|bits| bits.get(*row as usize)));
+    match (validity, selection) {
+        (None, Selection::All) => {}
+        (validity, Selection::Rows(rows)) => {
+            for rows in rows.chunks(PIECE) {
+                let valid = validity.map(|validity| gather_bits(level, validity, rows));
+                let (keys, values) = (gather(level, keys, rows), gather(level, values, rows));
+                keep(&keys, &values, valid.as_ref().map(|valid| valid.as_bits()));
             }
         }
-        Selection::All | Selection::Bits(_) => {
-            for start in (0..keys.len()).step_by(64) {
-                let word = |bits: Bits<'_>| bits.word(start / 64);
-                let mut kept = validity.map_or(u64::MAX, word);
-                if let Selection::Bits(bits) = selection {
-                    kept &= word(bits);
-                }
-                for row in start..keys.len().min(start + 64) {
-                    push(row, kept >> (row - start) & 1 == 1);
-                }
+        (Some(bits), Selection::All) | (None, Selection::Bits(bits)) => {
+            for (index, (keys, values)) in keys.chunks(PIECE).zip(values.chunks(PIECE)).enumerate() {
+                keep(keys, values, Some(bits.slice(index * PIECE, keys.len())));
+            }
+        }
+        (Some(validity), Selection::Bits(selected)) => {
+            for (index, (keys, values)) in keys.chunks(PIECE).zip(values.chunks(PIECE)).enumerate() {
+                let (start, len) = (index * PIECE, keys.len());
+                let kept = bitmaps::and(level, validity.slice(start, len), selected.slice(start, len));
+                keep(keys, values, Some(kept.as_bits()));
             }
         }
     }
-    if count > 0 {
-        work(&gathered.0[..count], &gathered.1[..count]);
+    if !gathered.0.is_empty() {
+        work(&gathered.0, &gathered.1);
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::units::{Fit, Plan, STEP, Value, Words};
 use super::{SmallKey, Variant, union};
 use crate::aggregate::CHUNK;
+use crate::bitmaps::pack_flags;
 
 /// States between tables: the lines of a key in several tables should not share a place in the cache.
 const GAP: usize = 4;
@@ -140,6 +141,31 @@ fn undo_plain<K: SmallKey, T: Value>(keys: &[K], values: &[T], plan: &Plan, tabl
         for (row, key) in keys.iter().enumerate() {
             // Any table will do.
             add(&mut tables[key.index()], [words[0][row].wrapping_neg(), words[1][row].wrapping_neg()]);
+        }
+    }
+}
+
+kernel! {
+    /// Appends values that fit the plan, zeros for the others, and the numbers of these.
+    pub(super) fn sieve[T: Value][T](
+        values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>
+    ) = sieve_plain;
+}
+
+#[inline(always)]
+fn sieve_plain<T: Value>(values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>) {
+    for (start, values) in (0_u32..).step_by(CHUNK).zip(values.chunks(CHUNK)) {
+        let mut chunk = [T::default(); CHUNK];
+        chunk[..values.len()].copy_from_slice(values);
+        let fit = chunk.map(|value| value.fits(plan));
+        for (value, fits) in chunk.iter_mut().zip(fit) {
+            *value = if fits { *value } else { T::default() };
+        }
+        fitting.extend_from_slice(&chunk[..values.len()]);
+        let mut rest = !pack_flags(&fit);
+        while rest != 0 {
+            outliers.push(start + rest.trailing_zeros());
+            rest &= rest - 1;
         }
     }
 }

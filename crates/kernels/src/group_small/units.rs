@@ -14,6 +14,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "halves of words are cut on purpose")]
 
 use crate::aggregate::{ExactSum, power_of_two};
+use crate::compare::Comparable;
 
 /// Rows that are converted at a time.
 pub(super) const STEP: usize = 512;
@@ -27,7 +28,7 @@ pub(super) type Words = [[i64; STEP]; 2];
 
 /// How the values of a block become integers. A row adds [number, 1] to a state, or, in two parts,
 /// [upper * 2^shift + 1, lower].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Numbers count 2^unit.
     pub(super) unit: i32,
@@ -141,7 +142,7 @@ impl Fit {
 }
 
 /// A number that groups can sum: integers of up to 64 bits and floats.
-pub trait Value: Copy + Default + crate::aggregate::Ordered + sealed::Sealed {
+pub trait Value: Comparable + Default + crate::aggregate::Ordered + sealed::Sealed {
     /// Whether the unit is not always 1.
     #[doc(hidden)]
     const IS_FLOAT: bool;
@@ -151,6 +152,12 @@ pub trait Value: Copy + Default + crate::aggregate::Ordered + sealed::Sealed {
     /// A plan for these values that serves those before, too, if possible.
     #[doc(hidden)]
     fn plan(values: &[Self], before: &Plan) -> Option<Plan>;
+    /// A plan for those of the values that lie in the middle of the others, if there are any.
+    #[doc(hidden)]
+    fn plan_for_most(values: &[Self], before: &Plan) -> Option<Plan>;
+    /// Whether its conversion is exact.
+    #[doc(hidden)]
+    fn fits(self, plan: &Plan) -> bool;
     #[doc(hidden)]
     fn convert<const PARTS: usize>(values: &[Self], plan: &Plan, words: &mut Words) -> Fit;
     #[doc(hidden)]
@@ -170,6 +177,15 @@ macro_rules! integers {
 
             fn plan(_values: &[Self], before: &Plan) -> Option<Plan> {
                 Some(Plan::integers(before.parts.max($parts)))
+            }
+
+            fn plan_for_most(values: &[Self], before: &Plan) -> Option<Plan> {
+                Self::plan(values, before)
+            }
+
+            #[inline(always)]
+            fn fits(self, _: &Plan) -> bool {
+                true
             }
 
             #[inline(always)]
@@ -209,6 +225,33 @@ macro_rules! floats {
                 };
                 let kept = if before.parts > 0 && before.unit <= low { plan(before.unit, 0) } else { None };
                 kept.or_else(|| plan(low, 2))
+            }
+
+            fn plan_for_most(values: &[Self], before: &Plan) -> Option<Plan> {
+                /// Doubles with all their bits whose exponents differ by no more than twice as much fit two parts.
+                const NEAR: i32 = 13;
+                let exponent = |value: &Self| (f64::from(*value).to_bits() >> 52 & 0x7FF) as i32;
+                let is_ordinary = |value: &Self| value.is_finite() && *value != 0.0;
+                let mut exponents: Vec<i32> =
+                    values.iter().filter(|value| is_ordinary(value)).map(exponent).collect();
+                exponents.sort_unstable();
+                let middle = *exponents.get(exponents.len() / 2)?;
+                let is_near =
+                    |value: &Self| is_ordinary(value) && (exponent(value) - middle).abs() <= NEAR;
+                let near: Vec<Self> = values.iter().copied().filter(is_near).collect();
+                Self::plan(&near, before).or_else(|| Self::plan(&near, &Plan::default()))
+            }
+
+            #[inline(always)]
+            fn fits(self, plan: &Plan) -> bool {
+                let value = f64::from(self);
+                let after = value + plan.starts[0];
+                let beyond = after.to_bits() ^ plan.starts[0].to_bits();
+                let mut rest = value - (after - plan.starts[0]);
+                if plan.parts == 2 {
+                    rest -= (rest + plan.starts[1]) - plan.starts[1];
+                }
+                plan.holds(rest.to_bits(), beyond)
             }
 
             #[inline(always)]

@@ -1,0 +1,267 @@
+//! Values that a block cannot be added with: what is not finite, and what is far from all the others.
+//!
+//! One NaN among 16,384 prices fits no window, and adding all of them one by one takes 200 times as long. So a block
+//! that did not fit is copied, piece by piece, with zeros in place of such values. The copy fits three accumulators,
+//! whatever its bits; what is not finite is added up beside it, what is finite goes to [`ExactSum::push`]. The copy is
+//! made in the first cache, and blocks behind a block with outliers are copied without being tried, so that outliers
+//! cost what they are and a block at most two passes more.
+
+use super::chunks::{CHUNK, Mask};
+use super::exact::ExactSum;
+use super::floats::{BlockRows, Float, MOST_PARTS, STEP, Window, block3, exponent};
+use crate::Level;
+use crate::bitmaps::pack_flags;
+
+/// Rows that are copied at a time.
+const PIECE: usize = 2048;
+/// Blocks that are copied without being tried after one with outliers.
+const BLOCKS_SIEVED: u8 = 7;
+/// A window that leaves out more than one value in so many is the wrong one.
+const MOST_OUTLIERS: usize = 8;
+/// Values by which a window is guessed.
+const SAMPLE: usize = 64;
+/// Lanes of sums of what is not finite.
+const LANES: usize = 16;
+
+/// Values of which blocks hold all bits: from 2^lowest to below 2^highest, and zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ordinary {
+    lowest: i32,
+    highest: i32,
+}
+
+impl Ordinary {
+    /// The values of a window with all accumulators.
+    fn of(window: Window) -> Self {
+        // The last bit of the last accumulator is worth as much as that of a full double.
+        let lowest = window.place() - STEP * (i32::from(MOST_PARTS) - 1);
+        Self { lowest, highest: window.top }
+    }
+
+    #[inline(always)]
+    fn has(self, value: f64) -> bool {
+        let above = exponent(value).wrapping_sub(self.lowest).cast_unsigned();
+        above < self.highest.wrapping_sub(self.lowest).cast_unsigned() || value == 0.0
+    }
+}
+
+/// What was left out of a copy.
+#[derive(Clone, Debug)]
+pub(super) struct LeftOut {
+    /// The sum of what is not finite.
+    special: f64,
+    /// A bit for each row with a finite value.
+    outliers: [u64; PIECE / CHUNK],
+}
+
+impl ExactSum {
+    /// Whether the next block is to be added by [`ExactSum::add_sieved`] at once.
+    pub(super) fn has_outliers(&self) -> bool {
+        self.window.sieved > 0
+    }
+
+    /// Adds a block without its outliers, and these one by one; false, and nothing is added, when they are too many.
+    pub(super) fn add_sieved<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) -> bool {
+        let Some(window) = self.fitting_most(level, rows) else {
+            self.window.sieved = 0;
+            return false;
+        };
+        let mut has_left_out = false;
+        for (values, mask) in slices(rows) {
+            for (index, values) in values.chunks(PIECE).enumerate() {
+                has_left_out |=
+                    self.add_piece(level, window, values, mask.slice(index * PIECE, values.len()));
+            }
+        }
+        self.window.sieve = Some(window.top);
+        self.window.sieved = if has_left_out { BLOCKS_SIEVED } else { 0 };
+        true
+    }
+
+    /// Whether the piece had outliers.
+    fn add_piece<T: Float>(&mut self, level: Level, window: Window, values: &[T], mask: Mask<'_>) -> bool {
+        let mut copy = [T::default(); PIECE];
+        let LeftOut { special, outliers } = sieve(level, values, mask, Ordinary::of(window), &mut copy);
+        let rest = &copy[..values.len()];
+        let block = BlockRows { runs: [&[]; 2], rest, mask: Mask::All };
+        let added = self.try_block(window, block3(level, block, window.top));
+        debug_assert!(added.is_ok(), "ordinary values fit");
+        if added.is_err() {
+            self.add_alone(rest, Mask::All);
+        }
+        if special != 0.0 {
+            self.push(special);
+        }
+        let mut has_outliers = special != 0.0;
+        for (values, word) in values.chunks(CHUNK).zip(outliers) {
+            let mut rest = word;
+            while rest != 0 {
+                self.push(values[rest.trailing_zeros() as usize].into());
+                rest &= rest - 1;
+                has_outliers = true;
+            }
+        }
+        has_outliers
+    }
+
+    /// A window of all accumulators that few of the finite values do not fit: one that fitted before, or one around
+    /// the values in the middle, or one below the largest.
+    fn fitting_most<T: Float>(&self, level: Level, rows: BlockRows<'_, T>) -> Option<Window> {
+        let row_count: usize = slices(rows).map(|(values, _)| values.len()).sum();
+        let fits_most = |top: i32| {
+            let window = Window { top, parts: MOST_PARTS, ..Window::default() };
+            let ordinary = Ordinary::of(window);
+            let outliers = slices(rows)
+                .map(|(values, mask)| count_outliers(level, values, mask, ordinary))
+                .sum::<usize>();
+            (outliers * MOST_OUTLIERS <= row_count).then_some(window)
+        };
+        let known = self.window.sieve.or((self.window.parts > 0).then_some(self.window.top));
+        if let Some(window) = known.and_then(fits_most) {
+            return Some(window);
+        }
+        let values = slices(rows).flat_map(|(values, _)| values);
+        let ordinary = values.map(|value| (*value).into()).filter(|value| value.is_finite() && *value != 0.0);
+        let mut exponents: Vec<i32> = ordinary.take(SAMPLE).map(exponent).collect();
+        exponents.sort_unstable();
+        // All are zero or not finite.
+        let Some(last) = exponents.last() else { return fits_most(0) };
+        let Ordinary { lowest, highest } = Ordinary::of(Window::default());
+        let around_middle = exponents[exponents.len() / 2] + (highest - lowest) / 2;
+        [around_middle, last + 1].into_iter().find_map(|top| fits_most(Window::clamp(top)))
+    }
+}
+
+/// The rows of a block as they lie side by side.
+fn slices<'a, T>(rows: BlockRows<'a, T>) -> impl Iterator<Item = (&'a [T], Mask<'a>)> {
+    let BlockRows { runs: [first, second], rest, mask } = rows;
+    [(first.as_flattened(), Mask::All), (second.as_flattened(), Mask::All), (rest, mask)].into_iter()
+}
+
+kernel! {
+    /// Copies the rows that count and are ordinary, and zeros for the others.
+    fn sieve[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut
+        = sieve_plain;
+}
+
+#[inline(always)]
+fn sieve_plain<T: Float>(values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut {
+    let mut specials = [0.0; LANES];
+    let mut outliers = [0; PIECE / CHUNK];
+    let copies = copy.as_chunks_mut::<CHUNK>().0;
+    for (index, (values, copy)) in values.chunks(CHUNK).zip(copies).enumerate() {
+        let mut chunk = [T::default(); CHUNK];
+        chunk[..values.len()].copy_from_slice(values);
+        let mut are_outliers = [false; CHUNK];
+        for ((value, copy), is_outlier) in chunk.iter().zip(copy.iter_mut()).zip(&mut are_outliers) {
+            let double: f64 = (*value).into();
+            let is_ordinary = ordinary.has(double);
+            *copy = if is_ordinary { *value } else { T::default() };
+            *is_outlier = !is_ordinary;
+        }
+        let counted = mask.word(index);
+        // Most chunks have nothing of the kind, and count as a whole.
+        let word = pack_flags(&are_outliers) & counted;
+        outliers[index] = word;
+        if counted != u64::MAX {
+            for (row, copy) in copy.iter_mut().enumerate() {
+                *copy = if counted >> row & 1 == 1 { *copy } else { T::default() };
+            }
+        }
+        if word != 0 {
+            let mut finite = 0;
+            for (row, value) in chunk.iter().enumerate() {
+                let double: f64 = (*value).into();
+                let is_special = word >> row & 1 == 1 && !double.is_finite();
+                specials[row % LANES] += if is_special { double } else { 0.0 };
+                finite |= u64::from(double.is_finite()) << row;
+            }
+            outliers[index] = word & finite;
+        }
+    }
+    LeftOut { special: specials.into_iter().sum(), outliers }
+}
+
+kernel! {
+    /// How many of the rows that count have a finite value that is not ordinary.
+    fn count_outliers[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary) -> usize
+        = count_outliers_plain;
+}
+
+#[inline(always)]
+fn count_outliers_plain<T: Float>(values: &[T], mask: Mask<'_>, ordinary: Ordinary) -> usize {
+    let mut count = 0;
+    for (index, values) in values.chunks(CHUNK).enumerate() {
+        let mut chunk = [T::default(); CHUNK];
+        chunk[..values.len()].copy_from_slice(values);
+        let are_outliers = chunk.map(|value| {
+            let double: f64 = value.into();
+            !ordinary.has(double) && double.is_finite()
+        });
+        count += (pack_flags(&are_outliers) & mask.word(index)).count_ones() as usize;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use keirin_testkit::columns::{Random, miri_or};
+
+    use super::*;
+    use crate::Selection;
+
+    const ROWS: usize = miri_or(3_000, 100_000);
+
+    /// Sums with outliers are exact, and no block is added value by value.
+    fn check(outlier: impl Fn(&mut Random) -> f64, share: f64) {
+        let mut random = Random::new(5);
+        let value = |random: &mut Random| {
+            if random.chance(share) { outlier(random) } else { random.below(20_000_000) as f64 / 100.0 }
+        };
+        let values: Vec<f64> = (0..ROWS).map(|_| value(&mut random)).collect();
+        let narrow: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+        for level in Level::available() {
+            let (mut sum, mut expected) = (ExactSum::default(), ExactSum::default());
+            sum.add(*level, &values, None, Selection::All);
+            expected.extend(values.iter().copied());
+            assert_eq!(sum, expected, "{level}");
+            assert_eq!(sum.window.alone, 0, "{level}: blocks are added value by value");
+            let (mut sum, mut expected) = (ExactSum::default(), ExactSum::default());
+            sum.add(*level, &narrow, None, Selection::All);
+            expected.extend(narrow.iter().map(|value| f64::from(*value)));
+            assert_eq!(sum, expected, "{level}");
+            assert_eq!(sum.window.alone, 0, "{level}: blocks are added value by value");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_costs_no_block() {
+        for share in [1e-4, 0.01, 0.3, 1.0] {
+            check(|_| f64::NAN, share);
+            check(|_| f64::INFINITY, share);
+            check(|random| if random.chance(0.5) { f64::INFINITY } else { f64::NEG_INFINITY }, share);
+        }
+    }
+
+    #[test]
+    fn values_far_from_the_others_cost_no_block() {
+        for share in [1e-4, 0.05] {
+            check(|_| 1e300, share);
+            check(|_| -1e-300, share);
+            check(|_| 5e-324, share);
+            check(|random| if random.chance(0.5) { 1e-30 } else { 1e30 }, share);
+        }
+    }
+
+    #[test]
+    fn blocks_without_outliers_are_not_copied() {
+        let (mut values, level) = (vec![1.5; 40_000], Level::best());
+        values[100] = f64::NAN;
+        let mut sum = ExactSum::default();
+        sum.add(level, &values, None, Selection::All);
+        assert!(!sum.has_outliers());
+        values.fill(f64::NAN);
+        sum.add(level, &values, None, Selection::All);
+        assert!(sum.has_outliers());
+    }
+}
