@@ -34,6 +34,7 @@ mod settings;
 mod alterations;
 mod arithmetic;
 mod column_names;
+mod conditions;
 mod functions;
 mod parameters;
 mod parser;

@@ -15,9 +15,10 @@ use futures::StreamExt;
 use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
-use crate::arithmetic::{CheckArithmetic, CheckedLast, CheckedSum, Extreme};
+use crate::arithmetic::{CheckArithmetic, CheckedSum, Extreme};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
+use crate::conditions::{Arguments, optimizer_rules, physical_rules};
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileTable, Rejects};
@@ -96,9 +97,11 @@ impl Session {
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
             .with_type_planner(Arc::new(SqlTypes))
+            .with_optimizer_rules(optimizer_rules())
             .with_optimizer_rule(Arc::new(TextLengths))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
-            .with_physical_optimizer_rule(Arc::new(CheckedLast))
+            .with_analyzer_rule(Arc::new(Arguments))
+            .with_physical_optimizer_rules(physical_rules())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .with_physical_optimizer_rule(Arc::new(AggregateStored))
@@ -218,7 +221,9 @@ impl Session {
         let task = AbortOnDrop(self.shared.runtime().spawn(async move {
             let _running = RunningStatement::new(session.shared.clone());
             let started = match session.at_newest().await {
-                Ok(session) => session.start(&statement, &parameters).await,
+                Ok(session) => {
+                    session.start(&statement, &parameters).await
+                }
                 Err(error) => Err(error),
             };
             let mut stream = match started {

@@ -5,12 +5,10 @@
 //! ranges of the operands show that nothing can overflow: `small_column + 1` keeps its plain operator, and
 //! all that the optimizer knows about it. [`CheckedSum`] is `sum` with a total of 128 bits.
 //! [`Extreme`] is `min` and `max` that know where NaN stands.
-//! DECIMALs are checked where the result can have more than 38 digits. [`CheckedLast`] keeps a filter's checked
-//! operators from rows that its other conditions exclude.
+//! DECIMALs are checked where the result can have more than 38 digits.
 
 mod checked;
 mod extremes;
-mod last;
 mod sum;
 mod totals;
 
@@ -27,7 +25,6 @@ use datafusion::optimizer::AnalyzerRule;
 
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
-pub(crate) use self::last::CheckedLast;
 pub(crate) use self::sum::CheckedSum;
 use crate::error::{Error, ErrorKind};
 use crate::rules::rewrite_expressions;

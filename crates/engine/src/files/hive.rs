@@ -11,11 +11,13 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
+use datafusion::logical_expr::expr_rewriter::unnormalize_col;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 
 use super::options::{NamedText, Options};
 use super::paths::{DataFile, percent_decoded};
+use crate::conditions::can_fail;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What Hive writes for NULL.
@@ -131,12 +133,19 @@ impl FileColumns {
         Schema::new(schema.fields().iter().filter(|field| !own(field.name())).cloned().collect::<Vec<_>>())
     }
 
-    /// Whether `filter` needs nothing but these columns, so that whole files pass or fail.
+    /// Whether `filter` needs nothing but these columns, so that whole files pass or fail, and has an answer for each.
     pub(crate) fn decide(&self, filter: &Expr) -> bool {
         let columns = filter.column_refs();
         !columns.is_empty()
             && !filter.is_volatile()
             && columns.iter().all(|column| self.fields.iter().any(|field| field.name() == &column.name))
+            && !self.can_fail(filter).unwrap_or(true)
+    }
+
+    /// Files that another filter excludes must not make it fail.
+    fn can_fail(&self, filter: &Expr) -> DataFusionResult<bool> {
+        let schema = DFSchema::try_from(Schema::new(self.fields.clone()))?;
+        can_fail(&unnormalize_col(filter.clone()), &schema)
     }
 
     /// What a scan does with each of `filters`: those that these columns decide exactly, others `otherwise`.
@@ -160,7 +169,7 @@ impl FileColumns {
         };
         let schema: SchemaRef = Arc::new(Schema::new(self.fields.clone()));
         // Filters may name the table; here is only one.
-        let unqualified = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter);
+        let unqualified = unnormalize_col(filter);
         let predicate = state.create_physical_expr(unqualified, &DFSchema::try_from(schema.clone())?)?;
         let arrays = (0..self.fields.len())
             .map(|column| ScalarValue::iter_to_array(self.values.iter().map(|values| values[column].clone())))

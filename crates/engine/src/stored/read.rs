@@ -3,7 +3,8 @@
 //! Filters come first, each with its columns alone and for the rows that are left; then the other columns are
 //! read for the rows that passed (late materialisation: Abadi et al., "Materialization Strategies in a
 //! Column-Oriented DBMS", ICDE 2007). Which filter is next is learnt from stripe to stripe: the one that costs
-//! least for each row that it drops (Hellerstein and Stonebraker, "Predicate Migration", SIGMOD 1993).
+//! least for each row that it drops (Hellerstein and Stonebraker, "Predicate Migration", SIGMOD 1993). What can fail
+//! for a row is asked last, of the rows that pass all else.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,6 +49,8 @@ pub(super) struct Filter {
     is_read_anyway: bool,
     /// Whether rows may come through that do not fulfil it.
     is_optional: bool,
+    /// Whether it can fail for rows that other filters drop.
+    can_fail: bool,
     experience: Mutex<Experience>,
 }
 
@@ -110,8 +113,14 @@ impl Filter {
             columns,
             condition,
             is_optional,
+            can_fail: false,
             experience: Mutex::new(experience),
         })
+    }
+
+    /// Says that it is to be asked after the others.
+    pub(super) fn can_fail(&mut self) {
+        self.can_fail = true;
     }
 
     /// The columns' places in the schema of the table.
@@ -191,12 +200,16 @@ impl<'a> Stripe<'a> {
         let before = self.row_count;
         let mut waiting: Vec<&Filter> = filters.iter().filter(|filter| filter.is_worth_while()).collect();
         let rank = |filter: &Filter| filter.experience.lock().rank();
-        waiting.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        waiting.sort_by(|a, b| a.can_fail.cmp(&b.can_fail).then(rank(a).total_cmp(&rank(b))));
         for filter in waiting {
             if self.row_count == 0 {
                 break;
             }
-            self.apply(filter)?;
+            match self.apply(filter) {
+                // What others narrow by may fail for rows that a filter behind it drops.
+                Err(_) if filter.is_optional => {}
+                applied => applied?,
+            }
         }
         self.counts.rows_dropped.add(before - self.row_count);
         if let Some(limit) = limit.filter(|limit| *limit < self.row_count) {

@@ -54,6 +54,7 @@ use super::ahead::Ahead;
 use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
+use crate::conditions::Conditions;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -161,8 +162,15 @@ impl StoredScan {
             return Ok(run.shared.clone());
         }
         let schema = &self.table.schema;
-        let filters = self.filters.iter().map(|filter| Filter::new(filter, schema, &self.projection));
-        let filters = filters.collect::<Result<_>>()?;
+        let conditions = Conditions::new(&self.filters, schema)?;
+        let filters = conditions.first.iter().chain(&conditions.last);
+        let filters = filters.map(|filter| Filter::new(filter, schema, &self.projection));
+        let mut filters = filters.collect::<Result<Vec<_>>>()?;
+        if conditions.last.is_some()
+            && let Some(last) = filters.last_mut()
+        {
+            last.can_fail();
+        }
         let shared = Arc::new(Shared {
             table: self.table.clone(),
             projection: self.projection.clone(),

@@ -1,0 +1,305 @@
+//! Where conditions that can fail stay in a logical plan.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{AggregateFunction, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{
+    conjunction, merge_schema, split_conjunction, split_conjunction_owned,
+};
+use datafusion::logical_expr::{
+    BinaryExpr, Case, Distinct, Expr, Filter, Join, JoinType, LogicalPlan, Operator, Projection,
+};
+use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerRule};
+
+use super::can_fail;
+use crate::rules::rewrite_expressions;
+
+/// DataFusion's rules, changed as the [module](super) says.
+pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
+    for rule in Optimizer::new().rules {
+        if rule.name() == PushDownFilter::new().name() {
+            rules.push(Arc::new(PushDown(PushDownFilter::new())));
+            continue;
+        }
+        let is_common = rule.name() == CommonSubexprEliminate::new().name();
+        rules.push(rule);
+        if is_common {
+            rules.push(Arc::new(AfterCommon));
+        }
+    }
+    rules
+}
+
+/// Takes the conjuncts of `predicate` apart: those that give a value for each row, and the others.
+fn split(predicate: Expr, schema: &DFSchema) -> Result<(Vec<Expr>, Vec<Expr>)> {
+    let (mut total, mut failing) = (Vec::new(), Vec::new());
+    for one in split_conjunction_owned(predicate) {
+        if can_fail(&one, schema)? { failing.push(one) } else { total.push(one) }
+    }
+    Ok((total, failing))
+}
+
+fn filter(conjuncts: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {
+    Ok(match conjunction(conjuncts) {
+        Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?),
+        None => input,
+    })
+}
+
+/// DataFusion's pushing of filters towards tables, where conditions that can fail stay above what may exclude rows.
+#[derive(Debug)]
+struct PushDown(PushDownFilter);
+
+impl OptimizerRule for PushDown {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Filter(outer) => self.filter(outer, config),
+            LogicalPlan::Join(join) => self.join(join, config),
+            plan => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+impl PushDown {
+    fn filter(&self, mut outer: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if let LogicalPlan::Filter(inner) = outer.input.as_ref() {
+            let both = [&inner.predicate, &outer.predicate];
+            let mut conjuncts: Vec<Expr> = Vec::new();
+            for one in both.into_iter().flat_map(split_conjunction) {
+                if !conjuncts.contains(one) {
+                    conjuncts.push(one.clone());
+                }
+            }
+            let merged = filter(conjuncts, inner.input.as_ref().clone())?;
+            let rewritten = self.rewrite(merged, config)?;
+            return Ok(Transformed::yes(rewritten.data));
+        }
+        if passes_all(&outer)? {
+            return self.0.rewrite(LogicalPlan::Filter(outer), config);
+        }
+        let (mut total, mut failing) = split(outer.predicate.clone(), outer.input.schema())?;
+        if failing.is_empty() {
+            return self.0.rewrite(LogicalPlan::Filter(outer), config);
+        }
+        // Of an inner join, conditions of both sides are the join's.
+        let mut is_changed = false;
+        if let LogicalPlan::Join(join) = outer.input.as_ref()
+            && join.join_type == JoinType::Inner
+        {
+            let (of_both, above): (Vec<_>, Vec<_>) =
+                failing.into_iter().partition(|one| is_of_both(one, join));
+            failing = above;
+            if !of_both.is_empty() {
+                let filter = conjunction(join.filter.iter().cloned().chain(of_both));
+                let join = Join { filter, ..join.clone() };
+                outer.input = Arc::new(LogicalPlan::Join(join));
+                is_changed = true;
+            }
+        }
+        let below = match conjunction(std::mem::take(&mut total)) {
+            None => Transformed::no(Arc::unwrap_or_clone(outer.input)),
+            Some(predicate) => {
+                self.rewrite(LogicalPlan::Filter(Filter::try_new(predicate, outer.input)?), config)?
+            }
+        };
+        is_changed |= below.transformed;
+        let rewritten = filter(failing, below.data)?;
+        Ok(if is_changed { Transformed::yes(rewritten) } else { Transformed::no(rewritten) })
+    }
+
+    fn join(&self, mut join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let Some(predicate) = join.filter.take() else {
+            return self.0.rewrite(LogicalPlan::Join(join), config);
+        };
+        let (total, failing) = split(predicate, &merge_schema(&[&join.left, &join.right]))?;
+        join.filter = conjunction(total);
+        let rewritten = self.0.rewrite(LogicalPlan::Join(join), config)?;
+        if failing.is_empty() {
+            return Ok(rewritten);
+        }
+        rewritten.map_data(|plan| match plan {
+            LogicalPlan::Join(mut join) => {
+                join.filter = conjunction(join.filter.into_iter().chain(failing));
+                Ok(LogicalPlan::Join(join))
+            }
+            plan => filter(failing, plan),
+        })
+    }
+}
+
+/// Whether a condition has columns of both sides of a join, and nothing that a join cannot compute.
+fn is_of_both(condition: &Expr, join: &Join) -> bool {
+    let columns = condition.column_refs();
+    let has = |side: &LogicalPlan| columns.iter().any(|column| side.schema().has_column(column));
+    let is_subquery = |one: &Expr| {
+        Ok(matches!(
+            one,
+            Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_)
+        ))
+    };
+    has(&join.left) && has(&join.right) && !condition.exists(is_subquery).unwrap_or(true)
+}
+
+/// Whether all conditions go below the input of a filter together, and meet the same rows there.
+fn passes_all(filter: &Filter) -> Result<bool> {
+    let is_subquery = |one: &Expr| Ok(matches!(one, Expr::ScalarSubquery(_)));
+    Ok(match filter.input.as_ref() {
+        LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Repartition(_)
+        | LogicalPlan::Union(_)
+        | LogicalPlan::Distinct(Distinct::All(_)) => true,
+        LogicalPlan::Projection(projection) => !projection.expr.iter().any(Expr::is_volatile),
+        LogicalPlan::TableScan(_) => {
+            !filter.predicate.is_volatile() && !filter.predicate.exists(is_subquery)?
+        }
+        _ => false,
+    })
+}
+
+/// Undoes what DataFusion's elimination of common expressions did to those that can fail: each is computed where it
+/// stands, if it stands only where something else may decide first.
+#[derive(Debug)]
+struct AfterCommon;
+
+/// How DataFusion calls common expressions.
+const COMMON: &str = "__common_expr";
+
+impl OptimizerRule for AfterCommon {
+    fn name(&self) -> &'static str {
+        "after_common_sub_expression_eliminate"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let inputs = plan.inputs();
+        let [LogicalPlan::Projection(below)] = inputs.as_slice() else { return Ok(Transformed::no(plan)) };
+        let mut common = failing_common(below)?;
+        if common.is_empty() {
+            return Ok(Transformed::no(plan));
+        }
+        for expr in plan.expressions() {
+            expr.apply(|node| surely_computed(node, &mut |column| drop(common.remove(column))))?;
+        }
+        if common.is_empty() {
+            return Ok(Transformed::no(plan));
+        }
+        let input = inputs[0].clone();
+        let names = NamePreserver::new(&plan);
+        let in_place = |expr: Expr| {
+            let name = names.save(&expr);
+            let expr = expr.transform(|node| {
+                Ok(match &node {
+                    Expr::Column(column) if common.contains_key(column) => {
+                        Transformed::yes(common[column].clone())
+                    }
+                    _ => Transformed::no(node),
+                })
+            });
+            Ok(expr?.update_data(|expr| name.restore(expr)).data)
+        };
+        let exprs = plan.expressions().into_iter().map(in_place).collect::<Result<Vec<_>>>()?;
+        Ok(Transformed::yes(plan.with_new_exprs(exprs, vec![input])?))
+    }
+}
+
+/// The common expressions of a projection that can fail.
+fn failing_common(projection: &Projection) -> Result<HashMap<Column, Expr>> {
+    let mut common = HashMap::new();
+    for expr in &projection.expr {
+        if let Expr::Alias(alias) = expr
+            && alias.name.starts_with(COMMON)
+            && can_fail(&alias.expr, projection.input.schema())?
+        {
+            common.insert(Column::from_name(&alias.name), (*alias.expr).clone());
+        }
+    }
+    Ok(common)
+}
+
+/// Tells of columns that an expression needs whatever its other parts are.
+fn surely_computed(node: &Expr, found: &mut dyn FnMut(&Column)) -> Result<TreeNodeRecursion> {
+    let mut first = |expr: &Expr| -> Result<TreeNodeRecursion> {
+        expr.apply(|node| surely_computed(node, found))?;
+        Ok(TreeNodeRecursion::Jump)
+    };
+    match node {
+        Expr::Column(column) => found(column),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }) => {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        Expr::Case(Case { expr: Some(base), .. }) => return first(base),
+        Expr::Case(Case { when_then_expr, .. }) => {
+            return match when_then_expr.first() {
+                Some((when, _)) => first(when),
+                None => Ok(TreeNodeRecursion::Jump),
+            };
+        }
+        Expr::InList(InList { expr, .. }) => return first(expr),
+        Expr::AggregateFunction(AggregateFunction { params, .. }) if params.filter.is_some() => {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        _ => {}
+    }
+    Ok(TreeNodeRecursion::Continue)
+}
+
+/// `sum(10 / x) FILTER (WHERE x <> 0)` computes its argument where it wants it.
+#[derive(Debug)]
+pub(crate) struct Arguments;
+
+impl AnalyzerRule for Arguments {
+    fn name(&self) -> &'static str {
+        "conditional_arguments"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        rewrite_expressions(plan, |expr, schema| {
+            let Expr::AggregateFunction(mut function) = expr else { return Ok(Transformed::no(expr)) };
+            let mut is_changed = false;
+            if let Some(filter) = &function.params.filter {
+                let sorted = function.params.order_by.iter_mut().map(|sort| &mut sort.expr);
+                for argument in function.params.args.iter_mut().chain(sorted) {
+                    let is_done = matches!(&argument, Expr::Case(case)
+                        if case.when_then_expr.iter().any(|(when, _)| when == filter));
+                    if !is_done && can_fail(argument, schema)? {
+                        let then = (filter.clone(), Box::new(argument.clone()));
+                        *argument = Expr::Case(Case::new(None, vec![then], None));
+                        is_changed = true;
+                    }
+                }
+            }
+            let function = Expr::AggregateFunction(function);
+            Ok(if is_changed { Transformed::yes(function) } else { Transformed::no(function) })
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! Where expressions that can fail stay in a physical plan, and what they are computed by.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{assert_or_internal_err, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use super::careful::{Conditions, Nodes, careful};
+
+type Plan = Arc<dyn ExecutionPlan>;
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// DataFusion's rules, changed as the [module](super) says.
+pub(crate) fn physical_rules() -> Vec<Rule> {
+    let first: Rule = Arc::new(CarefulPlan);
+    let others = PhysicalOptimizer::new().rules.into_iter().map(|rule| match rule.name() {
+        "ProjectionPushdown" => Arc::new(Projections(rule)),
+        _ => rule,
+    });
+    [first].into_iter().chain(others).collect()
+}
+
+/// Makes conditions [careful](super::careful). It comes before all other rules, while the nodes are as they were made.
+#[derive(Debug)]
+struct CarefulPlan;
+
+impl PhysicalOptimizerRule for CarefulPlan {
+    fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
+        Ok(plan.transform_up(careful_node)?.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "careful_conditions"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn careful_node(node: Plan) -> Result<Transformed<Plan>> {
+    let changed: Option<Plan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
+        careful_filter(filter)?
+    } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        careful_projection(projection)?
+    } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        careful_aggregate(aggregate)?
+    } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        match careful_join(join.filter())? {
+            Some(filter) => Some(Arc::new(join.builder().with_filter(Some(filter)).build()?)),
+            None => None,
+        }
+    } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        let (left, right) = (join.left().clone(), join.right().clone());
+        let projection = join.projection().as_ref().map(|columns| columns.to_vec());
+        match careful_join(join.filter())? {
+            Some(filter) => Some(Arc::new(NestedLoopJoinExec::try_new(
+                left,
+                right,
+                Some(filter),
+                join.join_type(),
+                projection,
+            )?)),
+            None => None,
+        }
+    } else if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
+        let (left, right, on) = (join.left().clone(), join.right().clone(), join.on().to_vec());
+        match careful_join(join.filter().as_ref())? {
+            Some(filter) => Some(Arc::new(SortMergeJoinExec::try_new(
+                left,
+                right,
+                on,
+                Some(filter),
+                join.join_type(),
+                join.sort_options().to_vec(),
+                join.null_equality(),
+            )?)),
+            None => None,
+        }
+    } else {
+        None
+    };
+    Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
+}
+
+/// The expression made careful, if that changes it.
+fn changed(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let (careful, _) = careful(expression, schema, Nodes::Connectives)?;
+    Ok((!Arc::ptr_eq(&careful, expression)).then_some(careful))
+}
+
+fn careful_filter(filter: &FilterExec) -> Result<Option<Plan>> {
+    let conditions = Conditions::new([filter.predicate()], &filter.input().schema())?;
+    let first = conditions.all_first();
+    let Some(last) = conditions.last else { return Ok(None) };
+    let input: Plan = match first {
+        None => filter.input().clone(),
+        Some(first) => Arc::new(
+            FilterExecBuilder::new(first, filter.input().clone())
+                .with_batch_size(filter.batch_size())
+                .with_default_selectivity(filter.default_selectivity())
+                .build()?,
+        ),
+    };
+    let filter = FilterExecBuilder::from(filter).with_predicate(last).with_input(input).build()?;
+    Ok(Some(Arc::new(filter)))
+}
+
+fn careful_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
+    let schema = projection.input().schema();
+    let mut is_changed = false;
+    let expressions = projection.expr().iter().map(|one| {
+        let careful = changed(&one.expr, &schema)?;
+        is_changed |= careful.is_some();
+        let expr = careful.unwrap_or_else(|| one.expr.clone());
+        Ok(ProjectionExpr { expr, alias: one.alias.clone() })
+    });
+    let expressions = expressions.collect::<Result<Vec<_>>>()?;
+    if !is_changed {
+        return Ok(None);
+    }
+    let input = projection.input().clone();
+    let projection = ProjectionExec::try_new_with_schema_metadata(expressions, input, &projection.schema())?;
+    Ok(Some(Arc::new(projection)))
+}
+
+fn careful_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
+    let Some(filter) = filter else { return Ok(None) };
+    let (expression, can_fail) = careful(filter.expression(), filter.schema(), Nodes::AllThatFail)?;
+    let changed = || JoinFilter::new(expression, filter.column_indices().to_vec(), filter.schema().clone());
+    Ok(can_fail.then(changed))
+}
+
+fn careful_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
+    let schema = aggregate.input_schema();
+    let mut is_changed = false;
+    let mut each = |expression: &Arc<dyn PhysicalExpr>| -> Result<Arc<dyn PhysicalExpr>> {
+        let careful = changed(expression, &schema)?;
+        is_changed |= careful.is_some();
+        Ok(careful.unwrap_or_else(|| expression.clone()))
+    };
+    let functions = aggregate.aggr_expr().iter().map(|function| {
+        let arguments = function.expressions().iter().map(&mut each).collect::<Result<Vec<_>>>()?;
+        let sorted = function.order_bys().iter().map(|sort| each(&sort.expr)).collect::<Result<Vec<_>>>()?;
+        let careful = function.with_new_expressions(arguments, sorted);
+        Ok(careful.map_or_else(|| function.clone(), Arc::<AggregateFunctionExpr>::new))
+    });
+    let functions = functions.collect::<Result<Vec<_>>>()?;
+    // Those of the last step are columns of the first.
+    let is_first = aggregate.input().schema() == schema;
+    let filters = aggregate.filter_expr().iter().map(|filter| filter.as_ref().map(&mut each).transpose());
+    let filters = filters.collect::<Result<Vec<_>>>()?;
+    let group = aggregate.group_expr();
+    let group = if is_first {
+        let keys = group.expr().iter().map(|(key, name)| Ok((each(key)?, name.clone())));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        PhysicalGroupBy::new(
+            keys,
+            group.null_expr().to_vec(),
+            group.groups().to_vec(),
+            group.has_grouping_set(),
+        )
+    } else {
+        group.clone()
+    };
+    if !is_changed {
+        return Ok(None);
+    }
+    let input = aggregate.input().clone();
+    let aggregate = AggregateExec::try_new(*aggregate.mode(), group, functions, filters, input, schema)?;
+    Ok(Some(Arc::new(aggregate)))
+}
+
+/// DataFusion's pushing of projections, which then do not compute what can fail below what excludes rows.
+#[derive(Debug)]
+struct Projections(Rule);
+
+impl PhysicalOptimizerRule for Projections {
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
+        let mut any = false;
+        let fixed = plan.transform_up(|node| {
+            let Some(projection) = node.downcast_ref::<ProjectionExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            let fixed = Fixed::new(projection)?;
+            any |= fixed.is_some();
+            Ok(fixed.map_or_else(
+                || Transformed::no(node.clone()),
+                |fixed| Transformed::yes(Arc::new(fixed) as Plan),
+            ))
+        })?;
+        let pushed = self.0.optimize(fixed.data, config)?;
+        if !any {
+            return Ok(pushed);
+        }
+        let back = pushed.transform_up(|node| match node.downcast_ref::<Fixed>() {
+            Some(fixed) => Ok(Transformed::yes(fixed.projection()?)),
+            None => Ok(Transformed::no(node)),
+        })?;
+        Ok(back.data)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A projection that stays where it is, while the rule looks at the plan.
+#[derive(Debug)]
+struct Fixed {
+    expressions: Vec<ProjectionExpr>,
+    input: Plan,
+    /// Those of the projection.
+    properties: Arc<PlanProperties>,
+}
+
+impl Fixed {
+    /// The projection, over one of the columns that it needs, if it can fail over something else than a table's rows.
+    fn new(projection: &ProjectionExec) -> Result<Option<Self>> {
+        let (input, schema) = (projection.input(), projection.input().schema());
+        let mut any = false;
+        for one in projection.expr() {
+            any |= !one.expr.is::<Column>() && careful(&one.expr, &schema, Nodes::Connectives)?.1;
+        }
+        if !any || input.children().is_empty() {
+            return Ok(None);
+        }
+        let needed: BTreeSet<usize> = projection
+            .expr()
+            .iter()
+            .flat_map(|one| collect_columns(&one.expr))
+            .map(|column| column.index())
+            .collect();
+        let names: BTreeSet<_> = needed.iter().map(|index| schema.field(*index).name()).collect();
+        let mut expressions = projection.expr().to_vec();
+        let mut input = input.clone();
+        if needed.len() < schema.fields().len() && !needed.is_empty() && names.len() == needed.len() {
+            let columns = needed.iter().map(|index| {
+                let name = schema.field(*index).name();
+                ProjectionExpr { expr: Arc::new(Column::new(name, *index)), alias: name.clone() }
+            });
+            input = Arc::new(ProjectionExec::try_new(columns, input)?);
+            for one in &mut expressions {
+                one.expr = reassign_expr_columns(one.expr.clone(), &input.schema())?;
+            }
+        }
+        Ok(Some(Self { expressions, input, properties: projection.properties().clone() }))
+    }
+
+    fn projection(&self) -> Result<Plan> {
+        let schema = self.schema();
+        let (expressions, input) = (self.expressions.iter().cloned(), self.input.clone());
+        Ok(Arc::new(ProjectionExec::try_new_with_schema_metadata(expressions, input, &schema)?))
+    }
+}
+
+impl DisplayAs for Fixed {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fixed")
+    }
+}
+
+impl ExecutionPlan for Fixed {
+    fn name(&self) -> &'static str {
+        "Fixed"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Plan> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for one in &self.expressions {
+            if visit(&one.expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Plan>) -> Result<Plan> {
+        assert_or_internal_err!(children.len() == 1, "a projection has one child");
+        let (expressions, input) = (self.expressions.clone(), children.swap_remove(0));
+        let changed = Self { expressions, input, properties: self.properties.clone() };
+        let properties = changed.projection()?.properties().clone();
+        Ok(Arc::new(Self { properties, ..changed }))
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("a projection that is being planned does not run")
+    }
+}
