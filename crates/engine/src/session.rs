@@ -29,7 +29,7 @@ use crate::parameters::Parameters;
 use crate::parser::{Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
-use crate::rules::{LargeTop, Subqueries, Uuids};
+use crate::rules::{LargeTop, Meanings, Subqueries, Uuids};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
@@ -91,7 +91,8 @@ impl Session {
             .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
-        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(Subqueries), Arc::new(Uuids)];
+        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 3] =
+            [Arc::new(Subqueries), Arc::new(Uuids), Arc::new(Meanings)];
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())

@@ -44,11 +44,11 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("prefix(s, part)", "starts_with(s, part)"),
     (
         "regexp_extract(s, pattern)",
-        "CASE WHEN s IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[1], '') END",
+        "CASE WHEN s IS NOT NULL AND pattern IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[1], '') END",
     ),
     (
         "regexp_extract(s, pattern, number)",
-        "CASE WHEN s IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[number + 1], '') END",
+        "CASE WHEN s IS NOT NULL AND pattern IS NOT NULL AND number IS NOT NULL THEN coalesce((regexp_match(s, '(' || pattern || ')'))[number + 1], '') END",
     ),
     ("regexp_full_match(s, pattern)", "regexp_like(s, '^(?:' || pattern || ')$')"),
     ("regexp_matches(s, pattern)", "regexp_like(s, pattern)"),

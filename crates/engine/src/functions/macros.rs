@@ -13,10 +13,11 @@ use std::sync::LazyLock;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, Ident, ObjectName, Value, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use super::definitions::{DEFINITIONS, SPECIAL};
+use super::similar::PATTERN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
@@ -74,6 +75,10 @@ impl VisitorMut for Expander {
         if let Expr::BinaryOp { op: op @ BinaryOperator::DuckIntegerDivide, .. } = expr {
             *op = BinaryOperator::Divide;
         }
+        if let Some(meant) = condition(expr) {
+            *expr = meant;
+            return ControlFlow::Continue(());
+        }
         let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
         match meaning(call) {
             Ok(Some(meant)) => *expr = meant,
@@ -81,6 +86,30 @@ impl VisitorMut for Expander {
             Err(error) => return ControlFlow::Break(error),
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// What the planner gets wrong: `SIMILAR TO`, which is about the whole text, and `x = ANY(list)`, which is NULL where
+/// nothing in the list is equal and something is NULL.
+fn condition(expr: &Expr) -> Option<Expr> {
+    let not = |expr| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(&expr)) };
+    match expr {
+        Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+            let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+                Some(Value::SingleQuotedString(escape)) => escape.as_str(),
+                _ => "\\",
+            };
+            let pattern = call(PATTERN, vec![(**pattern).clone(), text(escape)]);
+            let matches = call("regexp_like", vec![(**expr).clone(), pattern]);
+            Some(if *negated { not(matches) } else { matches })
+        }
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. }
+            if !matches!(right.as_ref(), Expr::Subquery(_)) =>
+        {
+            let (left, right, compare_op) = (left.clone(), right.clone(), BinaryOperator::NotEq);
+            Some(not(Expr::AllOp { left, compare_op, right }))
+        }
+        _ => None,
     }
 }
 

@@ -3,10 +3,13 @@
 //! Most are other functions under another name, or a short expression: [`macros`] writes them out before
 //! planning, from a table of definitions. The rest compute: one file for each group.
 
+mod aggregates;
 mod any_type;
 mod date_diff;
 mod definitions;
 mod macros;
+pub(crate) mod nested;
+mod similar;
 pub(crate) mod uuids;
 
 use std::collections::HashSet;
@@ -26,8 +29,11 @@ pub(crate) use macros::{expand, signatures};
 
 /// Makes our functions known to the planner.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
-    for function in ours() {
+    for function in ours().into_iter().chain(nested::functions(state)?) {
         state.register_udf(Arc::new(function))?;
+    }
+    for function in aggregates::functions() {
+        state.register_udaf(Arc::new(function))?;
     }
     Ok(())
 }
@@ -76,6 +82,7 @@ impl ScalarUDFImpl for Function {
 fn ours() -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
     functions.extend(date_diff::functions());
+    functions.extend(similar::functions());
     functions.extend(uuids::functions());
     functions
 }

@@ -1,8 +1,9 @@
 //! CSV (RFC 4180) that reads back as it was written: NULL is an empty field, the empty text is `""`,
-//! numbers have all their digits, nested values are JSON.
+//! numbers have all their digits, nested values are JSON, in which NaN and infinities are texts.
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
@@ -10,6 +11,7 @@ use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use arrow::json::writer::{EncoderOptions, NullableEncoder, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::nested::Nested;
 use super::sink::Sink;
 use super::{WriteOptions, failed, write_failed};
 use crate::error::Result;
@@ -74,7 +76,8 @@ impl<W: Write + Send> CsvWriter<W> {
             .with_date_format(self.options.date_format.as_deref())
             .with_timestamp_format(Some(timestamp.unwrap_or(TIMESTAMP)))
             .with_timestamp_tz_format(Some(timestamp.unwrap_or(TIMESTAMP_ZONED)));
-        let json = EncoderOptions::default().with_explicit_nulls(true);
+        let nested = Arc::new(Nested { names_floats: true });
+        let json = EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(nested);
         let mut columns = batch
             .columns()
             .iter()
@@ -197,13 +200,11 @@ fn unprintable(formatter: &ArrayFormatter<'_>, row: usize) -> crate::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{
         BooleanArray, Date32Array, Decimal128Array, Float64Array, Int64Array, ListArray, StringArray,
         TimestampMicrosecondArray,
     };
-    use arrow::datatypes::{Field, Int32Type, Schema};
+    use arrow::datatypes::{Field, Float64Type, Int32Type, Schema};
 
     use super::*;
     use crate::output::{BatchWriter, OutputFormat};
@@ -244,6 +245,11 @@ mod tests {
         check(
             Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(vec![Some(vec![Some(1), None])])),
             &["\"[1,null]\""],
+        );
+        let lists = vec![Some(vec![Some(f64::NAN), Some(f64::NEG_INFINITY), None, Some(0.5), Some(1.0)])];
+        check(
+            Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(lists)),
+            &["\"[\"\"NaN\"\",\"\"-inf\"\",null,0.5,1.0]\""],
         );
     }
 

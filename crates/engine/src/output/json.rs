@@ -2,13 +2,19 @@
 //! what JSON has no number for (NaN, infinities) is null; bytes are hexadecimal text.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema};
 use arrow::json::writer::{JsonArray, LineDelimited, Writer, WriterBuilder};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::ScalarValue;
 
+use super::nested::Nested;
 use super::sink::Sink;
 use super::{WriteOptions, failed, write_failed};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::sql_type_name;
 
 /// Arrow's writer fills the buffer; `finish` needs the sink back, which Arrow's does not always give.
 pub(super) struct JsonWriter<W: Write + Send> {
@@ -22,8 +28,12 @@ enum Buffer {
 }
 
 impl<W: Write + Send> JsonWriter<W> {
-    pub(super) fn new(array: bool, options: &WriteOptions, sink: W) -> Result<Self> {
-        let mut builder = WriterBuilder::new().with_explicit_nulls(true);
+    pub(super) fn new(array: bool, schema: &Schema, options: &WriteOptions, sink: W) -> Result<Self> {
+        for field in schema.fields() {
+            check_formats(field.name(), field.data_type(), options)?;
+        }
+        let nested = Arc::new(Nested { names_floats: false });
+        let mut builder = WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(nested);
         if let Some(format) = &options.date_format {
             builder = builder.with_date_format(format.clone());
         }
@@ -67,5 +77,45 @@ impl<W: Write + Send> JsonWriter<W> {
         }
         self.drain()?;
         self.sink.finish()
+    }
+}
+
+/// Fails where a format asks for what a type does not have, such as the zone of a TIMESTAMP: Arrow's writer panics.
+fn check_formats(column: &str, data_type: &DataType, options: &WriteOptions) -> Result<()> {
+    let check = |name: &str, format: &str, options: &FormatOptions<'_>| {
+        let one = ScalarValue::new_zero(data_type).and_then(|zero| zero.to_array())?;
+        let formatter = ArrayFormatter::try_new(one.as_ref(), options).map_err(failed)?;
+        formatter.value(0).try_to_string().map(drop).map_err(|_| {
+            let type_name = sql_type_name(data_type);
+            let message = format!("{name} '{format}' does not fit column '{column}' of type {type_name}");
+            let hint = "%z needs a TIMESTAMP WITH TIME ZONE; a DATE has no hours";
+            Error::new(ErrorKind::Invalid, message).with_hint(hint)
+        })
+    };
+    match data_type {
+        DataType::Timestamp(..) => match options.timestamp_format.as_deref() {
+            Some(format) => {
+                let options = FormatOptions::new()
+                    .with_timestamp_format(Some(format))
+                    .with_timestamp_tz_format(Some(format));
+                check("timestamp_format", format, &options.with_display_error(false))
+            }
+            None => Ok(()),
+        },
+        DataType::Date32 | DataType::Date64 => match options.date_format.as_deref() {
+            Some(format) => {
+                let options = FormatOptions::new().with_date_format(Some(format)).with_display_error(false);
+                check("date_format", format, &options)
+            }
+            None => Ok(()),
+        },
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => check_formats(column, field.data_type(), options),
+        DataType::Struct(fields) => {
+            fields.iter().try_for_each(|field| check_formats(column, field.data_type(), options))
+        }
+        _ => Ok(()),
     }
 }

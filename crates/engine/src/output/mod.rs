@@ -6,6 +6,7 @@
 mod copy;
 mod csv;
 mod json;
+mod nested;
 mod new_file;
 mod parquet;
 mod sink;
@@ -305,8 +306,8 @@ impl<W: Write + Send> BatchWriter<W> {
         let inner = match format {
             OutputFormat::Csv => Inner::Csv(csv::CsvWriter::new(schema, options, b',', sink)?),
             OutputFormat::Tsv => Inner::Csv(csv::CsvWriter::new(schema, options, b'\t', sink)?),
-            OutputFormat::Json => Inner::Json(json::JsonWriter::new(true, options, sink)?),
-            OutputFormat::JsonLines => Inner::Json(json::JsonWriter::new(false, options, sink)?),
+            OutputFormat::Json => Inner::Json(json::JsonWriter::new(true, &schema, options, sink)?),
+            OutputFormat::JsonLines => Inner::Json(json::JsonWriter::new(false, &schema, options, sink)?),
             OutputFormat::Parquet => {
                 Inner::Parquet(Box::new(parquet::ParquetWriter::new(schema, options, sink)?))
             }

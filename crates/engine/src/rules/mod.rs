@@ -3,6 +3,7 @@
 mod date_intervals;
 mod dependent;
 mod large_top;
+mod meanings;
 mod subqueries;
 mod uuids;
 
@@ -15,6 +16,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use large_top::LargeTop;
+pub(crate) use meanings::Meanings;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 

@@ -1,0 +1,73 @@
+//! Operators that DataFusion computes otherwise than they mean: the value of a map for a key that is a list or a
+//! struct, which it looks for only in the first entries, and `~ '.*'`, of which it forgets that NULL is unknown.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::Transformed;
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{BinaryExpr, Case, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite_expressions;
+use crate::functions::nested::map_value;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Meanings;
+
+impl AnalyzerRule for Meanings {
+    fn name(&self) -> &'static str {
+        "meanings"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        rewrite_expressions(plan, meant)
+    }
+}
+
+fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::ScalarFunction(call) if call.func.name() == "get_field" => subscript(call, schema),
+        Expr::ScalarFunction(call) if call.func.name() == "regexp_like" && is_any(call.args.get(1)) => {
+            Ok(Transformed::yes(true_of_values(call.args[0].clone(), true)))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_any(Some(&right)) => match op {
+            Operator::RegexMatch | Operator::RegexIMatch => Ok(Transformed::yes(true_of_values(*left, true))),
+            Operator::RegexNotMatch | Operator::RegexNotIMatch => {
+                Ok(Transformed::yes(true_of_values(*left, false)))
+            }
+            _ => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+        },
+        expr => Ok(Transformed::no(expr)),
+    }
+}
+
+/// Whether a pattern is the one that fits all texts.
+fn is_any(pattern: Option<&Expr>) -> bool {
+    matches!(pattern, Some(Expr::Literal(value, _)) if value.try_as_str() == Some(Some(".*")))
+}
+
+fn true_of_values(text: Expr, value: bool) -> Expr {
+    let when = (Box::new(text.is_not_null()), Box::new(lit(value)));
+    Expr::Case(Case::new(None, vec![when], None))
+}
+
+fn subscript(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let DataType::Map(entries, _) = call.args[0].get_type(schema)? else {
+        return Ok(Transformed::no(Expr::ScalarFunction(call)));
+    };
+    let key_type = match entries.data_type() {
+        DataType::Struct(fields) if fields[0].data_type().is_nested() && call.args.len() == 2 => {
+            fields[0].data_type().clone()
+        }
+        _ => return Ok(Transformed::no(Expr::ScalarFunction(call))),
+    };
+    let [map, key] = <[Expr; 2]>::try_from(call.args).expect("it was counted");
+    let key = key.cast_to(&key_type, schema)?;
+    let function = ScalarFunction::new_udf(Arc::new(map_value()), vec![map, key]);
+    Ok(Transformed::yes(Expr::ScalarFunction(function)))
+}
