@@ -306,6 +306,8 @@ impl TableProvider for ParquetTable {
             ..TableParquetOptions::default()
         };
         options.global.binary_as_string = self.binary_as_string;
+        // DataFusion's own scan believes those that are damaged.
+        let reads_bloom_filters = std::mem::replace(&mut options.global.bloom_filter_on_read, false);
         let environment = state.runtime_env();
         let reader = CachedParquetFileReaderFactory::new(
             environment.object_store(&url)?,
@@ -317,7 +319,8 @@ impl TableProvider for ParquetTable {
         let decoder = state.config().get_extension::<ParquetDecoder>().unwrap_or_default();
         let decoding = (*decoder == ParquetDecoder::Keirin).then(|| {
             let races = state.config().get_extension::<Races>().unwrap_or_default();
-            Decoding { decoders: Arc::new(Decoders::new(races)), batch_rows: 0, order: None }
+            let decoders = Arc::new(Decoders::new(races));
+            Decoding { decoders, batch_rows: 0, order: None, reads_bloom_filters }
         });
         let source = NamedSource::new(Arc::new(source), "Parquet", decoding);
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
@@ -352,6 +355,7 @@ pub(crate) struct Decoding {
     batch_rows: usize,
     /// What to sort row groups by, which helps a top-N.
     order: Option<PhysicalSortExpr>,
+    reads_bloom_filters: bool,
 }
 
 impl Decoding {

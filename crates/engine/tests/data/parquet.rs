@@ -117,3 +117,46 @@ fn example_files_are_read_or_refused_with_the_reason() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn our_decoders_read_what_the_librarys_read() {
+    let Some(pack) = data::pack("parquet_arrow") else { return };
+    let directory = pack.join("parquet_testing/data");
+    let database = Database::in_memory().expect("a database opens");
+    let read = |decoder: &str, name: &str| {
+        let session = database.session();
+        let set = format!("SET keirin.parquet_decoder = '{decoder}'");
+        query(&database, &session, &set).expect("there is such a decoder");
+        query(&database, &session, &format!("SELECT * FROM '{}'", directory.join(name).display()))
+    };
+    let mut wrong = Vec::new();
+    for (name, _) in READ {
+        let (ours, librarys) = (read("keirin", name), read("parquet", name));
+        if ours != librarys {
+            wrong.push(format!("{name}: {ours:?}\n{librarys:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn damaged_bloom_filters_exclude_no_rows() {
+    let Some(pack) = data::pack("duckdb_slt") else { return };
+    let directory = pack.join("data/parquet-testing");
+    let database = Database::in_memory().expect("a database opens");
+    for decoder in ["keirin", "parquet"] {
+        let session = database.session();
+        let set = format!("SET keirin.parquet_decoder = '{decoder}'");
+        query(&database, &session, &set).expect("there is such a decoder");
+        let check = |name: &str, value: i32, expected: &str| {
+            let file = directory.join(name);
+            let sql = format!("SELECT count(*) FROM '{}' WHERE r = {value}", file.display());
+            assert_eq!(query(&database, &session, &sql).unwrap(), [[expected]], "{name}");
+        };
+        check("bloom_filter_bad_length_range.parquet", 0, "1000");
+        check("bloom_filter_bad_numbytes.parquet", 0, "1000");
+        check("bloom_filter_short_numbytes.parquet", 200, "100");
+        // One that is whole excludes all.
+        check("bloom_filter_bad_numbytes.parquet", -1, "0");
+    }
+}

@@ -1,7 +1,8 @@
 //! Which rows of a file are read: row groups and pages that cannot have what a query looks for are left out,
 //! by DataFusion's own filters in the order of its own scan.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::compute::sort_to_indices;
@@ -23,7 +24,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy};
 
 /// Row groups that are to be read, with all rows or some, in order.
 pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
@@ -43,6 +44,8 @@ pub(super) struct Pruning<'a> {
     pub(super) limit: Option<usize>,
     /// A column of the table whose first values, in this order, are wanted first.
     pub(super) order: Option<&'a PhysicalSortExpr>,
+    /// Whether Bloom filters are looked at.
+    pub(super) reads_bloom_filters: bool,
 }
 
 impl Pruning<'_> {
@@ -71,7 +74,7 @@ impl Pruning<'_> {
             _ => self.metrics.row_groups_pruned_statistics.add_matched(kept.remaining_row_group_count()),
         }
         match &predicate {
-            Some(predicate) if settings.bloom_filter_on_read => {
+            Some(predicate) if self.reads_bloom_filters => {
                 let filters = self.bloom_filters(predicate, &kept, metadata, another_reader).await?;
                 kept.prune_by_bloom_filters(predicate, self.metrics, &filters);
             }
@@ -172,9 +175,25 @@ impl Pruning<'_> {
         if !columns.iter().any(|(_, leaf)| has_filter(*leaf)) {
             return Ok(filters);
         }
-        let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader()?, metadata.clone());
+        let mut reader = reader()?;
+        let mut sound = HashSet::new();
+        for index in kept.row_group_indexes() {
+            for (_, leaf) in &columns {
+                if is_sound(footer.row_group(index).column(*leaf), self.file.object_meta.size, &mut reader)
+                    .await
+                {
+                    sound.insert((index, *leaf));
+                } else {
+                    self.metrics.predicate_evaluation_errors.add(1);
+                }
+            }
+        }
+        let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, metadata.clone());
         for index in kept.row_group_indexes() {
             for (name, leaf) in &columns {
+                if !sound.contains(&(index, *leaf)) {
+                    continue;
+                }
                 let column = metadata.parquet_schema().column(*leaf);
                 match builder.get_row_group_column_bloom_filter(index, *leaf).await {
                     Ok(Some(filter)) => {
@@ -188,6 +207,55 @@ impl Pruning<'_> {
         }
         Ok(filters)
     }
+}
+
+/// Whether a column's Bloom filter is as long as the footer says, in the file: the library takes whatever bytes there
+/// are, and a filter that is cut off or goes on too far tells of rows that they are not there.
+async fn is_sound(
+    column: &ColumnChunkMetaData,
+    file_bytes: u64,
+    reader: &mut Box<dyn AsyncFileReader>,
+) -> bool {
+    /// Its header has three choices, of one possibility each, beside the length.
+    const HEADER_BYTES: Range<u64> = 2..64;
+    let Some(offset) = column.bloom_filter_offset() else { return true };
+    let (Ok(offset), length) = (u64::try_from(offset), column.bloom_filter_length().map(u64::try_from))
+    else {
+        return false;
+    };
+    let end = offset.saturating_add(HEADER_BYTES.end).min(file_bytes);
+    if offset >= end {
+        return false;
+    }
+    let Ok(header) = reader.get_bytes(offset..end).await else { return false };
+    let Some(bits_bytes) = bits_bytes(&header) else { return false };
+    let is_within = |bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= file_bytes);
+    match length {
+        Some(Ok(length)) => {
+            is_within(length)
+                && length.checked_sub(bits_bytes).is_some_and(|header| HEADER_BYTES.contains(&header))
+        }
+        Some(Err(_)) => false,
+        None => is_within(bits_bytes),
+    }
+}
+
+/// How many bytes of bits follow a Bloom filter's header, its first field: in Thrift's compact protocol a byte for
+/// "field 1, 32 bits", and the number in zigzag, seven bits a byte.
+fn bits_bytes(header: &[u8]) -> Option<u64> {
+    const FIRST_IS_I32: u8 = 0x15;
+    const BLOCK_BYTES: u64 = 32;
+    let [FIRST_IS_I32, digits @ ..] = header else { return None };
+    let mut number = 0_u64;
+    for (place, byte) in digits.iter().take(5).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            let bytes = number / 2;
+            let is_whole = number.is_multiple_of(2) && bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
+            return is_whole.then_some(bytes);
+        }
+    }
+    None
 }
 
 /// Leaves out row groups that were to be read, when a filter that other operators narrow, such as the limit of
@@ -237,5 +305,23 @@ impl Narrowing {
         let uncounted = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
         kept.prune_by_statistics(schema, metadata.parquet_schema(), all, predicate, &uncounted);
         kept.remaining_row_group_count() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits_bytes;
+
+    #[test]
+    fn the_length_of_a_bloom_filter_is_read_from_its_header() {
+        assert_eq!(bits_bytes(&[0x15, 0x40, 0x1c]), Some(32));
+        assert_eq!(bits_bytes(&[0x15, 0x80, 0x04, 0x1c]), Some(256));
+        // No number of blocks, none at all, negative, without an end, another field.
+        assert_eq!(bits_bytes(&[0x15, 0xa0, 0x9c, 0x01]), None);
+        assert_eq!(bits_bytes(&[0x15, 0x00]), None);
+        assert_eq!(bits_bytes(&[0x15, 0x3f]), None);
+        assert_eq!(bits_bytes(&[0x15, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), None);
+        assert_eq!(bits_bytes(&[0x16, 0x40]), None);
+        assert_eq!(bits_bytes(&[]), None);
     }
 }

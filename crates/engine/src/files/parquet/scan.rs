@@ -182,6 +182,7 @@ impl Scan {
             failures: &failures,
             limit: self.limit.filter(|_| !self.keeps_order),
             order: self.decoding.order.as_ref(),
+            reads_bloom_filters: self.decoding.reads_bloom_filters,
         };
         let narrowing = Narrowing::new(&pruning);
         let another = || self.reader(file);
