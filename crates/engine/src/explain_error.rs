@@ -91,10 +91,10 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
         DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
         DataFusionError::ResourcesExhausted(text) => explain_resources(text),
-        DataFusionError::ExecutionJoin(inner) => sentence(
-            if inner.is_cancelled() { ErrorKind::Cancelled } else { ErrorKind::Internal },
-            &inner.to_string(),
-        ),
+        DataFusionError::ExecutionJoin(inner) if inner.is_cancelled() => {
+            sentence(ErrorKind::Cancelled, &inner.to_string())
+        }
+        DataFusionError::ExecutionJoin(inner) => explain_panic(&inner.to_string()),
         DataFusionError::Internal(text) => {
             // The library asks to report bugs to it; its users are ours.
             let text = text.split(".\nThis issue was likely caused").next().unwrap_or(text);
@@ -102,6 +102,16 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         }
         other => sentence(ErrorKind::Internal, &other.to_string()),
     }
+}
+
+/// The error of a statement that panicked with this text.
+pub(crate) fn explain_panic(text: &str) -> Error {
+    // Arrow counts the bytes of a column's texts, or the elements of its lists, in 32 bits, and has no error for more.
+    if text.contains("offset overflow") {
+        let message = "a function gave more than 2 GB of text, or more than 2147483647 elements, at a time";
+        return Error::new(ErrorKind::Resources, message).with_hint("shorten the texts or lists");
+    }
+    Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin").with_detail(text)
 }
 
 /// An error that crossed a boundary in a box: ours, Arrow's, DataFusion's, or somebody's.

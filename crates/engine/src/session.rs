@@ -1,6 +1,7 @@
 //! A session: settings and the way from text to answers.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
@@ -21,6 +22,7 @@ use crate::column_names::name_columns;
 use crate::conditions::{Arguments, optimizer_rules, physical_rules};
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain_panic;
 use crate::files::{self, FileTable, Rejects};
 use crate::functions;
 use crate::in_order::KeepOrder;
@@ -223,7 +225,7 @@ impl Session {
             let _running = RunningStatement::new(session.shared.clone());
             let started = match session.at_newest().await {
                 Ok(session) => {
-                    session.start(&statement, &parameters).await
+                    survived(session.start(&statement, &parameters)).await.and_then(|started| started)
                 }
                 Err(error) => Err(error),
             };
@@ -241,7 +243,7 @@ impl Session {
                     return;
                 }
             };
-            while let Some(batch) = stream.next().await {
+            while let Some(batch) = survived(stream.next()).await.unwrap_or_else(|error| Some(Err(error))) {
                 let is_error = batch.is_err();
                 if sender.send(batch).await.is_err() || is_error {
                     break;
@@ -303,6 +305,14 @@ impl Session {
     pub(crate) fn settings(&self) -> Settings {
         Settings { shared: self.shared.clone(), state: Arc::downgrade(&self.context.state_ref()) }
     }
+}
+
+/// A panic on the way is an error of the statement.
+async fn survived<T>(work: impl Future<Output = T>) -> Result<T> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        explain_panic(text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default())
+    })
 }
 
 /// Counts a statement for as long as its task lives.

@@ -7,8 +7,11 @@ mod aggregates;
 mod any_type;
 mod date_diff;
 mod definitions;
+mod limited;
 mod macros;
 pub(crate) mod nested;
+#[cfg(test)]
+mod odd_arguments;
 mod similar;
 pub(crate) mod uuids;
 
@@ -29,7 +32,8 @@ pub(crate) use macros::{expand, signatures};
 
 /// Makes our functions known to the planner.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
-    for function in ours().into_iter().chain(nested::functions(state)?) {
+    let changed = [nested::functions(state)?, limited::functions(state)?];
+    for function in ours().into_iter().chain(changed.into_iter().flatten()) {
         state.register_udf(Arc::new(function))?;
     }
     for function in aggregates::functions() {
