@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use keirin_kernels::Level;
 use keirin_race::Races;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::catalog::DEFAULT_SCHEMA;
+use crate::catalog::{DEFAULT_SCHEMA, MemorySchema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
@@ -232,7 +232,7 @@ impl DatabaseBuilder {
             .with_disk_manager_builder(disk)
             .build_arc()?;
         let catalog = Arc::new(MemoryCatalogProvider::new());
-        catalog.register_schema(DEFAULT_SCHEMA, Arc::new(MemorySchemaProvider::new()))?;
+        catalog.register_schema(DEFAULT_SCHEMA, Arc::<MemorySchema>::default())?;
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let runtime = Builder::new_multi_thread()

@@ -1,5 +1,6 @@
 //! A session: settings and the way from text to answers.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, StreamExt};
 use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
@@ -28,7 +30,7 @@ use crate::functions;
 use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
-use crate::parser::{Statement, parse};
+use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
 use crate::rules::{LargeTop, Meanings, Subqueries, Uuids};
@@ -87,7 +89,6 @@ impl Session {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let mut config = SessionConfig::new()
             .with_target_partitions(shared.threads)
-            .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
             .with_extension(shared.races.clone());
@@ -274,7 +275,15 @@ impl Session {
 
     async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
         let Some(mut ast) = self.prepared.resolve(statement.ast.clone())? else { return Ok(Answer::done()) };
-        let script = &statement.script;
+        // The places of a prepared statement are places in another script.
+        let written =
+            (!matches!(&statement.ast, Ast::Sql(ast) if matches!(**ast, ast::Statement::Execute { .. })))
+                .then_some(statement);
+        let script = written.map_or("", |statement| statement.script.as_str());
+        let text = match written {
+            Some(statement) => Cow::Borrowed(statement.text()),
+            None => Cow::Owned(prepared_text(&ast)),
+        };
         parameters.bind(&mut ast, script)?;
         name_columns(&mut ast);
         functions::expand(&mut ast)?;
@@ -292,7 +301,7 @@ impl Session {
                 )?;
             open.push(self.catalog.files.add(reference.name, table));
         }
-        statements::execute(self, ast, statement).await
+        statements::execute(self, ast, script, &text).await
     }
 
     /// Opens a file under a fresh name; it can be read in SQL while the second part of the pair lives.
@@ -313,6 +322,14 @@ async fn survived<T>(work: impl Future<Output = T>) -> Result<T> {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         explain_panic(text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default())
     })
+}
+
+/// The text of a statement that EXECUTE runs: that of its tree.
+fn prepared_text(ast: &Ast) -> String {
+    match ast {
+        Ast::Sql(statement) => statement.to_string(),
+        _ => String::new(),
+    }
 }
 
 /// Counts a statement for as long as its task lives.

@@ -6,6 +6,9 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span};
 
 /// The bytes of `sql` that `span` covers; `None` for the empty span, which means "nowhere".
 pub(crate) fn byte_range(sql: &str, span: Span) -> Option<Range<usize>> {
+    if sql.is_empty() {
+        return None;
+    }
     let start = byte_offset(sql, span.start)?;
     let end = byte_offset(sql, span.end).unwrap_or(start);
     Some(start..end.max(start))

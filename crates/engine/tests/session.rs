@@ -282,3 +282,52 @@ fn errors_say_what_was_meant() {
     );
     assert_eq!(fails("SELECT 1; SELECT 2").kind(), ErrorKind::Syntax);
 }
+
+#[test]
+fn of_two_statements_that_make_one_table_at_once_one_fails() {
+    let database = Database::builder().threads(2).in_memory().unwrap();
+    let create = |name: &str| format!("CREATE TABLE {name} AS SELECT value FROM range(0, 100000)");
+    for round in 0..10 {
+        let sql = create(&format!("t{round}"));
+        let sessions = [database.session(), database.session()];
+        let created = database.block_on(futures::future::join_all(
+            sessions.iter().map(|session| async { session.sql(&sql).await?.collect().await }),
+        ));
+        let failed: Vec<&Error> = created.iter().filter_map(|created| created.as_ref().err()).collect();
+        assert_eq!(failed.len(), 1, "one of them is too late");
+        assert_eq!(failed[0].kind(), ErrorKind::AlreadyExists);
+        // Once more for whoever does not mind.
+        let again = sql.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS");
+        run(&database, &sessions[0], &again).unwrap();
+    }
+}
+
+#[test]
+fn a_table_is_there_while_it_is_replaced() {
+    let database = Database::builder().threads(2).in_memory().unwrap();
+    let session = database.session();
+    run(&database, &session, "CREATE TABLE t AS SELECT 1 AS a").unwrap();
+    let replace = async {
+        for _ in 0..50 {
+            let sql = "CREATE OR REPLACE TABLE t AS SELECT 1 AS a";
+            session.sql(sql).await.unwrap().collect().await.unwrap();
+        }
+    };
+    let read = async {
+        for _ in 0..200 {
+            let rows = session.sql("SELECT a FROM t").await.unwrap().collect().await.unwrap();
+            assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+        }
+    };
+    database.block_on(futures::future::join(replace, read));
+}
+
+#[test]
+fn an_error_of_a_prepared_statement_has_no_place_in_execute() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    run(&database, &session, "PREPARE p AS SELECT               nope FROM (SELECT 1 AS a)").unwrap();
+    let error = run(&database, &session, "EXECUTE p").expect_err("there is no such column");
+    assert_eq!(error.message(), "column 'nope' not found");
+    assert_eq!(error.span(), None);
+}

@@ -23,6 +23,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use parking_lot::RwLock;
 
@@ -136,6 +137,13 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), columns)?)
 }
 
+/// What columns are given where an INSERT gives them nothing, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) planned: HashMap<String, Expr>,
+    pub(crate) written: HashMap<String, ast::Expr>,
+}
+
 /// See the [module](self). Clones are the same table.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryTable {
@@ -147,15 +155,30 @@ struct Shared {
     name: String,
     schema: SchemaRef,
     defaults: HashMap<String, Expr>,
+    /// The same as they were written.
+    written_defaults: HashMap<String, ast::Expr>,
     rows: RwLock<Rows>,
     writer: tokio::sync::Mutex<()>,
 }
 
 impl MemoryTable {
-    pub(crate) fn new(name: &str, schema: SchemaRef, defaults: Vec<(String, Expr)>, rows: Rows) -> Self {
-        let defaults = defaults.into_iter().collect();
+    pub(crate) fn new(name: &str, schema: SchemaRef, defaults: Defaults, rows: Rows) -> Self {
+        let Defaults { planned, written } = defaults;
         let (rows, writer) = (RwLock::new(rows), tokio::sync::Mutex::default());
-        Self { shared: Arc::new(Shared { name: name.to_owned(), schema, defaults, rows, writer }) }
+        let name = name.to_owned();
+        let shared = Shared { name, schema, defaults: planned, written_defaults: written, rows, writer };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The DEFAULTs of the columns.
+    pub(crate) fn defaults(&self) -> Defaults {
+        let (planned, written) = (self.shared.defaults.clone(), self.shared.written_defaults.clone());
+        Defaults { planned, written }
+    }
+
+    /// The DEFAULT of a column, as it was written.
+    pub(crate) fn written_default(&self, column: &str) -> Option<&ast::Expr> {
+        self.shared.written_defaults.get(column)
     }
 
     /// Holds off other writers until the guard is dropped.

@@ -4,7 +4,9 @@
 //! state as tables; the third, hidden, holds the files that the running statements read.
 
 mod files;
+mod information_schema;
 mod memory_scan;
+mod memory_schema;
 pub(crate) mod memory_table;
 mod system;
 mod view;
@@ -15,7 +17,11 @@ use std::sync::Arc;
 use datafusion::catalog::{CatalogProvider, SchemaProvider};
 use datafusion::error::Result;
 
+use information_schema::InformationSchema;
+
 pub(crate) use files::{FileSchema, OpenFile};
+pub(crate) use information_schema::INFORMATION_SCHEMA;
+pub(crate) use memory_schema::MemorySchema;
 pub(crate) use system::{SystemSchema, SystemTable};
 pub(crate) use view::View;
 
@@ -56,6 +62,7 @@ impl CatalogProvider for SessionCatalog {
         match name {
             SYSTEM_SCHEMA => Some(self.system.clone()),
             FILES_SCHEMA => Some(self.files.clone()),
+            INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::of(self))),
             _ => self.database.schema(name),
         }
     }

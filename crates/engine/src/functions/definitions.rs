@@ -197,8 +197,6 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("struct_extract(s, field)", "get_field(s, field)"),
     // The session.
     ("current_database()", "'keirin'"),
-    ("current_schema()", "'main'"),
-    ("database()", "'keirin'"),
     ("gen_random_uuid()", "uuid()"),
     ("generateuuidv4()", "uuid()"),
     ("newid()", "uuid()"),

@@ -13,6 +13,7 @@ pub(crate) mod nested;
 #[cfg(test)]
 mod odd_arguments;
 mod similar;
+mod session;
 pub(crate) mod uuids;
 
 use std::collections::HashSet;
@@ -87,6 +88,7 @@ fn ours() -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
     functions.extend(date_diff::functions());
     functions.extend(similar::functions());
+    functions.extend(session::functions());
     functions.extend(uuids::functions());
     functions
 }

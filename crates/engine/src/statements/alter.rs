@@ -244,7 +244,12 @@ impl Change<'_> {
     /// there is no such text, or the rows are to be written again anyway.
     async fn initial(&self, column: &ColumnDef, field: &Field, default: &Expr) -> Result<Option<String>> {
         let text = format!("SELECT CAST({default} AS {})", column.data_type);
-        let batches: Vec<_> = run_text(self.session, &text).await?.batches.try_collect().await?;
+        let plan = query::plan(self.session, parse_standard(&text)?, "").await?;
+        // Each row gets its own.
+        if plan.expressions().iter().any(datafusion::logical_expr::Expr::is_volatile) {
+            return Ok(None);
+        }
+        let batches: Vec<_> = query::read(self.session, plan).await?.batches.try_collect().await?;
         let value = batches.first().map(|batch| ScalarValue::try_from_array(batch.column(0), 0));
         let Some(value) = value.transpose()?.filter(|value| !value.is_null()) else { return Ok(None) };
         let data_type = arrow_type(&field.data_type);

@@ -15,7 +15,7 @@ use arrow::compute::{concat_batches, filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::{self, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
     VisitMut, VisitorMut,
@@ -28,11 +28,11 @@ use super::query::{self, Run};
 use super::tables::{conform, quoted};
 use crate::catalog::memory_table::{MemoryTable, Rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::{parse_standard, select_mut};
+use crate::parser::{parse_expression, parse_standard, select_mut};
 use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
-use crate::stored::{ROW_NUMBER, StoredTable};
+use crate::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
 use crate::text::nearest;
 
 /// What a DELETE is about.
@@ -219,21 +219,27 @@ impl Target {
         let schema = self.table.schema();
         if matches!(value, Expr::Identifier(name) if is_default(name)) {
             let name = schema.field(column).name();
-            let Some(default) = self.table.get_column_default(name) else {
-                return Ok(Expr::value(ast::Value::Null));
-            };
-            let text = literal_text(default).ok_or_else(|| {
-                let message = format!("SET {name} = DEFAULT needs a constant, the default is {default}");
-                Error::new(ErrorKind::Unsupported, message)
-            })?;
-            // As text: it takes the column's type when the rows are made.
-            return Ok(Expr::value(text.map_or(ast::Value::Null, ast::Value::SingleQuotedString)));
+            // It takes the column's type when the rows are made.
+            return Ok(self.default_of(name)?.unwrap_or_else(|| Expr::value(ast::Value::Null)));
         }
         let mut value = value.clone();
         match VisitMut::visit(&mut value, &mut OneValue) {
             ControlFlow::Continue(()) => Ok(value),
             ControlFlow::Break(error) => Err(error),
         }
+    }
+
+    /// The DEFAULT of a column, as it was written.
+    fn default_of(&self, column: &str) -> Result<Option<Expr>> {
+        if let Some(table) = memory_table(&self.table) {
+            return Ok(table.written_default(column).cloned());
+        }
+        let table = (self.table.as_ref() as &dyn Any).downcast_ref::<StoredTable>();
+        let text = table.and_then(|table| {
+            let field = table.table.definition.fields.iter().find(|field| field.name == column)?;
+            field.properties.get(stored_tables::DEFAULT)
+        });
+        text.map(|text| parse_expression(text)).transpose()
     }
 
     /// The query for the numbers of the rows that meet `condition`, then for `values`, as `v0` and so on.
@@ -321,15 +327,6 @@ impl Changing {
     fn answer(self) -> Answer {
         let count = self.rows.num_rows() as u64;
         Answer::count(async move { Ok(count) }, self.progress)
-    }
-}
-
-/// The text of a constant, `None` inside for NULL.
-fn literal_text(expr: &logical_expr::Expr) -> Option<Option<String>> {
-    match expr {
-        logical_expr::Expr::Literal(value, _) => Some((!value.is_null()).then(|| value.to_string())),
-        logical_expr::Expr::Cast(cast) => literal_text(&cast.expr),
-        _ => None,
     }
 }
 

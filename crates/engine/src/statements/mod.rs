@@ -22,8 +22,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::explain_error::explain;
-use crate::parser::{Ast, Statement};
+use crate::parser::Ast;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
@@ -70,11 +69,10 @@ impl Answer {
     }
 }
 
-/// Carries out `ast`, which is `written` with its parameters bound and its files opened.
-pub(crate) async fn execute(session: &Session, ast: Ast, written: &Statement) -> Result<Answer> {
-    let sql = written.script.as_str();
+/// Carries out `ast`, with its parameters bound and its files opened; `text` is its part of the script `sql`.
+pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) -> Result<Answer> {
     match ast {
-        Ast::Sql(statement) => standard(session, *statement, sql, written.text()).await,
+        Ast::Sql(statement) => standard(session, *statement, sql, text).await,
         Ast::CreateTable { statement, clauses } => tables::create(session, *statement, &clauses, sql).await,
         Ast::AlterTable { table, if_exists, alterations } => {
             alter::alter(session, &table, if_exists, &alterations).await
@@ -93,6 +91,10 @@ pub(crate) async fn execute(session: &Session, ast: Ast, written: &Statement) ->
 
 /// Carries out a statement of standard SQL; `text` is its part of the script `sql`.
 async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
+    if let ast::Statement::Insert(ast::Insert { table: ast::TableObject::TableName(table), .. }) = &statement
+    {
+        names::check_can_be_written(session, table)?;
+    }
     // Held until the statement is planned.
     let _source = match &mut statement {
         ast::Statement::Insert(insert) => insert::plan_values_apart(session, insert, sql).await?,
@@ -147,6 +149,10 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         }
         ast::Statement::Delete(delete) => return change::delete(session, delete).await,
         ast::Statement::Update(update) => return change::update(session, update).await,
+        ast::Statement::DropFunction(_) | ast::Statement::CreateFunction(_) => {
+            let message = format!("{statement} is not supported: the functions are the engine's own");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         ast::Statement::Truncate(truncate) => return change::truncate(session, truncate).await,
         ast::Statement::Explain { statement: inner, analyze, verbose, .. }
             if matches!(**inner, ast::Statement::Delete(_) | ast::Statement::Update(_)) =>
@@ -170,16 +176,19 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         _ => {}
     }
     match query::plan(session, statement, sql).await? {
-        plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => command(session, plan, sql).await,
+        // What is left is what only DataFusion's own sessions know, and would do to this one alone.
+        plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => {
+            Err(Error::new(ErrorKind::Unsupported, format!("{} is not supported", words(text, &plan))))
+        }
         plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
         plan => query::read(session, plan).await,
     }
 }
 
-/// Runs what DataFusion does itself and at once.
-async fn command(session: &Session, plan: LogicalPlan, sql: &str) -> Result<Answer> {
-    session.context.execute_logical_plan(plan).await.map_err(|error| explain(&error, Some(sql)))?;
-    Ok(Answer::done())
+/// What a statement is called: its first two words.
+fn words(text: &str, plan: &LogicalPlan) -> String {
+    let words: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
+    if words.is_empty() { plan.display().to_string() } else { words.join(" ") }
 }
 
 fn set_setting(session: &Session, set: &ast::Set) -> Result<Answer> {

@@ -8,7 +8,7 @@ use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use futures::FutureExt;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA};
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
 use crate::session::Session;
@@ -70,9 +70,25 @@ pub(super) fn find(session: &Session, name: &Name) -> Result<Option<Arc<dyn Tabl
     }
 }
 
+/// Puts a table or view under its name into a database in memory, unless `check` has something against it in the
+/// face of what is there at that moment.
+pub(super) fn put_in_memory(
+    session: &Session,
+    name: &Name,
+    table: Arc<dyn TableProvider>,
+    check: impl FnOnce(Option<&Arc<dyn TableProvider>>) -> Result<()>,
+) -> Result<()> {
+    let schema = session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
+    let Some(schema) = (schema.as_ref() as &dyn std::any::Any).downcast_ref::<MemorySchema>() else {
+        let message = format!("schema '{}' is not one of a database in memory", name.schema);
+        return Err(Error::new(ErrorKind::Internal, message));
+    };
+    schema.put(&name.table, table, check)
+}
+
 /// Fails unless a table of this name can be made.
 pub(super) fn check_new(
-    existing: Option<Arc<dyn TableProvider>>,
+    existing: Option<&Arc<dyn TableProvider>>,
     name: &Name,
     or_replace: bool,
 ) -> Result<()> {
@@ -91,11 +107,27 @@ pub(super) fn check_new(
 
 /// Fails when the schema is not one of the database's.
 pub(super) fn check_can_be_made(name: &Name) -> Result<()> {
-    if [SYSTEM_SCHEMA, "information_schema"].contains(&name.schema.as_str()) {
+    if is_engines_own(&name.schema) {
         let message = format!("schema '{}' is the engine's own; nothing can be made in it", name.schema);
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(())
+}
+
+/// Fails when rows cannot be put into a table since the engine makes them itself.
+pub(super) fn check_can_be_written(session: &Session, table: &ObjectName) -> Result<()> {
+    let name = object_name(session, table)?;
+    if !is_engines_own(&name.schema) {
+        return Ok(());
+    }
+    let error =
+        Error::new(ErrorKind::Invalid, format!("table '{name}' is the engine's own and cannot be changed"));
+    Err(if name.table == "settings" { error.with_hint("SET name = value changes a setting") } else { error })
+}
+
+/// Whether the tables of a schema show what the engine knows.
+fn is_engines_own(schema: &str) -> bool {
+    [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&schema)
 }
 
 /// The stored table of this name.

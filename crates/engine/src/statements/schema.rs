@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
-use datafusion::catalog::{CatalogProvider, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::{self, ObjectName, ObjectType};
 use keirin_storage::Transaction;
 use keirin_storage::schema::Properties;
 
 use super::Answer;
-use super::names::{Name, check_can_be_made, find, not_found, object_name, schema_name, schema_not_found};
+use super::names::{
+    Name, check_can_be_made, find, not_found, object_name, put_in_memory, schema_name, schema_not_found,
+};
 use super::query;
-use crate::catalog::{DEFAULT_SCHEMA, SYSTEM_SCHEMA, View};
+use crate::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA, View};
 use crate::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
@@ -28,20 +30,11 @@ pub(super) async fn create_view(
     let name = object_name(session, &view.name)?;
     check_can_be_made(&name)?;
     let (or_replace, if_not_exists) = (view.or_replace, view.if_not_exists);
-    match find(session, &name)?.map(|existing| existing.table_type()) {
-        None => {}
-        Some(TableType::View) if or_replace => {}
-        Some(_) if if_not_exists => return Ok(Answer::done()),
-        Some(TableType::View) => {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("view '{name}' already exists"))
-                .with_hint("CREATE OR REPLACE VIEW"));
-        }
-        // Its rows would be gone.
-        Some(_) => {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' is a table, not a view"))
-                .with_hint("DROP TABLE it first"));
-        }
+    let existing = find(session, &name)?;
+    if existing.is_some() && if_not_exists {
+        return Ok(Answer::done());
     }
+    check_view(existing.as_ref(), &name, or_replace)?;
     let plan = query::plan(session, ast::Statement::CreateView(view), sql).await?;
     let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = plan else {
         return Err(Error::new(ErrorKind::Internal, "CREATE VIEW is planned as something else"));
@@ -63,13 +56,30 @@ pub(super) async fn create_view(
             blocking(set).await?;
         }
         None => {
-            let schema =
-                session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
-            schema.deregister_table(&name.table)?;
-            schema.register_table(name.table, Arc::new(view))?;
+            let check = |there: Option<&Arc<dyn TableProvider>>| check_view(there, &name, or_replace);
+            match put_in_memory(session, &name, Arc::new(view), check) {
+                // Another statement was faster.
+                Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => {}
+                put => put?,
+            }
         }
     }
     Ok(Answer::done())
+}
+
+/// Fails unless a view can be made where `existing` is.
+fn check_view(existing: Option<&Arc<dyn TableProvider>>, name: &Name, or_replace: bool) -> Result<()> {
+    match existing.map(|existing| existing.table_type()) {
+        None => Ok(()),
+        Some(TableType::View) if or_replace => Ok(()),
+        Some(TableType::View) => {
+            Err(Error::new(ErrorKind::AlreadyExists, format!("view '{name}' already exists"))
+                .with_hint("CREATE OR REPLACE VIEW"))
+        }
+        // Its rows would be gone.
+        Some(_) => Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' is a table, not a view"))
+            .with_hint("DROP TABLE it first")),
+    }
 }
 
 /// `CREATE SCHEMA | DATABASE [IF NOT EXISTS] s`.
@@ -93,7 +103,7 @@ pub(super) async fn create_schema(
             blocking(move || store.alter(create)).await?;
         }
         None => {
-            session.catalog.register_schema(&name, Arc::new(MemorySchemaProvider::new()))?;
+            session.catalog.register_schema(&name, Arc::<MemorySchema>::default())?;
         }
     }
     Ok(Answer::done())
@@ -205,5 +215,5 @@ pub(super) fn use_schema(session: &Session, name: &ast::Use) -> Result<Answer> {
 }
 
 fn is_built_in(schema: &str) -> bool {
-    [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&schema)
+    [DEFAULT_SCHEMA, SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&schema)
 }

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, TableProvider};
+use datafusion::catalog::TableProvider;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{TableReference, internal_err};
 use datafusion::datasource::provider_as_source;
@@ -23,13 +23,14 @@ use futures::{StreamExt, TryStreamExt};
 use keirin_storage::schema::Definition;
 
 use super::Answer;
-use super::names::{Name, check_new, find, not_found, object_name, schema_not_found};
+use super::names::{Name, check_new, find, not_found, object_name, put_in_memory};
 use super::query::{self, Run};
-use crate::catalog::memory_table::{MemoryTable, Rows};
+use crate::catalog::memory_table::{Defaults, MemoryTable, Rows};
 use crate::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::progress::Progress;
+use crate::relations::normalized;
 use crate::session::Session;
 use crate::sql_types;
 use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
@@ -52,12 +53,12 @@ pub(super) async fn create(
     if existing.is_some() && table.if_not_exists {
         return Ok(Answer::done());
     }
-    check_new(existing, &name, table.or_replace)?;
+    check_new(existing.as_ref(), &name, table.or_replace)?;
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &table.like {
         return create_like(session, name, &like.name, table.or_replace).await;
     }
     let columns = table.columns.clone();
-    let or_replace = table.or_replace;
+    let (or_replace, if_not_exists) = (table.or_replace, table.if_not_exists);
     let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
         query::plan(session, statement, sql).await?
     else {
@@ -68,7 +69,21 @@ pub(super) async fn create(
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
     let schema = with_zones(session, &table_schema(plan.schema().as_arrow(), is_declared), &columns);
     let Some(store) = &session.shared.store else {
-        let created = create_in_memory(session, &name, schema, create.column_defaults, plan).await?;
+        let written = columns.iter().filter_map(|column| {
+            let default = column.options.iter().find_map(|option| match &option.option {
+                ColumnOption::Default(value) => Some(value.clone()),
+                _ => None,
+            });
+            default.map(|default| (normalized(&column.name), default))
+        });
+        let planned = create.column_defaults.into_iter().collect();
+        let defaults = Defaults { planned, written: written.collect() };
+        let created = create_in_memory(session, &name, or_replace, schema, defaults, plan).await;
+        let created = match created {
+            // Another statement was faster.
+            Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => Answer::done(),
+            created => created?,
+        };
         return Ok(Answer { notice, ..created });
     };
     let definition = Arc::new(define_table(&name, &schema, &columns, clauses)?);
@@ -97,12 +112,10 @@ async fn create_like(
     let found = find(session, &other)?.ok_or_else(|| not_found(session, &other))?;
     let Some(store) = session.shared.store.clone() else {
         let schema = table_schema(&found.schema(), true);
-        let columns = schema.fields().iter().map(|field| field.name().as_str());
-        let defaults = columns.filter_map(|column| {
-            found.get_column_default(column).map(|value| (column.to_owned(), value.clone()))
-        });
-        let defaults = defaults.collect();
-        return create_in_memory(session, &name, schema, defaults, LogicalPlan::default()).await;
+        let table = (found.as_ref() as &dyn Any).downcast_ref::<MemoryTable>();
+        let defaults = table.map(MemoryTable::defaults).unwrap_or_default();
+        let nothing = LogicalPlan::default();
+        return create_in_memory(session, &name, or_replace, schema, defaults, nothing).await;
     };
     let mut definition = match (found.as_ref() as &dyn Any).downcast_ref::<StoredTable>() {
         Some(table) => (*table.table.definition).clone(),
@@ -231,8 +244,9 @@ impl TableProvider for NewTable {
 async fn create_in_memory(
     session: &Session,
     name: &Name,
+    or_replace: bool,
     arrow_schema: SchemaRef,
-    defaults: Vec<(String, logical_expr::Expr)>,
+    defaults: Defaults,
     plan: LogicalPlan,
 ) -> Result<Answer> {
     let run = Run::new(session, plan, Progress::default());
@@ -250,12 +264,8 @@ async fn create_in_memory(
         );
     }
     let table = MemoryTable::new(&name.table, arrow_schema, defaults, rows);
-    let schema = session.catalog.schema(&name.schema);
-    let schema = schema.ok_or_else(|| schema_not_found(&name.schema))?;
-    if schema.table_exist(&name.table) {
-        schema.deregister_table(&name.table)?;
-    }
-    schema.register_table(name.table.clone(), Arc::new(table))?;
+    let check = |there: Option<&Arc<dyn TableProvider>>| check_new(there, name, or_replace);
+    put_in_memory(session, name, Arc::new(table), check)?;
     Ok(Answer { progress, ..Answer::done() })
 }
 
