@@ -98,6 +98,10 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         DataFusionError::Internal(text) => {
             // The library asks to report bugs to it; its users are ours.
             let text = text.split(".\nThis issue was likely caused").next().unwrap_or(text);
+            if let Some(what) = refused_unnest(text) {
+                return sentence(ErrorKind::Unsupported, what)
+                    .with_hint("unnest one level in a subquery and the next around it");
+            }
             sentence(ErrorKind::Internal, text)
         }
         other => sentence(ErrorKind::Internal, &other.to_string()),
@@ -112,6 +116,17 @@ pub(crate) fn explain_panic(text: &str) -> Error {
         return Error::new(ErrorKind::Resources, message).with_hint("shorten the texts or lists");
     }
     Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin").with_detail(text)
+}
+
+/// What the planner refuses of UNNEST as an error of its own.
+fn refused_unnest(text: &str) -> Option<&'static str> {
+    if text.contains("unnest on struct can only be applied at the root level") {
+        Some("a struct is unnested inside another expression: it is several columns, not a value")
+    } else if text.contains("unnest on non-list or struct type") {
+        Some("unnest is of something that is neither a list nor a struct")
+    } else {
+        None
+    }
 }
 
 /// An error that crossed a boundary in a box: ours, Arrow's, DataFusion's, or somebody's.

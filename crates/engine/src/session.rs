@@ -12,6 +12,7 @@ use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder}
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, StreamExt};
@@ -33,7 +34,7 @@ use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
-use crate::rules::{LargeTop, Meanings, Subqueries, Uuids};
+use crate::rules::{Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
 use crate::settings::Settings;
 use crate::sql_types::SqlTypes;
 use crate::statements::{self, Answer};
@@ -94,8 +95,10 @@ impl Session {
             .with_extension(shared.races.clone());
         config.options_mut().sql_parser.collect_spans = true;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
-        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 3] =
-            [Arc::new(Subqueries), Arc::new(Uuids), Arc::new(Meanings)];
+        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 4] =
+            [Arc::new(Subqueries), Arc::new(Uuids), Arc::new(Volatile), Arc::new(Meanings)];
+        let fences: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(Fences);
+        let physical_rules = std::iter::once(fences).chain(physical_rules());
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
@@ -105,7 +108,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(TextLengths))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_analyzer_rule(Arc::new(Arguments))
-            .with_physical_optimizer_rules(physical_rules())
+            .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .with_physical_optimizer_rule(Arc::new(AggregateStored))

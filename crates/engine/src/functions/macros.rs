@@ -131,7 +131,10 @@ fn meaning(call: &Function) -> Result<Option<Expr>> {
     if let Some(meant) = special(&name, &list.args)? {
         return if has_clauses { takes_none() } else { Ok(Some(meant)) };
     }
-    let Some(macros) = MACROS.get(name.as_str()) else { return Ok(None) };
+    // DataFusion's own takes an order and does not look at it.
+    let is_ordered = list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
+    let meant_name = if name == "any_value" && is_ordered { "any" } else { name.as_str() };
+    let Some(macros) = MACROS.get(meant_name) else { return Ok(None) };
     let arguments = list.args.iter().map(|argument| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
         _ => None,

@@ -13,6 +13,7 @@ pub(crate) mod nested;
 #[cfg(test)]
 mod odd_arguments;
 mod similar;
+pub(crate) mod once;
 mod session;
 pub(crate) mod uuids;
 
@@ -88,6 +89,7 @@ fn ours() -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
     functions.extend(date_diff::functions());
     functions.extend(similar::functions());
+    functions.extend(once::functions());
     functions.extend(session::functions());
     functions.extend(uuids::functions());
     functions

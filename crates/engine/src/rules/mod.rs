@@ -2,10 +2,12 @@
 
 mod date_intervals;
 mod dependent;
+mod fence;
 mod large_top;
 mod meanings;
 mod subqueries;
 mod uuids;
+mod volatile;
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -15,10 +17,12 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 pub(crate) use date_intervals::keep_hours;
+pub(crate) use fence::Fences;
 pub(crate) use large_top::LargeTop;
 pub(crate) use meanings::Meanings;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
+pub(crate) use volatile::Volatile;
 
 /// The plan with the expressions of all its nodes changed from the leaves up, each beside the columns that it is over;
 /// columns keep their names.

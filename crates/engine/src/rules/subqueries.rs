@@ -5,20 +5,26 @@
 //! [`dependent`](super::dependent)); its rows are then joined to the outer ones. What DataFusion can do
 //! itself is left to it: where only equations are mentioned it needs no second look at the outer rows.
 
+use std::sync::Arc;
+
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ScalarValue, not_impl_err};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::functions_aggregate::expr_fn::{count, first_value};
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Expr, FetchType, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Sort,
-    Subquery, binary_expr, lit, when,
+    AggregateUDF, Expr, FetchType, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator,
+    SkipType, Sort, Subquery, binary_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
+
+use crate::arithmetic::Extreme;
+use crate::functions::once;
 
 use super::dependent::{Names, Outer, check_mentioned, check_repeatable, is_lateral, mentioned};
 
@@ -56,6 +62,18 @@ fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPl
     }
 }
 
+/// `x = ANY (...)` as `x IN (...)`, and `x <> ALL (...)` as `x NOT IN (...)`.
+fn as_membership(expression: Expr) -> Result<Transformed<Expr>> {
+    let Expr::SetComparison(comparison) = expression else { return Ok(Transformed::no(expression)) };
+    let negated = match (comparison.op, &comparison.quantifier) {
+        (Operator::Eq, SetQuantifier::Any) => false,
+        (Operator::NotEq, SetQuantifier::All) => true,
+        _ => return Ok(Transformed::no(Expr::SetComparison(comparison))),
+    };
+    let SetComparison { expr, subquery, .. } = comparison;
+    Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated })))
+}
+
 /// Replaces the subqueries in the expressions of a node by columns of joins below it.
 fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     let is_filter = matches!(node, LogicalPlan::Filter(_));
@@ -71,6 +89,8 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
     let mut expressions = Vec::new();
     for expression in node.expressions() {
         let saved = preserver.save(&expression);
+        let Transformed { data: expression, transformed, .. } = expression.transform_up(as_membership)?;
+        changed |= transformed;
         // Each condition of a WHERE for itself: what is one as a whole need not tell NULL from false.
         let parts = if is_filter { split_conjunction_owned(expression) } else { vec![expression] };
         let mut rewritten = Vec::with_capacity(parts.len());
@@ -79,9 +99,12 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
             let part = whole.transform_down(|mut part| {
                 let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
                 check_mentioned(&base, &mentioned(&subquery.subquery))?;
+                check_aggregates(&subquery.subquery)?;
                 let mut limit_dropped = false;
                 let joined = match &mut part {
-                    Expr::ScalarSubquery(subquery) if !(has_own_plan && is_pulled_up(subquery, None)) => {
+                    Expr::ScalarSubquery(subquery)
+                        if !(has_own_plan && has_one_row(subquery) && is_pulled_up(subquery, None)) =>
+                    {
                         scalar(&base, &input, subquery, names)?
                     }
                     Expr::Exists(Exists { subquery, negated }) => {
@@ -89,6 +112,7 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                         let is_left = is_filter && is_pulled_up(subquery, None) && !has_limit(subquery)?;
                         if is_left { None } else { exists(&base, &input, subquery, *negated, names)? }
                     }
+                    Expr::SetComparison(comparison) => compared(&base, &input, comparison, names)?,
                     Expr::InSubquery(membership)
                         if !(is_whole_in && is_pulled_up(&membership.subquery, Some(&membership.expr))) =>
                     {
@@ -128,8 +152,37 @@ fn subquery_of(expression: &Expr) -> Option<&Subquery> {
     match expression {
         Expr::ScalarSubquery(subquery) | Expr::Exists(Exists { subquery, .. }) => Some(subquery),
         Expr::InSubquery(membership) => Some(&membership.subquery),
+        Expr::SetComparison(comparison) => Some(&comparison.subquery),
         _ => None,
     }
+}
+
+/// Whether a scalar subquery has at most one row, whatever the data.
+fn has_one_row(subquery: &Subquery) -> bool {
+    subquery.subquery.max_rows().is_some_and(|rows| rows <= 1)
+}
+
+/// Refuses aggregates over nothing but columns of the outer query: they are aggregates of that query (SQL:2016, 6.9),
+/// and here they would be computed for each of its rows.
+fn check_aggregates(subquery: &LogicalPlan) -> Result<()> {
+    subquery.apply(|node| {
+        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(TreeNodeRecursion::Continue) };
+        for expression in &aggregate.aggr_expr {
+            expression.apply(|part| {
+                let Expr::AggregateFunction(call) = part else { return Ok(TreeNodeRecursion::Continue) };
+                let is_of_outer = call.params.args.iter().any(Expr::contains_outer)
+                    && !call.params.args.iter().any(Expr::any_column_refs);
+                if is_of_outer {
+                    return not_impl_err!(
+                        "an aggregate in a subquery over columns of the query around it alone: it belongs to that query, so compute it there"
+                    );
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
 }
 
 /// Whether a condition is an IN that DataFusion has a right plan for: it does not tell which outer row a
@@ -192,7 +245,7 @@ fn with_columns_to_sort(sort: &Sort) -> Result<LogicalPlan> {
 fn needs_join(expression: &Expr) -> bool {
     let is_joined = |part: &Expr| match part {
         Expr::ScalarSubquery(subquery) => !mentioned(&subquery.subquery).is_empty(),
-        Expr::Exists(_) | Expr::InSubquery(_) => true,
+        Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => true,
         _ => false,
     };
     expression.exists(|part| Ok(is_joined(part))).unwrap_or(true)
@@ -227,7 +280,7 @@ fn on(join: &Join, names: &mut Names) -> Result<LogicalPlan> {
         }
         JoinType::Left => &mut join.right,
         JoinType::Right => &mut join.left,
-        _ => return outer_join_on(),
+        _ => return on_columns(join, condition, names),
     };
     let mut is_of_one_side =
         condition.column_refs().into_iter().all(|column| filtered.schema().has_column(column));
@@ -236,16 +289,65 @@ fn on(join: &Join, names: &mut Names) -> Result<LogicalPlan> {
         is_of_one_side &= columns.iter().all(|column| filtered.schema().has_column(column));
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if !is_of_one_side || matches!(join.join_type, JoinType::Left) && is_lateral(filtered) {
+    if matches!(join.join_type, JoinType::Left) && is_lateral(filtered) {
         return outer_join_on();
+    }
+    if !is_of_one_side {
+        return on_columns(join, condition, names);
     }
     let filter = Filter::try_new(condition, filtered.clone())?;
     *filtered = values(LogicalPlan::Filter(filter), names)?.data.into();
     Ok(LogicalPlan::Join(join))
 }
 
+/// An outer join on a condition with subqueries, each of which mentions one side: they are columns of that side.
+fn on_columns(mut join: Join, condition: Expr, names: &mut Names) -> Result<LogicalPlan> {
+    if !matches!(join.join_type, JoinType::Left | JoinType::Right | JoinType::Full) {
+        return outer_join_on();
+    }
+    let outputs = join.schema.columns();
+    let [mut of_left, mut of_right] = [Vec::new(), Vec::new()];
+    let condition = condition.transform_down(|part| {
+        if !needs_join(&part) {
+            return Ok(Transformed::new(part, false, TreeNodeRecursion::Jump));
+        }
+        let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
+        let mut columns = mentioned(&subquery.subquery);
+        columns.extend(part.column_refs().into_iter().cloned());
+        let is_of = |side: &LogicalPlan| columns.iter().all(|column| side.schema().has_column(column));
+        let side = if is_of(&join.left) {
+            &mut of_left
+        } else if is_of(&join.right) {
+            &mut of_right
+        } else {
+            return outer_join_on();
+        };
+        let name = names.fresh();
+        side.push(part.alias(&name));
+        Ok(Transformed::new(column(&name), true, TreeNodeRecursion::Jump))
+    })?;
+    join.left = with_columns(join.left, of_left, names)?;
+    join.right = with_columns(join.right, of_right, names)?;
+    let equal = join.on.into_iter().map(|(left, right)| left.eq(right));
+    let conditions = equal.chain(join.filter).chain([condition.data]);
+    LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.left))
+        .join_on(Arc::unwrap_or_clone(join.right), join.join_type, conditions)?
+        .project(outputs.into_iter().map(Expr::Column))?
+        .build()
+}
+
+/// The rows of `plan` with `more` columns, in which are subqueries.
+fn with_columns(plan: Arc<LogicalPlan>, more: Vec<Expr>, names: &mut Names) -> Result<Arc<LogicalPlan>> {
+    if more.is_empty() {
+        return Ok(plan);
+    }
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).chain(more);
+    let plan = LogicalPlanBuilder::from(Arc::unwrap_or_clone(plan)).project(columns)?.build()?;
+    Ok(values(plan, names)?.data.into())
+}
+
 fn outer_join_on<T>() -> Result<T> {
-    not_impl_err!("a subquery in the ON of an outer join that mentions more than the rows it may drop")
+    not_impl_err!("a subquery in the ON of an outer join that mentions both sides")
 }
 
 /// Refuses what neither DataFusion nor this rule has a plan for.
@@ -273,19 +375,110 @@ type Joined = Option<(LogicalPlan, Expr)>;
 
 /// `(SELECT value FROM ... outer.x ...)`: at most one row for each combination of outer values.
 fn scalar(base: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, names: &mut Names) -> Result<Joined> {
-    if subquery.subquery.max_rows().is_none_or(|rows| rows > 1) {
-        return Ok(None);
-    }
     let outer = Outer::new(base, &subquery.subquery, names)?;
     if outer.columns.is_empty() {
         return Ok(None);
     }
-    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else { return Ok(None) };
+    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else {
+        // DataFusion says something else of these.
+        return if has_one_row(subquery) { Ok(None) } else { in_the_way() };
+    };
     let value = names.fresh();
+    if !has_one_row(subquery) {
+        return only_row(input, &outer, plan, &keys, first_column(&subquery.subquery), names);
+    }
     let (plan, keys) = select(plan, &keys, vec![first_column(&subquery.subquery).alias(&value)], names)?;
     let plan =
         LogicalPlanBuilder::from(input.clone()).join_on(plan, JoinType::Left, outer.same(&keys))?.build()?;
     Ok(Some((plan, column(&value))))
+}
+
+/// The first column of the one row that there is for a combination of outer values; an error where there are more.
+fn only_row(
+    input: &LogicalPlan,
+    outer: &Outer,
+    plan: LogicalPlan,
+    keys: &[Column],
+    first: Expr,
+    names: &mut Names,
+) -> Result<Joined> {
+    let [value, row_count] = [names.fresh(), names.fresh()];
+    let counted = LogicalPlanBuilder::from(plan)
+        .aggregate(
+            keys.iter().cloned().map(Expr::Column),
+            vec![first_value(first, Vec::new()).alias(&value), count(lit(1_i64)).alias(&row_count)],
+        )?
+        .build()?;
+    let (counted, keys) = select(counted, keys, vec![column(&value), column(&row_count)], names)?;
+    let plan = LogicalPlanBuilder::from(input.clone())
+        .join_on(counted, JoinType::Left, outer.same(&keys))?
+        .build()?;
+    let function = Arc::new(once::function(once::ONLY));
+    let arguments = vec![column(&value), column(&row_count)];
+    Ok(Some((plan, Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments)))))
+}
+
+/// `x < ANY (...)` and its like: what is true of some value is true of the smallest or of the largest one. Else it is
+/// NULL if x or a row is NULL, unless there are no rows; else false. ALL is true where the opposite is true of none.
+fn compared(
+    base: &LogicalPlan,
+    input: &LogicalPlan,
+    comparison: &SetComparison,
+    names: &mut Names,
+) -> Result<Joined> {
+    let SetComparison { expr, subquery, op, quantifier } = comparison;
+    if expr.is_volatile() {
+        return not_impl_err!(
+            "a comparison of {expr}, which differs each time, with ANY or ALL of a subquery"
+        );
+    }
+    let is_all = *quantifier == SetQuantifier::All;
+    let op = match (is_all, op.negate()) {
+        (false, _) => *op,
+        (true, Some(opposite)) => opposite,
+        (true, None) => return not_impl_err!("{op} ALL of a subquery"),
+    };
+    let outer = Outer::new(base, &subquery.subquery, names)?;
+    let dependent = if outer.columns.is_empty() {
+        Some((subquery.subquery.as_ref().clone(), Vec::new()))
+    } else {
+        outer.dependent(&subquery.subquery, names)?
+    };
+    let Some((plan, keys)) = dependent else { return in_the_way() };
+    let [row_count, value_count, least, most] = [(); 4].map(|()| names.fresh());
+    let value = first_column(&subquery.subquery);
+    let extreme = |extreme: AggregateUDF, name: &str| Arc::new(extreme).call(vec![value.clone()]).alias(name);
+    let aggregates = vec![
+        count(lit(1_i64)).alias(&row_count),
+        count(value.clone()).alias(&value_count),
+        extreme(AggregateUDF::new_from_impl(Extreme::<Min>::default()), &least),
+        extreme(AggregateUDF::new_from_impl(Extreme::<Max>::default()), &most),
+    ];
+    let plan = LogicalPlanBuilder::from(plan)
+        .aggregate(keys.iter().cloned().map(Expr::Column), aggregates)?
+        .build()?;
+    let outputs = [&row_count, &value_count, &least, &most].map(|name| column(name)).into();
+    let (plan, keys) = select(plan, &keys, outputs, names)?;
+    let builder = LogicalPlanBuilder::from(input.clone());
+    let plan = if keys.is_empty() {
+        builder.cross_join(plan)?
+    } else {
+        builder.join_on(plan, JoinType::Left, outer.same(&keys))?
+    };
+    let with = |name: &str| binary_expr(expr.as_ref().clone(), op, column(name));
+    let is_true = match op {
+        Operator::Lt | Operator::LtEq => with(&most),
+        Operator::Gt | Operator::GtEq => with(&least),
+        Operator::NotEq => with(&least).or(with(&most)),
+        other => return not_impl_err!("{other} ANY of a subquery"),
+    };
+    let no_rows = column(&row_count).is_null().or(column(&row_count).eq(lit(0_i64)));
+    let unknown = expr.as_ref().clone().is_null().or(column(&value_count).lt(column(&row_count)));
+    let any = when(no_rows, lit(false))
+        .when(is_true, lit(true))
+        .when(unknown, lit(ScalarValue::Boolean(None)))
+        .otherwise(lit(false))?;
+    Ok(Some((plan.build()?, if is_all { Expr::Not(Box::new(any)) } else { any })))
 }
 
 /// `EXISTS (...)`: whether a combination of outer values is among those that have rows.

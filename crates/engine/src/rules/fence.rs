@@ -1,0 +1,112 @@
+//! Places in a plan past which nothing is known and nothing is moved.
+//!
+//! DataFusion carries what it knows of rows, which columns are equal or constant, through GROUPING SETS, whose NULLs
+//! make it untrue, and then leaves out a sort that is needed. It makes one operator of a sort and a LIMIT below it,
+//! which reads all rows: of a recursion without end there is no last one. In both places a [`Fence`] is put into the
+//! plan before its rules run: it hands on the rows and nothing else.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    replace_children_if_necessary,
+};
+
+/// Puts fences where they are needed. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Fences;
+
+impl PhysicalOptimizerRule for Fences {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
+                && !aggregate.group_expr().is_single()
+                && !aggregate.input().is::<Fence>()
+            {
+                let input = Arc::new(Fence::new(aggregate.input().clone()));
+                return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
+            }
+            let is_limit = node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>();
+            let is_endless = is_limit && node.exists(|below| Ok(below.is::<RecursiveQueryExec>()))?;
+            Ok(if is_endless { Transformed::yes(Arc::new(Fence::new(node))) } else { Transformed::no(node) })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "fences"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+struct Fence {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl Fence {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let count = input.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(count),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        )
+        .with_scheduling_type(input.properties().scheduling_type);
+        Self { input, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for Fence {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fence")
+    }
+}
+
+impl ExecutionPlan for Fence {
+    fn name(&self) -> &'static str {
+        "Fence"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(children.swap_remove(0))))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+}
