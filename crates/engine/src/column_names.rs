@@ -20,7 +20,7 @@ use crate::parser::Ast;
 use crate::relations::normalized;
 
 /// Begins the ending that tells twins apart in the answer; a number follows. It shows as nothing.
-const TWIN: char = '\u{2063}';
+pub(crate) const TWIN: char = '\u{2063}';
 
 /// How the second column of a name is called.
 #[derive(Clone, Copy, PartialEq)]
@@ -263,7 +263,7 @@ pub(crate) fn shown(name: &str) -> &str {
 }
 
 /// The name that a column has without our doing.
-fn given_name(item: &SelectItem) -> Option<String> {
+pub(crate) fn given_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => column_name(expr),
         SelectItem::ExprWithAlias { alias, .. } => Some(normalized(alias)),

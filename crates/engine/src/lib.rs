@@ -33,6 +33,7 @@ mod settings;
 
 mod alterations;
 mod arithmetic;
+mod bind;
 mod column_names;
 mod conditions;
 mod functions;

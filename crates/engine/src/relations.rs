@@ -69,7 +69,7 @@ pub(crate) fn take_files(
         sql,
         catalog,
         function_names,
-        local_names: HashSet::new(),
+        queries: Vec::new(),
         default_schema: catalog.default_schema.clone(),
         taken: Taken { files: Vec::new(), versions: Vec::new() },
         views: Vec::new(),
@@ -95,12 +95,22 @@ impl Version {
     }
 }
 
+/// A query around a place, with the names that its WITH gives.
+struct Around {
+    names: Vec<String>,
+    is_recursive: bool,
+    /// How many of the queries of WITH have been come to.
+    begun: usize,
+    /// Whether the query is one of the WITH of the query around it.
+    is_named: bool,
+}
+
 struct Finder<'a> {
     sql: &'a str,
     catalog: &'a Arc<SessionCatalog>,
     function_names: &'a HashSet<String>,
-    /// Names that WITH gave to queries, anywhere in the statement: scopes are the planner's business.
-    local_names: HashSet<String>,
+    /// The queries around the place, outermost first.
+    queries: Vec<Around>,
     /// The schema of names without one.
     default_schema: String,
     taken: Taken,
@@ -112,10 +122,23 @@ impl VisitorMut for Finder<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-            self.local_names.insert(normalized(&cte.alias.name));
-        }
+        let with = query.with.as_ref();
+        let names = with.into_iter().flat_map(|with| &with.cte_tables);
+        let names = names.map(|cte| normalized(&cte.alias.name)).collect();
+        // The queries of WITH are visited first, in order.
+        let is_named = self.queries.last_mut().is_some_and(|around| {
+            let is_named = around.begun < around.names.len();
+            around.begun += usize::from(is_named);
+            is_named
+        });
+        let is_recursive = with.is_some_and(|with| with.recursive);
+        self.queries.push(Around { names, is_recursive, begun: 0, is_named });
         check_set_operations(&query.body)?;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.queries.pop();
         ControlFlow::Continue(())
     }
 
@@ -205,7 +228,7 @@ impl Finder<'_> {
         if self.is_table(&parts) {
             // In a view a name means what it meant there, whatever WITH says around it.
             if let ([table], false) = (parts.as_slice(), self.views.is_empty())
-                && !self.local_names.contains(&normalized(table))
+                && !self.is_local(&normalized(table))
             {
                 let table = (*table).clone();
                 let schema = [CATALOG, &self.default_schema].map(|part| Ident::with_quote('"', part));
@@ -239,12 +262,28 @@ impl Finder<'_> {
         ObjectName::from(parts.to_vec())
     }
 
+    /// The names that WITH gives to queries and that can be read at this place: those of a WITH before the query that
+    /// is looked at, and its own where it is recursive.
+    fn local_names(&self) -> impl Iterator<Item = &str> {
+        self.queries.iter().enumerate().flat_map(|(depth, around)| {
+            let is_inside = self.queries.get(depth + 1).is_some_and(|query| query.is_named);
+            let visible = match is_inside {
+                true => around.begun - usize::from(!around.is_recursive),
+                false => around.names.len(),
+            };
+            around.names[..visible].iter().map(String::as_str)
+        })
+    }
+
+    fn is_local(&self, name: &str) -> bool {
+        self.local_names().any(|local| local == name)
+    }
+
     fn is_table(&self, parts: &[&Ident]) -> bool {
-        let is_local = parts.len() == 1 && self.local_names.contains(&normalized(parts[0]));
+        let is_local = parts.len() == 1 && self.is_local(&normalized(parts[0]));
         is_local
             || self.schema_and_table(parts).is_some_and(|(schema, table)| {
-                schema == "information_schema"
-                    || self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&table))
+                self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&table))
             })
     }
 
@@ -276,7 +315,7 @@ impl Finder<'_> {
 
     /// The view that `parts` name, if they do.
     fn view(&self, parts: &[&Ident]) -> Option<View> {
-        if parts.len() == 1 && self.local_names.contains(&normalized(parts[0])) {
+        if parts.len() == 1 && self.is_local(&normalized(parts[0])) {
             return None;
         }
         let (schema, table) = self.schema_and_table(parts)?;
@@ -297,7 +336,7 @@ impl Finder<'_> {
             sql: "",
             catalog: self.catalog,
             function_names: self.function_names,
-            local_names: HashSet::new(),
+            queries: Vec::new(),
             default_schema: view.default_schema.clone(),
             taken: Taken { files: Vec::new(), versions: Vec::new() },
             views: self.views.iter().map(String::as_str).chain([name]).map(str::to_owned).collect(),
@@ -341,7 +380,7 @@ impl Finder<'_> {
                 let prefix = if name == self.default_schema { String::new() } else { format!("{name}.") };
                 schema.table_names().into_iter().map(move |table| format!("{prefix}{table}"))
             })
-            .chain(self.local_names.iter().cloned())
+            .chain(self.local_names().map(str::to_owned))
             .collect();
         suggest(error, nearest(&written, names.iter().map(String::as_str)))
     }

@@ -20,6 +20,7 @@ use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
 use crate::arithmetic::{CheckArithmetic, CheckedSum, Extreme};
+use crate::bind::settle_names;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
 use crate::conditions::{Arguments, optimizer_rules, physical_rules};
@@ -304,6 +305,7 @@ impl Session {
                 )?;
             open.push(self.catalog.files.add(reference.name, table));
         }
+        settle_names(&mut ast, script, &self.catalog)?;
         statements::execute(self, ast, script, &text).await
     }
 

@@ -443,7 +443,8 @@ fn case(operand: Option<Expr>, whens: impl Iterator<Item = (Expr, Expr)>, otherw
     }
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+/// The call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let arguments =
         arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
     Expr::Function(Function {

@@ -30,7 +30,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-pub(crate) use macros::{expand, signatures};
+pub(crate) use macros::{call, expand, signatures};
 
 /// Makes our functions known to the planner.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
@@ -135,7 +135,7 @@ fn is_planners(name: &str) -> bool {
 }
 
 /// Whether this is the planner's name of an aggregate or of a window function.
-fn is_planners_aggregate(name: &str) -> bool {
+pub(crate) fn is_planners_aggregate(name: &str) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let aggregates = SessionStateDefaults::default_aggregate_functions();
         let windows = SessionStateDefaults::default_window_functions();
@@ -149,7 +149,7 @@ fn is_planners_aggregate(name: &str) -> bool {
 }
 
 /// Whether the planner's function of this name gives something else each time.
-fn is_volatile(name: &str) -> bool {
+pub(crate) fn is_volatile(name: &str) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let functions = SessionStateDefaults::default_scalar_functions();
         let volatile = functions.iter().filter(|one| one.signature().volatility == Volatility::Volatile);
