@@ -19,7 +19,7 @@ use futures::{FutureExt, StreamExt};
 use keirin_storage::Snapshot;
 use tokio::sync::mpsc;
 
-use crate::arithmetic::{CheckArithmetic, CheckedSum, Extreme};
+use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
 use crate::bind::settle_names;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
@@ -117,11 +117,12 @@ impl Session {
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
             .expect("DataFusion replaces functions of the same name");
-        for extreme in [
+        for ours in [
+            AggregateUDF::new_from_impl(ExactAverage::default()),
             AggregateUDF::new_from_impl(Extreme::<Min>::default()),
             AggregateUDF::new_from_impl(Extreme::<Max>::default()),
         ] {
-            state.register_udaf(Arc::new(extreme)).expect("DataFusion replaces functions of the same name");
+            state.register_udaf(Arc::new(ours)).expect("DataFusion replaces functions of the same name");
         }
         state.register_udtf("tpch", Arc::new(TpchFunction));
         state.register_udtf("inspect", Arc::new(Inspect { store: shared.store.clone() }));

@@ -4,9 +4,10 @@
 //! [`Checked`] operators in their place, before the optimizer folds constants with them, except where the
 //! ranges of the operands show that nothing can overflow: `small_column + 1` keeps its plain operator, and
 //! all that the optimizer knows about it. [`CheckedSum`] is `sum` with a total of 128 bits.
-//! [`Extreme`] is `min` and `max` that know where NaN stands.
+//! [`ExactAverage`] is `avg` from such a total. [`Extreme`] is `min` and `max` that know where NaN stands.
 //! DECIMALs are checked where the result can have more than 38 digits.
 
+mod average;
 mod checked;
 mod extremes;
 mod sum;
@@ -23,6 +24,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
+pub(crate) use self::average::ExactAverage;
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
 pub(crate) use self::sum::CheckedSum;

@@ -1,8 +1,8 @@
 //! `sum` whose total of whole numbers has 128 bits on the way, and fails at the end if it does not fit.
 //!
-//! Partial totals travel as DECIMAL(38, 0), so that whether a sum fails does not depend on how the rows were
-//! dealt out to threads. A DECIMAL(38, s) total has 128 bits as well, which hold somewhat more than its digits:
-//! what leaves even these stays too large, and groups whose totals might leave them go on with 256 bits.
+//! Partial totals travel as DECIMAL(38, 0), and those of DECIMAL(38, s) with 256 bits, so that whether a sum fails does
+//! not depend on the order of the rows and how they were dealt out to threads: the total alone decides. Groups
+//! are added up with 128 bits until their totals might leave them.
 //! Everything else, smaller DECIMALs too, is DataFusion's own `sum`, which also adds up the widened values for
 //! groups and for DISTINCT.
 
@@ -60,8 +60,7 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let is_decimal = matches!(args.return_type(), DataType::Decimal128(..));
-        if is_checked(args.return_type()) && (args.is_distinct || !is_decimal) {
+        if is_checked(args.return_type()) {
             let return_field = wide_field(&args.return_field);
             return self.inner.state_fields(StateFieldsArgs { return_field, ..args });
         }
@@ -72,7 +71,7 @@ impl AggregateUDFImpl for CheckedSum {
         let narrow = Narrow::new(&args);
         match (is_checked(args.return_type()), args.is_distinct) {
             (false, _) => self.inner.accumulator(args),
-            (true, false) => Ok(Box::new(Total { sum: 0, count: 0, narrow })),
+            (true, false) => Ok(Box::new(Total::new(narrow))),
             (true, true) => {
                 let inner = self.inner.accumulator(wide_args(args))?;
                 Ok(Box::new(Widened { inner, narrow }))
@@ -103,7 +102,7 @@ impl AggregateUDFImpl for CheckedSum {
         let narrow = Narrow::new(&args);
         match (is_checked(args.return_type()), args.is_distinct) {
             (false, _) => self.inner.create_sliding_accumulator(args),
-            (true, false) => Ok(Box::new(Total { sum: 0, count: 0, narrow })),
+            (true, false) => Ok(Box::new(Total::new(narrow))),
             (true, true) if matches!(narrow.data_type, DataType::Decimal128(..)) => {
                 self.inner.create_sliding_accumulator(args)
             }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Int64Type, UInt64Type,
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Int64Type,
+    UInt64Type, i256,
 };
 use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
@@ -16,23 +17,15 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 use super::overflow;
 
-/// A total that left 128 bits. No DECIMAL has this value.
+/// What a DECIMAL cannot be.
 const TOO_LARGE: i128 = i128::MAX;
 
 /// The type in which values of `data_type` add up without leaving it.
 pub(super) fn wide_type(data_type: &DataType) -> DataType {
     match data_type {
-        DataType::Decimal128(_, scale) => DataType::Decimal256(76, *scale),
+        DataType::Decimal128(_, scale) => DataType::Decimal256(DECIMAL256_MAX_PRECISION, *scale),
         _ => DataType::Decimal128(38, 0),
     }
-}
-
-/// `a + b`, once too large for ever.
-fn add(a: i128, b: i128) -> i128 {
-    if a == TOO_LARGE || b == TOO_LARGE {
-        return TOO_LARGE;
-    }
-    a.checked_add(b).unwrap_or(TOO_LARGE)
 }
 
 /// The type that a total has to fit into, and what to say when it does not.
@@ -118,23 +111,37 @@ impl Narrow {
     }
 }
 
-/// The total of a column, as `(sum, count)`; NULLs do not count.
+/// The total of a column, as `(sum, count)`; NULLs do not count. That of DECIMALs has 256 bits: on the way it may leave
+/// 128, and come back.
 ///
 /// The lower and upper halves of the values are added apart, in 64-bit lanes that cannot overflow before 2^31
 /// values: loops that vectorise, unlike one over 128-bit numbers.
-fn total(values: &ArrayRef) -> Result<(i128, u64)> {
+fn total(values: &ArrayRef) -> Result<(i256, u64)> {
     let count = (values.len() - values.null_count()) as u64;
     let sum = match values.data_type() {
         DataType::Int64 => {
             let values = values.as_primitive::<Int64Type>();
-            sum_halves(values, |value| (value & 0xffff_ffff, value >> 32))
+            i256::from_i128(sum_halves(values, |value| (value & 0xffff_ffff, value >> 32)))
         }
         DataType::UInt64 => {
             let values = values.as_primitive::<UInt64Type>();
             // Both halves are below 2^32.
-            sum_halves(values, |value| ((value & 0xffff_ffff).cast_signed(), (value >> 32).cast_signed()))
+            let halves = |value: u64| ((value & 0xffff_ffff).cast_signed(), (value >> 32).cast_signed());
+            i256::from_i128(sum_halves(values, halves))
         }
-        DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().iter().flatten().fold(0, add),
+        DataType::Decimal128(..) => {
+            let (mut total, mut near) = (i256::ZERO, 0_i128);
+            for value in values.as_primitive::<Decimal128Type>().iter().flatten() {
+                near = near.checked_add(value).unwrap_or_else(|| {
+                    total = total.wrapping_add(i256::from_i128(near));
+                    value
+                });
+            }
+            total.wrapping_add(i256::from_i128(near))
+        }
+        DataType::Decimal256(..) => {
+            values.as_primitive::<Decimal256Type>().iter().flatten().fold(i256::ZERO, i256::wrapping_add)
+        }
         other => return internal_err!("sum of {other} is not checked"),
     };
     Ok((sum, count))
@@ -165,15 +172,21 @@ fn sum_halves<T: ArrowPrimitiveType>(
 
 /// The total of all rows, or of those in a window.
 pub(super) struct Total {
-    pub(super) sum: i128,
-    pub(super) count: u64,
-    pub(super) narrow: Narrow,
+    sum: i256,
+    count: u64,
+    narrow: Narrow,
+}
+
+impl Total {
+    pub(super) fn new(narrow: Narrow) -> Self {
+        Self { sum: i256::ZERO, count: 0, narrow }
+    }
 }
 
 impl Accumulator for Total {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = total(&values[0])?;
-        self.sum = add(self.sum, sum);
+        self.sum = self.sum.wrapping_add(sum);
         self.count += count;
         Ok(())
     }
@@ -183,17 +196,22 @@ impl Accumulator for Total {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let scale = if let DataType::Decimal128(_, scale) = self.narrow.data_type { scale } else { 0 };
-        Ok(vec![ScalarValue::Decimal128((self.count > 0).then_some(self.sum), 38, scale)])
+        let sum = (self.count > 0).then_some(self.sum);
+        Ok(vec![match self.narrow.data_type {
+            DataType::Decimal128(_, scale) => ScalarValue::Decimal256(sum, DECIMAL256_MAX_PRECISION, scale),
+            // Totals of 64-bit numbers do not leave 128 bits.
+            _ => ScalarValue::Decimal128(sum.and_then(i256::to_i128), DECIMAL128_MAX_PRECISION, 0),
+        }])
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.narrow.scalar((self.count > 0).then_some(self.sum))
+        let sum = (self.count > 0).then(|| self.sum.to_i128().unwrap_or(TOO_LARGE));
+        self.narrow.scalar(sum)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = total(&values[0])?;
-        self.sum = if sum == TOO_LARGE { TOO_LARGE } else { add(self.sum, -sum) };
+        self.sum = self.sum.wrapping_sub(sum);
         self.count -= count;
         Ok(())
     }
@@ -304,17 +322,34 @@ impl DecimalGroups {
         });
         let rows = values.len() as u128;
         self.bound = self.bound.saturating_add(largest.saturating_add(1).saturating_mul(rows));
-        if self.bound > i128::MAX.unsigned_abs()
-            && let Some(mut wide) = self.wide.take()
-        {
-            let totals = self.inner.state(EmitTo::All)?;
-            let groups: Vec<usize> = (0..totals[0].len()).collect();
-            wide.merge_batch(&[self.narrow.widen(&totals[0])?], &groups, groups.len())?;
-            self.inner = wide;
+        if self.bound > i128::MAX.unsigned_abs() {
+            self.go_wide()?;
         }
         match self.wide {
             Some(_) => Ok(values.clone()),
             None => self.narrow.widen(values),
+        }
+    }
+
+    /// Goes on with 256 bits.
+    fn go_wide(&mut self) -> Result<()> {
+        let Some(mut wide) = self.wide.take() else { return Ok(()) };
+        let totals = self.inner.state(EmitTo::All)?;
+        let groups: Vec<usize> = (0..totals[0].len()).collect();
+        wide.merge_batch(&[self.widen(&totals[0])?], &groups, groups.len())?;
+        self.inner = wide;
+        Ok(())
+    }
+
+    /// Totals with 256 bits.
+    fn widen(&self, totals: &ArrayRef) -> Result<ArrayRef> {
+        match totals.data_type() {
+            DataType::Decimal256(..) => Ok(totals.clone()),
+            _ => {
+                let totals = totals.as_primitive::<Decimal128Type>();
+                let totals = totals.unary::<_, Decimal256Type>(i256::from_i128);
+                Ok(Arc::new(totals.with_data_type(wide_type(&self.narrow.data_type))))
+            }
         }
     }
 }
@@ -337,8 +372,8 @@ impl GroupsAccumulator for DecimalGroups {
         group_indices: &[usize],
         group_count: usize,
     ) -> Result<()> {
-        let totals = self.prepare(&states[0])?;
-        self.inner.merge_batch(&[totals], group_indices, group_count)
+        self.go_wide()?;
+        self.inner.merge_batch(states, group_indices, group_count)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
@@ -346,7 +381,8 @@ impl GroupsAccumulator for DecimalGroups {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        Ok(vec![self.narrow.decimals(&self.inner.state(emit_to)?[0])?])
+        let totals = self.inner.state(emit_to)?;
+        Ok(vec![self.widen(&totals[0])?])
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
@@ -354,7 +390,7 @@ impl GroupsAccumulator for DecimalGroups {
             Some(_) => self.inner.convert_to_state(values, filter)?,
             None => self.inner.convert_to_state(&[self.narrow.widen(&values[0])?], filter)?,
         };
-        Ok(vec![self.narrow.decimals(&states[0])?])
+        Ok(vec![self.widen(&states[0])?])
     }
 
     fn size(&self) -> usize {

@@ -14,15 +14,11 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, RecordBatch, UInt64Array,
 };
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::{
-    DataType, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type, i256,
-};
+use arrow::datatypes::{DataType, Float64Type, SchemaRef, i256};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::functions_aggregate::average::Avg;
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -37,13 +33,12 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 use futures::{StreamExt, stream};
-use keirin_kernels::aggregate::sum;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::part::Total;
 
 use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
-use crate::arithmetic::CheckedSum;
+use crate::arithmetic::{CheckedSum, ExactAverage};
 
 /// Rows that an aggregate is given at a time: what it computes of them stays in the nearest cache.
 const ROWS: usize = 8192;
@@ -205,8 +200,6 @@ struct Input {
 struct Summed {
     /// The place in the table's schema of the column that the argument is.
     column: Option<usize>,
-    /// The whole numbers whose average is wanted, which is computed of floats otherwise.
-    whole: Option<Arc<dyn PhysicalExpr>>,
     /// The aggregate's state: the sum, behind the count of rows where that is wanted, too.
     state: Vec<DataType>,
 }
@@ -238,10 +231,7 @@ impl Input {
             }
             _ => None,
         };
-        let arguments = arguments.into_iter().map(|argument| {
-            let whole = sum.as_ref().and_then(|sum| sum.whole.clone());
-            reassign_expr_columns(whole.unwrap_or(argument), &schema)
-        });
+        let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));
         let filter = filter.map(|filter| {
             let table = scan.table_schema();
             Filter::new(&reassign_expr_columns(filter.clone(), table)?, table, &[])
@@ -346,7 +336,7 @@ impl Summed {
         place: impl Fn(usize) -> Option<usize>,
     ) -> Result<Option<Self>> {
         let function: &dyn Any = aggregate.fun().inner().as_ref();
-        if aggregate.is_distinct() || !function.is::<Avg>() && !function.is::<CheckedSum>() {
+        if aggregate.is_distinct() || !function.is::<ExactAverage>() && !function.is::<CheckedSum>() {
             return Ok(None);
         }
         let state: Vec<DataType> =
@@ -361,10 +351,8 @@ impl Summed {
         let values = cast.or(widened).map_or(argument, CastExpr::expr);
         let from = values.data_type(input)?;
         let is_same_as_float = from.is_floating() || is_narrow(&from);
-        let whole =
-            cast.filter(|_| function.is::<Avg>() && from.is_integer()).map(|cast| cast.expr().clone());
         let fits = match (cast, &from, total) {
-            (Some(_), _, DataType::Float64) => whole.is_some() || is_same_as_float,
+            (Some(_), _, DataType::Float64) => is_same_as_float,
             (None, DataType::Float64, DataType::Float64) => true,
             (
                 None,
@@ -377,7 +365,7 @@ impl Summed {
         let column = values.downcast_ref::<Column>().filter(|_| fits);
         let column = column.and_then(|column| place(column.index()));
         let is_float = *total == DataType::Float64 && argument.data_type(input)? == DataType::Float64;
-        Ok((column.is_some() || is_float).then_some(Self { column, whole, state }))
+        Ok((column.is_some() || is_float).then_some(Self { column, state }))
     }
 
     fn is_float(&self) -> bool {
@@ -408,30 +396,11 @@ impl Summed {
 }
 
 impl Tally {
-    /// Adds floats of 64 bits, or integers.
+    /// Adds floats of 64 bits.
     fn add(&mut self, values: &ArrayRef) {
-        let level = Level::best();
         let validity = values.nulls().map(|nulls| Bits::new(nulls.validity(), nulls.offset(), nulls.len()));
-        macro_rules! integers {
-            ($type:ty) => {{
-                let values = values.as_primitive::<$type>().values();
-                self.total.integers += sum(level, values, validity, Selection::All);
-            }};
-        }
-        match values.data_type() {
-            DataType::Int8 => integers!(Int8Type),
-            DataType::Int16 => integers!(Int16Type),
-            DataType::Int32 => integers!(Int32Type),
-            DataType::Int64 => integers!(Int64Type),
-            DataType::UInt8 => integers!(UInt8Type),
-            DataType::UInt16 => integers!(UInt16Type),
-            DataType::UInt32 => integers!(UInt32Type),
-            DataType::UInt64 => integers!(UInt64Type),
-            _ => {
-                let values = values.as_primitive::<Float64Type>().values();
-                self.total.floats.add(level, values, validity, Selection::All);
-            }
-        }
+        let floats = values.as_primitive::<Float64Type>().values();
+        self.total.floats.add(Level::best(), floats, validity, Selection::All);
         self.rows += (values.len() - values.null_count()) as u64;
     }
 
