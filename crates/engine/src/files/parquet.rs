@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
@@ -48,7 +48,7 @@ use datafusion_datasource::morsel::Morselizer;
 use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use keirin_race::Races;
 use object_store::{ObjectMeta, ObjectStore};
-use parquet::basic::LogicalType;
+use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use self::decoders::Decoders;
@@ -64,6 +64,8 @@ use super::{LIMIT_IN_ORDER, schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{EXTENSION, UUID, UUID_BYTES};
 
+/// What timestamps of 96 bits are read as: as nanoseconds they would wrap after 2262.
+const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
 /// Footers read at once.
 const FOOTERS_AT_ONCE: usize = 32;
 /// Magic, footer length, magic.
@@ -76,6 +78,8 @@ pub(crate) struct ParquetTable {
     columns: FileColumns,
     schema: TableSchema,
     binary_as_string: bool,
+    /// Some timestamps are of the old form of 96 bits.
+    has_int96: bool,
 }
 
 impl ParquetTable {
@@ -95,6 +99,11 @@ impl ParquetTable {
         let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>, SchemaRef)> =
             futures::stream::iter(reads).buffered(FOOTERS_AT_ONCE).try_collect().await?;
 
+        let is_int96 = |footer: &ParquetMetaData| {
+            let mut columns = footer.file_metadata().schema_descr().columns().iter();
+            columns.any(|column| column.physical_type() == Type::INT96)
+        };
+        let has_int96 = footers.iter().any(|(_, footer, _)| is_int96(footer));
         let schemas: Vec<_> = footers.iter().map(|(_, _, schema)| schema.clone()).collect();
         let mut file_schema = schema::merge(files, &schemas, same_columns)?;
         let settings = &state.config_options().execution.parquet;
@@ -128,6 +137,7 @@ impl ParquetTable {
                 .build(),
             columns,
             binary_as_string,
+            has_int96,
         })
     }
 }
@@ -172,7 +182,8 @@ async fn read_footer(
     };
     let reader = DFParquetMetadata::new(store.as_ref(), &meta)
         .with_file_metadata_cache(Some(state.runtime_env().cache_manager.get_file_metadata_cache()))
-        .with_page_index_policy(Some(PageIndexPolicy::Skip));
+        .with_page_index_policy(Some(PageIndexPolicy::Skip))
+        .with_coerce_int96(Some(INT96_UNIT));
     let mut read = Box::pin(async {
         DataFusionResult::Ok((reader.fetch_metadata().await?, reader.fetch_schema().await?))
     });
@@ -182,23 +193,33 @@ async fn read_footer(
     });
     let (footer, schema) = outcome.await?;
     drop(read);
-    let schema = with_uuids(&schema, &footer);
+    let schema = with_meanings(&schema, &footer);
     Ok((meta, footer, Arc::new(schema)))
 }
 
-/// The schema with the columns marked that the file says are UUIDs.
-fn with_uuids(schema: &Schema, footer: &ParquetMetaData) -> Schema {
-    let is_uuid = |name: &str| {
+/// The schema with the columns marked that the file says are UUIDs, and those of enumerations as text.
+fn with_meanings(schema: &Schema, footer: &ParquetMetaData) -> Schema {
+    let means = |name: &str, logical: &LogicalType, converted: Option<ConvertedType>| {
         let columns = footer.file_metadata().schema_descr().columns().iter();
         let mut named = columns.filter(|column| column.path().parts() == [name]);
-        named.any(|column| column.logical_type_ref() == Some(&LogicalType::Uuid))
+        named.any(|column| {
+            column.logical_type_ref() == Some(logical) || Some(column.converted_type()) == converted
+        })
     };
     let fields = schema.fields().iter().map(|field| {
-        let mut metadata = field.metadata().clone();
-        if *field.data_type() == DataType::FixedSizeBinary(UUID_BYTES) && is_uuid(field.name()) {
-            metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
+        let field = field.as_ref().clone();
+        let name = field.name();
+        match field.data_type() {
+            DataType::FixedSizeBinary(UUID_BYTES) if means(name, &LogicalType::Uuid, None) => {
+                let mut metadata = field.metadata().clone();
+                metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
+                field.with_metadata(metadata)
+            }
+            DataType::Binary if means(name, &LogicalType::Enum, Some(ConvertedType::ENUM)) => {
+                field.with_data_type(DataType::Utf8)
+            }
+            _ => field,
         }
-        field.as_ref().clone().with_metadata(metadata)
     });
     Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
@@ -308,6 +329,9 @@ impl TableProvider for ParquetTable {
         options.global.binary_as_string = self.binary_as_string;
         // DataFusion's own scan believes those that are damaged.
         let reads_bloom_filters = std::mem::replace(&mut options.global.bloom_filter_on_read, false);
+        if self.has_int96 {
+            options.global.coerce_int96 = Some("us".to_owned());
+        }
         let environment = state.runtime_env();
         let reader = CachedParquetFileReaderFactory::new(
             environment.object_store(&url)?,

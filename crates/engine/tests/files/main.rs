@@ -7,6 +7,7 @@ mod csv;
 mod damage;
 mod json;
 mod listing;
+mod old_types;
 mod pages;
 
 use std::fs;

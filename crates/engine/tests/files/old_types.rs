@@ -1,0 +1,60 @@
+//! Types of Parquet that only old writers use: timestamps of 96 bits, and enumerations.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, Int96, Int96Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+use crate::Fixture;
+
+/// The Julian day of 1970-01-01.
+const EPOCH: i64 = 2_440_588;
+const DAY_NANOSECONDS: u64 = 86_400_000_000_000;
+
+fn timestamp(days: i64, nanoseconds: u64) -> Int96 {
+    let mut value = Int96::new();
+    let bytes = nanoseconds.to_le_bytes();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    value.set_data(word(0), word(4), u32::try_from(EPOCH + days).unwrap());
+    value
+}
+
+#[test]
+fn timestamps_of_96_bits_do_not_wrap_and_enumerations_are_text() {
+    let fixture = Fixture::new();
+    let path = fixture.path("old.parquet");
+    let schema = "message m { required int96 t; required binary e (ENUM); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    // 9999-12-31 23:59:59.999999, 1500-01-01, 2024-02-29 12:00:00.
+    let times = [
+        timestamp(2_932_896, DAY_NANOSECONDS - 1000),
+        timestamp(-171_664, 0),
+        timestamp(19_782, DAY_NANOSECONDS / 2),
+    ];
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int96Type>().write_batch(&times, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let names = ["happy", "sad", "happy"].map(ByteArray::from);
+    column.typed::<ByteArrayType>().write_batch(&names, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+
+    fixture.check(
+        &format!("SELECT t, e, typeof(e) FROM '{path}' ORDER BY t"),
+        &[
+            "1500-01-01T00:00:00|sad|VARCHAR",
+            "2024-02-29T12:00:00|happy|VARCHAR",
+            "9999-12-31T23:59:59.999999|happy|VARCHAR",
+        ],
+    );
+    fixture.check(
+        &format!("SELECT count(*) FROM '{path}' WHERE t > now() + INTERVAL '1000 years' AND e = 'happy'"),
+        &["1"],
+    );
+}
