@@ -252,6 +252,11 @@ fn explain_plan(text: &str) -> Error {
     if let Some(error) = explain_call(text) {
         return error;
     }
+    if text.contains("would exceed max scale") {
+        let message = "a product of DECIMALs has more than 38 digits behind the point";
+        return Error::new(ErrorKind::Invalid, message)
+            .with_hint("CAST an operand to DOUBLE, which rounds, or to a DECIMAL with fewer digits there");
+    }
     if let Some((message, _)) = text.split_once(": While expanding wildcard") {
         return sentence(ErrorKind::Invalid, message)
             .with_hint("add it to GROUP BY, or take any of its values with any_value(...)");

@@ -34,6 +34,7 @@ mod settings;
 mod alterations;
 mod arithmetic;
 mod bind;
+mod casts;
 mod column_names;
 mod conditions;
 mod functions;

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
 use crate::bind::settle_names;
+use crate::casts::Casts;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
 use crate::conditions::{Arguments, optimizer_rules, physical_rules};
@@ -35,9 +36,9 @@ use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
-use crate::rules::{Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
+use crate::rules::{CommonTypes, Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
 use crate::settings::Settings;
-use crate::sql_types::SqlTypes;
+use crate::sql_types::{SessionZone, SqlTypes};
 use crate::statements::{self, Answer};
 use crate::stored::{
     AggregateStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
@@ -89,24 +90,33 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let zone = Arc::<SessionZone>::default();
         let mut config = SessionConfig::new()
             .with_target_partitions(shared.threads)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-            .with_extension(shared.races.clone());
+            .with_extension(shared.races.clone())
+            .with_extension(zone.clone());
         config.options_mut().sql_parser.collect_spans = true;
+        config.options_mut().sql_parser.parse_float_as_decimal = true;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
-        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 4] =
-            [Arc::new(Subqueries), Arc::new(Uuids), Arc::new(Volatile), Arc::new(Meanings)];
+        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
+            Arc::new(Subqueries),
+            Arc::new(Uuids),
+            Arc::new(CommonTypes),
+            Arc::new(Volatile),
+            Arc::new(Meanings),
+        ];
         let fences: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(Fences);
         let physical_rules = std::iter::once(fences).chain(physical_rules());
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
-            .with_type_planner(Arc::new(SqlTypes))
+            .with_type_planner(Arc::new(SqlTypes { zone: zone.as_ref().clone() }))
             .with_optimizer_rules(optimizer_rules())
             .with_optimizer_rule(Arc::new(TextLengths))
+            .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_analyzer_rule(Arc::new(Arguments))
             .with_physical_optimizer_rules(physical_rules.collect())
@@ -126,7 +136,7 @@ impl Session {
         }
         state.register_udtf("tpch", Arc::new(TpchFunction));
         state.register_udtf("inspect", Arc::new(Inspect { store: shared.store.clone() }));
-        functions::register(&mut state).expect("a new session takes functions");
+        functions::register(&mut state, &zone).expect("a new session takes functions");
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
         let rejects = Arc::<Rejects>::default();

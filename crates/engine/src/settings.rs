@@ -18,6 +18,7 @@ use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::ParquetDecoder;
 use crate::memory;
+use crate::sql_types::SessionZone;
 use crate::stored::{CacheOptions, Store};
 use crate::text::nearest;
 
@@ -53,6 +54,8 @@ struct Setting {
 
 const BATCH_ROWS: usize = 8192;
 const TIME_ZONE: &str = "+00:00";
+/// What types call it.
+const UTC: &str = "UTC";
 const TIME_ZONE_OPTION: &str = "datafusion.execution.time_zone";
 
 fn decoder_name(decoder: ParquetDecoder) -> String {
@@ -116,6 +119,16 @@ const SETTINGS: &[Setting] = &[
             };
             store(settings)?.block_cache.set_limit_bytes(bytes);
             Ok(())
+        },
+    },
+    Setting {
+        name: "decimal_literals",
+        scope: "session",
+        description: "Whether numbers with a point, such as 0.1, are DECIMALs; otherwise they are DOUBLEs",
+        get: |settings| settings.options(|options| options.sql_parser.parse_float_as_decimal.to_string()),
+        default: |_| true.to_string(),
+        set: |settings, value| {
+            settings.set_option("datafusion.sql_parser.parse_float_as_decimal", value.unwrap_or("true"))
         },
     },
     Setting {
@@ -306,7 +319,14 @@ impl Settings {
         if name == TIME_ZONE_OPTION && value.parse::<Tz>().is_err() {
             return Err(format!("'{value}' is no time zone; '+02:00' and 'Europe/Berlin' are"));
         }
-        state.write().config_mut().options_mut().set(name, value).map_err(|error| error.to_string())
+        let mut state = state.write();
+        state.config_mut().options_mut().set(name, value).map_err(|error| error.to_string())?;
+        if name == TIME_ZONE_OPTION
+            && let Some(zone) = state.config().get_extension::<SessionZone>()
+        {
+            zone.set(if value == TIME_ZONE { UTC } else { value });
+        }
+        Ok(())
     }
 
     fn set_datafusion(&self, name: &str, value: Option<&str>) -> Result<()> {

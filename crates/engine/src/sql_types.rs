@@ -8,23 +8,46 @@ use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, DataType as SqlType, ExactNumberInfo, TimezoneInfo};
+use parking_lot::RwLock;
 
 use crate::relations::normalized;
 use crate::types::{EXTENSION, JSON};
 use crate::uuids::as_uuid;
 
+/// The zone of a session's timestamps WITH TIME ZONE. Copies are of the same session.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionZone(Arc<RwLock<Arc<str>>>);
+
+impl Default for SessionZone {
+    fn default() -> Self {
+        Self(Arc::new(RwLock::new("UTC".into())))
+    }
+}
+
+impl SessionZone {
+    pub(crate) fn get(&self) -> Arc<str> {
+        self.0.read().clone()
+    }
+
+    pub(crate) fn set(&self, zone: &str) {
+        *self.0.write() = zone.into();
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct SqlTypes;
+pub(crate) struct SqlTypes {
+    pub(crate) zone: SessionZone,
+}
 
 impl TypePlanner for SqlTypes {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
-        field(sql_type)
+        field(sql_type, &self.zone)
     }
 }
 
 /// What a type is here, `None` where it is the planner's.
-fn field(sql_type: &SqlType) -> Result<Option<FieldRef>> {
+fn field(sql_type: &SqlType, zone: &SessionZone) -> Result<Option<FieldRef>> {
     let plain = |data_type| Ok(Some(Arc::new(Field::new("", data_type, true))));
     match sql_type {
         SqlType::JSON | SqlType::JSONB => {
@@ -58,8 +81,19 @@ fn field(sql_type: &SqlType) -> Result<Option<FieldRef>> {
         SqlType::Float32 => plain(DataType::Float32),
         SqlType::Float64 => plain(DataType::Float64),
         SqlType::Date32 => plain(DataType::Date32),
+        SqlType::HugeInt | SqlType::UHugeInt => plain(HUGE),
         SqlType::Dec(info) => plain(decimal(info)?),
-        SqlType::Datetime(precision) => plain(DataType::Timestamp(unit(precision.unwrap_or(6))?, None)),
+        SqlType::Datetime(precision) => {
+            plain(DataType::Timestamp(unit(precision.unwrap_or(MICROSECONDS))?, None))
+        }
+        SqlType::Timestamp(precision, info) => {
+            let is_zoned = matches!(info, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
+            let zone = is_zoned.then(|| zone.get());
+            plain(DataType::Timestamp(unit(precision.unwrap_or(MICROSECONDS))?, zone))
+        }
+        SqlType::TimestampNtz(precision) => {
+            plain(DataType::Timestamp(unit(precision.unwrap_or(MICROSECONDS))?, None))
+        }
         SqlType::Datetime64(precision, zone) => {
             plain(DataType::Timestamp(unit(*precision)?, zone.as_deref().map(Arc::from)))
         }
@@ -71,13 +105,13 @@ fn field(sql_type: &SqlType) -> Result<Option<FieldRef>> {
         }
         SqlType::Interval { .. } => plain(DataType::Interval(IntervalUnit::MonthDayNano)),
         SqlType::Map(key, value) => {
-            let key = known(key)?.as_ref().clone().with_name("key").with_nullable(false);
-            let value = known(value)?.as_ref().clone().with_name("value");
+            let key = known(key, zone)?.as_ref().clone().with_name("key").with_nullable(false);
+            let value = known(value, zone)?.as_ref().clone().with_name("value");
             let entries = DataType::Struct(vec![key, value].into());
             plain(DataType::Map(Arc::new(Field::new("entries", entries, false)), false))
         }
         // As in ClickHouse; every column may have nulls here, and text finds its own dictionaries.
-        SqlType::Nullable(inner) | SqlType::LowCardinality(inner) => known(inner).map(Some),
+        SqlType::Nullable(inner) | SqlType::LowCardinality(inner) => known(inner, zone).map(Some),
         SqlType::Custom(name, arguments) if arguments.is_empty() => {
             let name = name.to_string();
             let found = CUSTOM.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
@@ -88,18 +122,27 @@ fn field(sql_type: &SqlType) -> Result<Option<FieldRef>> {
 }
 
 /// Names that the parser does not know.
-const CUSTOM: &[(&str, DataType)] =
-    &[("timestamptz", DataType::Timestamp(TimeUnit::Nanosecond, None)), ("uinteger", DataType::UInt32)];
+const CUSTOM: &[(&str, DataType)] = &[
+    ("timestamp_ms", DataType::Timestamp(TimeUnit::Millisecond, None)),
+    ("timestamp_ns", DataType::Timestamp(TimeUnit::Nanosecond, None)),
+    ("timestamp_s", DataType::Timestamp(TimeUnit::Second, None)),
+    ("timestamp_us", DataType::Timestamp(TimeUnit::Microsecond, None)),
+    ("uinteger", DataType::UInt32),
+];
+/// The widest whole numbers: 38 digits, which is not all that DuckDB's 128 bits hold.
+const HUGE: DataType = DataType::Decimal128(38, 0);
+/// The digits behind the second of a timestamp that says no number of them.
+const MICROSECONDS: u64 = 6;
 
 /// The type inside another: ours, or one of the planner's that can stand there.
-fn known(sql_type: &SqlType) -> Result<FieldRef> {
-    if let Some(field) = field(sql_type)? {
+fn known(sql_type: &SqlType, zone: &SessionZone) -> Result<FieldRef> {
+    if let Some(field) = field(sql_type, zone)? {
         return Ok(field);
     }
     if let SqlType::Array(of) = sql_type
         && let Some(of) = element_type(of)
     {
-        let item = known(of)?.as_ref().clone().with_name("item");
+        let item = known(of, zone)?.as_ref().clone().with_name("item");
         return Ok(Arc::new(Field::new("", DataType::List(Arc::new(item)), true)));
     }
     let data_type = match sql_type {
@@ -117,14 +160,13 @@ fn known(sql_type: &SqlType) -> Result<FieldRef> {
         SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 => DataType::Float64,
         SqlType::Date => DataType::Date32,
         SqlType::Numeric(info) | SqlType::Decimal(info) => decimal(info)?,
-        SqlType::Timestamp(precision, _) => DataType::Timestamp(unit(precision.unwrap_or(9))?, None),
         SqlType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
             DataType::Time64(TimeUnit::Nanosecond)
         }
         SqlType::Struct(fields, _) => {
             let fields = fields.iter().enumerate().map(|(index, field)| {
                 let name = field.field_name.as_ref().map_or_else(|| format!("c{index}"), normalized);
-                Ok(known(&field.field_type)?.as_ref().clone().with_name(name))
+                Ok(known(&field.field_type, zone)?.as_ref().clone().with_name(name))
             });
             DataType::Struct(fields.collect::<Result<Vec<_>>>()?.into())
         }
@@ -143,39 +185,6 @@ fn element_type(of: &ast::ArrayElemTypeDef) -> Option<&SqlType> {
         | ast::ArrayElemTypeDef::SquareBracket(of, _)
         | ast::ArrayElemTypeDef::Parenthesis(of) => Some(of),
         ast::ArrayElemTypeDef::None => None,
-    }
-}
-
-/// The type with a zone wherever it was planned without from one WITH TIME ZONE.
-pub(crate) fn with_zones(data_type: &DataType, sql_type: &SqlType, zone: &Arc<str>) -> DataType {
-    let inside = |field: &FieldRef, sql_type: &SqlType| {
-        field.as_ref().clone().with_data_type(with_zones(field.data_type(), sql_type, zone))
-    };
-    match (data_type, sql_type) {
-        (
-            DataType::Timestamp(unit, None),
-            SqlType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone),
-        ) => DataType::Timestamp(*unit, Some(zone.clone())),
-        (DataType::List(element) | DataType::FixedSizeList(element, _), SqlType::Array(of)) => {
-            let Some(of) = element_type(of) else { return data_type.clone() };
-            let element = Arc::new(inside(element, of));
-            match data_type {
-                DataType::FixedSizeList(_, size) => DataType::FixedSizeList(element, *size),
-                _ => DataType::List(element),
-            }
-        }
-        (DataType::Struct(fields), SqlType::Struct(of, _)) => {
-            let fields = fields.iter().zip(of);
-            DataType::Struct(fields.map(|(field, of)| inside(field, &of.field_type)).collect())
-        }
-        (DataType::Map(entries, is_sorted), SqlType::Map(key, value)) => {
-            let DataType::Struct(fields) = entries.data_type() else { return data_type.clone() };
-            let fields = fields.iter().zip([key, value]);
-            let fields = DataType::Struct(fields.map(|(field, of)| inside(field, of)).collect());
-            DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(fields)), *is_sorted)
-        }
-        (_, SqlType::Nullable(inner) | SqlType::LowCardinality(inner)) => with_zones(data_type, inner, zone),
-        _ => data_type.clone(),
     }
 }
 

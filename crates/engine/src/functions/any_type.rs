@@ -29,6 +29,12 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
     ]
 }
 
+/// `len`, which is what `length` of a list is.
+pub(crate) fn length_of_list() -> ScalarUDF {
+    let signature = Signature::any(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(Function { name: "len", signature, returns: DataType::Int64, run: len })
+}
+
 /// Characters of a text, bytes of a binary, elements of a list.
 fn len(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     each_row(arguments, |values| match values.data_type() {

@@ -38,9 +38,12 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ),
     ("lowerutf8(s)", "lower(s)"),
     ("match(s, pattern)", "regexp_like(s, pattern)"),
-    ("mid(s, start, count)", "substr(s, start, count)"),
+    // As in MySQL: a negative start counts from the end.
+    (
+        "mid(s, start, count)",
+        "CASE WHEN start > 0 THEN substr(s, start, greatest(count, 0)) WHEN start >= -char_length(s) AND start < 0 THEN substr(s, char_length(s) + start + 1, greatest(count, 0)) WHEN start IS NOT NULL AND s IS NOT NULL AND count IS NOT NULL THEN '' END",
+    ),
     ("notempty(x)", "len(x) > 0"),
-    ("ord(s)", "ascii(s)"),
     ("prefix(s, part)", "starts_with(s, part)"),
     (
         "regexp_extract(s, pattern)",
@@ -86,12 +89,12 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("day(d)", "date_part('day', d)"),
     ("dayname(d)", "to_char(d, '%A')"),
     ("dayofmonth(d)", "date_part('day', d)"),
-    ("dayofweek(d)", "date_part('dow', d)"),
+    // MySQL's: Sunday is 1 here, and Monday 0 for `weekday`.
+    ("dayofweek(d)", "date_part('dow', d) + 1"),
     ("dayofyear(d)", "date_part('doy', d)"),
     ("epoch(t)", "CAST(date_part('epoch', t) AS DOUBLE)"),
     ("epoch_us(t)", "CAST(round(date_part('epoch', t) * 1000000) AS BIGINT)"),
     ("epoch_ms(t)", "CAST(round(date_part('epoch', t) * 1000) AS BIGINT)"),
-    ("hex(s)", "upper(encode(s, 'hex'))"),
     ("hour(t)", "date_part('hour', t)"),
     ("isodow(d)", "date_part('isodow', d)"),
     ("last_day(d)", "CAST(date_trunc('month', d) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)"),
@@ -100,7 +103,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("monthname(d)", "to_char(d, '%B')"),
     ("quarter(d)", "date_part('quarter', d)"),
     ("second(t)", "date_part('second', t)"),
-    ("strptime(s, pattern)", "to_timestamp(s, pattern)"),
+    ("timezone(zone, t)", "keirin_at_time_zone(t, zone)"),
     ("timestampadd(unit, count, d)", "d + CAST(CAST(count AS VARCHAR) || ' ' || unit AS INTERVAL)"),
     ("timestampdiff(unit, start, end)", "keirin_date_sub(unit, start, end)"),
     ("todate(x)", "CAST(x AS DATE)"),
@@ -127,7 +130,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("unix_timestamp()", "CAST(floor(date_part('epoch', now())) AS BIGINT)"),
     ("unix_timestamp(t)", "CAST(floor(date_part('epoch', t)) AS BIGINT)"),
     ("week(d)", "date_part('week', d)"),
-    ("weekday(d)", "date_part('dow', d)"),
+    ("weekday(d)", "date_part('isodow', d) - 1"),
     ("weekofyear(d)", "date_part('week', d)"),
     ("year(d)", "date_part('year', d)"),
     // Conversions.

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::definitions::{DEFINITIONS, SPECIAL};
 use super::similar::PATTERN;
+use super::{literals, templates};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
@@ -70,6 +71,22 @@ struct Expander;
 impl VisitorMut for Expander {
     type Break = Error;
 
+    fn post_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<Error> {
+        for ast::NamedWindowDefinition(_, window) in &mut select.named_window {
+            if let ast::NamedWindowExpr::WindowSpec(window) = window {
+                literals::restore_frame(window);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<Error> {
+        if let ast::SetExpr::Values(values) = query.body.as_mut() {
+            literals::meet(values);
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         // DuckDB's `//` is the planner's `/`, which divides integers as integers.
         if let Expr::BinaryOp { op: op @ BinaryOperator::DuckIntegerDivide, .. } = expr {
@@ -79,7 +96,15 @@ impl VisitorMut for Expander {
             *expr = meant;
             return ControlFlow::Continue(());
         }
+        match literals::meaning(expr) {
+            Ok(Some(meant)) => *expr = meant,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
         let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+        if let Some(ast::WindowType::WindowSpec(window)) = &mut call.over {
+            literals::restore_frame(window);
+        }
         match meaning(call) {
             Ok(Some(meant)) => *expr = meant,
             Ok(None) => {}
@@ -354,6 +379,11 @@ fn special(name: &str, arguments: &[FunctionArg]) -> Result<Option<Expr>> {
             };
             Some(call("to_char", vec![time.clone(), text(&mysql_pattern(pattern))]))
         }
+        ("to_char", Some([time, pattern])) => match literal(pattern).map(templates::pattern_of) {
+            Some(Ok(Some(pattern))) => Some(call("to_char", vec![time.clone(), text(&pattern)])),
+            Some(Err(error)) => return Err(error),
+            _ => None,
+        },
         ("strftime", Some([first, second])) => {
             // SQLite has the pattern first, DuckDB takes both.
             let (time, pattern) = match literal(first) {
@@ -490,7 +520,7 @@ fn literal(expr: &Expr) -> Option<&str> {
     }
 }
 
-fn text(value: &str) -> Expr {
+pub(super) fn text(value: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(value.to_owned()))
 }
 

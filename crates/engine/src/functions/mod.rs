@@ -4,17 +4,24 @@
 //! planning, from a table of definitions. The rest compute: one file for each group.
 
 mod aggregates;
-mod any_type;
+pub(crate) mod any_type;
 mod date_diff;
 mod definitions;
 mod limited;
+mod literals;
 mod macros;
+mod mysql;
 pub(crate) mod nested;
 #[cfg(test)]
 mod odd_arguments;
-mod similar;
 pub(crate) mod once;
+mod rounding;
+mod series;
 mod session;
+mod similar;
+mod templates;
+mod times;
+mod truncation;
 pub(crate) mod uuids;
 
 use std::collections::HashSet;
@@ -30,17 +37,21 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::casts;
+use crate::sql_types::SessionZone;
+
 pub(crate) use macros::{call, expand, signatures};
 
-/// Makes our functions known to the planner.
-pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+/// Makes our functions known to the planner of a session in `zone`.
+pub(crate) fn register(state: &mut SessionState, zone: &SessionZone) -> Result<()> {
     let changed = [nested::functions(state)?, limited::functions(state)?];
-    for function in ours().into_iter().chain(changed.into_iter().flatten()) {
+    for function in ours(zone).into_iter().chain(changed.into_iter().flatten()) {
         state.register_udf(Arc::new(function))?;
     }
     for function in aggregates::functions() {
         state.register_udaf(Arc::new(function))?;
     }
+    series::register(state);
     Ok(())
 }
 
@@ -85,12 +96,17 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-fn ours() -> Vec<ScalarUDF> {
+fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
+    functions.extend(casts::functions(zone));
     functions.extend(date_diff::functions());
-    functions.extend(similar::functions());
+    functions.extend(mysql::functions());
     functions.extend(once::functions());
+    functions.extend(rounding::functions());
     functions.extend(session::functions());
+    functions.extend(similar::functions());
+    functions.extend(times::functions(zone));
+    functions.extend(truncation::functions());
     functions.extend(uuids::functions());
     functions
 }
@@ -100,7 +116,7 @@ pub(crate) fn names() -> &'static HashSet<String> {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let mut names = planners().clone();
         names.extend(macros::names().map(str::to_owned));
-        names.extend(ours().iter().map(|function| function.name().to_owned()));
+        names.extend(ours(&SessionZone::default()).iter().map(|function| function.name().to_owned()));
         names.retain(|name| !name.starts_with("keirin_"));
         names
     });

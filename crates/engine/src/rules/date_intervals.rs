@@ -13,6 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::rewrite_expressions;
+use crate::casts::constant_interval;
 
 const DAY_MILLISECONDS: i32 = 24 * 60 * 60 * 1000;
 const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
@@ -24,6 +25,9 @@ pub(crate) fn keep_hours(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    if let Some(interval) = constant_interval(&expr) {
+        return Transformed::yes(Expr::Literal(interval, None));
+    }
     let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr
     else {
         return Transformed::no(expr);
@@ -31,7 +35,7 @@ fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let is_date = |expr: &Expr| expr.get_type(schema).is_ok_and(|data_type| data_type == DataType::Date32);
     let may_have_time =
         |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_))) && !has_whole_days(expr);
-    let moment = |expr: Expr| cast(expr, DataType::Timestamp(TimeUnit::Nanosecond, None));
+    let moment = |expr: Expr| cast(expr, DataType::Timestamp(TimeUnit::Microsecond, None));
     let (left, right, is_changed) = if is_date(&left) && may_have_time(&right) {
         (Box::new(moment(*left)), right, true)
     } else if op == Operator::Plus && is_date(&right) && may_have_time(&left) {

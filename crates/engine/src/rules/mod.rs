@@ -1,5 +1,6 @@
 //! Our changes to plans: logical ones before DataFusion's own, physical ones after.
 
+mod common_types;
 mod date_intervals;
 mod dependent;
 mod fence;
@@ -16,6 +17,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
+pub(crate) use common_types::CommonTypes;
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use fence::Fences;
 pub(crate) use large_top::LargeTop;

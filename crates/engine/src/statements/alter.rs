@@ -361,12 +361,8 @@ impl Change<'_> {
             return Err(Error::new(ErrorKind::Internal, "CREATE TABLE is planned as something else"));
         };
         let properties = column_properties(column.options.iter().map(|option| &option.option))?;
-        let schema = super::tables::with_zones(
-            self.session,
-            create.input.schema().as_arrow(),
-            std::slice::from_ref(column),
-        );
-        let mut alone = stored::define("", &self.definition.name, &schema, &[properties])?;
+        let schema = create.input.schema().as_arrow();
+        let mut alone = stored::define("", &self.definition.name, schema, &[properties])?;
         Ok(alone.fields.remove(0))
     }
 

@@ -32,7 +32,6 @@ use crate::parser::parse_expression;
 use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
-use crate::sql_types;
 use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
 use crate::table_clauses::{TableClauses, codec_of_option};
 use crate::uuids::{is_uuid, to_text};
@@ -67,7 +66,7 @@ pub(super) async fn create(
     // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
-    let schema = with_zones(session, &table_schema(plan.schema().as_arrow(), is_declared), &columns);
+    let schema = table_schema(plan.schema().as_arrow(), is_declared);
     let Some(store) = &session.shared.store else {
         let written = columns.iter().filter_map(|column| {
             let default = column.options.iter().find_map(|option| match &option.option {
@@ -189,19 +188,6 @@ fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
         _ => Err(Error::new(ErrorKind::Unsupported, format!("{clause} {text} cannot be stored as text"))
             .with_hint("write its quotes another way, such as chr(39)")),
     }
-}
-
-/// The schema with the session's zone, or UTC, wherever columns say WITH TIME ZONE and were planned without.
-pub(super) fn with_zones(session: &Session, schema: &Schema, columns: &[ColumnDef]) -> SchemaRef {
-    let zone = session.state().config().options().execution.time_zone.as_deref().unwrap_or("UTC").into();
-    let fields = schema.fields().iter().enumerate().map(|(index, field)| match columns.get(index) {
-        Some(column) => {
-            let data_type = sql_types::with_zones(field.data_type(), &column.data_type, &zone);
-            field.as_ref().clone().with_data_type(data_type)
-        }
-        None => field.as_ref().clone(),
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// A table that comes to be by its first INSERT.

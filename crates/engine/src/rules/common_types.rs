@@ -1,0 +1,517 @@
+//! The types in which values of different types meet, where the planner would choose others, and intervals by length.
+//!
+//! - A DECIMAL beside a float is a DOUBLE: the planner would make the float a DECIMAL, which has no room for it.
+//! - DECIMALs divide as DOUBLEs: with the planner's four digits more than the dividend has, the rest would be lost.
+//! - A DATE beside a TIMESTAMP is one of the same unit, and a TIMESTAMP compared with one of a finer unit is the
+//!   finer, without overflow; the planner would make nanoseconds of both, which end in 2262.
+//! - A NaN is the greatest float, whatever its sign.
+//! - Intervals are compared, sorted and grouped by their lengths; the planner would do so field by field.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit, TimeUnit,
+};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::functions_nested::expr_fn::array_concat;
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, Sort,
+};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+    Operator, Union, cast, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite_expressions;
+use crate::arithmetic::Extreme;
+use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
+use crate::functions::any_type::length_of_list;
+
+/// See the [module](self). Before type coercion, which would choose.
+#[derive(Debug)]
+pub(crate) struct CommonTypes;
+
+impl AnalyzerRule for CommonTypes {
+    fn name(&self) -> &'static str {
+        "common_types"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = rewrite_expressions(plan, with_common_types)?;
+        plan.transform_up_with_subqueries(with_common_rows).data()
+    }
+}
+
+fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (left_type, right_type) = (type_of(&left), type_of(&right));
+            let [of_left, of_right] = if op.is_numerical_operators() {
+                arithmetic(op, &left_type, &right_type)
+            } else if compares(op) {
+                comparison(&left_type, &right_type)
+            } else {
+                [None, None]
+            };
+            let is_changed = of_left.is_some() || of_right.is_some();
+            let left = Box::new(Change::apply(of_left, *left));
+            let right = Box::new(Change::apply(of_right, *right));
+            let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            if matches!(op, Operator::Divide | Operator::Modulo) && type_of(&expr).is_floating() {
+                return Ok(Transformed::yes(positive_nan(expr)));
+            }
+            changed_if(is_changed, expr)
+        }
+        // The sign of a NaN would change, and its place in the order.
+        Expr::Negative(expr) if type_of(&expr).is_floating() && !matches!(*expr, Expr::Literal(..)) => {
+            Transformed::yes(positive_nan(Expr::Negative(expr)))
+        }
+        Expr::Between(Between { expr, negated, low, high }) => {
+            let of_low = comparison(&type_of(&expr), &type_of(&low));
+            let of_high = comparison(&type_of(&expr), &type_of(&high));
+            let is_changed = of_low.iter().chain(&of_high).any(Option::is_some);
+            let [[of_expr, of_low], [of_expr_again, of_high]] = [of_low, of_high];
+            let expr = Box::new(Change::apply(of_expr.or(of_expr_again), *expr));
+            let low = Box::new(Change::apply(of_low, *low));
+            let high = Box::new(Change::apply(of_high, *high));
+            changed_if(is_changed, Expr::Between(Between { expr, negated, low, high }))
+        }
+        Expr::InList(InList { expr, mut list, negated }) => {
+            let (mut of_expr, mut is_changed) = (None, false);
+            let expr_type = type_of(&expr);
+            for item in &mut list {
+                let [change, of_item] = comparison(&expr_type, &type_of(item));
+                is_changed |= change.is_some() || of_item.is_some();
+                of_expr = of_expr.take().or(change);
+                change_in_place(of_item, item);
+            }
+            let expr = Box::new(Change::apply(of_expr, *expr));
+            changed_if(is_changed, Expr::InList(InList { expr, list, negated }))
+        }
+        Expr::Case(case) => {
+            let (case, is_changed) = with_common_branches(case, type_of);
+            changed_if(is_changed, Expr::Case(case))
+        }
+        Expr::ScalarFunction(ScalarFunction { func, mut args }) => {
+            let types: Vec<DataType> = args.iter().map(&type_of).collect();
+            let is_changed = unify(&mut args, &types);
+            match (func.name(), args.as_slice()) {
+                // These would make nanoseconds of dates and texts.
+                ("date_trunc" | "date_bin" | "date_part", [first, moment, rest @ ..])
+                    if (func.name() != "date_part" && types[1] == DataType::Date32) || is_text(&types[1]) =>
+                {
+                    let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+                    let moment = cast(moment.clone(), timestamp);
+                    let args = [&[first.clone(), moment], rest].concat();
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
+                }
+                ("date_part", [Expr::Literal(part, _), interval])
+                    if is_length(&types[1]) && is_interval_part(part) =>
+                {
+                    Transformed::yes(interval_part(Expr::Literal(part.clone(), None), interval.clone()))
+                }
+                // The whole number above may need a digit more, and none behind the point.
+                ("ceil" | "floor", [value]) if types[0].is_decimal() => {
+                    let DataType::Decimal128(precision, scale @ 0..) = types[0] else {
+                        return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })));
+                    };
+                    let wide = precision.saturating_add(1).min(DECIMAL128_MAX_PRECISION);
+                    let args = vec![cast(value.clone(), DataType::Decimal128(wide, scale))];
+                    let whole = wide.saturating_sub(scale.unsigned_abs()).max(1);
+                    let rounded = Expr::ScalarFunction(ScalarFunction { func, args });
+                    Transformed::yes(cast(rounded, DataType::Decimal128(whole, 0)))
+                }
+                // The type of the result depends on this constant, which a cast would hide.
+                ("round" | "trunc", [value, Expr::Literal(ScalarValue::Int64(Some(digits)), _)]) => {
+                    let digits = i32::try_from(*digits).unwrap_or(if *digits < 0 { -999 } else { 999 });
+                    let args = vec![value.clone(), lit(digits)];
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
+                }
+                // A list of nanoseconds as well.
+                ("range" | "generate_series", [_, _, _]) => series(ScalarFunction { func, args }, &types[0]),
+                // The planner would make texts of lists.
+                ("character_length", [list]) if is_list(&types[0]) => {
+                    let length = Arc::new(length_of_list());
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                        length,
+                        vec![list.clone()],
+                    )))
+                }
+                ("concat", lists) if !lists.is_empty() && types.iter().all(is_list) => {
+                    Transformed::yes(array_concat(lists.to_vec()))
+                }
+                _ => changed_if(is_changed, Expr::ScalarFunction(ScalarFunction { func, args })),
+            }
+        }
+        Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
+            let types: Vec<DataType> = params.args.iter().map(&type_of).collect();
+            let mut is_changed = unify(&mut params.args, &types);
+            let inner: &dyn Any = func.inner().as_ref();
+            let is_extreme = inner.is::<Extreme<Min>>() || inner.is::<Extreme<Max>>();
+            if params.distinct || is_extreme {
+                let arguments = params.args.iter_mut().zip(&types);
+                arguments.for_each(|(argument, data_type)| is_changed |= by_length(argument, data_type));
+            }
+            is_changed |= sorts_by_length(&mut params.order_by, type_of);
+            changed_if(is_changed, Expr::AggregateFunction(AggregateFunction { func, params }))
+        }
+        Expr::WindowFunction(mut window) => {
+            let params = &mut window.params;
+            let types: Vec<DataType> = params.args.iter().map(&type_of).collect();
+            let mut is_changed = unify(&mut params.args, &types);
+            for key in &mut params.partition_by {
+                let data_type = type_of(key);
+                is_changed |= by_length(key, &data_type);
+            }
+            // Frames are of numbers.
+            for sort in params.order_by.iter_mut().filter(|sort| is_interval(&type_of(&sort.expr))) {
+                sort.expr = interval_length(std::mem::take(&mut sort.expr));
+                is_changed = true;
+            }
+            changed_if(is_changed, Expr::WindowFunction(window))
+        }
+        Expr::InSubquery(InSubquery { mut expr, mut subquery, negated }) => {
+            let field = subquery.subquery.schema().field(0).data_type().clone();
+            let expr_type = type_of(&expr);
+            let is_changed = is_interval(&field) || is_interval(&expr_type);
+            if is_changed {
+                by_length(&mut expr, &expr_type);
+                let plan = Arc::unwrap_or_clone(subquery.subquery);
+                subquery.subquery = Arc::new(columns_by_length(plan, |_| true)?);
+            }
+            changed_if(is_changed, Expr::InSubquery(InSubquery { expr, subquery, negated }))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn changed_if<T>(is_changed: bool, data: T) -> Transformed<T> {
+    if is_changed { Transformed::yes(data) } else { Transformed::no(data) }
+}
+
+/// A list of timestamps in the unit of the first.
+fn series(call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
+    let DataType::Timestamp(TimeUnit::Microsecond, _) = first else {
+        return Transformed::no(Expr::ScalarFunction(call));
+    };
+    let list = DataType::new_list(first.clone(), true);
+    Transformed::yes(cast(Expr::ScalarFunction(call), list))
+}
+
+fn compares(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn is_list(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+}
+
+fn is_interval(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_))
+}
+
+/// Whether values are lengths of time.
+fn is_length(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
+}
+
+/// What becomes of an operand.
+#[derive(Clone)]
+enum Change {
+    Cast(DataType),
+    /// A time of day as what passed since midnight.
+    Duration,
+    /// A timestamp of a finer unit.
+    Widen(TimeUnit),
+    /// A DATE of a finer unit than microseconds.
+    DateToNanoseconds(Option<Arc<str>>),
+    ByLength,
+    /// A text that is an interval.
+    TextByLength,
+}
+
+impl Change {
+    fn apply(change: Option<Self>, expr: Expr) -> Expr {
+        match change {
+            None => expr,
+            Some(Self::Cast(data_type)) => cast(expr, data_type),
+            Some(Self::Duration) => {
+                let time = cast(expr, DataType::Time64(TimeUnit::Microsecond));
+                cast(cast(time, DataType::Int64), DataType::Duration(TimeUnit::Microsecond))
+            }
+            Some(Self::Widen(unit)) => widened(expr, unit),
+            Some(Self::DateToNanoseconds(zone)) => {
+                widened(cast(expr, DataType::Timestamp(TimeUnit::Microsecond, zone)), TimeUnit::Nanosecond)
+            }
+            Some(Self::ByLength) => interval_order(expr),
+            Some(Self::TextByLength) => {
+                interval_order(cast(expr, DataType::Interval(IntervalUnit::MonthDayNano)))
+            }
+        }
+    }
+}
+
+fn change_in_place(change: Option<Change>, expr: &mut Expr) {
+    if change.is_some() {
+        *expr = Change::apply(change, std::mem::take(expr));
+    }
+}
+
+/// What becomes of the operands of a comparison.
+fn comparison(left: &DataType, right: &DataType) -> [Option<Change>; 2] {
+    use DataType::{Date32, Timestamp};
+    let by_length = |data_type: &DataType| {
+        if is_text(data_type) { Some(Change::TextByLength) } else { Some(Change::ByLength) }
+    };
+    match (left, right) {
+        (Timestamp(a, _), Timestamp(b, _)) if fineness(*a) < fineness(*b) => [Some(Change::Widen(*b)), None],
+        (Timestamp(a, _), Timestamp(b, _)) if fineness(*b) < fineness(*a) => [None, Some(Change::Widen(*a))],
+        (Date32, Timestamp(TimeUnit::Nanosecond, zone)) => {
+            [Some(Change::DateToNanoseconds(zone.clone())), None]
+        }
+        (Timestamp(TimeUnit::Nanosecond, zone), Date32) => {
+            [None, Some(Change::DateToNanoseconds(zone.clone()))]
+        }
+        // Decimals that no DECIMAL of 38 digits holds both are compared with more.
+        (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) => {
+            let whole = |precision: &u8, scale: &i8| i16::from(*precision) - i16::from(*scale);
+            let scale = *s1.max(s2);
+            if whole(p1, s1).max(whole(p2, s2)) + i16::from(scale) <= DECIMAL128_MAX_PRECISION.into() {
+                return [None, None];
+            }
+            let wide = DataType::Decimal256(DECIMAL256_MAX_PRECISION, scale);
+            [Some(Change::Cast(wide.clone())), Some(Change::Cast(wide))]
+        }
+        (a, b) if is_interval(a) && (is_length(b) || is_text(b)) => [Some(Change::ByLength), by_length(b)],
+        (a, b) if is_interval(b) && (is_length(a) || is_text(a)) => [by_length(a), Some(Change::ByLength)],
+        _ => [met(left, right), met(right, left)],
+    }
+}
+
+fn fineness(unit: TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 1,
+        TimeUnit::Microsecond => 2,
+        TimeUnit::Nanosecond => 3,
+    }
+}
+
+/// What becomes of a value beside one of another type, to be of one type with it.
+fn met(own: &DataType, other: &DataType) -> Option<Change> {
+    match (own, other) {
+        (own, other) if own.is_decimal() && other.is_floating() => Some(Change::Cast(DataType::Float64)),
+        (DataType::Date32, DataType::Timestamp(..)) => Some(Change::Cast(other.clone())),
+        _ => None,
+    }
+}
+
+/// What becomes of the operands of an arithmetic operator.
+fn arithmetic(op: Operator, left: &DataType, right: &DataType) -> [Option<Change>; 2] {
+    use DataType::{Date32, Float64, Time32, Time64, Timestamp};
+    let is_number = |data_type: &DataType| data_type.is_numeric();
+    let has_decimal = left.is_decimal() || right.is_decimal();
+    let moment = || Some(Change::Cast(Timestamp(TimeUnit::Microsecond, None)));
+    match (left, right) {
+        _ if op == Operator::Divide && has_decimal && is_number(left) && is_number(right) => {
+            [Some(Change::Cast(Float64)), Some(Change::Cast(Float64))]
+        }
+        (Date32, Time32(_) | Time64(_)) => [moment(), Some(Change::Duration)],
+        (Time32(_) | Time64(_), Date32) => [Some(Change::Duration), moment()],
+        _ => [met(left, right), met(right, left)],
+    }
+}
+
+/// Makes values that meet in a function of one type, if one is to change; tells whether.
+fn unify(values: &mut [Expr], types: &[DataType]) -> bool {
+    let mut is_changed = false;
+    for (value, own) in values.iter_mut().zip(types) {
+        let change = types.iter().find_map(|other| met(own, other));
+        is_changed |= change.is_some();
+        change_in_place(change, value);
+    }
+    is_changed
+}
+
+/// Branches of one type, and whether one was changed.
+fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> (Case, bool) {
+    let mut is_changed = false;
+    if let Some(operand) = &mut case.expr {
+        let operand_type = type_of(operand);
+        let mut of_operand = None;
+        for (when, _) in &mut case.when_then_expr {
+            let [change, of_when] = comparison(&operand_type, &type_of(when));
+            is_changed |= change.is_some() || of_when.is_some();
+            of_operand = of_operand.take().or(change);
+            change_in_place(of_when, when);
+        }
+        change_in_place(of_operand, operand);
+    }
+    let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+    let branches: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
+    let types: Vec<DataType> = branches.iter().map(|branch| type_of(branch)).collect();
+    for (branch, own) in branches.into_iter().zip(&types) {
+        let change = types.iter().find_map(|other| met(own, other));
+        is_changed |= change.is_some();
+        change_in_place(change, branch);
+    }
+    (case, is_changed)
+}
+
+/// Tells whether the value is an interval, which it changes.
+fn by_length(value: &mut Expr, data_type: &DataType) -> bool {
+    let is_changed = is_interval(data_type);
+    if is_changed {
+        *value = interval_order(std::mem::take(value));
+    }
+    is_changed
+}
+
+fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> bool {
+    let mut is_changed = false;
+    for sort in sorts {
+        let data_type = type_of(&sort.expr);
+        is_changed |= by_length(&mut sort.expr, &data_type);
+    }
+    is_changed
+}
+
+/// Types of columns that meet in UNION, and intervals that are sorted, grouped or joined by.
+fn with_common_rows(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    Ok(match plan {
+        LogicalPlan::Union(union) => with_common_columns(union)?,
+        LogicalPlan::Sort(mut sort) if has_intervals(sort.input.schema()) => {
+            let schema = sort.input.schema().clone();
+            sorts_by_length(&mut sort.expr, |expr| expr.get_type(schema.as_ref()).unwrap_or(DataType::Null));
+            Transformed::yes(LogicalPlan::Sort(sort))
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) if has_intervals(input.schema()) => {
+            let input = columns_by_length(Arc::unwrap_or_clone(input), |_| true)?;
+            Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(input))))
+        }
+        LogicalPlan::Distinct(Distinct::On(on)) if has_intervals(on.input.schema()) => {
+            let DistinctOn { mut on_expr, input, .. } = on.clone();
+            for key in &mut on_expr {
+                let data_type = key.get_type(input.schema().as_ref())?;
+                by_length(key, &data_type);
+            }
+            let mut sort_expr = on.sort_expr;
+            sorts_by_length(sort_expr.as_deref_mut().unwrap_or_default(), |expr| {
+                expr.get_type(input.schema().as_ref()).unwrap_or(DataType::Null)
+            });
+            let on = DistinctOn { on_expr, sort_expr, ..on_with(on.select_expr, input, on.schema) };
+            Transformed::yes(LogicalPlan::Distinct(Distinct::On(on)))
+        }
+        LogicalPlan::Aggregate(aggregate) if has_intervals(aggregate.input.schema()) => {
+            let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
+            let keys: Vec<Column> = group_expr
+                .iter()
+                .flat_map(|key| key.column_refs().into_iter().cloned().collect::<Vec<_>>())
+                .collect();
+            let input = columns_by_length(Arc::unwrap_or_clone(input), |column| keys.contains(column))?;
+            let aggregate = Aggregate::try_new(Arc::new(input), group_expr, aggr_expr)?;
+            Transformed::yes(LogicalPlan::Aggregate(aggregate))
+        }
+        LogicalPlan::Join(mut join) => {
+            let mut is_changed = false;
+            for (left, right) in &mut join.on {
+                let types = [
+                    left.get_type(join.left.schema().as_ref())?,
+                    right.get_type(join.right.schema().as_ref())?,
+                ];
+                let [of_left, of_right] = comparison(&types[0], &types[1]);
+                is_changed |= of_left.is_some() || of_right.is_some();
+                change_in_place(of_left, left);
+                change_in_place(of_right, right);
+            }
+            let plan = LogicalPlan::Join(join);
+            changed_if(is_changed, plan)
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn on_with(
+    select_expr: Vec<Expr>,
+    input: Arc<LogicalPlan>,
+    schema: datafusion::common::DFSchemaRef,
+) -> DistinctOn {
+    DistinctOn { on_expr: Vec::new(), select_expr, sort_expr: None, input, schema }
+}
+
+fn has_intervals(schema: &DFSchema) -> bool {
+    schema.fields().iter().any(|field| is_interval(field.data_type()))
+}
+
+/// The plan with such columns of intervals that compare by their lengths.
+fn columns_by_length(plan: LogicalPlan, is_wanted: impl Fn(&Column) -> bool) -> Result<LogicalPlan> {
+    let schema = plan.schema().clone();
+    let mut is_changed = false;
+    let columns: Vec<Expr> = schema
+        .iter()
+        .map(|(qualifier, field)| {
+            let column = Column::from((qualifier, field));
+            if !is_interval(field.data_type()) || !is_wanted(&column) {
+                return Expr::Column(column);
+            }
+            is_changed = true;
+            interval_order(Expr::Column(column)).alias_qualified(qualifier.cloned(), field.name())
+        })
+        .collect();
+    if is_changed { LogicalPlanBuilder::from(plan).project(columns)?.build() } else { Ok(plan) }
+}
+
+/// The inputs with columns of the types that [`met`] says.
+fn with_common_columns(union: Union) -> Result<Transformed<LogicalPlan>> {
+    let given = &union.inputs;
+    let count = union.schema.fields().len();
+    let types = |index: usize| {
+        given
+            .iter()
+            .filter_map(move |input| input.schema().fields().get(index))
+            .map(|field| field.data_type())
+    };
+    let change = |own: &DataType, index: usize| types(index).find_map(|other| met(own, other));
+    let is_changed = |index: usize| types(index).any(|own| change(own, index).is_some());
+    if !(0..count).any(is_changed) {
+        return Ok(Transformed::no(LogicalPlan::Union(union)));
+    }
+    let changed = given.iter().map(|input| {
+        let schema = input.schema().clone();
+        let columns = schema.iter().enumerate().map(|(index, (qualifier, field))| {
+            let column = Expr::Column(Column::from((qualifier, field)));
+            match change(field.data_type(), index) {
+                None => column,
+                change => Change::apply(change, column).alias_qualified(qualifier.cloned(), field.name()),
+            }
+        });
+        let columns: Vec<Expr> = columns.collect();
+        let plan = LogicalPlanBuilder::from(input.as_ref().clone()).project(columns)?.build()?;
+        Ok(Arc::new(plan))
+    });
+    let inputs = changed.collect::<Result<Vec<_>>>()?;
+    // Coercion begins with the types that the union says it has.
+    let fields = union.schema.iter().enumerate().map(|(index, (qualifier, field))| {
+        let field = match is_changed(index) {
+            true => Arc::new(
+                field.as_ref().clone().with_data_type(inputs[0].schema().field(index).data_type().clone()),
+            ),
+            false => field.clone(),
+        };
+        (qualifier.cloned(), field)
+    });
+    let schema = DFSchema::new_with_metadata(fields.collect(), union.schema.metadata().clone())?;
+    Ok(Transformed::yes(LogicalPlan::Union(Union { inputs, schema: Arc::new(schema) })))
+}
