@@ -16,6 +16,7 @@
 
 mod expressions;
 mod joins;
+mod needed;
 mod scope;
 mod star;
 mod volatile;
@@ -51,7 +52,8 @@ pub(crate) fn settle_names(
     sql: &str,
     catalog: &Arc<SessionCatalog>,
 ) -> Result<()> {
-    let binder = Binder { sql, catalog, with: Vec::new(), fresh: 0 };
+    let needs_columns = needed::needs_columns(statement);
+    let binder = Binder { sql, catalog, needs_columns, with: Vec::new(), fresh: 0 };
     match statement.visit(&mut Outermost { binder, depth: 0, has_tables: false }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -99,6 +101,8 @@ type Names = Option<Vec<String>>;
 struct Binder<'a> {
     sql: &'a str,
     catalog: &'a Arc<SessionCatalog>,
+    /// Whether it matters which columns tables have. Most statements are spared looking.
+    needs_columns: bool,
     /// The queries that WITH named, those nearest by last.
     with: Vec<(String, Names)>,
     /// How many names were made up.
@@ -394,7 +398,8 @@ impl Binder<'_> {
         };
         let name = normalized(&alias.name);
         let mut paths = vec![vec![name.clone()]];
-        for schema in self.catalog.schema_names() {
+        let schemas = if self.needs_columns { self.catalog.schema_names() } else { Vec::new() };
+        for schema in schemas {
             if self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&name)) {
                 paths.push(vec![CATALOG.to_owned(), schema, name.clone()]);
             }
@@ -418,6 +423,9 @@ impl Binder<'_> {
 
     /// The columns of a table or of a query of WITH.
     fn columns(&self, name: &ObjectName) -> Names {
+        if !self.needs_columns {
+            return None;
+        }
         let parts = parts(name);
         let (schema, table) = match parts.as_slice() {
             [name] => match self.with.iter().rev().find(|(known, _)| known == name) {
