@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for Fences {
 
 /// See the [module](self).
 #[derive(Debug)]
-struct Fence {
+pub(crate) struct Fence {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
@@ -90,6 +90,15 @@ impl ExecutionPlan for Fence {
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![&self.input]
+    }
+
+    // It does, but a sort would then be moved below it.
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
     }
 
     fn apply_expressions(
