@@ -26,6 +26,7 @@ use crate::terminal::Terminal;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    keirin::hide_caught_panics();
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         None => commands::sql::run(arguments.sql),
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Some(Command::Inspect(inspect)) => commands::inspect::run(&inspect),
     };
     // What was cancelled and has not ended yet leaves nothing behind either.
-    keirin::remove_temporary_files();
+    let _none = keirin::remove_temporary_files();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -144,7 +144,7 @@ fn end_script(signal: Signal) -> ! {
 }
 
 fn end_at_once(signal: Signal) -> ! {
-    keirin::remove_temporary_files();
+    let _none = keirin::remove_temporary_files();
     terminal::restore();
     std::process::exit(i32::from(signal.exit_code()));
 }

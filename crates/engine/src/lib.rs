@@ -20,6 +20,10 @@
 //!
 //! Promises: a dropped stream stops its query; memory stays under `keirin.memory_limit`, spilling to
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
+//!
+//! What is one for the process: the list of temporary files ([`remove_temporary_files`]); on Linux a handler of
+//! SIGBUS, once a file of a database directory is mapped, which passes on what is not its own; and, only where a
+//! program asks for it, a panic hook ([`hide_caught_panics`]).
 
 #![forbid(unsafe_code)]
 
@@ -68,11 +72,12 @@ mod explain_error;
 pub use arrow;
 pub use database::{Database, DatabaseBuilder};
 pub use error::{Error, ErrorKind, Result};
+pub use files::hide_caught_panics;
 pub use output::{BatchWriter, NewFile, OutputCompression, OutputFormat, WriteOptions};
 pub use parameters::{Parameters, Value};
 pub use parser::{Statement, is_complete, parse};
 pub use progress::Progress;
 pub use session::Session;
 pub use stream::{ResultStream, StatementKind};
-pub use temporary::remove_temporary_files;
+pub use temporary::{NoTemporaryFiles, remove_temporary_files};
 pub use types::sql_type_name;

@@ -1,8 +1,8 @@
 //! Files and directories that must not outlive the process, however it ends.
 //!
 //! Each removes itself when it is dropped. A program that ends at once drops nothing, so their paths are
-//! listed here too: [`remove_temporary_files`] removes what is listed, and from then on none is made. A path
-//! is made and listed under one lock, so that none can slip through between the two.
+//! listed here too: [`remove_temporary_files`] removes what is listed, and none is made as long as what it
+//! returns lives. A path is made and listed under one lock, so that none can slip through between the two.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-static LIST: Mutex<List> = Mutex::new(List { paths: BTreeSet::new(), is_closed: false });
+static LIST: Mutex<List> = Mutex::new(List { paths: BTreeSet::new(), closed: 0 });
 
 struct List {
     paths: BTreeSet<PathBuf>,
-    /// The process is about to end.
-    is_closed: bool,
+    /// How many hold it closed: the process is about to end.
+    closed: usize,
 }
 
 /// The entry of one path; dropping it takes the path from the list and leaves the file alone.
@@ -28,7 +28,7 @@ impl Listed {
     /// Makes a file or directory with `make` and lists its path.
     pub(crate) fn make<T: AsRef<Path>>(make: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Self)> {
         let mut list = LIST.lock();
-        if list.is_closed {
+        if list.closed > 0 {
             return Err(io::Error::other("the program is ending"));
         }
         let made = make()?;
@@ -44,16 +44,29 @@ impl Drop for Listed {
     }
 }
 
+/// As long as it lives, no database of this process makes temporary files.
+#[derive(Debug)]
+#[must_use = "temporary files are made again once it is dropped"]
+pub struct NoTemporaryFiles(());
+
+impl Drop for NoTemporaryFiles {
+    fn drop(&mut self) {
+        LIST.lock().closed -= 1;
+    }
+}
+
 /// Removes the temporary files of all databases of this process, for a program that ends now: files that
-/// `COPY` has not finished, and what queries spilled to disk. From then on none is made, and statements that
-/// need one fail.
+/// `COPY` has not finished, and what queries spilled to disk. None is made, and statements that need one fail,
+/// until what it returns is dropped: a program holds it until its end.
 ///
-/// Ending a program by leaving `main` needs this only where statements may still be running.
-pub fn remove_temporary_files() {
+/// The list of temporary files is one for the process. Ending a program by leaving `main` needs this only where
+/// statements may still be running.
+pub fn remove_temporary_files() -> NoTemporaryFiles {
     let mut list = LIST.lock();
-    list.is_closed = true;
+    list.closed += 1;
     for path in std::mem::take(&mut list.paths) {
         // Nothing to be done about a failure here.
         let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
+    NoTemporaryFiles(())
 }

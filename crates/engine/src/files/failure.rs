@@ -63,9 +63,12 @@ pub(crate) fn unexpected(name: &str, format: &str) -> Error {
     damaged(name, format, "it is damaged in a way that its decoder does not expect")
 }
 
-/// Runs a decoder. Decoders of others panic on some bytes that they did not expect; `None` says that this one
-/// did. Nothing is printed: for our users that is one more kind of damage in a file.
-pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Keeps panics that are caught from being printed. Decoders of others panic on some bytes that they did not
+/// expect, which becomes an error about the file; Rust's panic hook prints a message all the same.
+///
+/// This replaces the panic hook of the process, once, by one that calls the hook before it for all other panics.
+/// Nothing here does so unless a program asks for it.
+pub fn hide_caught_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = panic::take_hook();
@@ -75,6 +78,11 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
             }
         }));
     });
+}
+
+/// Runs a decoder. Decoders of others panic on some bytes that they did not expect; `None` says that this one
+/// did: for our users that is one more kind of damage in a file.
+pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
     SURVIVING.set(SURVIVING.get() + 1);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     SURVIVING.set(SURVIVING.get() - 1);

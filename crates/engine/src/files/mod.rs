@@ -29,6 +29,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::ExprSchemable;
 use datafusion::physical_plan::ExecutionPlan;
 
+pub use failure::hide_caught_panics;
 pub(crate) use failure::{io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use options::{OptionValue, Options};
