@@ -40,6 +40,7 @@ mod arithmetic;
 mod bind;
 mod casts;
 mod column_names;
+mod compact;
 mod conditions;
 mod functions;
 mod parameters;

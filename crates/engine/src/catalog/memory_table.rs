@@ -8,10 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, new_empty_array};
+use arrow::array::{Array, ArrayData, RecordBatch};
 use arrow::buffer::Buffer;
-use arrow::compute::concat;
-use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
@@ -28,6 +27,11 @@ use futures::StreamExt;
 use parking_lot::RwLock;
 
 use super::memory_scan::MemoryScan;
+use crate::compact::{compact, joined};
+
+/// Batches are joined up to so many rows and bytes.
+const JOINED_ROWS_MAX: usize = 8192;
+const JOINED_BYTES_MAX: usize = 1 << 20;
 
 /// Rows of a table and the memory they are booked to. Batches that share a buffer pay for it once.
 #[derive(Debug)]
@@ -86,6 +90,28 @@ impl Rows {
         self.reservation.grow(booked);
     }
 
+    /// Joins small batches at the end, so that many inserts of a few rows make few batches. Batches get shorter
+    /// towards the end, so each row is copied a few times at most.
+    fn join_small(&mut self) -> Result<()> {
+        let is_small = |batches: &[RecordBatch]| {
+            let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+            rows <= JOINED_ROWS_MAX
+                && batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() <= JOINED_BYTES_MAX
+        };
+        while let Some(last) = self.batches.last_chunk::<2>()
+            && last[0].num_rows() <= 2 * last[1].num_rows()
+            && is_small(last)
+        {
+            let batch = joined(last)?;
+            let freed: usize = last.iter().map(|batch| unpay(batch, &mut self.paid)).sum();
+            self.batches.truncate(self.batches.len() - 2);
+            self.reservation.grow(pay(&batch, &mut self.paid));
+            self.reservation.shrink(freed);
+            self.batches.push(batch);
+        }
+        Ok(())
+    }
+
     pub(crate) fn row_count(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
@@ -100,41 +126,23 @@ impl Rows {
 
 /// The size of those buffers of `batch` that are not in `paid`, and puts them there.
 fn pay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
-    fn pay_array(data: &ArrayData, paid: &mut HashSet<usize>) -> usize {
-        let nulls = data.nulls().map(|nulls| nulls.buffer());
-        let unpaid = data.buffers().iter().chain(nulls);
-        let unpaid = unpaid.filter(|buffer| paid.insert(buffer.data_ptr().addr().get()));
-        let own: usize = unpaid.map(Buffer::capacity).sum();
-        own + data.child_data().iter().map(|child| pay_array(child, paid)).sum::<usize>()
-    }
-    batch.columns().iter().map(|column| pay_array(&column.to_data(), paid)).sum()
+    let is_new = &mut |place| paid.insert(place);
+    batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum()
 }
 
-/// The same rows, but without buffers of which they use less than half: a few rows of a file must not keep
-/// all of the file in memory.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    fn compact_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef> {
-        let held: usize = views.data_buffers().iter().map(Buffer::capacity).sum();
-        (held > 2 * views.total_buffer_bytes_used()).then(|| Arc::new(views.gc()) as ArrayRef)
-    }
-    let columns = batch.columns().iter().map(|column| {
-        let compacted = match column.data_type() {
-            DataType::Utf8View => compact_views(column.as_string_view()),
-            DataType::BinaryView => compact_views(column.as_binary_view()),
-            _ => None,
-        };
-        let column = compacted.unwrap_or_else(|| column.clone());
-        let used = column.to_data().get_slice_memory_size()?;
-        // Views are compact now, but count as using nothing but themselves.
-        let is_view = matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
-        if is_view || column.get_buffer_memory_size() <= 2 * used {
-            return Ok(column);
-        }
-        // One array alone would be handed back as it is.
-        Ok(concat(&[column.as_ref(), new_empty_array(column.data_type()).as_ref()])?)
-    });
-    let columns = columns.collect::<Result<Vec<_>>>()?;
-    Ok(RecordBatch::try_new(batch.schema(), columns)?)
+/// The size of those buffers of `batch` that are in `paid`, and takes them out.
+fn unpay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
+    let is_paid = &mut |place| paid.remove(&place);
+    batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_paid)).sum()
+}
+
+/// The size of those buffers of an array of which `is_counted` says so, by where they are.
+fn buffer_bytes(data: &ArrayData, is_counted: &mut impl FnMut(usize) -> bool) -> usize {
+    let nulls = data.nulls().map(|nulls| nulls.buffer());
+    let counted = data.buffers().iter().chain(nulls);
+    let counted = counted.filter(|buffer| is_counted(buffer.data_ptr().addr().get()));
+    let own: usize = counted.map(Buffer::capacity).sum();
+    own + data.child_data().iter().map(|child| buffer_bytes(child, is_counted)).sum::<usize>()
 }
 
 /// What columns are given where an INSERT gives them nothing, by their names.
@@ -184,6 +192,12 @@ impl MemoryTable {
     /// Holds off other writers until the guard is dropped.
     pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.shared.writer.lock().await
+    }
+
+    /// Rows to come, booked as the table's are: they outlive the statement that brings them.
+    fn no_rows(&self) -> Rows {
+        let reservation = self.shared.rows.read().reservation.new_empty();
+        Rows { batches: Vec::new(), paid: HashSet::new(), reservation }
     }
 
     /// Puts `rows` in place of what is there; the caller holds [`Self::lock`].
@@ -282,18 +296,21 @@ impl DataSink for MemorySink {
         &self.table.shared.schema
     }
 
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        let added = Rows::new(&self.table.shared.name, context.memory_pool()).fill(data).await?;
+    async fn write_all(&self, data: SendableRecordBatchStream, _: &Arc<TaskContext>) -> Result<u64> {
+        let added = self.table.no_rows().fill(data).await?;
         let count = added.row_count();
         let _writer = self.table.lock().await;
-        self.table.shared.rows.write().append(added);
+        let mut rows = self.table.shared.rows.write();
+        rows.append(added);
+        rows.join_small()?;
         Ok(count as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
+    use arrow::datatypes::Int64Type;
     use datafusion::execution::memory_pool::UnboundedMemoryPool;
 
     use super::*;
@@ -316,6 +333,31 @@ mod tests {
         check(&[10, 10, 10, 10], 2, &[2, 2]);
         check(&[10, 10, 10], 2, &[2, 1]);
         check(&[100, 1, 1], 3, &[1, 1, 1]);
+    }
+
+    #[test]
+    fn many_small_inserts_make_few_batches() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let mut rows = Rows::new("t", &pool);
+        for row in 0..20_000 {
+            let number: ArrayRef = Arc::new(Int64Array::from(vec![row]));
+            let text = format!("a text that is too long for a view: {row}");
+            let text: ArrayRef = Arc::new(StringViewArray::from_iter_values([text]));
+            let mut added = Rows::new("t", &pool);
+            added.push(&RecordBatch::try_from_iter([("a", number), ("b", text)]).unwrap()).unwrap();
+            rows.append(added);
+            rows.join_small().unwrap();
+        }
+        assert!(rows.batches.len() < 30, "{}", rows.batches.len());
+        let numbers = rows
+            .batches
+            .iter()
+            .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec());
+        assert!(numbers.eq(0..20_000));
+        let booked = pool.reserved();
+        assert!((20_000 * 60..20_000 * 200).contains(&booked), "{booked}");
+        rows.settle();
+        assert_eq!(pool.reserved(), booked);
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! Batches whose memory is their own.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, RecordBatchOptions, new_empty_array,
+};
+use arrow::buffer::Buffer;
+use arrow::compute::concat;
+use arrow::datatypes::{ByteViewType, DataType};
+use datafusion::error::Result;
+
+/// The same rows, but without buffers of which they use less than half: a few rows of a file must not keep
+/// all of the file in memory.
+pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    fn compact_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef> {
+        let held: usize = views.data_buffers().iter().map(Buffer::capacity).sum();
+        (held > 2 * views.total_buffer_bytes_used()).then(|| Arc::new(views.gc()) as ArrayRef)
+    }
+    let columns = batch.columns().iter().map(|column| {
+        let compacted = match column.data_type() {
+            DataType::Utf8View => compact_views(column.as_string_view()),
+            DataType::BinaryView => compact_views(column.as_binary_view()),
+            _ => None,
+        };
+        let column = compacted.unwrap_or_else(|| column.clone());
+        let used = column.to_data().get_slice_memory_size()?;
+        // Views are compact now, but count as using nothing but themselves.
+        let is_view = matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
+        if is_view || column.get_buffer_memory_size() <= 2 * used {
+            return Ok(column);
+        }
+        // One array alone would be handed back as it is.
+        Ok(concat(&[column.as_ref(), new_empty_array(column.data_type()).as_ref()])?)
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
+}
+
+/// All rows of `batches`, which have the same columns, in one that shares nothing with them.
+pub(crate) fn joined(batches: &[RecordBatch]) -> Result<RecordBatch> {
+    let first = batches.first().expect("there is a batch");
+    let columns = (0..first.num_columns()).map(|column| {
+        let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(column).as_ref()).collect();
+        let all = concat(&arrays)?;
+        // Views would keep the buffers of all.
+        Ok(match all.data_type() {
+            DataType::Utf8View => Arc::new(all.as_string_view().gc()) as ArrayRef,
+            DataType::BinaryView => Arc::new(all.as_binary_view().gc()),
+            _ => all,
+        })
+    });
+    let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(first.schema(), columns, &options)?)
+}
