@@ -21,6 +21,8 @@ use crate::memory::format_bytes;
 const HEADROOM_DIVISOR: usize = 4;
 /// The name of the one whose memory the others get when there is none left.
 pub(crate) const RECLAIMABLE: &str = "decoded blocks";
+/// What is left to each of those that share but have nothing yet, so that they can begin, and spill.
+const IDLE_BYTES: usize = 4 << 20;
 /// Users that are named when memory runs out.
 const USERS_NAMED_MAX: usize = 3;
 
@@ -70,6 +72,13 @@ impl Kind {
     }
 }
 
+/// Whether a join gathers batches that it makes one of, by the name that DataFusion gives it.
+fn is_copied(consumer: &MemoryConsumer) -> bool {
+    ["HashJoinInput", "NestedLoopJoinLoad", "CrossJoinExec"]
+        .iter()
+        .any(|name| consumer.name().starts_with(name))
+}
+
 #[derive(Debug)]
 struct User {
     name: String,
@@ -80,38 +89,48 @@ struct User {
 #[derive(Debug, Default)]
 struct State {
     users: HashMap<usize, User>,
-    /// How many users and how many bytes there are of each kind.
-    totals: HashMap<Kind, (usize, usize)>,
+    totals: HashMap<Kind, Total>,
+}
+
+/// All users of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    bytes: usize,
+    users: usize,
+    /// Users that have something.
+    holders: usize,
 }
 
 impl State {
-    fn total(&self, kind: Kind) -> (usize, usize) {
+    fn total(&self, kind: Kind) -> Total {
         self.totals.get(&kind).copied().unwrap_or_default()
     }
 
     fn bytes(&self) -> usize {
-        self.totals.values().map(|(_, bytes)| bytes).sum()
+        self.totals.values().map(|total| total.bytes).sum()
     }
 
     /// What `consumer` may still have of `limit`, when it gets what can be reclaimed.
     fn available(&self, consumer: &MemoryConsumer, limit: usize) -> usize {
         let kind = Kind::of(consumer);
-        let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.total(Kind::Reclaimable).1 };
+        let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.total(Kind::Reclaimable).bytes };
         let free = limit.saturating_sub(self.bytes() - reclaimable);
         let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
-        let (_, fixed_bytes) = self.total(Kind::Fixed);
+        let fixed_bytes = self.total(Kind::Fixed).bytes;
         let others_bytes = match kind {
+            // What it has, it copies before it uses it.
+            Kind::Fixed if is_copied(consumer) => return free.saturating_sub(used) / 2,
             Kind::Fixed => return free,
             Kind::Reclaimable => return free.saturating_sub(limit / HEADROOM_DIVISOR),
-            Kind::Spiller => fixed_bytes + self.total(Kind::Merge).1 + self.total(Kind::Exchange).1,
+            Kind::Spiller => fixed_bytes + self.total(Kind::Merge).bytes + self.total(Kind::Exchange).bytes,
             // A sort gives up what its merge takes over.
             Kind::Merge | Kind::Exchange => fixed_bytes,
         };
         let kept = others_bytes.max(limit / HEADROOM_DIVISOR);
-        let share = limit.saturating_sub(kept) / self.total(kind).0.max(1);
+        let share = self.total(kind).share(limit.saturating_sub(kept), used == 0);
         // A sort that spills merges what it holds, which takes more memory than holding it.
         let is_sort = consumer.name().starts_with("ExternalSorter[");
-        let share = if is_sort { share / 3 * 2 } else { share };
+        let share = if is_sort { share / 2 } else { share };
         let available = share.saturating_sub(used).min(free);
         if kind == Kind::Merge {
             // The last merge before a spill needs a little more than the rows that it merges.
@@ -126,11 +145,34 @@ impl State {
     }
 
     fn update(&mut self, consumer: &MemoryConsumer, change: impl Fn(usize) -> usize) {
-        if let Some(user) = self.users.get_mut(&consumer.id()) {
-            user.bytes = change(user.bytes);
-        }
         let total = self.totals.entry(Kind::of(consumer)).or_default();
-        total.1 = change(total.1);
+        total.bytes = change(total.bytes);
+        if let Some(user) = self.users.get_mut(&consumer.id()) {
+            let had = user.bytes > 0;
+            user.bytes = change(user.bytes);
+            total.holders = total.holders + usize::from(user.bytes > 0) - usize::from(had);
+        }
+    }
+
+    fn refusal(
+        &self,
+        consumer: &MemoryConsumer,
+        additional: usize,
+        available: usize,
+        limit: usize,
+    ) -> DataFusionError {
+        let mut text = format!(
+            "{} needs {} more, {} of {} are left to it",
+            consumer.name(),
+            format_bytes(additional),
+            format_bytes(available),
+            format_bytes(limit),
+        );
+        let largest = self.largest();
+        if !largest.is_empty() {
+            text = format!("{text}; {largest}");
+        }
+        DataFusionError::ResourcesExhausted(text)
     }
 
     /// `a has 20 MB, b has 4 MB`: those who use most.
@@ -145,6 +187,17 @@ impl State {
     }
 }
 
+impl Total {
+    /// What one of them may have of `bytes` that all share; `is_new` if it has nothing yet. Those that have nothing
+    /// do not get a whole share, for they may never want it: the operators of a query above a sort wait for its end.
+    fn share(&self, bytes: usize, is_new: bool) -> usize {
+        let holders = (self.holders + usize::from(is_new)).clamp(1, self.users.max(1));
+        let idle = self.users.saturating_sub(holders);
+        let equal = bytes / self.users.max(1);
+        (bytes - idle * equal.min(IDLE_BYTES)) / holders
+    }
+}
+
 impl FairPool {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let limit_bytes = AtomicUsize::new(limit_bytes);
@@ -154,6 +207,16 @@ impl FairPool {
     /// Names, once, the one who registers as [`RECLAIMABLE`].
     pub(crate) fn set_reclaimable(&self, of: Weak<dyn Reclaim>) {
         self.reclaimable.get_or_init(|| of);
+    }
+
+    /// What someone is told who wants so many bytes more and may have fewer.
+    pub(crate) fn refusal(
+        &self,
+        reservation: &MemoryReservation,
+        additional: usize,
+        available: usize,
+    ) -> DataFusionError {
+        self.state.lock().refusal(reservation.consumer(), additional, available, self.limit_bytes())
     }
 
     pub(crate) fn limit_bytes(&self) -> usize {
@@ -175,13 +238,15 @@ impl MemoryPool for FairPool {
         let mut state = self.state.lock();
         let kind = Kind::of(consumer);
         state.users.insert(consumer.id(), User { name: consumer.name().to_owned(), kind, bytes: 0 });
-        state.totals.entry(kind).or_default().0 += 1;
+        state.totals.entry(kind).or_default().users += 1;
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut state = self.state.lock();
         if let Some(user) = state.users.remove(&consumer.id()) {
-            state.totals.entry(user.kind).or_default().0 -= 1;
+            let total = state.totals.entry(user.kind).or_default();
+            total.users -= 1;
+            total.holders -= usize::from(user.bytes > 0);
         }
     }
 
@@ -199,18 +264,7 @@ impl MemoryPool for FairPool {
         let mut state = self.state.lock();
         let available = state.available(consumer, limit);
         if additional > available {
-            let mut text = format!(
-                "{} needs {} more, {} of {} are left to it",
-                consumer.name(),
-                format_bytes(additional),
-                format_bytes(available),
-                format_bytes(limit),
-            );
-            let largest = state.largest();
-            if !largest.is_empty() {
-                text = format!("{text}; {largest}");
-            }
-            return Err(DataFusionError::ResourcesExhausted(text));
+            return Err(state.refusal(consumer, additional, available, limit));
         }
         state.add(reservation, additional);
         let excess = state.bytes().saturating_sub(limit);
@@ -266,6 +320,32 @@ mod tests {
         pool.set_limit_bytes(200);
         fixed.try_grow(100).unwrap();
         assert_eq!(pool.reserved(), 200);
+    }
+
+    #[test]
+    fn those_that_have_nothing_yet_are_left_enough_to_begin() {
+        let (_, shared) = pool(100 << 20);
+        let users: Vec<_> = (0..6)
+            .map(|user| MemoryConsumer::new(format!("{user}")).with_can_spill(true).register(&shared))
+            .collect();
+        // A quarter is for others, and five times a little for those that wait.
+        users[0].try_grow(55 << 20).unwrap();
+        assert!(users[0].try_grow(1).is_err());
+        users[1..].iter().for_each(|user| user.try_grow(IDLE_BYTES).unwrap());
+        assert!(users[0].try_grow(1).is_err(), "it has more than its share now");
+        users[0].shrink(50 << 20);
+        users[1].try_grow(8 << 20).unwrap();
+        assert!(users[1].try_grow(1 << 20).is_err(), "an equal share of three quarters");
+    }
+
+    #[test]
+    fn what_is_copied_leaves_room_for_the_copy() {
+        let (_, shared) = pool(100);
+        let join = MemoryConsumer::new("HashJoinInput[0]").register(&shared);
+        join.try_grow(30).unwrap();
+        join.try_grow(20).unwrap();
+        assert!(join.try_grow(1).is_err());
+        MemoryConsumer::new("fixed").register(&shared).try_grow(50).unwrap();
     }
 
     #[test]

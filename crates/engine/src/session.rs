@@ -43,7 +43,7 @@ use crate::statements::{self, Answer};
 use crate::stored::{
     AggregateStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
 };
-use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream};
+use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream, hand_over};
 use crate::tpch::TpchFunction;
 
 /// How often waiting for statements to end looks whether they have.
@@ -136,10 +136,11 @@ impl Session {
         }
         state.register_udtf("tpch", Arc::new(TpchFunction));
         state.register_udtf("inspect", Arc::new(Inspect { store: shared.store.clone() }));
-        functions::register(&mut state, &zone).expect("a new session takes functions");
+        functions::register(&mut state, &zone, &shared.pool, shared.threads)
+            .expect("a new session takes functions");
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
-        let rejects = Arc::<Rejects>::default();
+        let rejects = Arc::new(Rejects::new(shared.pool.clone()));
         // The settings table must not keep the context that it belongs to alive: it holds a weak state.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store) = (rejects.clone(), shared.store.clone());
@@ -261,7 +262,7 @@ impl Session {
             };
             while let Some(batch) = survived(stream.next()).await.unwrap_or_else(|error| Some(Err(error))) {
                 let is_error = batch.is_err();
-                if sender.send(batch).await.is_err() || is_error {
+                if !hand_over(&sender, batch).await || is_error {
                     break;
                 }
             }

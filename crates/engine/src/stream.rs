@@ -17,6 +17,24 @@ use crate::progress::Progress;
 /// Batches that wait for a slow reader before the query pauses.
 pub(crate) const BATCHES_AHEAD: usize = 4;
 
+/// Batches from this size on wait alone.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Hands `batch` to the reader of the stream, when there is room; tells whether there still is a reader.
+pub(crate) async fn hand_over(
+    sender: &mpsc::Sender<Result<RecordBatch>>,
+    batch: Result<RecordBatch>,
+) -> bool {
+    let is_large = batch.as_ref().is_ok_and(|batch| batch.get_array_memory_size() > BATCH_BYTES_MAX);
+    // All places are free once the reader has taken all batches.
+    let permits = if is_large { BATCHES_AHEAD } else { 1 };
+    let Ok(mut permits) = sender.reserve_many(permits).await else { return false };
+    if let Some(permit) = permits.next() {
+        permit.send(batch);
+    }
+    true
+}
+
 /// What a statement gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {

@@ -14,7 +14,7 @@ use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
 use super::rejects::{Reject, RejectsOfFile, StatementRejects};
-use super::scan::{Chunked, Input};
+use super::scan::{Chunked, Input, ROW_BYTES_PER_BYTE};
 use super::table::ChunkedTable;
 use super::{schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
@@ -214,6 +214,10 @@ impl Chunked for Csv {
             let bytes = chunk.source_bytes;
             (chunk, bytes)
         }))
+    }
+
+    fn row_bytes(chunk: &Chunk) -> usize {
+        chunk.bytes.len() * ROW_BYTES_PER_BYTE
     }
 
     fn parse(&self, (parser, rejects): &Self::Parser, chunk: Chunk) -> Result<Vec<RecordBatch>> {

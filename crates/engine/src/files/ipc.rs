@@ -196,8 +196,8 @@ impl Messages {
     }
 }
 
-/// Checks what a message claims before Arrow's decoder believes it.
-fn check_buffers(batch: &BatchMessage<'_>, body: &Buffer) -> Result<(), String> {
+/// Checks what a message claims before Arrow's decoder believes it, and gives the bytes that are to be decompressed.
+fn check_buffers(batch: &BatchMessage<'_>, body: &Buffer) -> Result<u64, String> {
     let mut decompressed = 0_u64;
     for buffer in batch.buffers().into_iter().flatten() {
         let start = usize::try_from(buffer.offset()).map_err(|_| "a buffer has a negative place")?;
@@ -217,7 +217,7 @@ fn check_buffers(batch: &BatchMessage<'_>, body: &Buffer) -> Result<(), String> 
     if decompressed > DECOMPRESSED_BYTES_MAX {
         return Err(format!("a message claims to hold {decompressed} bytes"));
     }
-    Ok(())
+    Ok(decompressed)
 }
 
 /// Turns messages of one file into rows of the table.
@@ -296,6 +296,14 @@ impl Chunked for Ipc {
 
     fn read(&self, reader: &mut Messages) -> Result<Option<(RowsMessage, u64)>> {
         Ok(reader.next()?.map(|message| (message, reader.bytes_taken)))
+    }
+
+    fn row_bytes(message: &RowsMessage) -> usize {
+        let root = root_as_message(&message.metadata).ok();
+        let header = root.and_then(|root| root.header_as_record_batch());
+        let claimed = header.and_then(|header| check_buffers(&header, &message.body).ok());
+        // The body is kept where the rows are in it as they are.
+        message.body.len() + claimed.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
     }
 
     fn parse(&self, parser: &Parser, message: RowsMessage) -> Result<Vec<RecordBatch>> {

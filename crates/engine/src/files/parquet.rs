@@ -4,6 +4,7 @@
 //! groups and pages, and answer `count(*)`. Planning is DataFusion's; so is the scan, with file names in its
 //! errors, where ours ([`scan`]) has nothing to decompress.
 
+mod booked;
 mod buffers;
 mod decoders;
 mod floats;
@@ -51,6 +52,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
+use self::booked::BookedReaders;
 use self::decoders::Decoders;
 pub(super) use self::floats::can_prune;
 pub(crate) use self::pages::WRONG_CHECKSUM;
@@ -337,6 +339,7 @@ impl TableProvider for ParquetTable {
             environment.object_store(&url)?,
             environment.cache_manager.get_file_metadata_cache(),
         );
+        let reader = BookedReaders { inner: reader, pool: environment.memory_pool.clone() };
         let source = ParquetSource::new(self.schema.clone())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(Arc::new(reader));

@@ -12,10 +12,13 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parking_lot::Mutex;
 
+use crate::pool::FairPool;
+
 /// Lines kept, of all files together.
 const KEPT_MAX: usize = 100_000;
-/// Bytes of their texts.
+/// Bytes of their texts, at most, and of the memory that there is: one in so many.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+const MEMORY_SHARE: usize = 16;
 /// Bytes of one text that are kept.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -39,6 +42,8 @@ pub(crate) struct Reject {
 pub(crate) struct Rejects {
     kept: Mutex<Kept>,
     statement_count: AtomicU64,
+    /// The memory that there is, if it is limited.
+    pool: Option<Arc<FairPool>>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +78,16 @@ pub(crate) struct RejectsOfFile {
 }
 
 impl Rejects {
+    pub(crate) fn new(pool: Arc<FairPool>) -> Self {
+        Self { pool: Some(pool), ..Self::default() }
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.pool
+            .as_ref()
+            .map_or(KEPT_BYTES_MAX, |pool| KEPT_BYTES_MAX.min(pool.limit_bytes() / MEMORY_SHARE))
+    }
+
     /// For a statement that begins.
     pub(crate) fn statement(self: &Arc<Self>) -> Arc<StatementRejects> {
         let statement = self.statement_count.fetch_add(1, Ordering::Relaxed);
@@ -135,6 +150,7 @@ impl RejectsOfFile {
         if count == 0 {
             return;
         }
+        let bytes_max = self.of.session.bytes_max();
         let mut kept = self.of.session.kept.lock();
         let statement = self.of.statement;
         match kept.files.get(&self.file).map(|rejects| rejects.statement) {
@@ -147,7 +163,7 @@ impl RejectsOfFile {
             }
         }
         for reject in rejects {
-            kept.add(&self.file, reject);
+            kept.add(&self.file, reject, bytes_max);
         }
         let file = kept.files.get_mut(&self.file).expect("inserted above");
         file.line_count = file.line_count.max(count);
@@ -162,7 +178,7 @@ impl Kept {
     }
 
     /// Keeps one more line, or of all lines of its file the first ones.
-    fn add(&mut self, file: &str, mut reject: Reject) {
+    fn add(&mut self, file: &str, mut reject: Reject, bytes_max: usize) {
         for text in [&mut reject.text, &mut reject.message] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
         }
@@ -173,7 +189,7 @@ impl Kept {
         self.lines += 1;
         self.bytes += reject.bytes();
         rejects.lines.insert(reject.byte_offset, reject);
-        while (self.lines > KEPT_MAX || self.bytes > KEPT_BYTES_MAX)
+        while (self.lines > KEPT_MAX || self.bytes > bytes_max)
             && let Some((_, last)) = rejects.lines.pop_last()
         {
             self.lines -= 1;

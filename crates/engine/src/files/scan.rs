@@ -16,6 +16,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::stats::Precision;
 use datafusion::common::{Result as DataFusionResult, Statistics};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -35,6 +36,9 @@ use crate::leaf::leaf_methods;
 /// Bytes of input that are worth a thread.
 const PARTITION_BYTES: u64 = 512 << 10;
 
+/// What text takes as rows, about: a number of two characters and a comma has eight bytes.
+pub(super) const ROW_BYTES_PER_BYTE: usize = 3;
+
 /// A format that is read chunk by chunk. The value holds all that was found out about the files.
 pub(crate) trait Chunked: Debug + Send + Sync + 'static {
     /// An open file.
@@ -53,6 +57,9 @@ pub(crate) trait Chunked: Debug + Send + Sync + 'static {
 
     /// The next chunk and the bytes of the file that were read so far.
     fn read(&self, reader: &mut Self::Reader) -> Result<Option<(Self::Chunk, u64)>>;
+
+    /// About how much memory the rows of a chunk take, as far as can be told before it is parsed.
+    fn row_bytes(chunk: &Self::Chunk) -> usize;
 
     /// The rows of a chunk.
     fn parse(&self, parser: &Self::Parser, chunk: Self::Chunk) -> Result<Vec<RecordBatch>>;
@@ -206,16 +213,18 @@ impl<F: Chunked> ExecutionPlan for FileScan<F> {
     fn execute(
         &self,
         partition: usize,
-        _context: Arc<TaskContext>,
+        context: Arc<TaskContext>,
     ) -> DataFusionResult<SendableRecordBatchStream> {
         let queue = self.queue(partition);
+        let first = self.selected.first().map_or("nothing", |file| self.input.files[*file].name.as_ref());
+        let booked = MemoryConsumer::new(format!("scan of '{first}'")).register(context.memory_pool());
         let bytes = MetricBuilder::new(&self.metrics).counter("bytes_scanned", partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let limit = self.limit.unwrap_or(usize::MAX);
         let batches = if self.in_order {
-            parse_ahead(queue, bytes, self.thread_count).boxed()
+            parse_ahead(queue, bytes, booked, self.thread_count).boxed()
         } else {
-            parse_in_turn(queue, bytes).boxed()
+            parse_in_turn(queue, bytes, booked).boxed()
         };
         let batches = batches.scan(0, move |rows, batch| {
             if *rows >= limit {
@@ -235,30 +244,33 @@ impl<F: Chunked> ExecutionPlan for FileScan<F> {
 fn parse_in_turn<F: Chunked>(
     queue: Arc<Queue<F>>,
     bytes: Count,
+    booked: MemoryReservation,
 ) -> impl futures::Stream<Item = Result<RecordBatch>> + Send {
-    let worker = Worker { queue, own: None, bytes };
-    let start = (Some(worker), VecDeque::new());
+    let worker = Worker { queue, own: None, bytes, booked };
+    let start = (Some(worker), None::<Parsed>);
     stream::unfold(start, |(worker, mut ready)| async move {
         let mut worker = worker;
         loop {
-            if let Some(batch) = ready.pop_front() {
+            if let Some(batch) = ready.as_mut().and_then(|parsed| parsed.batches.pop_front()) {
                 return Some((Ok(batch), (worker, ready)));
             }
+            // What they are booked to goes first.
+            drop(ready.take());
             let mut busy = worker.take()?;
             let step = on_blocking_thread(move || {
                 let parsed = match busy.read()? {
-                    Some((file, chunk)) => Some(file.parse(chunk)?),
+                    Some((file, chunk)) => Some(file.parse(chunk, busy.booked.new_empty())?),
                     None => None,
                 };
                 Ok((busy, parsed))
             });
             match step.await {
-                Ok((busy, Some(batches))) => {
-                    ready.extend(batches);
+                Ok((busy, Some(parsed))) => {
+                    ready = Some(parsed);
                     worker = Some(busy);
                 }
                 Ok((_, None)) => return None,
-                Err(error) => return Some((Err(error), (None, ready))),
+                Err(error) => return Some((Err(error), (None, None))),
             }
         }
     })
@@ -268,26 +280,36 @@ fn parse_in_turn<F: Chunked>(
 fn parse_ahead<F: Chunked>(
     queue: Arc<Queue<F>>,
     bytes: Count,
+    booked: MemoryReservation,
     ahead: usize,
 ) -> impl futures::Stream<Item = Result<RecordBatch>> + Send {
-    let worker = Worker { queue, own: None, bytes };
+    let worker = Worker { queue, own: None, bytes, booked };
     stream::unfold(Some(worker), |worker| async move {
         let mut worker = worker?;
         let step = on_blocking_thread(move || worker.read().map(|chunk| (worker, chunk)));
         match step.await {
-            Ok((worker, Some(chunk))) => Some((Ok(chunk), Some(worker))),
+            Ok((worker, Some((file, chunk)))) => {
+                let booked = worker.booked.new_empty();
+                Some((Ok((file, chunk, booked)), Some(worker)))
+            }
             Ok((_, None)) => None,
             Err(error) => Some((Err(error), None)),
         }
     })
     .map(|chunk| async move {
-        let (file, chunk) = chunk?;
-        on_blocking_thread(move || file.parse(chunk)).await
+        let (file, chunk, booked) = chunk?;
+        on_blocking_thread(move || file.parse(chunk, booked)).await
     })
     .buffered(ahead.max(1))
     .flat_map(|parsed| match parsed {
-        Ok(batches) => stream::iter(batches.into_iter().map(Ok).collect::<Vec<_>>()),
-        Err(error) => stream::iter(vec![Err(error)]),
+        Ok(Parsed { batches, booked }) => {
+            let batches = batches.into_iter().map(move |batch| {
+                let _until_all_are_gone = &booked;
+                Ok(batch)
+            });
+            stream::iter(batches).boxed()
+        }
+        Err(error) => stream::iter([Err(error)]).boxed(),
     })
 }
 
@@ -372,12 +394,20 @@ impl<F: Chunked> Queue<F> {
     }
 }
 
+/// The rows of a chunk, and what they are booked to.
+struct Parsed {
+    batches: VecDeque<RecordBatch>,
+    booked: MemoryReservation,
+}
+
 /// The reading side of a partition.
 struct Worker<F: Chunked> {
     queue: Arc<Queue<F>>,
     /// The slot that it reads from.
     own: Option<usize>,
     bytes: Count,
+    /// Books nothing itself: what it parses does, under its name.
+    booked: MemoryReservation,
 }
 
 impl<F: Chunked> Worker<F> {
@@ -450,9 +480,14 @@ impl<F: Chunked> Worker<F> {
 }
 
 impl<F: Chunked> OpenFile<F> {
-    fn parse(&self, chunk: F::Chunk) -> Result<Vec<RecordBatch>> {
+    fn parse(&self, chunk: F::Chunk, booked: MemoryReservation) -> Result<Parsed> {
+        booked.try_grow(F::row_bytes(&chunk))?;
         let batches = guarded(self.name(), F::NAME, || self.input.format.parse(&self.parser, chunk))?;
-        batches.iter().filter(|batch| batch.num_rows() > 0).map(|batch| self.complete(batch)).collect()
+        let batches = batches.iter().filter(|batch| batch.num_rows() > 0);
+        let batches = batches.map(|batch| self.complete(batch)).collect::<Result<VecDeque<_>>>()?;
+        // They are there now, whether there is room or not.
+        booked.resize(batches.iter().map(RecordBatch::get_array_memory_size).sum());
+        Ok(Parsed { batches, booked })
     }
 
     fn name(&self) -> &str {

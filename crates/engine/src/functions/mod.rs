@@ -5,6 +5,9 @@
 
 mod aggregates;
 pub(crate) mod any_type;
+mod array_agg;
+mod bounded;
+mod count;
 mod date_diff;
 mod definitions;
 mod limited;
@@ -38,20 +41,30 @@ use datafusion::logical_expr::{
 };
 
 use crate::casts;
+use crate::pool::FairPool;
 use crate::sql_types::SessionZone;
 
+pub(crate) use bounded::is_bounded;
 pub(crate) use macros::{call, expand, signatures};
 
 /// Makes our functions known to the planner of a session in `zone`.
-pub(crate) fn register(state: &mut SessionState, zone: &SessionZone) -> Result<()> {
+///
+/// Those that may need much memory ask `pool`, which `threads` threads share.
+pub(crate) fn register(
+    state: &mut SessionState,
+    zone: &SessionZone,
+    pool: &Arc<FairPool>,
+    threads: usize,
+) -> Result<()> {
     let changed = [nested::functions(state)?, limited::functions(state)?];
     for function in ours(zone).into_iter().chain(changed.into_iter().flatten()) {
         state.register_udf(Arc::new(function))?;
     }
-    for function in aggregates::functions() {
+    for function in aggregates::functions().into_iter().chain([array_agg::function(), count::function()]) {
         state.register_udaf(Arc::new(function))?;
     }
     series::register(state);
+    bounded::register(state, pool, threads)?;
     Ok(())
 }
 

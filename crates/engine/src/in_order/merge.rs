@@ -9,7 +9,6 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, EvaluationType, SchedulingType};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -18,8 +17,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, stream};
 
-/// Batches of each part that are read ahead.
-const BATCHES_AHEAD: usize = 16;
+use super::ahead::{bytes_ahead, read_ahead};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -110,7 +108,8 @@ impl ExecutionPlan for InOrderExec {
         let rows = if parts.len() == 1 {
             parts.swap_remove(0)
         } else {
-            let parts: Vec<_> = parts.into_iter().map(|part| spawn_buffered(part, BATCHES_AHEAD)).collect();
+            let bytes_max = bytes_ahead(&context, parts.len());
+            let parts: Vec<_> = parts.into_iter().map(|part| read_ahead(part, bytes_max)).collect();
             Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream::iter(parts).flatten()))
         };
         Ok(Box::pin(LimitStream::new(rows, 0, self.fetch, metrics)))

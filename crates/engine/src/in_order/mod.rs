@@ -6,6 +6,7 @@
 //! place of such merges: one part after the other, while the next are read ahead. Elsewhere, under a join, a
 //! sort or a grouping, merging as the rows come is faster and nobody can tell.
 
+mod ahead;
 mod merge;
 
 use std::sync::Arc;

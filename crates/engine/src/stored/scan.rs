@@ -19,7 +19,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, assert_or_internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::{conjunction_opt, reassign_expr_columns};
@@ -54,7 +54,11 @@ use super::ahead::Ahead;
 use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
+use crate::compact::compact;
 use crate::conditions::Conditions;
+
+/// Stripes that take more of a partition's part of the memory, one in so many, are handed out in slices.
+const STRIPE_SHARE: usize = 8;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -331,13 +335,21 @@ impl ExecutionPlan for StoredScan {
             })
             .boxed();
         // Where order is seen, whoever merges the partitions reads many batches of each ahead: they are to be
-        // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it.
-        let rows_max = if self.keeps_order { context.session_config().batch_size() } else { usize::MAX };
+        // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it; where
+        // they are large for the memory that there is, they are slices that have buffers of their own.
+        let bytes_max = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / STRIPE_SHARE / self.partition_count(),
+            _ => usize::MAX,
+        };
+        let (keeps_order, batch_rows) = (self.keeps_order, context.session_config().batch_size());
         let batches = batches.map_ok(move |batch| {
+            let is_large = batch.get_array_memory_size() > bytes_max;
+            let rows_max = if keeps_order || is_large { batch_rows } else { usize::MAX };
             let starts = (0..batch.num_rows()).step_by(rows_max);
-            stream::iter(
-                starts.map(move |start| Ok(batch.slice(start, rows_max.min(batch.num_rows() - start)))),
-            )
+            stream::iter(starts.map(move |start| {
+                let slice = batch.slice(start, rows_max.min(batch.num_rows() - start));
+                if is_large { compact(&slice) } else { Ok(slice) }
+            }))
         });
         let batches = batches.try_flatten().boxed();
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), batches))))
@@ -524,6 +536,15 @@ impl Shared {
     }
 }
 
+/// What so many columns of the stripe of a part take when they are decoded, about.
+fn decoded_bytes<'a>(part: &OpenPart, columns: impl IntoIterator<Item = &'a usize>, stripe: usize) -> usize {
+    let bytes = columns.into_iter().map(|index| match part.column(*index) {
+        Place::Here(column) | Place::Cast(column, _) => part.reader.value_bytes(*column, stripe),
+        _ => 0,
+    });
+    usize::try_from(bytes.sum::<u64>()).unwrap_or(usize::MAX)
+}
+
 fn one(stripe: usize) -> Range<usize> {
     stripe..stripe + 1
 }
@@ -615,6 +636,12 @@ impl Worker {
                 continue;
             }
             self.stripes_read.add(1);
+            let rows_before = stripe.row_count();
+            // Runs of stripes are added up as they are stored.
+            if !self.takes_runs {
+                let filtered = shared.filters.iter().flat_map(|filter| filter.columns());
+                self.reservation.try_grow(decoded_bytes(part, filtered, stripe.number))?;
+            }
             stripe.filter(&shared.filters, self.remaining)?;
             let rows = stripe.row_count();
             if part.reader.is_fetched() {
@@ -622,6 +649,10 @@ impl Worker {
             }
             if rows == 0 {
                 continue;
+            }
+            if !self.takes_runs {
+                let bytes = decoded_bytes(part, &shared.projection, stripe.number);
+                self.reservation.try_grow(bytes / rows_before.max(1) * rows)?;
             }
             part.expect(&shared.projection, stripe.number..stripe.number + 1);
             if let Some(remaining) = &mut self.remaining {

@@ -25,7 +25,7 @@ use super::hive::{FileColumnOptions, FileColumns};
 use super::options::{NamedText, Options};
 use super::paths::DataFile;
 use super::rejects::{Reject, RejectsOfFile, StatementRejects};
-use super::scan::{Chunked, Input};
+use super::scan::{Chunked, Input, ROW_BYTES_PER_BYTE};
 use super::sql_type;
 use super::table::ChunkedTable;
 use crate::error::{Error, ErrorKind, Result};
@@ -290,6 +290,10 @@ impl Chunked for Json {
 
     fn read(&self, reader: &mut Cutter) -> Result<Option<(Chunk, u64)>> {
         Ok(reader.next()?.map(|chunk| (chunk, reader.bytes_taken())))
+    }
+
+    fn row_bytes(chunk: &Chunk) -> usize {
+        chunk.bytes.len() * ROW_BYTES_PER_BYTE
     }
 
     fn parse(&self, parser: &Parser, chunk: Chunk) -> Result<Vec<RecordBatch>> {
