@@ -32,6 +32,8 @@ mod memory;
 mod pool;
 mod temporary;
 
+mod guard;
+mod running;
 mod session;
 mod settings;
 

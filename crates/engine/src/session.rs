@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
-use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
@@ -37,13 +37,14 @@ use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
 use crate::relations::take_files;
 use crate::rules::{CommonTypes, Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
+use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
 use crate::sql_types::{SessionZone, SqlTypes};
 use crate::statements::{self, Answer};
 use crate::stored::{
     AggregateStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
 };
-use crate::stream::{AbortOnDrop, BATCHES_AHEAD, ResultStream, hand_over};
+use crate::stream::{BATCHES_AHEAD, ResultStream, StatementTask, hand_over};
 use crate::tpch::TpchFunction;
 
 /// How often waiting for statements to end looks whether they have.
@@ -80,6 +81,8 @@ pub struct Session {
     /// What a statement is planned with: made once, for a session's functions and options are many. None of a session
     /// that is not as one statement sees it, whose settings may change.
     state: Option<Arc<OnceLock<Arc<SessionState>>>>,
+    /// The statement that it is for, if it is for one.
+    running: Option<Arc<Running>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -161,7 +164,17 @@ impl Session {
         context.register_catalog(CATALOG, catalog.clone());
         let catalogs = context.state_ref().read().catalog_list().clone();
         let prepared = Arc::default();
-        Self { shared, context, catalog, catalogs, rejects, prepared, table_functions, state: None }
+        Self {
+            shared,
+            context,
+            catalog,
+            catalogs,
+            rejects,
+            prepared,
+            table_functions,
+            state: None,
+            running: None,
+        }
     }
 
     /// This session as one statement sees it, from planning to its end: of a database directory, one version.
@@ -203,6 +216,20 @@ impl Session {
         self.state.as_ref().map_or_else(make, |state| state.get_or_init(make).clone())
     }
 
+    /// What operators of this session's statement are executed with, planned with `state`.
+    pub(crate) fn task_context(&self, state: &SessionState) -> Arc<TaskContext> {
+        let context = TaskContext::from(state);
+        match &self.running {
+            Some(running) => running.context(context),
+            None => Arc::new(context),
+        }
+    }
+
+    /// Tells the work of this session's statement to stop, when nobody wants it any more.
+    pub(crate) fn stop(&self) -> Stop {
+        self.running.as_ref().map(|running| running.stop.clone()).unwrap_or_default()
+    }
+
     /// Runs one statement without parameters.
     ///
     /// # Errors
@@ -232,14 +259,19 @@ impl Session {
     /// Whatever is wrong with the statement or its data before the first batch; later errors arrive in the
     /// stream.
     pub async fn run(&self, statement: &Statement, parameters: Parameters) -> Result<ResultStream> {
-        let (session, statement) = (self.clone(), statement.clone());
+        let (mut session, statement) = (self.clone(), statement.clone());
         let tag = statement.tag();
         let (answered, answer) = tokio::sync::oneshot::channel();
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let is_finished = Arc::new(AtomicBool::new(false));
         let finished = is_finished.clone();
-        let task = AbortOnDrop(self.shared.runtime().spawn(async move {
-            let _running = RunningStatement::new(session.shared.clone());
+        let stop = Stop::default();
+        let running = Running::new(self.shared.clone(), stop.clone());
+        session.running = Some(running.clone());
+        // However the task ends, work that it leaves behind ends, too.
+        let end = StopOnDrop(stop.clone());
+        let task = self.shared.runtime().spawn(running.task(async move {
+            let _end = end;
             let started = match session.at_newest().await {
                 Ok(session) => {
                     survived(session.start(&statement, &parameters)).await.and_then(|started| started)
@@ -268,6 +300,7 @@ impl Session {
             }
             finished.store(true, Ordering::Release);
         }));
+        let task = StatementTask { task, stop };
         let (kind, schema, progress, notice) = answer
             .await
             .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
@@ -346,23 +379,5 @@ fn prepared_text(ast: &Ast) -> String {
     match ast {
         Ast::Sql(statement) => statement.to_string(),
         _ => String::new(),
-    }
-}
-
-/// Counts a statement for as long as its task lives.
-struct RunningStatement {
-    shared: Arc<Shared>,
-}
-
-impl RunningStatement {
-    fn new(shared: Arc<Shared>) -> Self {
-        shared.statement_count.fetch_add(1, Ordering::AcqRel);
-        Self { shared }
-    }
-}
-
-impl Drop for RunningStatement {
-    fn drop(&mut self) {
-        self.shared.statement_count.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::running::Stop;
 
 /// Batches that wait for a slow reader before the query pauses.
 pub(crate) const BATCHES_AHEAD: usize = 4;
-
 /// Batches from this size on wait alone.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -79,7 +79,7 @@ pub struct ResultStream {
     pub(crate) notice: Option<String>,
     /// Set by the task when it has sent all there is. A task that died has not.
     pub(crate) is_finished: Arc<AtomicBool>,
-    pub(crate) _task: AbortOnDrop,
+    pub(crate) _task: StatementTask,
 }
 
 impl ResultStream {
@@ -135,12 +135,16 @@ impl Stream for ResultStream {
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// The task of a statement, which ends with all its work when nobody waits for it any more.
 #[derive(Debug)]
-pub(crate) struct AbortOnDrop(pub(crate) JoinHandle<()>);
+pub(crate) struct StatementTask {
+    pub(crate) task: JoinHandle<()>,
+    pub(crate) stop: Stop,
+}
 
-impl Drop for AbortOnDrop {
+impl Drop for StatementTask {
     fn drop(&mut self) {
-        self.0.abort();
+        self.stop.set();
+        self.task.abort();
     }
 }

@@ -18,6 +18,10 @@ use crate::render::{self, Explain, RenderError, Renderer, Shown, human};
 use crate::signals::SignalWatch;
 use crate::terminal::tell;
 
+/// How long the end of a stopped statement is waited for without a word, and at all.
+const QUIET_WAIT_MAX: Duration = Duration::from_millis(500);
+const END_WAIT_MAX: Duration = Duration::from_secs(60);
+
 impl Console {
     /// Runs one statement and shows its answer.
     pub(super) fn run_statement(&mut self, statement: &Statement) -> Result<()> {
@@ -25,7 +29,7 @@ impl Console {
         let mut signals = self.signals.watch();
         let session = self.session.clone();
         let runtime = self.runtime.clone();
-        runtime.block_on(async {
+        let outcome = runtime.block_on(async {
             let run = during(session.run(statement, Parameters::None), &mut signals, &mut progress);
             let stream = run.await?.map_err(Failure::engine)?;
             progress.follow(stream.progress());
@@ -49,10 +53,26 @@ impl Console {
                     Ok(())
                 }
             }
-        })?;
+        });
+        if matches!(outcome, Err(Failure::Stopped(_))) && self.interactive {
+            self.wait_for_end();
+        }
+        outcome?;
         progress.clear();
         signals.end();
         Ok(())
+    }
+
+    /// Waits until all work of a statement that was stopped has ended, so that "cancelled" is true.
+    fn wait_for_end(&self) {
+        if self.session.wait_until_idle(QUIET_WAIT_MAX) {
+            return;
+        }
+        let say = |text: &str| tell(&self.terminal.stderr_palette().paint(Style::new().dimmed(), text));
+        say("stopping: a step of the statement is still at work; Ctrl-C ends the program");
+        if !self.session.wait_until_idle(END_WAIT_MAX) {
+            say("note: a step of the statement goes on in the background");
+        }
     }
 
     /// Writes the rows of `stream` in the format of the day.

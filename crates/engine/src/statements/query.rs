@@ -19,6 +19,7 @@ use super::{Answer, for_planner};
 use crate::column_names::{shown_schema, tell_apart_from_wildcards};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
+use crate::guard::guarded;
 use crate::in_order::InOrderExec;
 use crate::memory;
 use crate::progress::Progress;
@@ -114,11 +115,13 @@ impl Run {
     }
 
     async fn physical(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
-        if !self.is_analyzed {
-            return Ok(state.create_physical_plan(&self.plan).await?);
-        }
-        let optimized = state.optimizer().optimize(self.plan.clone(), state, |_, _| {})?;
-        Ok(state.query_planner().create_physical_plan(&optimized, state).await?)
+        let physical = if self.is_analyzed {
+            let optimized = state.optimizer().optimize(self.plan.clone(), state, |_, _| {})?;
+            state.query_planner().create_physical_plan(&optimized, state).await?
+        } else {
+            state.create_physical_plan(&self.plan).await?
+        };
+        Ok(guarded(physical, &self.session.stop())?)
     }
 
     /// Starts the query; if it runs out of memory in a hash join, which cannot spill, before anything was
@@ -126,7 +129,7 @@ impl Run {
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state();
         let physical = self.physical(&state).await?;
-        let mut batches = execute(&state, &physical, &self.progress)?;
+        let mut batches = self.execute(&state, &physical)?;
         if !has_hash_join(&physical) {
             return Ok(batches);
         }
@@ -153,7 +156,7 @@ impl Run {
             return Ok(vec![self.start().await?]);
         };
         self.progress.watch(merge.input());
-        let parts = merge.parts(&state.task_ctx())?;
+        let parts = merge.parts(&self.session.task_context(&state))?;
         Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
     }
 
@@ -166,18 +169,18 @@ impl Run {
         // The planner sorts for a join only where there is more than one part.
         options.execution.target_partitions = options.execution.target_partitions.max(2);
         let physical = self.physical(&state).await?;
-        execute(&state, &physical, &self.progress)
+        self.execute(&state, &physical)
     }
-}
 
-fn execute(
-    state: &SessionState,
-    physical: &Arc<dyn ExecutionPlan>,
-    progress: &Progress,
-) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    progress.watch(physical);
-    let batches = execute_stream(physical.clone(), state.task_ctx())?;
-    Ok(batches.map_err(Error::from).boxed())
+    fn execute(
+        &self,
+        state: &SessionState,
+        physical: &Arc<dyn ExecutionPlan>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        self.progress.watch(physical);
+        let batches = execute_stream(physical.clone(), self.session.task_context(state))?;
+        Ok(batches.map_err(Error::from).boxed())
+    }
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {

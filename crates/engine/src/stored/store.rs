@@ -22,6 +22,7 @@ use super::definition::codecs;
 use super::remote::{CacheOptions, Remote, is_url};
 use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
+use crate::running::Running;
 
 /// How long opening waits for another writer, which may be about to close: as this program does when it opens a
 /// database again.
@@ -264,6 +265,12 @@ pub(super) fn initial(field: &Field) -> Option<DataFusionResult<ScalarValue>> {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    // Work that nobody waits for any more goes on, and the statement with it.
+    let running = Running::current();
+    let work = move || {
+        let _running = running;
+        work()
+    };
     let broken = |error| Error::new(ErrorKind::Internal, format!("a thread broke off: {error}"));
     tokio::task::spawn_blocking(work).await.map_err(broken)?
 }
