@@ -22,8 +22,9 @@
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
 //!
 //! What is one for the process: the list of temporary files ([`remove_temporary_files`]); on Linux a handler of
-//! SIGBUS, once a file of a database directory is mapped, which passes on what is not its own; and, only where a
-//! program asks for it, a panic hook ([`hide_caught_panics`]).
+//! SIGBUS, once a file of a database directory is mapped, which passes on what is not its own and which
+//! [`DatabaseBuilder::memory_maps`] keeps out; and, only where a program asks for it, a panic hook
+//! ([`hide_caught_panics`]).
 
 #![forbid(unsafe_code)]
 
