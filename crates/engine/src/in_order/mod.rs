@@ -26,6 +26,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, replace_children_if_necessary};
 
 pub(crate) use self::merge::InOrderExec;
+use crate::rules::Fence;
 use crate::stored::WriteExec;
 
 /// See the [module](self). It runs last: the rules before it do not know the operator.
@@ -76,6 +77,7 @@ fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn Execut
 fn passes_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<CoalescePartitionsExec>()
         || plan.is::<CooperativeExec>()
+        || plan.is::<Fence>()
         || plan.is::<FilterExec>()
         || plan.is::<GlobalLimitExec>()
         || plan.is::<LocalLimitExec>()
