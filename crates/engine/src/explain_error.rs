@@ -86,8 +86,8 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         },
         DataFusionError::SchemaError(inner, _) => explain_schema(inner, sql),
         DataFusionError::SQL(inner, _) => sentence(ErrorKind::Syntax, &inner.to_string()),
-        DataFusionError::NotImplemented(text) => sentence(ErrorKind::Unsupported, text),
-        DataFusionError::Plan(text) => explain_plan(text),
+        DataFusionError::NotImplemented(text) => sentence(ErrorKind::Unsupported, without_tree(text)),
+        DataFusionError::Plan(text) => explain_plan(without_tree(text)),
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
         DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
         DataFusionError::ResourcesExhausted(text) => explain_resources(text),
@@ -126,6 +126,23 @@ fn refused_unnest(text: &str) -> Option<&'static str> {
         Some("unnest is of something that is neither a list nor a struct")
     } else {
         None
+    }
+}
+
+/// The message without the syntax tree that the planner prints behind it.
+fn without_tree(text: &str) -> &str {
+    if text.starts_with("compound identifier: [") {
+        return "no column has so many names in front of it";
+    }
+    if !["span: Span(", "quote_style: ", "ValueWithSpan {"].iter().any(|sign| text.contains(sign)) {
+        return text;
+    }
+    match text.split_once(": ") {
+        Some(("Unsupported ast node in sqltorel" | "Unsupported ast node in create_relation", _)) => {
+            "this form of SQL is not supported"
+        }
+        Some((message, _)) => message,
+        None => text.split('{').next().unwrap_or(text),
     }
 }
 

@@ -4,6 +4,7 @@
 //! SUMMARIZE, DESCRIBE of a query), cuts scripts into statements and numbers the `?` parameters.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, ObjectName, Query, TableFactor, VisitMut, VisitorMut,
@@ -14,13 +15,15 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::alterations::{Alteration, alteration};
+use crate::depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_syntax;
+use crate::numbers::{join_digits, name_units};
 use crate::table_clauses::{TableClauses, name_codecs, take_clauses};
 use crate::text::byte_offset;
 use crate::tokens::{
-    check_chains, number_parameters, select_all_where_from_comes_first, struct_fields_in_angle_brackets,
-    versions_as_names,
+    forget_materialized, number_parameters, select_all_where_from_comes_first,
+    struct_fields_in_angle_brackets, versions_as_names,
 };
 
 const DIALECT: GenericDialect = GenericDialect {};
@@ -33,7 +36,8 @@ const OBJECTS: &[&str] = &["DATABASE", "FUNCTION", "INDEX", "SCHEMA", "TABLE", "
 /// One parsed statement. Run it with [`Session::run`](crate::Session::run).
 #[derive(Clone, Debug)]
 pub struct Statement {
-    pub(crate) ast: Ast,
+    // Shared: a tree is cloned by recursion, and a caller's stack may be small.
+    pub(crate) ast: Arc<Ast>,
     // The whole script: places in errors are places in what the caller wrote.
     pub(crate) script: String,
     range: Range<usize>,
@@ -122,7 +126,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 /// Parses the text of a view. Its places are none: they would be looked for in the statement that uses it.
 pub(crate) fn parse_view(definition: &str) -> Result<ast::CreateView> {
     let statements = parse_tokens(definition, |token| token.span = Span::empty())?;
-    match statements.into_iter().next().map(|statement| statement.ast) {
+    match statements.into_iter().next().map(|statement| Arc::unwrap_or_clone(statement.ast)) {
         Some(Ast::Sql(statement)) => match *statement {
             ast::Statement::CreateView(view) => Ok(view),
             other => Err(Error::new(ErrorKind::Internal, format!("a view is defined by {other}"))),
@@ -135,12 +139,21 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
     let mut tokens = Tokenizer::new(&DIALECT, sql)
         .tokenize_with_location()
         .map_err(|error| explain_syntax(sql, &[], ParserError::TokenizerError(error.to_string())))?;
-    check_chains(sql, &tokens)?;
-    tokens.iter_mut().for_each(change);
-    number_parameters(&mut tokens);
-    select_all_where_from_comes_first(&mut tokens);
-    versions_as_names(&mut tokens);
-    struct_fields_in_angle_brackets(&mut tokens);
+    join_digits(sql, &mut tokens)?;
+    depth::with_stack(depth::levels_of_tokens(sql, &tokens)?, || {
+        tokens.iter_mut().for_each(change);
+        number_parameters(&mut tokens);
+        select_all_where_from_comes_first(&mut tokens);
+        versions_as_names(&mut tokens);
+        name_units(sql, &mut tokens)?;
+        struct_fields_in_angle_brackets(&mut tokens);
+        forget_materialized(&mut tokens);
+        statements_of(sql, tokens)
+    })
+}
+
+/// Parses tokens, which were changed, of the text.
+fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>> {
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())
@@ -158,17 +171,27 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
             next if next.token == Token::EOF || next.token == Token::SemiColon => Ok(ast),
             next => parser.parser.expected("end of statement", next.clone()),
         });
-        let ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
+        let mut ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
+        depth::check(&mut ast)?;
         let next = parser.parser.peek_token_ref();
         let end = if next.token == Token::EOF { None } else { byte_offset(sql, next.span.start) };
         let text = sql[start..end.unwrap_or(sql.len())].trim_end();
-        statements.push(Statement { ast, script: sql.to_owned(), range: start..start + text.len() });
+        statements.push(Statement {
+            ast: Arc::new(ast),
+            script: sql.to_owned(),
+            range: start..start + text.len(),
+        });
     }
 }
 
-/// Whether `sql` ends with a semicolon outside quotes and comments: a shell may run it.
+/// Whether `sql` ends with a semicolon outside quotes and comments: a shell may run it. So it may what is wrong, whatever
+/// follows; running it tells the error.
 pub fn is_complete(sql: &str) -> bool {
-    let Ok(tokens) = Tokenizer::new(&DIALECT, sql).tokenize() else { return false };
+    let tokens = match Tokenizer::new(&DIALECT, sql).tokenize() {
+        Ok(tokens) => tokens,
+        // The tokenizer has no other sign of quotes and comments that are still open.
+        Err(error) => return !["Unterminated", "EOF"].iter().any(|sign| error.message.contains(sign)),
+    };
     tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_))) == Some(&Token::SemiColon)
 }
 
@@ -540,5 +563,11 @@ mod tests {
         check("SELECT ';", false);
         check("SELECT 1 -- ;", false);
         check("", false);
+        check("SELECT \"a;", false);
+        check("SELECT /* ;", false);
+        check("SELECT $$;", false);
+        check("SELECT $x$ a $y$;", false);
+        check("SELECT E'\\'", false);
+        check("SELECT U&'\\zzzz';", true);
     }
 }

@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileFormat, FileTable, OptionValue};
 use crate::functions;
 use crate::parser::parse_view;
+use crate::refused::refuse_unread_in;
 use crate::stored::StoredCatalog;
 use crate::text::{byte_range, nearest};
 use crate::tokens::{TIMESTAMP_MARK, VERSION_MARK};
@@ -39,6 +40,11 @@ const FILE_FUNCTIONS: &[(&str, Option<FileFormat>)] = &[
     ("read_tsv", Some(FileFormat::Tsv)),
     ("parquet_scan", Some(FileFormat::Parquet)),
 ];
+
+/// Views of views that are followed.
+const VIEWS_DEEP_MAX: usize = 100;
+/// Views that one statement may read, each time that it does.
+const VIEWS_MAX: usize = 5_000;
 
 /// A file that a statement reads, and the name under which the changed statement expects it.
 pub(crate) struct FileReference {
@@ -73,6 +79,7 @@ pub(crate) fn take_files(
         default_schema: catalog.default_schema.clone(),
         taken: Taken { files: Vec::new(), versions: Vec::new() },
         views: Vec::new(),
+        view_count: 0,
     };
     match statement.visit(&mut finder) {
         ControlFlow::Break(error) => Err(error),
@@ -116,6 +123,8 @@ struct Finder<'a> {
     taken: Taken,
     /// The views that are being looked into, outermost first.
     views: Vec<String>,
+    /// How many views were put in so far.
+    view_count: usize,
 }
 
 impl VisitorMut for Finder<'_> {
@@ -133,7 +142,6 @@ impl VisitorMut for Finder<'_> {
         });
         let is_recursive = with.is_some_and(|with| with.recursive);
         self.queries.push(Around { names, is_recursive, begun: 0, is_named });
-        check_set_operations(&query.body)?;
         ControlFlow::Continue(())
     }
 
@@ -329,9 +337,17 @@ impl Finder<'_> {
             return Err(Error::new(ErrorKind::Invalid, format!("view '{name}' reads itself"))
                 .with_detail(self.views.join(" reads ")));
         }
+        self.view_count += 1;
+        if self.views.len() >= VIEWS_DEEP_MAX || self.view_count > VIEWS_MAX {
+            let message = format!("view '{name}' reads too many views, or is read by them");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_detail(format!("at most {VIEWS_MAX}, {VIEWS_DEEP_MAX} over each other"))
+                .with_hint("CREATE TABLE ... AS SELECT keeps the rows of a view"));
+        }
         let mut parsed = parse_view(&view.definition)?;
         name_as_table(&mut parsed.query);
         functions::expand(parsed.query.as_mut())?;
+        refuse_unread_in(&mut parsed.query)?;
         let mut finder = Finder {
             sql: "",
             catalog: self.catalog,
@@ -340,11 +356,13 @@ impl Finder<'_> {
             default_schema: view.default_schema.clone(),
             taken: Taken { files: Vec::new(), versions: Vec::new() },
             views: self.views.iter().map(String::as_str).chain([name]).map(str::to_owned).collect(),
+            view_count: self.view_count,
         };
         if let ControlFlow::Break(error) = VisitMut::visit(parsed.query.as_mut(), &mut finder) {
             let detail = format!("view '{name}' reads it");
             return Err(if error.detail().is_none() { error.with_detail(detail) } else { error });
         }
+        self.view_count = finder.view_count;
         let Taken { files, versions } = finder.taken;
         self.taken.files.extend(files);
         self.taken.versions.extend(versions);
@@ -384,19 +402,6 @@ impl Finder<'_> {
             .collect();
         suggest(error, nearest(&written, names.iter().map(String::as_str)))
     }
-}
-
-/// The planner drops the ALL of EXCEPT ALL and INTERSECT ALL, which would be a wrong answer.
-fn check_set_operations(body: &ast::SetExpr) -> ControlFlow<Error> {
-    let ast::SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
-        return ControlFlow::Continue(());
-    };
-    if *op != ast::SetOperator::Union && *set_quantifier == ast::SetQuantifier::All {
-        let error = Error::new(ErrorKind::Unsupported, format!("{op} ALL is not supported"));
-        return ControlFlow::Break(error.with_hint(format!("{op} without ALL compares distinct rows")));
-    }
-    check_set_operations(left)?;
-    check_set_operations(right)
 }
 
 fn suggest(error: Error, meant: Option<&str>) -> Error {

@@ -26,6 +26,7 @@ use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSc
 use crate::column_names::name_columns;
 use crate::conditions::{Arguments, optimizer_rules, physical_rules};
 use crate::database::Shared;
+use crate::depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_panic;
 use crate::files::{self, FileTable, Rejects};
@@ -35,6 +36,7 @@ use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
+use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
 use crate::rules::{CommonTypes, Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
 use crate::running::{Running, Stop, StopOnDrop};
@@ -323,11 +325,16 @@ impl Session {
     }
 
     async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
-        let Some(mut ast) = self.prepared.resolve(statement.ast.clone())? else { return Ok(Answer::done()) };
+        if let Ast::Sql(written) = statement.ast.as_ref() {
+            check_prepared(written)?;
+        }
+        let Some(mut ast) = self.prepared.resolve((*statement.ast).clone())? else {
+            return Ok(Answer::done());
+        };
         // The places of a prepared statement are places in another script.
-        let written =
-            (!matches!(&statement.ast, Ast::Sql(ast) if matches!(**ast, ast::Statement::Execute { .. })))
-                .then_some(statement);
+        let is_execute =
+            matches!(&*statement.ast, Ast::Sql(ast) if matches!(**ast, ast::Statement::Execute { .. }));
+        let written = (!is_execute).then_some(statement);
         let script = written.map_or("", |statement| statement.script.as_str());
         let text = match written {
             Some(statement) => Cow::Borrowed(statement.text()),
@@ -336,7 +343,9 @@ impl Session {
         parameters.bind(&mut ast, script)?;
         name_columns(&mut ast);
         functions::expand(&mut ast)?;
+        refuse_unread(&mut ast)?;
         let taken = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
+        depth::check(&mut ast)?;
         // Held until the statement is planned; from then on the plan holds the tables.
         let mut open = taken.versions;
         let rejects = self.rejects.statement();

@@ -4,11 +4,16 @@
 //! clauses are parsed here and taken out of the tokens, and `CODEC(x)` becomes `OPTIONS(codec = 'x')`, which it
 //! does know.
 
-use datafusion::sql::sqlparser::ast::{ColumnOption, Expr, OrderByExpr, SqlOption, Value};
+use datafusion::sql::sqlparser::ast::{
+    ColumnOption, CreateTable, Expr, OrderByExpr, SqlOption, TableConstraint, Value,
+};
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::text::nearest;
 
 const CODEC: &str = "codec";
 
@@ -30,6 +35,7 @@ pub(crate) fn take_clauses(
 ) -> Result<(Vec<TokenWithSpan>, TableClauses), ParserError> {
     let end = end_of_columns(&tokens);
     let mut kept = name_codecs(&tokens[..end]);
+    quote_columns(&mut kept);
     let mut parser = Parser::new(dialect).with_tokens_with_locations(tokens[end..].to_vec());
     let mut clauses = TableClauses::default();
     while clauses.take_next(&mut parser)? {}
@@ -58,6 +64,52 @@ fn end_of_columns(tokens: &[TokenWithSpan]) -> usize {
         }
     }
     tokens.len()
+}
+
+/// Puts `key` and `index` in quotes where they are columns: `(key VARCHAR, index INT)`. To the parser they begin an index,
+/// as in `(a INT, KEY by_a (a))`.
+fn quote_columns(tokens: &mut [TokenWithSpan]) {
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
+    let mut depth = 0;
+    let mut is_column = false;
+    for (index, place) in places.iter().enumerate() {
+        let at = |offset: usize| places.get(index + offset).map(|place| &tokens[*place].token);
+        let keyword = |offset: usize| match at(offset) {
+            Some(Token::Word(word)) => Some(word.keyword),
+            _ => None,
+        };
+        let is_key = is_column
+            && matches!(&tokens[*place].token, Token::Word(word)
+                if word.quote_style.is_none() && matches!(word.keyword, Keyword::KEY | Keyword::INDEX));
+        // An index has columns in parentheses, a type has numbers or other types there.
+        let is_index = match (keyword(1), at(2)) {
+            (Some(Keyword::USING), _) | (None, _) => true,
+            (Some(Keyword::STRUCT | Keyword::MAP | Keyword::ARRAY), _) => false,
+            (_, Some(Token::LParen)) => !matches!(at(3), Some(Token::Number(..))),
+            (_, Some(Token::Word(word))) => word.keyword == Keyword::USING,
+            _ => false,
+        };
+        is_column = false;
+        match &tokens[*place].token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        if depth == 1 && matches!(tokens[*place].token, Token::LParen | Token::Comma) {
+            is_column = true;
+        }
+        if is_key
+            && !is_index
+            && let Token::Word(word) = &mut tokens[*place].token
+        {
+            *word = Word {
+                value: word.value.to_ascii_lowercase(),
+                quote_style: Some('"'),
+                keyword: Keyword::NoKeyword,
+            };
+        }
+    }
 }
 
 /// `CODEC(x)` as `OPTIONS(codec = 'x')`.
@@ -111,16 +163,88 @@ pub(crate) fn codec_of_option(option: &ColumnOption) -> Option<&str> {
     })
 }
 
-impl TableClauses {
-    /// What to tell about clauses that were read over.
-    pub(crate) fn notice(&self) -> Option<String> {
-        let meaning = |clause: &&str| match *clause {
+/// Collations whose names are kept. Text is compared by its bytes, which is what those that end with `_bin` say, but for
+/// spaces at the end.
+const COLLATIONS: &[&str] = &[
+    "ascii_bin",
+    "binary",
+    "c",
+    "gb18030_bin",
+    "gb18030_chinese_ci",
+    "gbk_bin",
+    "gbk_chinese_ci",
+    "latin1_bin",
+    "posix",
+    "ucs_basic",
+    "utf8_bin",
+    "utf8_general_ci",
+    "utf8_unicode_ci",
+    "utf8mb3_bin",
+    "utf8mb3_general_ci",
+    "utf8mb3_unicode_ci",
+    "utf8mb4_0900_ai_ci",
+    "utf8mb4_0900_bin",
+    "utf8mb4_bin",
+    "utf8mb4_general_ci",
+    "utf8mb4_unicode_ci",
+];
+
+/// Refuses a collation that is not known.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`].
+pub(crate) fn check_collation(name: &str) -> Result<()> {
+    let bare = name.trim_matches(['"', '`']).to_ascii_lowercase();
+    if COLLATIONS.contains(&bare.as_str()) {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::NotFound, format!("collation '{name}' not found"));
+    Err(match nearest(&bare, COLLATIONS.iter().copied()) {
+        Some(meant) => error.with_hint(format!("did you mean {meant}?")),
+        None => error.with_hint(
+            "utf8mb4_bin, utf8mb4_0900_ai_ci and other names of MySQL are kept; text is compared by bytes",
+        ),
+    })
+}
+
+/// What to tell about what a CREATE TABLE says and nothing obeys.
+pub(crate) fn notice(table: &CreateTable, clauses: &TableClauses) -> Option<String> {
+    let options = || table.columns.iter().flat_map(|column| &column.options).map(|option| &option.option);
+    let mut lines: Vec<String> = Vec::new();
+    for clause in &clauses.ignored {
+        lines.push(String::from(match *clause {
             "PRIMARY KEY" => "PRIMARY KEY is not enforced: rows are sorted by it where there is no ORDER BY",
             "SETTINGS" => "SETTINGS is read over: settings are the session's",
             _ => "ENGINE is read over: all tables are stored in one way",
-        };
-        let lines: Vec<&str> = self.ignored.iter().map(meaning).collect();
-        (!lines.is_empty()).then(|| lines.join("; "))
+        }));
+    }
+    let has_key = table.constraints.iter().any(|one| matches!(one, TableConstraint::PrimaryKey(_)))
+        || options().any(|option| matches!(option, ColumnOption::PrimaryKey(_)));
+    if has_key && !clauses.ignored.contains(&"PRIMARY KEY") {
+        lines.push("PRIMARY KEY is not enforced".to_owned());
+    }
+    let is_unique = table.constraints.iter().any(|one| matches!(one, TableConstraint::Unique(_)))
+        || options().any(|option| matches!(option, ColumnOption::Unique(_)));
+    if is_unique {
+        lines.push("UNIQUE is not enforced".to_owned());
+    }
+    let collations = options().filter_map(|option| match option {
+        ColumnOption::Collation(name) => Some(name.to_string()),
+        _ => None,
+    });
+    if let Some(collation) = collations.chain(clauses.collation.clone()).find(|name| name.ends_with("_ci")) {
+        lines.push(format!("COLLATE {collation} is kept, and text is compared by its bytes"));
+    }
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+impl TableClauses {
+    /// Refuses what nothing would obey.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for a collation that is not known.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.collation.as_deref().map_or(Ok(()), check_collation)
     }
 
     /// Parses the next clause, if it is one of ours.

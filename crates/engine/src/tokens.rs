@@ -1,54 +1,11 @@
-//! What is done to the tokens of a script before they are parsed: chains of operators that would overflow
-//! a stack are refused, `?` parameters get numbers, a FROM that comes first gets its SELECT, the version of a
-//! table becomes the last part of its name, and the fields of a STRUCT stand in angle brackets.
+//! What is done to the tokens of a script before they are parsed: `?` parameters get numbers, a FROM that comes first
+//! gets its SELECT, the version of a table becomes the last part of its name, the fields of a STRUCT stand in angle
+//! brackets, and MATERIALIZED is left out.
 
 use datafusion::sql::sqlparser::keywords::{
     Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER, RESERVED_FOR_TABLE_ALIAS,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::text::byte_range;
-
-/// Operators in a row that are followed: a chain is a tree as deep as it is long, and what walks it recurses.
-const CHAIN_MAX: usize = 1000;
-
-/// Refuses chains of operators that would overflow a stack. The parser's own limit counts parentheses only.
-pub(crate) fn check_chains(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
-    // For each open parenthesis: operators since the last comma, and set operations.
-    let mut open = vec![(0_usize, 0_usize)];
-    for token in tokens {
-        match &token.token {
-            Token::LParen => open.push((0, 0)),
-            Token::RParen if open.len() > 1 => drop(open.pop()),
-            Token::SemiColon => open = vec![(0, 0)],
-            _ => {}
-        }
-        let Some((operators, set_operations)) = open.last_mut() else { return Ok(()) };
-        match &token.token {
-            Token::Comma => *operators = 0,
-            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => {
-                *operators += 1;
-            }
-            Token::Word(word) => match word.keyword {
-                Keyword::AND | Keyword::OR => *operators += 1,
-                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => *set_operations += 1,
-                _ => {}
-            },
-            _ => {}
-        }
-        if open.last().is_some_and(|(operators, sets)| *operators > CHAIN_MAX || *sets > CHAIN_MAX) {
-            let message = format!("more than {CHAIN_MAX} operators in a row");
-            let error = Error::new(ErrorKind::Syntax, message)
-                .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs");
-            return Err(match byte_range(sql, token.span) {
-                Some(span) => error.with_span(span),
-                None => error,
-            });
-        }
-    }
-    Ok(())
-}
 
 /// Turns the n-th `?` into `$n`, in the order of the text.
 pub(crate) fn number_parameters(tokens: &mut [TokenWithSpan]) {
@@ -92,6 +49,33 @@ pub(crate) fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>)
         let span = tokens[index].span;
         let missing = [Token::make_keyword("SELECT"), Token::Mul].map(|token| TokenWithSpan { token, span });
         tokens.splice(index..index, missing);
+    }
+}
+
+/// `WITH q AS [NOT] MATERIALIZED (...)` loses the word: a query of WITH is always planned where it is used.
+pub(crate) fn forget_materialized(tokens: &mut Vec<TokenWithSpan>) {
+    let keyword = |token: Option<&TokenWithSpan>| match token.map(|token| &token.token) {
+        Some(Token::Word(word)) if word.quote_style.is_none() => Some(word.keyword),
+        _ => None,
+    };
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
+    for (index, place) in places.iter().enumerate().rev() {
+        if keyword(tokens.get(*place)) != Some(Keyword::MATERIALIZED)
+            || places.get(index + 1).is_none_or(|next| tokens[*next].token != Token::LParen)
+        {
+            continue;
+        }
+        let before = |count: usize| index.checked_sub(count).map(|index| places[index]);
+        let at = |place: Option<usize>| keyword(place.and_then(|place| tokens.get(place)));
+        let first = match at(before(1)) {
+            Some(Keyword::AS) => Some(*place),
+            Some(Keyword::NOT) if at(before(2)) == Some(Keyword::AS) => before(1),
+            _ => None,
+        };
+        if let Some(first) = first {
+            tokens.drain(first..=*place);
+        }
     }
 }
 

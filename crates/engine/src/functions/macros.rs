@@ -60,13 +60,21 @@ pub(crate) fn signatures() -> impl Iterator<Item = (&'static str, &'static str)>
 /// # Errors
 /// [`ErrorKind::Invalid`] for a number of arguments that the function does not take.
 pub(crate) fn expand(statement: &mut impl VisitMut) -> Result<()> {
-    match statement.visit(&mut Expander) {
+    match statement.visit(&mut Expander { repeated: 0 }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Expander;
+/// Parts of long arguments that are written twice, in one statement: nested calls double each other.
+const REPEATED_MAX: usize = 50_000;
+/// An argument of more parts is long.
+const PARTS_SHORT: usize = 50;
+
+struct Expander {
+    /// Parts of long arguments that were written more than once.
+    repeated: usize,
+}
 
 impl VisitorMut for Expander {
     type Break = Error;
@@ -105,7 +113,7 @@ impl VisitorMut for Expander {
         if let Some(ast::WindowType::WindowSpec(window)) = &mut call.over {
             literals::restore_frame(window);
         }
-        match meaning(call) {
+        match meaning(call, &mut self.repeated) {
             Ok(Some(meant)) => *expr = meant,
             Ok(None) => {}
             Err(error) => return ControlFlow::Break(error),
@@ -138,7 +146,7 @@ fn condition(expr: &Expr) -> Option<Expr> {
     }
 }
 
-fn meaning(call: &Function) -> Result<Option<Expr>> {
+fn meaning(call: &Function, repeated: &mut usize) -> Result<Option<Expr>> {
     let [part] = call.name.0.as_slice() else { return Ok(None) };
     let Some(name) = part.as_ident() else { return Ok(None) };
     let name = normalized(name);
@@ -194,7 +202,19 @@ fn meaning(call: &Function) -> Result<Option<Expr>> {
         );
     };
     for (parameter, argument) in chosen.parameters.iter().zip(&arguments) {
-        if mentions(&chosen.body, parameter) > 1
+        let mentions = mentions(&chosen.body, parameter);
+        if mentions > 1 {
+            let parts = parts(argument);
+            *repeated += if parts > PARTS_SHORT { (mentions - 1) * parts } else { 0 };
+        }
+        if *repeated > REPEATED_MAX {
+            let message =
+                format!("function '{name}' is nested too deep: its argument is written more than once");
+            return Err(
+                Error::new(ErrorKind::Invalid, message).with_hint("compute the argument in a subquery")
+            );
+        }
+        if mentions > 1
             && let Some(volatile) = volatile_call(argument)
         {
             let message = format!("function '{name}' cannot take {volatile}, which differs each time");
@@ -288,6 +308,16 @@ fn mentions(body: &Expr, parameter: &str) -> usize {
     let mut count = 0;
     let _ = ast::visit_expressions(body, |part| {
         count += usize::from(matches!(part, Expr::Identifier(name) if name.value == parameter));
+        ControlFlow::<()>::Continue(())
+    });
+    count
+}
+
+/// How many expressions `expr` is.
+fn parts(expr: &Expr) -> usize {
+    let mut count = 0;
+    let _ = ast::visit_expressions(expr, |_| {
+        count += 1;
         ControlFlow::<()>::Continue(())
     });
     count

@@ -27,7 +27,7 @@ mod times;
 mod truncation;
 pub(crate) mod uuids;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
@@ -158,6 +158,41 @@ fn planners() -> &'static HashSet<String> {
     &NAMES
 }
 
+/// What kind of function the planner takes a name for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// One value for each row.
+    Scalar,
+    /// One value for a group of rows.
+    Aggregate,
+    /// One value for each row, from rows around it.
+    Window,
+}
+
+/// The kind of the planner's function of this name, in lower case.
+pub(crate) fn kind(name: &str) -> Option<Kind> {
+    static KINDS: LazyLock<HashMap<String, Kind>> = LazyLock::new(|| {
+        let mut kinds = HashMap::from([("unnest".to_owned(), Kind::Scalar)]);
+        let mut add = |name: &str, aliases: &[String], kind: Kind| {
+            kinds.extend(aliases.iter().cloned().chain([name.to_owned()]).map(|name| (name, kind)));
+        };
+        for function in SessionStateDefaults::default_window_functions() {
+            add(function.name(), function.aliases(), Kind::Window);
+        }
+        for function in SessionStateDefaults::default_aggregate_functions() {
+            add(function.name(), function.aliases(), Kind::Aggregate);
+        }
+        for function in SessionStateDefaults::default_scalar_functions() {
+            add(function.name(), function.aliases(), Kind::Scalar);
+        }
+        for function in ours(&SessionZone::default()) {
+            add(function.name(), function.aliases(), Kind::Scalar);
+        }
+        kinds
+    });
+    KINDS.get(name).copied()
+}
+
 /// Whether the planner has a function of this name.
 fn is_planners(name: &str) -> bool {
     planners().contains(name)
@@ -165,16 +200,7 @@ fn is_planners(name: &str) -> bool {
 
 /// Whether this is the planner's name of an aggregate or of a window function.
 pub(crate) fn is_planners_aggregate(name: &str) -> bool {
-    static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
-        let aggregates = SessionStateDefaults::default_aggregate_functions();
-        let windows = SessionStateDefaults::default_window_functions();
-        let aggregates =
-            aggregates.iter().flat_map(|one| one.aliases().iter().cloned().chain([one.name().to_owned()]));
-        let windows =
-            windows.iter().flat_map(|one| one.aliases().iter().cloned().chain([one.name().to_owned()]));
-        aggregates.chain(windows).collect()
-    });
-    NAMES.contains(name)
+    matches!(kind(name), Some(Kind::Aggregate | Kind::Window))
 }
 
 /// Whether the planner's function of this name gives something else each time.

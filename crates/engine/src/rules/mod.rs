@@ -19,7 +19,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 pub(crate) use common_types::CommonTypes;
 pub(crate) use date_intervals::keep_hours;
-pub(crate) use fence::Fences;
+pub(crate) use fence::{Fence, Fences};
 pub(crate) use large_top::LargeTop;
 pub(crate) use meanings::Meanings;
 pub(crate) use subqueries::Subqueries;

@@ -33,7 +33,7 @@ use crate::progress::Progress;
 use crate::relations::normalized;
 use crate::session::Session;
 use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
-use crate::table_clauses::{TableClauses, codec_of_option};
+use crate::table_clauses::{TableClauses, codec_of_option, notice};
 use crate::uuids::{is_uuid, to_text};
 
 /// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) clauses [AS query]`.
@@ -46,7 +46,7 @@ pub(super) async fn create(
     let ast::Statement::CreateTable(table) = &mut statement else {
         return Err(Error::new(ErrorKind::Internal, format!("{statement} makes no table")));
     };
-    let notice = clauses.notice();
+    let notice = notice(table, clauses);
     let name = object_name(session, &table.name)?;
     let existing = find(session, &name)?;
     if existing.is_some() && table.if_not_exists {

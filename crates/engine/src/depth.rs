@@ -1,0 +1,377 @@
+//! How deep SQL may be nested.
+//!
+//! A tree is walked, cloned and dropped by recursion, of ours, of the parser's and of the planner's, and not all of it
+//! looks after its stack. So depth is bounded three times: in the tokens, where whatever can become a level of the tree is
+//! counted roughly, so that a tree that is too deep can be made at all, and thrown away, on a stack made for it; in the tree that was
+//! parsed; and in the statement that is planned, with its views in their places.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, ObjectNamePart, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::relations::normalized;
+use crate::text::byte_range;
+
+/// Levels of a statement: operators in a row, joins of a FROM and set operations are levels as much as parentheses.
+const DEPTH_MAX: usize = 1000;
+/// As many levels is a query inside another: planning takes longer for each that is around it.
+const QUERY_LEVELS: usize = 5;
+/// Queries inside each other in expressions and in WITH: the planner looks at each twice for every one around it.
+const BRANCHES_MAX: usize = 16;
+/// What a statement may read, each use of a view or of a query of WITH counted with all that is inside.
+const RELATIONS_MAX: usize = 20_000;
+/// Brackets inside each other in the text. The parser follows fewer; not all of it counts them.
+const BRACKETS_MAX: usize = 400;
+/// Tokens that are neither names nor constants between two commas or brackets: more could be a tree that is too deep for
+/// [`PARSING_STACK_BYTES`].
+const ROW_MAX: usize = 20_000;
+/// Levels that any stack has room for.
+const ROW_SMALL: usize = 200;
+/// A level of the tree takes less than 3 kB to drop, also in unoptimised builds; the parser's own recursion is bounded.
+const PARSING_STACK_BYTES: usize = 96 << 20;
+/// What parsing takes of a stack when nothing is deep.
+const PARSING_STACK_SMALL_BYTES: usize = 512 << 10;
+
+/// Runs `parse` on a stack that is large enough to make a tree of so many levels, and to throw it away.
+pub(crate) fn with_stack<T>(levels: usize, parse: impl FnOnce() -> T) -> T {
+    if levels > ROW_SMALL {
+        stacker::grow(PARSING_STACK_BYTES, parse)
+    } else {
+        stacker::maybe_grow(PARSING_STACK_SMALL_BYTES, PARSING_STACK_BYTES, parse)
+    }
+}
+
+/// At least the levels of the tree that `tokens` make: what may become a level is counted between commas, and of what is
+/// inside brackets the most.
+///
+/// # Errors
+/// [`ErrorKind::Syntax`] for more than any stack of ours has room for.
+pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<usize> {
+    let mut open = vec![Bracket::default()];
+    let mut longest = 0;
+    let mut before = None;
+    for token in tokens {
+        if matches!(token.token, Token::Whitespace(_)) {
+            continue;
+        }
+        let innermost = open.len() - 1;
+        let bracket = &mut open[innermost];
+        bracket.take(&token.token, before);
+        let levels = bracket.levels();
+        longest = longest.max(levels);
+        if levels > ROW_MAX || bracket.subscripts > BRACKETS_MAX || open.len() > BRACKETS_MAX {
+            let error = too_deep();
+            return Err(match byte_range(sql, token.span) {
+                Some(span) => error.with_span(span),
+                None => error,
+            });
+        }
+        match &token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => open.push(Bracket::default()),
+            Token::Lt if is_type_with_parts(before) => {
+                open.push(Bracket { is_type: true, ..Bracket::default() })
+            }
+            Token::Gt => close_type(&mut open),
+            Token::ShiftRight => (0..2).for_each(|_| close_type(&mut open)),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                // What looked like a type was a comparison, if it is still open.
+                while open.last().is_some_and(|bracket| bracket.is_type) {
+                    close(&mut open);
+                }
+                close(&mut open);
+            }
+            Token::SemiColon => open = vec![Bracket::default()],
+            _ => {}
+        }
+        before = Some(&token.token);
+    }
+    Ok(longest)
+}
+
+/// What is inside one pair of brackets, up to here.
+#[derive(Default)]
+struct Bracket {
+    /// The `<` of a type: `ARRAY<INT>`.
+    is_type: bool,
+    /// Tokens since the last comma.
+    row: usize,
+    /// The levels inside brackets since the last comma.
+    inside: usize,
+    /// The levels between commas that are past.
+    past: usize,
+    /// They are inside each other, whatever commas are between them.
+    set_operations: usize,
+    /// Subscripts, and the `[]` of types, that follow each other.
+    subscripts: usize,
+}
+
+impl Bracket {
+    fn take(&mut self, token: &Token, before: Option<&Token>) {
+        match token {
+            Token::Comma => self.begin_row(),
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
+            Token::Word(word) => match word.keyword {
+                Keyword::NoKeyword => {}
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => {
+                    self.set_operations += 1;
+                    self.row += 1;
+                }
+                Keyword::SELECT if follows_set_operator(before) => self.begin_row(),
+                _ => self.row += 1,
+            },
+            Token::LBracket => {
+                self.row += 1;
+                self.subscripts = if before == Some(&Token::RBracket) { self.subscripts + 1 } else { 1 };
+            }
+            _ => self.row += 1,
+        }
+    }
+
+    fn begin_row(&mut self) {
+        self.past = self.past.max(self.row + self.inside);
+        (self.row, self.inside) = (0, 0);
+    }
+
+    fn levels(&self) -> usize {
+        self.set_operations + self.past.max(self.row + self.inside)
+    }
+}
+
+fn close(open: &mut Vec<Bracket>) {
+    if open.len() < 2 {
+        return;
+    }
+    if let (Some(closed), Some(around)) = (open.pop(), open.last_mut()) {
+        around.inside = around.inside.max(closed.levels());
+    }
+}
+
+fn close_type(open: &mut Vec<Bracket>) {
+    if open.last().is_some_and(|bracket| bracket.is_type) {
+        close(open);
+    }
+}
+
+/// Whether a `<` behind this begins the parts of a type.
+fn is_type_with_parts(before: Option<&Token>) -> bool {
+    matches!(before, Some(Token::Word(word))
+        if matches!(word.keyword, Keyword::ARRAY | Keyword::MAP | Keyword::STRUCT | Keyword::TABLE))
+}
+
+/// Whether a SELECT behind this is the next one of UNION and the like.
+fn follows_set_operator(before: Option<&Token>) -> bool {
+    matches!(before, Some(Token::Word(word)) if matches!(word.keyword,
+        Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS | Keyword::ALL | Keyword::DISTINCT | Keyword::NAME))
+}
+
+/// Refuses a statement that is nested too deep, or reads too much, to be planned.
+///
+/// # Errors
+/// [`ErrorKind::Syntax`].
+pub(crate) fn check(statement: &mut impl VisitMut) -> Result<()> {
+    let mut measure = Measure { depth: 0, branches: 0, scopes: vec![Scope::default()] };
+    match statement.visit(&mut measure) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+fn too_deep() -> Error {
+    let message = format!("SQL is nested more than {DEPTH_MAX} levels deep, operators in a row counted");
+    Error::new(ErrorKind::Syntax, message)
+        .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs")
+}
+
+/// What is known of a query: how many levels it has, and how many relations it reads.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    levels: usize,
+    relations: usize,
+}
+
+/// A query while it is walked.
+#[derive(Default)]
+struct Scope {
+    /// Where it begins.
+    depth: usize,
+    size: Size,
+    /// Names of WITH whose queries are still to come; they come first.
+    unseen: VecDeque<String>,
+    /// The queries of WITH.
+    named: HashMap<String, Size>,
+    /// Whether it is such a query itself.
+    is_named: bool,
+}
+
+struct Measure {
+    depth: usize,
+    branches: usize,
+    /// The queries around, outermost first; the first is the statement.
+    scopes: Vec<Scope>,
+}
+
+impl Measure {
+    fn scope(&mut self) -> &mut Scope {
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last]
+    }
+
+    /// Notes that something of a size is here.
+    fn note(&mut self, size: Size) -> ControlFlow<Error> {
+        let reached = self.depth + size.levels;
+        let scope = self.scope();
+        scope.size.levels = scope.size.levels.max(reached - scope.depth);
+        scope.size.relations = scope.size.relations.saturating_add(size.relations);
+        if reached > DEPTH_MAX {
+            return ControlFlow::Break(too_deep());
+        }
+        if scope.size.relations > RELATIONS_MAX {
+            let message = format!("the statement reads more than {RELATIONS_MAX} relations");
+            return ControlFlow::Break(Error::new(ErrorKind::Syntax, message).with_hint(
+                "each use of a view or of a query of WITH counts with all that is inside; CREATE TABLE ... AS keeps rows",
+            ));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn enter(&mut self, levels: usize) -> ControlFlow<Error> {
+        self.depth += levels;
+        self.note(Size::default())
+    }
+
+    fn branch(&mut self, is_branch: bool) -> ControlFlow<Error> {
+        self.branches += usize::from(is_branch);
+        if self.branches > BRANCHES_MAX {
+            let message = format!("queries are inside each other more than {BRANCHES_MAX} deep");
+            let error = Error::new(ErrorKind::Syntax, message);
+            return ControlFlow::Break(
+                error.with_hint("queries in FROM, and queries of one WITH, may be more"),
+            );
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn leave(&mut self, levels: usize) {
+        self.depth -= levels;
+    }
+}
+
+impl VisitorMut for Measure {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let names = query.with.iter().flat_map(|with| &with.cte_tables);
+        let unseen = names.map(|cte| normalized(&cte.alias.name)).collect();
+        let is_named = !self.scope().unseen.is_empty();
+        self.scopes.push(Scope { depth: self.depth, unseen, is_named, ..Scope::default() });
+        self.branch(is_named)?;
+        self.enter(levels_of_query(query))
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.leave(levels_of_query(query));
+        let Some(inner) = self.scopes.pop() else { return ControlFlow::Continue(()) };
+        self.branches -= usize::from(inner.is_named);
+        match self.scope().unseen.pop_front() {
+            Some(name) => {
+                self.scope().named.insert(name, inner.size);
+                ControlFlow::Continue(())
+            }
+            None => self.note(inner.size),
+        }
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        self.enter(levels_of_select(select))
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        self.leave(levels_of_select(select));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        let known = match factor {
+            TableFactor::Table { name, args: None, .. } => match name.0.as_slice() {
+                [ObjectNamePart::Identifier(name)] => self.named(name),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.depth += 1;
+        let known = known.unwrap_or_default();
+        self.note(Size { levels: known.levels, relations: known.relations + 1 })
+    }
+
+    fn post_visit_table_factor(&mut self, _: &mut TableFactor) -> ControlFlow<Error> {
+        self.leave(1);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.branch(is_query(expr))?;
+        self.enter(levels_of_expr(expr))
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.leave(levels_of_expr(expr));
+        self.branches -= usize::from(is_query(expr));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, _: &mut ast::Statement) -> ControlFlow<Error> {
+        self.enter(1)
+    }
+
+    fn post_visit_statement(&mut self, _: &mut ast::Statement) -> ControlFlow<Error> {
+        self.leave(1);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Measure {
+    /// The query of WITH that a name means here.
+    fn named(&self, name: &Ident) -> Option<Size> {
+        let name = normalized(name);
+        self.scopes.iter().rev().find_map(|scope| scope.named.get(&name).copied())
+    }
+}
+
+/// The set operations of a query that are inside each other, and its pipe operators, which are too.
+fn levels_of_query(query: &Query) -> usize {
+    let mut deepest = 0;
+    let mut bodies = vec![(query.body.as_ref(), 0)];
+    while let Some((body, level)) = bodies.pop() {
+        deepest = deepest.max(level);
+        if let SetExpr::SetOperation { left, right, .. } = body {
+            bodies.push((left.as_ref(), level + 1));
+            bodies.push((right.as_ref(), level + 1));
+        }
+    }
+    QUERY_LEVELS + deepest + query.pipe_operators.len()
+}
+
+/// The joins of a SELECT: each is over the one before.
+fn levels_of_select(select: &Select) -> usize {
+    select.from.iter().map(|from| 1 + from.joins.len()).sum::<usize>() + select.lateral_views.len()
+}
+
+fn is_query(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
+/// An expression, and the fields and subscripts behind it, each of which is over the one before.
+fn levels_of_expr(expr: &Expr) -> usize {
+    match expr {
+        Expr::CompoundFieldAccess { access_chain, .. } => 1 + access_chain.len(),
+        Expr::CompoundIdentifier(parts) => parts.len(),
+        Expr::JsonAccess { path, .. } => 1 + path.path.len(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,106 @@
+//! What the parser reads and nothing here obeys: refused, so that no clause is dropped without a word.
+//!
+//! Most of the parser's tree goes to the planner, which looks at some fields of it and not at others. So every struct is
+//! taken apart here field by field, without `..`: a field that a new version of the parser brings does not compile until
+//! someone says who reads it. What means the same in other words is written in those first, see [`rewritten`].
+
+mod expressions;
+mod queries;
+mod rewritten;
+mod statements;
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, Query, Select, Statement, TableFactor, VisitMut, VisitorMut,
+};
+
+use crate::alterations::Alteration;
+use crate::error::{Error, ErrorKind, Result};
+use crate::parser::Ast;
+
+pub(crate) use statements::{check_column_options, check_prepared};
+
+/// Writes a statement in the words that the planner knows, and refuses what it would read over.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for a clause that means nothing here, [`ErrorKind::Syntax`] for one that makes no sense.
+pub(crate) fn refuse_unread(ast: &mut Ast) -> Result<()> {
+    match ast {
+        Ast::CreateTable { clauses, .. } => clauses.check()?,
+        Ast::AlterTable { alterations, .. } => {
+            alterations.iter().try_for_each(|alteration| match alteration {
+                Alteration::Standard(operation) => statements::alteration(operation),
+                Alteration::Column(_, options) => {
+                    check_column_options(options.iter().map(|option| &option.option))
+                }
+                Alteration::OrderBy(_) | Alteration::Comment(_) => Ok(()),
+            })?
+        }
+        _ => {}
+    }
+    walk(ast)
+}
+
+/// As [`refuse_unread`], for the query of a view.
+pub(crate) fn refuse_unread_in(query: &mut Query) -> Result<()> {
+    walk(query)
+}
+
+fn walk(tree: &mut impl VisitMut) -> Result<()> {
+    match tree.visit(&mut Unread) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Unread;
+
+fn flow(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+impl VisitorMut for Unread {
+    type Break = Error;
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        flow(rewritten::statement(statement).and_then(|()| statements::statement(statement)))
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        flow(rewritten::query(query).and_then(|()| queries::query(query)))
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        flow(rewritten::select(select).and_then(|()| queries::select(select)))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        flow(rewritten::table_factor(factor).and_then(|()| queries::table_factor(factor)))
+    }
+
+    fn pre_visit_relation(&mut self, _: &mut ObjectName) -> ControlFlow<Error> {
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        flow(rewritten::expr(expr).and_then(|()| expressions::expr(expr)))
+    }
+}
+
+/// A clause that nothing here obeys.
+fn unsupported(clause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{clause} is not supported"))
+}
+
+/// Refuses the first of the clauses that is there; the third of each is what to do instead, if there is such a thing.
+fn refuse(clauses: &[(bool, &str, &str)]) -> Result<()> {
+    match clauses.iter().find(|(is_there, ..)| *is_there) {
+        Some((_, clause, hint)) if hint.is_empty() => Err(unsupported(clause)),
+        Some((_, clause, hint)) => Err(unsupported(clause).with_hint(*hint)),
+        None => Ok(()),
+    }
+}
