@@ -8,6 +8,8 @@
 //! Times are noisy on one side: a call that was preempted takes longer, none is faster than it can be.
 //! So a time far above the belief counts as one [`CLIP`] standard deviations above, but raises doubt; if
 //! the next ones are as slow, the belief follows in a few calls. A time far below replaces the belief.
+//!
+//! The variance of a mean falls with what it is taken over, so a call that did twice the usual work says twice as much.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,12 +21,15 @@ const CLIP: f32 = 3.0;
 const DRIFT: f32 = 0.003;
 /// Standard deviation of a belief from one observation, as a share of the mean.
 const FIRST_DEVIATION: f32 = 0.2;
-/// Standard deviation of a belief taken over from a similar race.
-const PRIOR_DEVIATION: f32 = 0.1;
+/// Standard deviation of a belief taken over from a similar race. Ratios between arms differ more from stream to stream
+/// than their times from call to call.
+const PRIOR_DEVIATION: f32 = 0.15;
 /// No belief is less sure than this share of its mean: an arm that once looked slow is seen again.
 const DEVIATION_MAX: f32 = 0.4;
 /// Weight of an observation in the estimate of noise.
 const NOISE_WEIGHT: f32 = 1.0 / 16.0;
+/// A call weighs at least and at most as much, the usual one 1.
+const WEIGHTS: (f32, f32) = (1.0 / 32.0, 8.0);
 /// Clocks and caches make at least this much noise, as a share of the mean.
 const NOISE_MIN: f32 = 0.01;
 
@@ -82,15 +87,24 @@ impl Arm {
         })
     }
 
-    /// Learns from one call.
-    pub(crate) fn observe(&self, now: u32, units: u64, picoseconds: u64) {
+    /// Counts one call.
+    pub(crate) fn count(&self, units: u64, picoseconds: u64) {
         self.calls.fetch_add(1, Relaxed);
         self.units.fetch_add(units, Relaxed);
         self.picoseconds.fetch_add(picoseconds, Relaxed);
+    }
+
+    /// Learns from one call, and counts it.
+    pub(crate) fn observe(&self, now: u32, units: u64, picoseconds: u64) {
+        let (calls, units_before, _) = self.totals();
+        self.count(units, picoseconds);
         if units == 0 {
             return;
         }
-        let observed = picoseconds.max(1) as f32 / units as f32;
+        // Of the usual call; the first one is.
+        let weight = if units_before == 0 { 1.0 } else { units as f32 * calls as f32 / units_before as f32 };
+        let weight = weight.clamp(WEIGHTS.0, WEIGHTS.1);
+        let observed = time_of_unit(units, picoseconds);
         let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
         let mut noise = f32::from_bits(noise);
         let elapsed = elapsed(call, now);
@@ -100,12 +114,23 @@ impl Arm {
                 Belief { mean: f32::from_bits(mean), variance: f32::from_bits(variance), noise },
                 elapsed,
                 observed,
+                weight,
             );
             noise = next_noise;
             Some(pack(next.0.to_bits(), next.1.to_bits()))
         });
         debug_assert!(updated.is_ok(), "the update always gives a value");
         self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
+    }
+
+    /// Multiplies what is believed: its times were in other units.
+    pub(crate) fn scale(&self, factor: f32) {
+        let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
+        let (mean, variance) = self.mean_and_variance();
+        let [mean, variance, noise] =
+            [mean * factor, variance * factor * factor, f32::from_bits(noise) * factor * factor];
+        self.noise_and_call.store(pack(noise.to_bits(), call), Relaxed);
+        self.belief.store(pack(mean.to_bits(), variance.to_bits()), Relaxed);
     }
 
     /// Takes over the mean of a similar arm, to be doubted.
@@ -121,6 +146,11 @@ impl Arm {
     }
 }
 
+/// Picoseconds of a unit in a call.
+pub(crate) fn time_of_unit(units: u64, picoseconds: u64) -> f32 {
+    picoseconds.max(1) as f32 / units as f32
+}
+
 /// Calls of the race from `call` to `now`; another thread may have gone on after `now` was read.
 fn elapsed(call: u32, now: u32) -> u32 {
     let calls = now.wrapping_sub(call);
@@ -133,8 +163,8 @@ fn drifted(mean: f32, variance: f32, elapsed: u32) -> f32 {
     (variance + drift * drift * elapsed as f32).min(limit * limit)
 }
 
-/// Mean and variance, and the noise, after an observation `elapsed` calls after the last one.
-fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
+/// Mean and variance, and the noise of the usual call, after an observation `elapsed` calls after the last one.
+fn learned(belief: Belief, elapsed: u32, observed: f32, weight: f32) -> ((f32, f32), f32) {
     let floor = |mean: f32| (NOISE_MIN * mean) * (NOISE_MIN * mean);
     let fresh = |mean: f32| {
         let deviation = FIRST_DEVIATION * mean;
@@ -149,7 +179,8 @@ fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
         return fresh(observed.min(belief.mean));
     }
     let variance = drifted(belief.mean, belief.variance, elapsed);
-    let noise = belief.noise.max(floor(belief.mean));
+    let usual_noise = belief.noise.max(floor(belief.mean));
+    let noise = usual_noise / weight;
     let deviation = (variance + noise).sqrt();
     if observed < belief.mean - CLIP * deviation || observed < belief.mean / 2.0 {
         return fresh(observed);
@@ -158,7 +189,7 @@ fn learned(belief: Belief, elapsed: u32, observed: f32) -> ((f32, f32), f32) {
     let clipped = surprise.min(CLIP * deviation);
     let gain = variance / (variance + noise);
     let mean = belief.mean + gain * clipped;
-    let next_noise = noise + NOISE_WEIGHT * (clipped * clipped - variance - noise);
+    let next_noise = usual_noise + NOISE_WEIGHT * (weight * (clipped * clipped - variance) - usual_noise);
     let doubt = if surprise > clipped { SURPRISE_DOUBT * clipped * clipped } else { 0.0 };
     ((mean, (1.0 - gain) * variance + doubt), next_noise.max(floor(mean)))
 }

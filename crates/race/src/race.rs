@@ -2,12 +2,19 @@
 //!
 //! Each arm's belief gives one random mean; the arm with the smallest runs (Thompson 1933). So an arm runs
 //! as often as it is likely to be the fastest, and equal arms share the work.
+//!
+//! What another race or another day tells is how the arms compare, not how long they take: one stream is text and the
+//! next one flags. So such means are ratios, of whatever scale, and the first calls, of arms that have one, set the
+//! scale of all.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
-use crate::arm::Arm;
+use crate::arm::{Arm, time_of_unit};
 
 /// The most arms that a race can have: quarantine is a bit each.
 pub const ARM_COUNT_MAX: usize = 64;
@@ -21,6 +28,15 @@ const PUT_OFF_CALLS: u32 = 128;
 const FREE: usize = usize::MAX;
 const FROZEN: usize = usize::MAX - 1;
 
+/// Beliefs are times.
+const SCALED: u8 = 0;
+/// Means of arms with a prior are ratios.
+const RATIOS: u8 = 1;
+/// One call has set their scale; it may have been a cold or preempted one, so the next may lower it.
+const SCALED_ONCE: u8 = 2;
+/// A thread is at it.
+const BEING_SCALED: u8 = 3;
+
 /// Implementations of one loop, racing over one kind of data. Threads share it without a lock.
 pub struct Race {
     names: Box<[&'static str]>,
@@ -29,6 +45,10 @@ pub struct Race {
     mode: AtomicUsize,
     /// A bit for each arm that must not run.
     quarantined: AtomicU64,
+    /// A bit for each arm whose mean was learned elsewhere.
+    with_prior: AtomicU64,
+    /// What these means are: [`SCALED`] and so on.
+    scale: AtomicU8,
     /// Calls so far; it may wrap around.
     now: AtomicU32,
     seed: u64,
@@ -88,6 +108,8 @@ impl Race {
             arms: arms.iter().map(|_| Arm::default()).collect(),
             mode: AtomicUsize::new(FREE),
             quarantined: AtomicU64::new(0),
+            with_prior: AtomicU64::new(0),
+            scale: AtomicU8::new(SCALED),
             now: AtomicU32::new(0),
             seed,
         }
@@ -118,7 +140,11 @@ impl Race {
         }
         let now = self.now.fetch_add(1, Relaxed);
         let quarantined = self.quarantined.load(Relaxed);
-        let allowed = |index: &usize| quarantined >> index & 1 == 0;
+        // Ratios compare with nothing else, so an arm that has one goes first.
+        let with_prior = self.with_prior.load(Relaxed) & !quarantined;
+        let are_ratios = matches!(self.scale.load(Relaxed), RATIOS | BEING_SCALED) && with_prior != 0;
+        let candidates = if are_ratios { with_prior } else { !quarantined };
+        let allowed = |index: &usize| candidates >> index & 1 == 1;
         if mode == FREE
             && let Some(next) = self.next_first_call(now, allowed)
         {
@@ -162,7 +188,29 @@ impl Race {
             return;
         }
         let picoseconds = u64::try_from(time.as_nanos().saturating_mul(1000)).unwrap_or(u64::MAX);
-        self.arms[arm].observe(self.now.load(Relaxed), units, picoseconds);
+        let scale = self.scale.load(Relaxed);
+        let has_prior = self.with_prior.load(Relaxed) >> arm & 1 == 1;
+        if scale == SCALED || !has_prior || units == 0 {
+            return self.arms[arm].observe(self.now.load(Relaxed), units, picoseconds);
+        }
+        self.arms[arm].count(units, picoseconds);
+        // One call that is lost, while another thread sets the scale, is no harm.
+        if scale != BEING_SCALED && self.scale.compare_exchange(scale, BEING_SCALED, Acquire, Relaxed).is_ok()
+        {
+            self.set_scale(arm, time_of_unit(units, picoseconds), scale == RATIOS);
+            self.scale.store(if scale == RATIOS { SCALED_ONCE } else { SCALED }, Release);
+        }
+    }
+
+    /// Makes times of ratios by the time of one arm; the second time only if that makes them shorter.
+    fn set_scale(&self, arm: usize, observed: f32, is_first: bool) {
+        let now = self.now.load(Relaxed);
+        let Some(believed) = self.arms[arm].belief(now).map(|belief| belief.mean) else { return };
+        if is_first || observed < believed {
+            let with_prior = self.with_prior.load(Relaxed);
+            let scaled = self.arms.iter().enumerate().filter(|(index, _)| with_prior >> index & 1 == 1);
+            scaled.for_each(|(_, arm)| arm.scale(observed / believed));
+        }
     }
 
     /// From now on only the arm called `name` runs; it still learns.
@@ -204,6 +252,8 @@ impl Race {
     pub fn standings(&self) -> Vec<Standing> {
         let now = self.now.load(Relaxed);
         let quarantined = self.quarantined.load(Relaxed);
+        let are_ratios = matches!(self.scale.load(Relaxed), RATIOS | BEING_SCALED);
+        let is_ratio = |index: usize| are_ratios && self.with_prior.load(Relaxed) >> index & 1 == 1;
         let standing = |(index, (arm, name)): (usize, (&Arm, &&'static str))| {
             let (calls, units, picoseconds) = arm.totals();
             Standing {
@@ -211,11 +261,19 @@ impl Race {
                 calls,
                 units,
                 picoseconds,
-                mean_picoseconds_per_unit: arm.belief(now).map(|belief| f64::from(belief.mean)),
+                mean_picoseconds_per_unit: arm
+                    .belief(now)
+                    .filter(|_| !is_ratio(index))
+                    .map(|belief| f64::from(belief.mean)),
                 is_quarantined: quarantined >> index & 1 == 1,
             }
         };
         self.arms.iter().zip(&self.names).enumerate().map(standing).collect()
+    }
+
+    /// Calls of all arms so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.arms.iter().map(|arm| arm.totals().0).sum()
     }
 
     /// Mean and noise of an arm, for a similar race or for saving.
@@ -225,9 +283,12 @@ impl Race {
         (self.arms[index].first_calls_left() == 0).then_some((belief.mean, belief.noise))
     }
 
-    /// Starts an arm from a mean and a noise that were learned elsewhere.
+    /// Starts an arm from a mean and a noise that were learned elsewhere, as those of other arms were. Before the first
+    /// call.
     pub(crate) fn begin_from(&self, index: usize, (mean, noise): (f32, f32)) {
         self.arms[index].begin_from(mean, noise, self.now.load(Relaxed));
+        self.with_prior.fetch_or(1 << index, Relaxed);
+        self.scale.store(RATIOS, Release);
     }
 
     fn index(&self, name: &str) -> Result<usize, UnknownArm> {

@@ -1,8 +1,11 @@
 //! All races of a program: by kernel, class of data, and stream.
 //!
 //! A stream is where blocks alike come from, such as a column of a table; a class groups streams of which
-//! one may tell about another. A new race starts from what was saved for it, else from the most experienced
-//! race of its class, else from nothing.
+//! one may tell about another. A new race starts from the ratios between arms that were saved for it, else from those
+//! of the most experienced race of its class, else from nothing.
+//!
+//! Streams may be named by outsiders and come and go with tables, so those that nobody asked for the longest are
+//! forgotten when there are too many.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::race::{Race, UnknownArm};
 use crate::text::{self, LoadError, Record};
 
-/// More races than this are never kept: streams may be named by outsiders.
+/// More races than this are not kept.
 const RACE_COUNT_MAX: usize = 65_536;
+/// Share of the races that go when there are so many.
+const FORGOTTEN_SHARE: usize = 8;
 
 /// Names a race.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +25,12 @@ pub(crate) struct Key {
     pub(crate) kernel: String,
     pub(crate) class: String,
     pub(crate) stream: String,
+}
+
+impl Key {
+    fn class(&self) -> (String, String) {
+        (self.kernel.clone(), self.class.clone())
+    }
 }
 
 /// The races of a program. Finding one takes a lock: do it once a column, not once a block.
@@ -31,12 +42,23 @@ pub struct Races {
 
 #[derive(Default)]
 struct State {
-    races: BTreeMap<Key, Arc<Race>>,
+    races: BTreeMap<Key, Kept>,
+    /// Of each kernel and class the race that had made most calls when it was last asked for.
+    veterans: BTreeMap<(String, String), Arc<Race>>,
+    /// Counts what was asked for.
+    now: u64,
     /// What was loaded and has no race yet.
     saved: BTreeMap<Key, Vec<Record>>,
     /// Kernel and arm.
     forced: BTreeMap<String, String>,
     is_frozen: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    race: Arc<Race>,
+    /// When it was asked for last.
+    used: u64,
 }
 
 impl fmt::Debug for Races {
@@ -59,8 +81,8 @@ impl Races {
     pub fn race(&self, kernel: &str, class: &str, stream: &str, arms: &[&'static str]) -> Arc<Race> {
         let key = Key { kernel: kernel.to_owned(), class: class.to_owned(), stream: stream.to_owned() };
         let mut state = self.state();
-        if let Some(race) = state.races.get(&key).filter(|race| race.arms() == arms) {
-            return race.clone();
+        if let Some(race) = state.used(&key).filter(|race| race.arms() == arms) {
+            return race;
         }
         let race = Arc::new(Race::new(arms, self.seed ^ hash(&key)));
         state.start(&key, &race);
@@ -70,9 +92,12 @@ impl Races {
         } else if state.is_frozen {
             race.freeze();
         }
-        if state.races.len() < RACE_COUNT_MAX {
-            state.races.insert(key, race.clone());
+        if state.races.len() >= RACE_COUNT_MAX {
+            state.forget_some();
         }
+        let kept = Kept { race: race.clone(), used: 0 };
+        state.races.insert(key.clone(), kept);
+        state.used(&key);
         race
     }
 
@@ -80,14 +105,14 @@ impl Races {
     #[must_use]
     pub fn find(&self, kernel: &str, class: &str, stream: &str) -> Option<Arc<Race>> {
         let key = Key { kernel: kernel.to_owned(), class: class.to_owned(), stream: stream.to_owned() };
-        self.state().races.get(&key).cloned()
+        self.state().used(&key)
     }
 
     /// Every race with kernel, class and stream, in this order.
     #[must_use]
     pub fn all(&self) -> Vec<(String, String, String, Arc<Race>)> {
-        let named = |(key, race): (&Key, &Arc<Race>)| {
-            (key.kernel.clone(), key.class.clone(), key.stream.clone(), race.clone())
+        let named = |(key, kept): (&Key, &Kept)| {
+            (key.kernel.clone(), key.class.clone(), key.stream.clone(), kept.race.clone())
         };
         self.state().races.iter().map(named).collect()
     }
@@ -110,7 +135,7 @@ impl Races {
     pub fn freeze(&self) {
         let mut state = self.state();
         state.is_frozen = true;
-        state.races.values().for_each(|race| race.freeze());
+        state.races.values().for_each(|kept| kept.race.freeze());
     }
 
     /// Ends what [`Self::force`] and [`Self::freeze`] began.
@@ -118,14 +143,14 @@ impl Races {
         let mut state = self.state();
         state.is_frozen = false;
         state.forced.clear();
-        state.races.values().for_each(|race| race.release());
+        state.races.values().for_each(|kept| kept.race.release());
     }
 
     /// What was learned on the CPU called `cpu`, as text for [`Self::load`].
     #[must_use]
     pub fn save(&self, cpu: &str) -> String {
         let state = self.state();
-        let learned = state.races.iter().flat_map(|(key, race)| {
+        let learned = state.races.iter().flat_map(|(key, Kept { race, .. })| {
             let record = |index| {
                 let (mean, noise) = race.known(index)?;
                 Some(Record { arm: race.arms()[index].to_owned(), mean, noise })
@@ -158,7 +183,28 @@ impl Races {
 
 impl State {
     fn of_kernel<'a>(&'a self, kernel: &'a str) -> impl Iterator<Item = &'a Arc<Race>> {
-        self.races.iter().filter(move |(key, _)| key.kernel == kernel).map(|(_, race)| race)
+        self.races.iter().filter(move |(key, _)| key.kernel == kernel).map(|(_, kept)| &kept.race)
+    }
+
+    /// The race of a key, if there is one; it is needed now.
+    fn used(&mut self, key: &Key) -> Option<Arc<Race>> {
+        self.now += 1;
+        let kept = self.races.get_mut(key)?;
+        kept.used = self.now;
+        let race = kept.race.clone();
+        let veteran = self.veterans.entry(key.class()).or_insert_with(|| race.clone());
+        if race.calls() > veteran.calls() {
+            *veteran = race.clone();
+        }
+        Some(race)
+    }
+
+    /// Forgets the races that nobody asked for the longest; who has one keeps it.
+    fn forget_some(&mut self) {
+        let mut times: Vec<u64> = self.races.values().map(|kept| kept.used).collect();
+        let (_, oldest_kept, _) = times.select_nth_unstable(self.races.len() / FORGOTTEN_SHARE);
+        let oldest_kept = *oldest_kept;
+        self.races.retain(|_, kept| kept.used >= oldest_kept);
     }
 
     /// Gives a new race what is known of its stream or else of its class.
@@ -171,10 +217,7 @@ impl State {
             }
             return;
         }
-        let alike =
-            self.races.iter().filter(|(other, _)| other.kernel == key.kernel && other.class == key.class);
-        let experience = |race: &Race| race.standings().iter().map(|standing| standing.calls).sum::<u64>();
-        let Some((_, veteran)) = alike.max_by_key(|(_, other)| experience(other)) else { return };
+        let Some(veteran) = self.veterans.get(&key.class()) else { return };
         for (index, name) in race.arms().iter().enumerate() {
             let known = veteran.arms().iter().position(|arm| arm == name).and_then(|arm| veteran.known(arm));
             if let Some(known) = known {

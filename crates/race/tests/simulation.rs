@@ -319,6 +319,113 @@ fn what_was_learned_is_saved_loaded_and_passed_on_to_races_alike() {
     assert!(best_share_of_first_calls(&third, "text", "t.\ta\\") < 0.9);
 }
 
+/// The share of the best arm in the first `calls` of a stream that begins from what another of its class has learned.
+fn best_share_after(veteran: [f64; 3], newcomer: [f64; 3], calls: u32, seed: u64) -> f64 {
+    let names = &["a", "b", "c"];
+    let best = (0..3).min_by(|a, b| newcomer[*a].total_cmp(&newcomer[*b])).expect("three arms");
+    let arms = |means: [f64; 3]| means.map(steady);
+    let (races, mut random) = (Races::with_seed(seed), Random::new(seed));
+    let [a, b, c] = arms(veteran);
+    let first = races.race("lz4", "blocks", "t.veteran", names);
+    go_on(&first, &[&a, &b, &c], 0..500, (0, 1.0), &mut random);
+    let [a, b, c] = arms(newcomer);
+    let second = races.race("lz4", "blocks", "t.newcomer", names);
+    go_on(&second, &[&a, &b, &c], 0..calls, (best, newcomer[best]), &mut random).best_share
+}
+
+#[test]
+fn columns_of_other_speeds_begin_with_the_ratios_of_their_class() {
+    let check = |scale: f64, ratios: [f64; 3], calls: u32, least: f64| {
+        let newcomer = ratios.map(|ratio| ratio * scale);
+        let shares = (0..SEEDS).map(|seed| best_share_after([1.4, 1.0, 2.0], newcomer, calls, seed));
+        let share = shares.sum::<f64>() / SEEDS as f64;
+        println!("{ratios:?} at {scale}: the best arm has {:.1} %", 100.0 * share);
+        assert!(share >= least, "{ratios:?} at {scale}: the best arm has {share}");
+    };
+    for scale in [0.02, 0.25, 1.0, 4.0, 50.0] {
+        // The order of the veteran holds: its best arm runs from the start.
+        check(scale, [1.4, 1.0, 2.0], 20, 0.9);
+        // It does not: another arm is the best, and found before many megabytes are decoded.
+        check(scale, [0.9, 1.0, 2.0], 2000, 0.8);
+        check(scale, [0.7, 1.0, 2.0], 2000, 0.9);
+        check(scale, [1.4, 1.0, 0.5], 3000, 0.6);
+    }
+}
+
+#[test]
+fn what_is_saved_at_one_speed_serves_at_another() {
+    let names = &["a", "b", "c"];
+    let first = Races::with_seed(1);
+    let arms: &[Simulated] = &[&steady(1.4), &steady(1.0), &steady(2.0)];
+    go_on(&first.race("lz4", "blocks", "t.a", names), arms, 0..1000, (1, 1.0), &mut Random::new(0));
+    let second = Races::with_seed(2);
+    second.load(&first.save("cpu"), "cpu").expect("what was saved can be loaded");
+    let race = second.race("lz4", "blocks", "t.a", names);
+    assert!(race.standings().iter().all(|arm| arm.mean_picoseconds_per_unit.is_none()), "nothing ran yet");
+    let arms: &[Simulated] = &[&steady(0.14), &steady(0.1), &steady(0.2)];
+    let outcome = go_on(&race, arms, 0..50, (1, 0.1), &mut Random::new(0));
+    assert!(outcome.best_share > 0.9, "{}", outcome.best_share);
+}
+
+#[test]
+fn a_cold_first_call_does_not_make_every_other_arm_look_slow() {
+    let names = &["a", "b", "c"];
+    for seed in 0..SEEDS {
+        let (races, mut random) = (Races::with_seed(seed), Random::new(seed));
+        let arms: &[Simulated] = &[&steady(1.0), &steady(1.1), &steady(2.0)];
+        go_on(&races.race("lz4", "blocks", "t.a", names), arms, 0..1000, (0, 1.0), &mut random);
+        let race = races.race("lz4", "blocks", "t.b", names);
+        // Pages of the output come with the first call. Then the second arm is the best.
+        let cold = |mean: f64| {
+            move |call: u32, random: &mut Random| steady(if call == 0 { 10.0 } else { mean })(call, random)
+        };
+        let arms: &[Simulated] = &[&cold(1.0), &cold(0.8), &cold(2.0)];
+        let outcome = go_on(&race, arms, 0..2000, (1, 0.8), &mut random);
+        assert!(outcome.best_share > 0.6, "seed {seed}: {}", outcome.best_share);
+    }
+}
+
+/// Mean regret over seeds of a race among arms of nearly one speed whose calls do unlike amounts of work: a call that
+/// does a thirtieth of the work is six times as noisy.
+#[test]
+fn long_calls_weigh_more_than_short_ones() {
+    let regret = |seed: u64| {
+        let (race, mut random) = (Race::new(&["a", "b"], seed), Random::new(seed));
+        let (mut total, mut calls) = (0.0, 0.0);
+        for call in 0..CALLS {
+            let arm = race.choose();
+            let mean = [1.04, 1.0][arm];
+            let is_short = call % 2 == 0;
+            let noise = if is_short { 0.3 } else { 0.03 } * (random.unit() + random.unit() - 1.0);
+            let units = if is_short { UNITS / 32 } else { UNITS };
+            race.record(arm, units, nanoseconds(mean * BLOCK * (1.0 + noise) * units as f64 / UNITS as f64));
+            total += mean;
+            calls += 1.0;
+        }
+        total / calls - 1.0
+    };
+    let mean = (0..SEEDS).map(regret).sum::<f64>() / SEEDS as f64;
+    println!("regret {:.3} %", 100.0 * mean);
+    assert!(mean < 0.006, "regret {mean}");
+}
+
+#[test]
+fn races_that_nobody_asked_for_are_forgotten_and_new_ones_kept() {
+    let races = Races::default();
+    let race = |stream: u32| races.race("lz4", "blocks", &stream.to_string(), &["a", "b"]);
+    let (first, second) = (race(0), race(1));
+    for stream in 2..70_000 {
+        race(stream);
+        if stream % 1000 == 0 {
+            race(0);
+        }
+    }
+    assert!(races.all().len() <= 65_536);
+    assert!(std::sync::Arc::ptr_eq(&first, &race(0)), "it is asked for again and again");
+    assert!(!std::sync::Arc::ptr_eq(&second, &race(1)), "it was forgotten");
+    assert!(std::sync::Arc::ptr_eq(&race(69_999), &race(69_999)), "new ones are kept");
+}
+
 #[test]
 fn damaged_texts_are_refused_as_a_whole() {
     let check = |text: &str, expected: &str| {

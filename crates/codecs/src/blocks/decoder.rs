@@ -1,7 +1,8 @@
 //! Blocks of one stream decoded, by loops that race.
 //!
 //! The unit of a race is some 64 KiB of each of two blocks: the loop is chosen anew in the middle of larger
-//! blocks. Alone, a block has other limits than beside another, so that there are two races.
+//! blocks. Alone, a block has other limits than beside another, so that there are two races; where two blocks at a time
+//! lose, the one that is left alone wins the race of pairs, too.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use zstd::bulk::Decompressor;
 
 use super::{Codec, Error};
 
-/// The class of all races of blocks.
-const CLASS: &str = "blocks";
+/// The arm of the race of pairs that decodes the first block alone.
+const ALONE: &str = "alone";
 /// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
@@ -30,6 +31,22 @@ const TIMED_BYTES_MIN: usize = 2 << 10;
 /// A turn that was made longer and takes more than this is made shorter again.
 const TURN_TIME_LONG: Duration = Duration::from_micros(100);
 const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// Where blocks that are alike come from, for races to remember what was fastest there.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'a> {
+    /// What streams have in common of which one may tell about another, such as the type of their columns.
+    pub class: &'a str,
+    /// Such as a column.
+    pub name: &'a str,
+}
+
+impl<'a> From<&'a str> for Stream<'a> {
+    /// A stream of the class of all blocks.
+    fn from(name: &'a str) -> Self {
+        Self { class: "blocks", name }
+    }
+}
 
 /// Decodes the blocks of one stream; threads may share it.
 #[derive(Debug)]
@@ -53,16 +70,17 @@ enum Variants {
 }
 
 impl Decoder {
-    /// A decoder for blocks that `codec` made; `stream` names where they come from, such as a column, for
-    /// `races` to remember what was fastest there; a look at `first`, one of the blocks or nothing, tells what
-    /// need not be tried when the stream is a new one.
+    /// A decoder for blocks that `codec` made; `stream` says where they come from; a look at `first`, one of the blocks or
+    /// nothing, tells what need not be tried when the stream is a new one. Finding the races takes a lock: do it once a
+    /// stream and not once a block.
     #[must_use]
-    pub fn new(codec: Codec, races: &Races, stream: &str, first: &[u8]) -> Self {
+    pub fn new<'a>(codec: Codec, races: &Races, stream: impl Into<Stream<'a>>, first: &[u8]) -> Self {
+        let Stream { class, name: stream } = stream.into();
         let level = Level::best();
         let name = |kind: &str| format!("{} {kind}", codec.name());
         let racing = |variant: &lz4::Variant, race: &Race| race.arms().contains(&variant.name());
         let variants = match codec {
-            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(match races.find(&name("decode"), CLASS, stream) {
+            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(match races.find(&name("decode"), class, stream) {
                 Some(race) => {
                     lz4::Variant::ALL.into_iter().filter(|variant| racing(variant, &race)).collect()
                 }
@@ -76,8 +94,9 @@ impl Decoder {
             Variants::Snappy(variants) => variants.iter().map(|variant| variant.name()).collect(),
             Variants::None => vec!["library"],
         };
-        let race = |kind: &str| races.race(&name(kind), CLASS, stream, &arms);
-        let (single, pairs) = (race("decode"), race("decode pairs"));
+        let single = races.race(&name("decode"), class, stream, &arms);
+        let pair_arms: Vec<&'static str> = arms.into_iter().chain([ALONE]).collect();
+        let pairs = races.race(&name("decode pairs"), class, stream, &pair_arms);
         Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
     }
 
@@ -136,20 +155,33 @@ impl Decoder {
             let rest = &mut blocks[first..];
             let waiting = rest.iter().filter(|block| block.outcome().is_none()).take(2).count();
             let turn_bytes = self.turn_bytes.load(Relaxed);
-            let (race, bytes) = match waiting {
+            let pair_arm = match waiting {
                 0 => break,
-                1 => (&self.single, turn_bytes),
-                _ => (&self.pairs, 2 * turn_bytes),
+                1 => None,
+                _ => Some(self.pairs.choose()),
             };
-            let arm = race.choose();
-            let done = lz::advance(self.level, variants[arm], rest, bytes);
+            // The last arm of pairs is none of the variants.
+            let (variant, single_arm) = match pair_arm.and_then(|arm| variants.get(arm)) {
+                Some(variant) => (*variant, None),
+                None => {
+                    let arm = self.single.choose();
+                    (variants[arm], Some(arm))
+                }
+            };
+            let (blocks_at_a_time, bytes) =
+                if single_arm.is_some() { (&mut rest[..1], turn_bytes) } else { (rest, 2 * turn_bytes) };
+            let done = lz::advance(self.level, variant, blocks_at_a_time, bytes);
             let end = Instant::now();
             let time = end - start;
             start = end;
             // What is left of the last blocks takes longer a byte, whatever the loop.
             let is_whole_turn = done >= bytes / 2;
             if is_whole_turn || is_first_turn && done >= TIMED_BYTES_MIN {
-                race.record(arm, done as u64, time);
+                for (race, arm) in [(&self.pairs, pair_arm), (&self.single, single_arm)] {
+                    if let Some(arm) = arm {
+                        race.record(arm, done as u64, time);
+                    }
+                }
             }
             is_first_turn = false;
             let fitting = fitting(turn_bytes, time, is_whole_turn);
@@ -237,6 +269,26 @@ mod tests {
         if Level::best() != Level::portable() {
             assert_ne!(arms("b", &numbers).0, first, "another stream has other loops");
         }
+    }
+
+    #[test]
+    fn two_blocks_at_a_time_may_lose_to_one() {
+        let races = Races::with_seed(0);
+        let blocks: Vec<Vec<u8>> = (0..5_u8).map(|block| [block, 1, 2, 3, 4, 5, 6].repeat(40_000)).collect();
+        let stored: Vec<Vec<u8>> =
+            blocks.iter().map(|block| Codec::Lz4.compress(block).expect("memory")).collect();
+        let decoder = Decoder::new(Codec::Lz4, &races, "a", &stored[0]);
+        races.force(&format!("{} decode pairs", Codec::Lz4.name()), ALONE).expect("an arm of pairs");
+        let mut outputs: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
+        let inputs = stored.iter().map(|stored| &stored[..]);
+        decoder.decompress_batch(inputs.zip(outputs.iter_mut().map(|output| &mut output[..])), |_, error| {
+            panic!("a valid block: {error}")
+        });
+        assert_eq!(outputs, blocks);
+        let calls =
+            |race: &Race| race.standings().iter().map(|arm| (arm.arm, arm.calls > 0)).collect::<Vec<_>>();
+        assert!(calls(&decoder.pairs).iter().all(|(arm, ran)| *ran == (*arm == ALONE)));
+        assert!(calls(&decoder.single).iter().any(|(_, ran)| *ran));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use keirin_codecs::blocks::{Codec, Decoder};
+use keirin_codecs::blocks::{self, Codec, Decoder};
 use keirin_codecs::floats::{self, Float};
 use keirin_codecs::frame::{self, Compression, Frame, Kind, Limits, Maker};
 use keirin_codecs::integers::{self, Int};
@@ -17,6 +17,7 @@ use keirin_kernels::text::{Facts, Text, char_lengths, is_utf8};
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_race::Races;
 
+use super::cache::{Decoders, FrameOf};
 use super::codec::ColumnCodec;
 use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
@@ -241,6 +242,12 @@ pub(super) struct Stored<'a> {
     pub(super) checksum: u64,
     /// Whether the bytes need not be held against it.
     pub(super) is_verified: bool,
+    /// What decompresses frames like this one.
+    pub(super) decoders: &'a Decoders,
+    /// The node of the column that it belongs to, from zero, and what it has of it: frames of one kind are alike, a
+    /// bitmap and text are not.
+    pub(super) node: usize,
+    pub(super) frame: FrameOf,
 }
 
 /// What was read, or what is wrong with the bytes.
@@ -299,7 +306,18 @@ impl BlockDecoder<'_> {
             Compression::Zstd => Codec::Zstd(0),
         };
         let mut encoded = self.pool.take(VALUES_AT - 1 + frame.encoded_bytes());
-        let decoder = Decoder::new(codec, self.races, &self.stream.to_string(), frame.stored());
+        let decoder = stored.decoders.get(codec, || {
+            let what = match stored.frame {
+                FrameOf::Validity => "validity".to_owned(),
+                FrameOf::Values => format!("{kind:?}").to_lowercase(),
+            };
+            let name = match stored.node {
+                0 => format!("{} {what}", self.stream),
+                node => format!("{} {node} {what}", self.stream),
+            };
+            let stream = blocks::Stream { class: &what, name: &name };
+            Decoder::new(codec, self.races, stream, frame.stored())
+        });
         let decompressed = decoder.decompress(frame.stored(), &mut encoded[VALUES_AT - 1..]);
         decompressed.map_err(|error| error.to_string())?;
         let encoded = Arc::new(encoded);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_kernels::map::Map;
 
 use super::footer::Footer;
@@ -31,6 +32,29 @@ pub(crate) struct Contents {
     found: Vec<AtomicU8>,
     /// The file as memory, if it was wanted so and can be that.
     map: OnceLock<Option<Map>>,
+    /// Of each node those of its validity and of its values.
+    decoders: Vec<[Decoders; 2]>,
+}
+
+/// What decompresses frames of one kind, by codec: finding a race takes a lock and names, which is too much for each
+/// block.
+#[derive(Debug, Default)]
+pub(super) struct Decoders {
+    lz4: OnceLock<Box<Decoder>>,
+    snappy: OnceLock<Box<Decoder>>,
+    zstd: OnceLock<Box<Decoder>>,
+}
+
+impl Decoders {
+    /// The decoder for a codec, a new one if there was none.
+    pub(super) fn get(&self, codec: Codec, new: impl FnOnce() -> Decoder) -> &Decoder {
+        let place = match codec {
+            Codec::Lz4 | Codec::Lz4Hc(_) => &self.lz4,
+            Codec::Snappy => &self.snappy,
+            Codec::None | Codec::Zstd(_) => &self.zstd,
+        };
+        place.get_or_init(|| Box::new(new()))
+    }
 }
 
 /// A frame of a block, as a bit.
@@ -58,7 +82,9 @@ impl Contents {
             end
         }));
         let found = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
-        Self { footer, nodes, stripe_starts, found, map: OnceLock::new() }
+        let node_count = footer.fields.iter().flat_map(Field::nodes).count();
+        let decoders = std::iter::repeat_with(Default::default).take(node_count).collect();
+        Self { footer, nodes, stripe_starts, found, map: OnceLock::new(), decoders }
     }
 
     /// The part as memory, if its file, which `input` gives, can be that; it stays so as long as the footer is kept.
@@ -68,6 +94,14 @@ impl Contents {
             self.map.get_or_init(|| input.map());
         }
         Ok(self.map.get().and_then(Option::as_ref))
+    }
+
+    pub(super) fn decoders(&self, node: usize, frame: FrameOf) -> &Decoders {
+        let [validity, values] = &self.decoders[node];
+        match frame {
+            FrameOf::Validity => validity,
+            FrameOf::Values => values,
+        }
     }
 
     pub(super) fn is_verified(&self, block: usize, frame: FrameOf) -> bool {
@@ -90,7 +124,7 @@ impl Contents {
     fn byte_count(&self) -> usize {
         /// An entry with its two bounds.
         const BLOCK_BYTES: usize = 256;
-        const FIELD_BYTES: usize = 256;
+        const FIELD_BYTES: usize = 256 + size_of::<[Decoders; 2]>();
         let field_count = self.footer.fields.iter().flat_map(Field::nodes).count();
         self.footer.blocks.len() * BLOCK_BYTES + field_count * FIELD_BYTES
     }

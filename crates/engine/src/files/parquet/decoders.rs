@@ -1,30 +1,41 @@
-//! The decoders of a scan: one for each codec and column, shared by its threads, so that the loop that wins
-//! for a column is found once.
+//! The decoders of a file: one for each codec and column, so that the loop that wins for a column is found once.
+//!
+//! What was learned of a column stays with its file. The same column of another file begins with how the loops compared
+//! there: files of one table are alike, and two files with an `id` need not be.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use keirin_codecs::blocks::{Codec, Decoder};
+use keirin_codecs::blocks::{Codec, Decoder, Stream};
 use keirin_race::Races;
 use parking_lot::Mutex;
 use parquet::basic::Compression;
 
-/// The decoders of a scan.
+/// The decoders of a file, or of none yet.
 pub(super) struct Decoders {
     races: Arc<Races>,
+    file: String,
     of_columns: Mutex<HashMap<(Codec, String), Arc<Decoder>>>,
 }
 
 impl Decoders {
     pub(super) fn new(races: Arc<Races>) -> Self {
-        Self { races, of_columns: Mutex::default() }
+        Self { races, file: String::new(), of_columns: Mutex::default() }
+    }
+
+    /// Those of a file.
+    pub(super) fn of_file(&self, file: String) -> Self {
+        Self { races: self.races.clone(), file, of_columns: Mutex::default() }
     }
 
     /// The decoder of a column; `first` is one of its blocks.
     pub(super) fn decoder(&self, codec: Codec, column: &str, first: &[u8]) -> Arc<Decoder> {
         let mut decoders = self.of_columns.lock();
-        let new = || Arc::new(Decoder::new(codec, &self.races, column, first));
+        let new = || {
+            let stream = Stream { class: column, name: &format!("{} {column}", self.file) };
+            Arc::new(Decoder::new(codec, &self.races, stream, first))
+        };
         decoders.entry((codec, column.to_owned())).or_insert_with(new).clone()
     }
 }

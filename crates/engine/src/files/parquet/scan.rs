@@ -191,11 +191,12 @@ impl Scan {
         let fields = schema.project(&projection.column_indices().into_iter().collect::<Vec<_>>());
         let read = Arc::new(fields?);
         let projection = projection.try_map_exprs(|expression| reassign_expr_columns(expression, &read))?;
+        let decoders = self.decoding.decoders.of_file(file.object_meta.location.to_string());
         Ok(Opened::Rows(Box::new(Rows {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
             file_bytes: file.object_meta.size,
-            shared: Shared { decoders: self.decoding.decoders.clone(), buffers: Buffers::default() },
+            shared: Shared { decoders: Arc::new(decoders), buffers: Buffers::default() },
             batch_rows: self.decoding.batch_rows,
             remaining: self.limit,
             baseline: BaselineMetrics::new(self.source.metrics(), self.partition),

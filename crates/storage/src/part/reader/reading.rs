@@ -66,7 +66,9 @@ impl Reading<'_> {
             FrameOf::Validity => block.validity_checksum,
             FrameOf::Values => block.value_checksum,
         };
-        let read = read(Stored { file, bytes, checksum, is_verified }).map_err(|reason| {
+        let (decoders, node_of_column) = (contents.decoders(node, frame), node - contents.nodes[self.column]);
+        let stored = Stored { file, bytes, checksum, is_verified, decoders, node: node_of_column, frame };
+        let read = read(stored).map_err(|reason| {
             self.part.store.io.distrust(self.part.known(), block.offset..block.offset + block.byte_count());
             self.damage(block, reason)
         })?;
