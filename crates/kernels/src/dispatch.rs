@@ -178,6 +178,30 @@ fn detect() -> Kind {
     }
 }
 
+/// Whether taking bits out of a word by `pext` is one instruction. Up to Zen 2, AMD's CPUs have it as microcode of some
+/// eight cycles a bit, and a loop is faster.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_fast_pext() -> bool {
+    static IS_FAST: LazyLock<bool> = LazyLock::new(|| {
+        use std::arch::x86_64::__cpuid;
+        let maker = __cpuid(0);
+        let maker = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes);
+        is_pext_fast(maker.as_flattened(), __cpuid(1).eax)
+    });
+    *IS_FAST
+}
+
+/// By the maker's name and the signature with the family.
+#[cfg(target_arch = "x86_64")]
+fn is_pext_fast(maker: &[u8], signature: u32) -> bool {
+    let family = match signature >> 8 & 0xF {
+        0xF => 0xF + (signature >> 20 & 0xFF),
+        family => family,
+    };
+    // Excavator, Zen to Zen 2, and Hygon's copy of Zen.
+    !(matches!(maker, b"AuthenticAMD" | b"HygonGenuine") && (0x15..=0x18).contains(&family))
+}
+
 #[cfg(target_arch = "aarch64")]
 fn detect() -> Kind {
     if std::arch::is_aarch64_feature_detected!("neon") { Kind::Neon } else { Kind::Portable }
@@ -357,5 +381,15 @@ mod tests {
             message
                 .starts_with("KEIRIN_CPU_LEVEL is \"avx-512\", which is no level of CPU; there are portable")
         );
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn old_cpus_of_amd_take_bits_out_slowly() {
+        // Signatures of Zen 2, Zen 3, Zen 5 and Ice Lake.
+        assert!(!is_pext_fast(b"AuthenticAMD", 0x0083_0F10));
+        assert!(is_pext_fast(b"AuthenticAMD", 0x00A0_0F11));
+        assert!(is_pext_fast(b"AuthenticAMD", 0x00B0_0F21));
+        assert!(is_pext_fast(b"GenuineIntel", 0x0006_06A6));
     }
 }

@@ -1,5 +1,5 @@
 //! LZ4 blocks of every shape, and what is left of them after damage, by every variant at every level, from and
-//! into buffers that end where memory ends, against a decoder of one byte at a time.
+//! into buffers that end where memory ends or begin where it begins, against a decoder of one byte at a time.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -44,15 +44,22 @@ fn finish(outcome: Result<(), DecodeError>, output: &[u8]) -> Outcome {
 
 /// What comes out, which is the same by all variants.
 fn check(input: &[u8], size: usize) -> Outcome {
+    let outcome = check_at(input, size, AtPageEnd::new);
+    assert_eq!(check_at(input, size, AtPageEnd::begins_a_page), outcome);
+    outcome
+}
+
+/// The same, between pages that cannot be read.
+fn check_at(input: &[u8], size: usize, place: fn(&[u8]) -> AtPageEnd<u8>) -> Outcome {
     let naive = oracle::lz::lz4(input, size).filter(|bytes| bytes.len() == size);
-    let input = AtPageEnd::new(input);
-    let mut output = AtPageEnd::new(&vec![STALE; size]);
+    let input = place(input);
+    let mut output = place(&vec![STALE; size]);
     let expected = single(Level::portable(), Variant::Exact, &input, &mut output);
     assert_eq!(expected.as_ref().ok(), naive.as_ref());
     for (level, variant) in ways() {
         let outcome = single(level, variant, &input, &mut output);
         assert_eq!(outcome, expected, "{level} {}", variant.name());
-        let mut other = AtPageEnd::new(&vec![STALE; size]);
+        let mut other = place(&vec![STALE; size]);
         output.fill(STALE);
         let outcomes = lz::decode_pair::<Lz4>(level, variant, [&input, &input], [&mut output, &mut other]);
         for (outcome, output) in outcomes.into_iter().zip([&output, &other]) {

@@ -34,9 +34,16 @@ fn finish(outcome: Result<(), DecodeError>, output: &[u8]) -> Outcome {
 
 /// What comes out, which is the same by all variants, alone and beside another block.
 fn check(input: &[u8], size: usize) -> Outcome {
+    let outcome = check_at(input, size, AtPageEnd::new);
+    assert_eq!(check_at(input, size, AtPageEnd::begins_a_page), outcome);
+    outcome
+}
+
+/// The same, between pages that cannot be read.
+fn check_at(input: &[u8], size: usize, place: fn(&[u8]) -> AtPageEnd<u8>) -> Outcome {
     let naive = oracle::lz::snappy(input, size).filter(|bytes| bytes.len() == size);
-    let input = AtPageEnd::new(input);
-    let mut output = AtPageEnd::new(&vec![STALE; size]);
+    let input = place(input);
+    let mut output = place(&vec![STALE; size]);
     let mut beside = vec![STALE; size];
     let outcome = lz::decode::<Snappy>(Level::portable(), Variant::Exact, &input, &mut output);
     let expected = finish(outcome, &output);

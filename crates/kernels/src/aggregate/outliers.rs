@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::Selection;
 
-    const ROWS: usize = miri_or(3_000, 100_000);
+    const ROWS: usize = miri_or(300, 100_000);
 
     /// Sums with outliers are exact, and no block is added value by value.
     fn check(outlier: impl Fn(&mut Random) -> f64, share: f64) {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn blocks_without_outliers_are_not_copied() {
-        let (mut values, level) = (vec![1.5; 40_000], Level::best());
+        let (mut values, level) = (vec![1.5; miri_or(1_200, 40_000)], Level::best());
         values[100] = f64::NAN;
         let mut sum = ExactSum::default();
         sum.add(level, &values, None, Selection::All);

@@ -7,9 +7,10 @@ use std::arch::x86_64::{
     _mm512_maskz_compress_epi32, _mm512_maskz_compress_epi64, _mm512_storeu_si512, _pdep_u64, _pext_u64,
 };
 
-use super::{compact_bits_by, compact_by, compact_plain};
+use super::{compact_bits_by, compact_bits_plain, compact_by, compact_plain};
 use crate::bits::WORD_BITS;
 use crate::compare::Comparable;
+use crate::dispatch::has_fast_pext;
 use crate::{BitBuffer, Bits};
 
 /// So many rows of a word or fewer are copied one by one. Compressing a word takes as many steps as a value
@@ -83,5 +84,8 @@ unsafe fn compress_word<T>(
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn compact_bits_avx2(bits: Bits<'_>, kept: Bits<'_>) -> BitBuffer {
+    if !has_fast_pext() {
+        return compact_bits_plain(bits, kept);
+    }
     compact_bits_by(bits, kept, |word, mask| _pext_u64(word, mask))
 }

@@ -1,4 +1,4 @@
-//! Values that end where readable memory ends: a read past them is a crash, not luck.
+//! Values that end where readable memory ends, or begin where it begins: a read past them is a crash, not luck.
 //!
 //! Under Miri, which sees every such read, they are a `Vec`.
 
@@ -6,7 +6,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// A copy of values, the last byte of which is the last of a page before one that cannot be read.
+/// A copy of values, the last byte of which is the last of a page before one that cannot be read; or the first byte of
+/// which is the first of a page behind one.
 pub(crate) struct AtPageEnd<T: Copy> {
     #[cfg(miri)]
     values: Vec<T>,
@@ -23,26 +24,41 @@ impl<T: Copy> AtPageEnd<T> {
     pub(crate) fn new(values: &[T]) -> Self {
         Self { values: values.to_vec() }
     }
+
+    pub(crate) fn begins_a_page(values: &[T]) -> Self {
+        Self::new(values)
+    }
 }
 
 #[cfg(not(miri))]
 impl<T: Copy> AtPageEnd<T> {
     pub(crate) fn new(values: &[T]) -> Self {
+        Self::placed(values, |readable, bytes| readable - bytes)
+    }
+
+    pub(crate) fn begins_a_page(values: &[T]) -> Self {
+        Self::placed(values, |_, _| 0)
+    }
+
+    /// `place` says where in the readable bytes so many begin.
+    fn placed(values: &[T], place: impl Fn(usize, usize) -> usize) -> Self {
         // Large enough for every page size in use.
         const PAGE: usize = 64 << 10;
         let bytes = size_of_val(values);
         let readable = bytes.next_multiple_of(PAGE);
-        let length = readable + PAGE;
+        let length = PAGE + readable + PAGE;
         let access = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping of its own.
         let pages = unsafe { libc::mmap(std::ptr::null_mut(), length, access.0, access.1, -1, 0) };
         assert!(pages != libc::MAP_FAILED, "no memory for a page");
-        // SAFETY: the last page of the mapping.
-        let guard = unsafe { libc::mprotect(pages.byte_add(readable), PAGE, libc::PROT_NONE) };
-        assert_eq!(guard, 0, "no guard page");
+        for at in [0, PAGE + readable] {
+            // SAFETY: the first and the last page of the mapping.
+            let guard = unsafe { libc::mprotect(pages.byte_add(at), PAGE, libc::PROT_NONE) };
+            assert_eq!(guard, 0, "no guard page");
+        }
         // SAFETY: inside the mapping; sizes are multiples of the alignment.
-        let start: *mut T = unsafe { pages.byte_add(readable - bytes) }.cast();
-        // SAFETY: `bytes` bytes lie before the guard.
+        let start: *mut T = unsafe { pages.byte_add(PAGE + place(readable, bytes)) }.cast();
+        // SAFETY: `bytes` bytes lie there between the guards.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) };
         Self { pages: (pages, length), start, len: values.len() }
     }
