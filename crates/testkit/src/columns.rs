@@ -106,7 +106,7 @@ pub enum Keys {
     Uniform(u64),
     /// Zipf's law over this many keys.
     Zipf(u64),
-    /// Seven keys, the first with four rows in five (passengers in a taxi).
+    /// Seven keys, one of them with seven rows in ten (passengers in a taxi).
     Skewed,
     /// One key.
     Single,

@@ -64,8 +64,17 @@ pub fn compare(left: &[Vec<String>], right: &[Vec<String>], tolerance: Tolerance
     Ok(())
 }
 
+/// The number that a cell is, if it is spelt as a float prints itself: `1e5` is a text, for that number prints as
+/// `100000.0`.
 fn fraction(cell: &str) -> Option<f64> {
-    cell.contains(['.', 'e', 'N', 'i']).then(|| cell.parse().ok())?
+    let number: f64 = cell.contains(['.', 'e', 'N', 'i']).then(|| cell.parse().ok())??;
+    let is_printed_so = |cell: &str| format!("{number:?}") == cell;
+    (!cell.contains('e') || is_printed_so(cell) || is_printed_so(&cell.replace("e+", "e"))).then_some(number)
+}
+
+fn number(cell: &str) -> Option<f64> {
+    let is_integer = cell.strip_prefix('-').unwrap_or(cell).bytes().all(|byte| byte.is_ascii_digit());
+    if is_integer { cell.parse().ok() } else { fraction(cell) }
 }
 
 fn same_cell(left: &str, right: &str, relative: f64) -> bool {
@@ -75,7 +84,7 @@ fn same_cell(left: &str, right: &str, relative: f64) -> bool {
     if fraction(left).is_none() && fraction(right).is_none() {
         return false;
     }
-    let (Ok(left), Ok(right)) = (left.parse::<f64>(), right.parse::<f64>()) else { return false };
+    let (Some(left), Some(right)) = (number(left), number(right)) else { return false };
     (left - right).abs() <= relative * left.abs().max(right.abs()) || left.is_nan() && right.is_nan()
 }
 
@@ -100,6 +109,10 @@ mod tests {
         check(&[&["0.30000000000000004"]], &[&["0.3"]], Tolerance::ORDERED, true);
         check(&[&["0.3001"]], &[&["0.3"]], Tolerance::ORDERED, false);
         check(&[&["NaN"]], &[&["NULL"]], Tolerance::ORDERED, false);
+        check(&[&["1e5"]], &[&["100000"]], Tolerance::ORDERED, false);
+        check(&[&["1e5"]], &[&["100000.0"]], Tolerance::ORDERED, false);
+        check(&[&["1e+300"]], &[&["1e300"]], Tolerance::ORDERED, true);
+        check(&[&["1.5e300"]], &[&["1.5000000000001e300"]], Tolerance::ORDERED, true);
         check(&[&["a b"]], &[&["a  b"]], Tolerance::ORDERED, false);
         check(&[&["1"]], &[&["1", "1"]], Tolerance::ORDERED, false);
         check(&[&["1"], &["1"]], &[&["1"]], Tolerance::ORDERED, false);
