@@ -1,11 +1,12 @@
 //! Bytes as codecs meet them: the corpora of `KEIRIN_DATA`, columns of real taxi trips and web hits, and columns
-//! shaped like TPC-H's. Values are little endian, texts are joined by line ends.
+//! shaped like TPC-H's. Values are little endian, texts are joined by line ends. Or any files: those that nobody tuned
+//! a loop for say more.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keirin_testkit::columns::Random;
 use keirin_testkit::data;
@@ -15,6 +16,24 @@ pub(crate) const BYTES_MAX: usize = 8 << 20;
 
 /// Smaller files are joined.
 const SMALL_BYTES: usize = 900 << 10;
+
+/// The files of a folder and of those in it, by name; small ones are joined.
+pub(crate) fn of_folder(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut paths = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a readable folder") {
+            let path = entry.expect("a readable folder").path();
+            if path.is_dir() { folders.push(path) } else { paths.push(path) }
+        }
+    }
+    paths.sort();
+    let mut corpora = Vec::new();
+    add_files(paths, &mut corpora);
+    corpora.retain(|(_, bytes)| !bytes.is_empty());
+    corpora.iter_mut().for_each(|(_, bytes)| bytes.truncate(BYTES_MAX));
+    corpora
+}
 
 /// Names and bytes. Without `KEIRIN_DATA`, the made columns alone; with `is_quick`, a few.
 pub(crate) fn all(is_quick: bool) -> Vec<(String, Vec<u8>)> {
@@ -44,12 +63,16 @@ fn files(directory: &Path, corpora: &mut Vec<(String, Vec<u8>)>) {
         .map(|entry| entry.expect("a readable folder").path())
         .collect();
     paths.sort();
+    let is_corpus =
+        |path: &PathBuf| path.file_name().is_some_and(|name| !NOT_CORPORA.iter().any(|other| name == *other));
+    paths.retain(is_corpus);
+    add_files(paths, corpora);
+}
+
+fn add_files(paths: Vec<PathBuf>, corpora: &mut Vec<(String, Vec<u8>)>) {
     let mut small = Vec::new();
     for path in paths {
         let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
-        if NOT_CORPORA.contains(&&*name) {
-            continue;
-        }
         let bytes = fs::read(&path).expect("a readable file");
         if bytes.len() < SMALL_BYTES {
             small.extend(bytes);

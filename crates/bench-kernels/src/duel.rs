@@ -1,13 +1,18 @@
 //! Several loops that do the same work, timed side by side.
 //!
-//! Each lane runs once to be warmed and to give its answer, which must be the first lane's. Then the lanes
-//! take turns: each sample repeats the work for at least [`SAMPLE_MIN`] of the thread's own time, and the time
-//! of a lane is the median of its samples. A noisy moment hits one sample of one lane or all lanes alike; a
-//! wrong answer has no time. Data is hot: as far as it fits, in the caches, where a run before each sample
-//! leaves it.
+//! Each lane runs once to give its answer, which must be the first lane's. Then the lanes take turns: each sample
+//! repeats the work for at least [`SAMPLE_MIN`] of the thread's own time, and the time of a lane is the median of
+//! its samples. A noisy moment hits one sample of one lane or all lanes alike; a wrong answer has no time.
+//!
+//! Data is as hot as the lanes leave it to each other. A lane finds in the caches what the one before it left, never
+//! its own tables, as long as these are larger than a sample; so the order changes from round to round, and each
+//! lane comes behind every other. A lane with small tables has no more of the caches than that earns it.
+//!
+//! A rival that was built without its fast paths says so in its name, and nothing is compared with it.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keirin_kernels::bench::thread_time;
@@ -25,13 +30,21 @@ const SAMPLES_LONG: usize = 7;
 pub struct Lane<'a> {
     engine: String,
     work: Box<dyn FnMut() -> u64 + 'a>,
+    is_comparable: bool,
 }
 
 impl<'a> Lane<'a> {
     /// `engine` is `keirin` (what a user gets), `keirin:VARIANT` or the rival; `work` returns a checksum of
     /// its answer, or anything constant where answers may differ.
     pub fn new(engine: &str, work: impl FnMut() -> u64 + 'a) -> Self {
-        Self { engine: engine.to_owned(), work: Box::new(work) }
+        Self { engine: engine.to_owned(), work: Box::new(work), is_comparable: true }
+    }
+
+    /// A rival that is not what its authors would run: its time is shown, but no ratio to anything.
+    #[must_use]
+    pub fn without_ratio(mut self) -> Self {
+        self.is_comparable = false;
+        self
     }
 
     /// What it was named.
@@ -41,14 +54,21 @@ impl<'a> Lane<'a> {
     }
 
     fn sample(&mut self, repeats: u32) -> Duration {
-        // What the lane before left in the caches would favour one lane.
-        black_box((self.work)());
         let start = thread_time();
         for _ in 0..repeats {
             black_box((self.work)());
         }
         thread_time() - start
     }
+}
+
+/// The lanes of a round: from another one on each time, and every other time backwards.
+fn order(lane_count: usize, round: usize) -> impl Iterator<Item = usize> {
+    let is_backwards = round % 2 == 1;
+    (0..lane_count).map(move |place| {
+        let index = (place + round / 2) % lane_count;
+        if is_backwards { lane_count - 1 - index } else { index }
+    })
 }
 
 /// What a case counts.
@@ -68,6 +88,7 @@ pub struct Report {
     suite: &'static str,
     is_quick: bool,
     only: String,
+    data: Option<PathBuf>,
     json: String,
     is_sound: bool,
 }
@@ -77,7 +98,20 @@ impl Report {
     #[must_use]
     pub fn new(suite: &'static str, is_quick: bool, only: &str) -> Self {
         println!("{suite}");
-        Self { suite, is_quick, only: only.to_owned(), json: String::new(), is_sound: true }
+        Self { suite, is_quick, only: only.to_owned(), data: None, json: String::new(), is_sound: true }
+    }
+
+    /// With files of a folder instead of the usual ones, where a suite takes files.
+    #[must_use]
+    pub fn with_data(mut self, folder: PathBuf) -> Self {
+        self.data = Some(folder);
+        self
+    }
+
+    /// The folder of files that were asked for.
+    #[must_use]
+    pub fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
     }
 
     /// Whether little data is enough.
@@ -137,8 +171,9 @@ impl Report {
             if sample >= SAMPLES_LONG && thread_time() - start > CASE_LONG {
                 break;
             }
-            for ((lane, repeats), times) in lanes.iter_mut().zip(&repeats).zip(&mut times) {
-                times.push(lane.sample(*repeats).as_secs_f64() / f64::from(*repeats));
+            for index in order(lanes.len(), sample) {
+                let (lane, repeats) = (&mut lanes[index], repeats[index]);
+                times[index].push(lane.sample(repeats).as_secs_f64() / f64::from(repeats));
             }
         }
         let medians: Vec<f64> = times
@@ -155,12 +190,13 @@ impl Report {
                 self.is_sound = false;
                 continue;
             }
-            self.line(case, &lane.engine, unit, count, medians[index], medians[0] / medians[index]);
+            let ratio = lane.is_comparable.then_some(medians[0] / medians[index]);
+            self.line(case, &lane.engine, unit, count, medians[index], ratio);
         }
         medians.iter().map(|seconds| count as f64 / seconds).collect()
     }
 
-    fn line(&mut self, case: &str, engine: &str, unit: Unit, count: usize, seconds: f64, ratio: f64) {
+    fn line(&mut self, case: &str, engine: &str, unit: Unit, count: usize, seconds: f64, ratio: Option<f64>) {
         let (metric, value, name) = match unit {
             Unit::Bytes => ("throughput", count as f64 / seconds / 1e9, "GB/s"),
             Unit::Rows | Unit::Calls => ("time", seconds * 1e9 / count as f64, "ns"),
@@ -170,10 +206,30 @@ impl Report {
             Unit::Rows => "/row",
             Unit::Calls => "/call",
         };
-        println!("    {engine:<24} {value:>10.3} {:<8} {ratio:>6.2}x", format!("{name}{per}"));
+        let ratio = ratio.map_or("no ratio".to_owned(), |ratio| format!("{ratio:>6.2}x"));
+        println!("    {engine:<24} {value:>10.3} {:<8} {ratio}", format!("{name}{per}"));
         let object = json!({
             "suite": self.suite, "case": case, "engine": engine, "metric": metric, "value": value, "unit": name,
         });
         let _ = writeln!(self.json, "{object}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lane_runs_once_a_round_and_follows_others() {
+        for lane_count in 1..6 {
+            let mut firsts = vec![0; lane_count];
+            for round in 0..2 * lane_count {
+                let mut lanes: Vec<usize> = order(lane_count, round).collect();
+                firsts[lanes[0]] += 1;
+                lanes.sort_unstable();
+                assert!(lanes.into_iter().eq(0..lane_count));
+            }
+            assert!(firsts.iter().all(|count| *count == 2), "{firsts:?}");
+        }
     }
 }

@@ -27,7 +27,7 @@ const BATCH_BYTES: usize = 512 << 10;
 const COLD_BYTES: usize = 8 << 20;
 
 /// Decodes a whole block, or panics.
-type Decode<'a> = &'a dyn Fn(&[u8], &mut [u8]);
+pub(super) type Decode<'a> = &'a dyn Fn(&[u8], &mut [u8]);
 
 /// A format, how it is compressed, and who else decodes it; the first rival is the one to beat.
 pub(super) struct Contest<'a, F: Format> {
@@ -35,12 +35,17 @@ pub(super) struct Contest<'a, F: Format> {
     pub(super) variants: &'a [(&'static str, F::Variant)],
     pub(super) compress: &'a dyn Fn(&[u8]) -> Vec<u8>,
     pub(super) rivals: &'a [(&'static str, Decode<'a>)],
+    /// The last so many of them are not what their authors would run.
+    pub(super) crippled: usize,
 }
 
 impl<F: Format> Contest<'_, F> {
     /// Adds the cases.
     pub(super) fn run(&self, report: &mut Report) {
-        let corpora = corpora::all(report.is_quick());
+        let corpora = match report.data() {
+            Some(folder) => corpora::of_folder(folder),
+            None => corpora::all(report.is_quick()),
+        };
         for (block_bytes, size) in BLOCK_BYTES {
             let mut geomeans = Geomeans::default();
             for (name, bytes) in &corpora {
@@ -118,7 +123,8 @@ impl<F: Format> Contest<'_, F> {
 
         let mut copy = vec![0; batch_count * block_bytes];
         let mut lanes = Vec::new();
-        for (name, decode) in self.rivals {
+        let (rivals, crippled) = self.rivals.split_at(self.rivals.len() - self.crippled);
+        for (name, decode) in rivals {
             lanes.push(Lane::new(name, || each(decode)));
         }
         let checksum = each(self.rivals[0].1);
@@ -147,7 +153,11 @@ impl<F: Format> Contest<'_, F> {
         lanes.push(Lane::new("keirin:cold", || raced(&start())));
         lanes.push(Lane::new("keirin", || raced(&warm)));
         let engines: Vec<String> = lanes.iter().map(|lane| lane.engine().to_owned()).collect();
-        let speeds = report.case(case, Unit::Bytes, passes * bytes.len(), lanes);
+        for (name, decode) in crippled {
+            lanes.push(Lane::new(name, || each(decode)).without_ratio());
+        }
+        let mut speeds = report.case(case, Unit::Bytes, passes * bytes.len(), lanes);
+        speeds.truncate(engines.len());
         geomeans.add(case, &engines, &speeds);
         let standings: Vec<_> = races
             .all()

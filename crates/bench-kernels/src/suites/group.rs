@@ -7,17 +7,19 @@
 #![allow(clippy::cast_possible_truncation, reason = "rows and groups are few, checksums are cut")]
 
 use std::hash::BuildHasher;
+use std::hint::black_box;
 
 use foldhash::fast::RandomState;
 use hashbrown::hash_map::{Entry, HashMap};
 use hashbrown::{HashSet, HashTable};
 use keirin_kernels::bloom::BloomFilter;
+use keirin_kernels::compact::{compact, compact_into};
 use keirin_kernels::distinct::{DistinctSet, HyperLogLog};
 use keirin_kernels::group_table::{CountSum, DenseTable, GroupTable, StringGroupTable};
 use keirin_kernels::hash::{Key, Seed, Strings, hash_keys, hash_strings};
 use keirin_kernels::join::{Cursor, JoinRows};
-use keirin_kernels::{Level, bitmaps};
-use keirin_testkit::columns::{Keys, Random};
+use keirin_kernels::{BitBuffer, Level, bitmaps};
+use keirin_testkit::columns::{Keys, Random, Spread};
 
 use crate::duel::{Lane, Report, Unit};
 
@@ -26,19 +28,29 @@ const BATCH_ROWS: usize = 8192;
 pub(super) fn run(report: &mut Report) {
     let row_count = if report.is_quick() { 1 << 17 } else { 1 << 24 };
     let level = Level::best();
-    for (name, keys) in [
-        ("uniform 1e3", Keys::Uniform(1_000)),
-        ("uniform 1e5", Keys::Uniform(100_000)),
-        ("uniform 1e6", Keys::Uniform(1_000_000)),
-        ("uniform 1e7", Keys::Uniform(10_000_000)),
-        ("zipf 1e3", Keys::Zipf(1_000)),
-        ("zipf 1e6", Keys::Zipf(1_000_000)),
-        ("zipf 1e7", Keys::Zipf(10_000_000)),
+    for (name, keys, is_sorted) in [
+        ("runs 256", Keys::Runs(64), false),
+        ("sorted 1e5", Keys::Uniform(100_000), true),
+        ("uniform 1e3", Keys::Uniform(1_000), false),
+        ("uniform 1e5", Keys::Uniform(100_000), false),
+        ("uniform 1e6", Keys::Uniform(1_000_000), false),
+        ("uniform 1e7", Keys::Uniform(10_000_000), false),
+        ("zipf 1e3", Keys::Zipf(1_000), false),
+        ("zipf 1e6", Keys::Zipf(1_000_000), false),
+        ("zipf 1e7", Keys::Zipf(10_000_000), false),
     ] {
-        count_sum(report, level, name, keys, row_count);
-        group_numbers(report, level, name, keys, row_count);
-        distinct(report, level, name, keys, row_count);
+        let rows = |row_count: usize| {
+            let mut rows = spread(keys, row_count);
+            if is_sorted {
+                rows.sort_unstable();
+            }
+            rows
+        };
+        count_sum(report, level, name, &rows, row_count);
+        group_numbers(report, level, name, &rows, row_count);
+        distinct(report, level, name, &rows, row_count);
     }
+    some_rows(report, level, row_count / 4);
     for key_count in [1_000, 100_000, 1 << 20] {
         dense(report, level, key_count, (row_count / 4).max(key_count as usize));
     }
@@ -50,8 +62,13 @@ pub(super) fn run(report: &mut Report) {
     ] {
         strings(report, level, name, key_count, lengths, row_count / 4);
     }
-    for (name, build_count) in [("1e4", 10_000), ("1e6", 1_000_000)] {
-        join(report, level, name, build_count, row_count / 4);
+    for (name, build_count, probe) in [
+        ("1e4", 10_000, Probe::Any),
+        ("1e6", 1_000_000, Probe::Any),
+        ("1e6, sorted probe", 1_000_000, Probe::Sorted),
+        ("1e6, 10 % nulls", 1_000_000, Probe::WithNulls),
+    ] {
+        join(report, level, (name, build_count), probe, row_count / 4);
     }
     hashes(report, level);
 }
@@ -61,6 +78,9 @@ fn checksum(key: u64, count: u64, sum: i128) -> u64 {
     (key ^ count.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ sum as u64
 }
 
+/// Makes so many keys.
+type MakeRows<'a> = &'a dyn Fn(usize) -> Vec<u64>;
+
 /// Keys without the order that a generator of small numbers gives them.
 fn spread(keys: Keys, row_count: usize) -> Vec<u64> {
     let mut rows = keys.rows(row_count, 1);
@@ -68,12 +88,12 @@ fn spread(keys: Keys, row_count: usize) -> Vec<u64> {
     rows
 }
 
-fn count_sum(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+fn count_sum(report: &mut Report, level: Level, name: &str, rows: MakeRows<'_>, row_count: usize) {
     let case = format!("count sum u64, {name}");
     if !report.wants(&case) {
         return;
     }
-    let keys = spread(keys, row_count);
+    let keys = rows(row_count);
     let mut random = Random::new(2);
     let values: Vec<i64> = keys.iter().map(|_| random.bits() as i64 >> 20).collect();
     let keirin = || {
@@ -126,12 +146,12 @@ fn count_sum(report: &mut Report, level: Level, name: &str, keys: Keys, row_coun
     report.case(&case, Unit::Rows, row_count, lanes);
 }
 
-fn group_numbers(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+fn group_numbers(report: &mut Report, level: Level, name: &str, rows: MakeRows<'_>, row_count: usize) {
     let case = format!("group numbers u128, {name}");
     if !report.wants(&case) {
         return;
     }
-    let keys: Vec<u128> = spread(keys, row_count / 4).iter().map(|key| u128::from(*key) << 40).collect();
+    let keys: Vec<u128> = rows(row_count / 4).iter().map(|key| u128::from(*key) << 40).collect();
     let keirin = || {
         let mut table = GroupTable::new(Seed::new(3));
         let mut groups = [0; BATCH_ROWS];
@@ -156,12 +176,60 @@ fn group_numbers(report: &mut Report, level: Level, name: &str, keys: Keys, row_
     report.case(&case, Unit::Rows, keys.len(), lanes);
 }
 
-fn distinct(report: &mut Report, level: Level, name: &str, keys: Keys, row_count: usize) {
+/// Keys of which some are null, or some are selected: as many groups come out.
+fn some_rows(report: &mut Report, level: Level, row_count: usize) {
+    for (name, share, is_validity) in
+        [("10 % nulls", 0.9, true), ("10 % selected", 0.1, false), ("half selected", 0.5, false)]
+    {
+        let case = format!("groups of u64, 1e5, {name}");
+        if !report.wants(&case) {
+            continue;
+        }
+        let keys = spread(Keys::Uniform(100_000), row_count);
+        let flags = Spread::Share(share).rows(row_count, 4);
+        let bits: BitBuffer = flags.iter().copied().collect();
+        let keirin = || {
+            let mut table = GroupTable::new(Seed::new(3));
+            let mut groups = [0; BATCH_ROWS];
+            let mut kept = Vec::new();
+            for (index, keys) in keys.chunks(BATCH_ROWS).enumerate() {
+                let bits = bits.as_bits().slice(index * BATCH_ROWS, keys.len());
+                if is_validity {
+                    table.find_or_insert(level, keys, Some(bits), &mut groups[..keys.len()]);
+                } else {
+                    kept.clear();
+                    compact_into(level, keys, bits, &mut kept);
+                    table.find_or_insert(level, &kept, None, &mut groups[..kept.len()]);
+                }
+            }
+            // Nulls are a group, too.
+            (table.len() - usize::from(is_validity)) as u64
+        };
+        let hashbrown = || {
+            let mut map: HashMap<u64, u32, RandomState> = HashMap::default();
+            let mut nulls = 0_u32;
+            for (key, flag) in keys.iter().zip(&flags) {
+                if *flag {
+                    let next = map.len() as u32;
+                    black_box(*map.entry(*key).or_insert(next));
+                } else {
+                    nulls += 1;
+                }
+            }
+            black_box(nulls);
+            map.len() as u64
+        };
+        let lanes = vec![Lane::new("keirin", keirin), Lane::new("hashbrown+foldhash", hashbrown)];
+        report.case(&case, Unit::Rows, row_count, lanes);
+    }
+}
+
+fn distinct(report: &mut Report, level: Level, name: &str, rows: MakeRows<'_>, row_count: usize) {
     let case = format!("count distinct u64, {name}");
     if !report.wants(&case) {
         return;
     }
-    let keys = spread(keys, row_count);
+    let keys = rows(row_count);
     let keirin = || {
         let mut set = DistinctSet::new(Seed::new(3));
         keys.chunks(BATCH_ROWS).for_each(|keys| set.insert(level, keys));
@@ -292,15 +360,31 @@ fn strings(
     report.case(&case, Unit::Rows, row_count, lanes);
 }
 
+/// Rows that look for others.
+#[derive(Clone, Copy, PartialEq)]
+enum Probe {
+    Any,
+    /// In the order of their keys.
+    Sorted,
+    /// A tenth of them find nothing, whatever their key.
+    WithNulls,
+}
+
 /// A build side of different keys; half of the probe rows find one.
-fn join(report: &mut Report, level: Level, name: &str, build_count: u64, row_count: usize) {
+fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kind: Probe, row_count: usize) {
     let case = format!("join u64, build {name}");
     if !report.wants(&case) {
         return;
     }
     let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     let build: Vec<u64> = (0..build_count).map(key).collect();
-    let probe = spread(Keys::Uniform(2 * build_count), row_count);
+    let mut probe = spread(Keys::Uniform(2 * build_count), row_count);
+    if kind == Probe::Sorted {
+        probe.sort_unstable();
+    }
+    let flags = Spread::Share(0.9).rows(row_count, 4);
+    let bits: BitBuffer = flags.iter().copied().collect();
+    let has_nulls = kind == Probe::WithNulls;
     let seed = Seed::new(3);
     let joined = |filter_first: bool| {
         let mut table = GroupTable::new(seed);
@@ -315,20 +399,23 @@ fn join(report: &mut Report, level: Level, name: &str, build_count: u64, row_cou
         }
         let (mut probe_rows, mut build_rows) = (Vec::new(), Vec::new());
         let mut answer = 0_u64;
-        for keys in probe.chunks(BATCH_ROWS) {
+        for (index, keys) in probe.chunks(BATCH_ROWS).enumerate() {
+            let valid = has_nulls.then(|| bits.as_bits().slice(index * BATCH_ROWS, keys.len()));
             let kept: Vec<u64>;
             let keys = if filter_first {
                 let hashes = &mut hashes[..keys.len()];
                 hash_keys(level, &seed, keys, None, hashes);
-                let may = filter.may_contain(level, hashes);
-                kept =
-                    bitmaps::positions(level, may.as_bits()).iter().map(|row| keys[*row as usize]).collect();
+                let mut may = filter.may_contain(level, hashes);
+                if let Some(valid) = valid {
+                    may = bitmaps::and(level, may.as_bits(), valid);
+                }
+                kept = compact(level, keys, may.as_bits());
                 &kept
             } else {
                 keys
             };
             let groups = &mut groups[..keys.len()];
-            table.find(level, keys, None, groups);
+            table.find(level, keys, valid.filter(|_| !filter_first), groups);
             let mut cursor = Cursor::default();
             loop {
                 let is_more = rows.pairs(groups, &mut cursor, BATCH_ROWS, &mut probe_rows, &mut build_rows);
@@ -349,7 +436,8 @@ fn join(report: &mut Report, level: Level, name: &str, build_count: u64, row_cou
                 entry.insert(row as u32);
             }
         }
-        let found = probe.iter().filter_map(|key| map.get(key));
+        let wanted = probe.iter().zip(&flags).filter(|(_, flag)| !has_nulls || **flag);
+        let found = wanted.filter_map(|(key, _)| map.get(key));
         found.fold(0, |answer: u64, row| answer.wrapping_add(u64::from(*row)))
     };
     let lanes = vec![

@@ -23,6 +23,7 @@ pub(super) fn run(report: &mut Report) {
                 lz4_flex::block::decompress_into(input, output).expect("a valid block");
             }),
         ],
+        crippled: 0,
     };
     contest.run(report);
 }

@@ -3,28 +3,32 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray};
-use arrow::compute::{SortColumn, lexsort_to_indices, sort_to_indices};
+use arrow::compute::{SortColumn, SortOptions, lexsort_to_indices, sort_to_indices};
 use arrow::row::{RowConverter, SortField};
-use keirin_kernels::Level;
 use keirin_kernels::sort::{Key, Method, Values, first_rows, sort_rows};
 use keirin_kernels::text::Strings;
+use keirin_kernels::{BitBuffer, Level};
 use keirin_race::Race;
-use keirin_testkit::columns::Random;
+use keirin_testkit::columns::{Random, Spread};
 
 use crate::duel::{Lane, Report, Unit};
 
 pub(super) fn run(report: &mut Report) {
     let row_count = if report.is_quick() { 10_000 } else { 1_000_000 };
     let mut random = Random::new(1);
-    let orders: [(&str, Vec<i64>); 4] = [
+    let run = |row: i64| row % 1000 * 1000 + row / 1000;
+    let orders: [(&str, Vec<i64>); 5] = [
+        ("runs of 1000", (0..row_count).map(run).collect()),
         ("random", (0..row_count).map(|_| random.bits().cast_signed()).collect()),
         ("20 bits", (0..row_count).map(|_| random.below(1 << 20).cast_signed()).collect()),
         ("ascending", (0..row_count).collect()),
         ("descending", (0..row_count).rev().collect()),
     ];
     for (order, values) in &orders {
-        one_key(report, &format!("one key, {order}"), values);
+        one_key(report, &format!("one key, {order}"), values, None);
     }
+    let flags = Spread::Share(0.9).rows(orders[1].1.len(), 3);
+    one_key(report, "one key, random, 10 % nulls", &orders[1].1, Some(&flags));
     if report.wants("three keys") {
         three_keys(report, row_count);
     }
@@ -51,27 +55,39 @@ fn key<'a>(values: Values<'a>) -> Key<'a> {
     Key { values, validity: None, is_descending: false, nulls_first: false }
 }
 
-fn one_key(report: &mut Report, case: &str, values: &[i64]) {
+/// With `valid`, rows without it are null and come last.
+fn one_key(report: &mut Report, case: &str, values: &[i64], valid: Option<&[bool]>) {
     let level = Level::best();
-    let array = Int64Array::from(values.to_vec());
-    let keys = [key(Values::I64(values))];
+    let is_valid = |row: usize| valid.is_none_or(|valid| valid[row]);
+    let array: Int64Array =
+        values.iter().enumerate().map(|(row, value)| is_valid(row).then_some(*value)).collect();
+    let bits: Option<BitBuffer> = valid.map(|valid| valid.iter().copied().collect());
+    let validity = bits.as_ref().map(BitBuffer::as_bits);
+    let keys = [Key { validity, ..key(Values::I64(values)) }];
+    // Whether a row may come before another.
+    let are_sorted = |rows: &[u32]| {
+        let key = |row: u32| (!is_valid(row as usize), values[row as usize]);
+        rows.is_sorted_by(|left, right| {
+            let (left, right) = (key(*left), key(*right));
+            left <= right || left.0 && right.0
+        })
+    };
     let ours = |method| {
         let keys = &keys;
-        move || {
-            let rows = sort_rows(level, method, keys, values.len());
-            rows.windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
-        }
+        move || are_sorted(&sort_rows(level, method, keys, values.len())).into()
     };
     let race = race();
     let raced = || race.run(values.len() as u64, |arm| ours(Method::ALL[arm])());
     let arrow = || {
-        let rows = sort_to_indices(&array, None, None).expect("numbers can be sorted");
-        rows.values().windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]).into()
+        let options = SortOptions { descending: false, nulls_first: false };
+        let rows = sort_to_indices(&array, Some(options), None).expect("numbers can be sorted");
+        are_sorted(rows.values()).into()
     };
     let standard = || {
-        let mut pairs: Vec<(i64, u32)> = values.iter().copied().zip(0..).collect();
-        pairs.sort_unstable();
-        pairs.windows(2).all(|pair| pair[0].0 <= pair[1].0).into()
+        let mut rows: Vec<(bool, i64, u32)> =
+            values.iter().zip(0_u32..).map(|(value, row)| (!is_valid(row as usize), *value, row)).collect();
+        rows.sort_unstable();
+        are_sorted(&rows.iter().map(|(.., row)| *row).collect::<Vec<_>>()).into()
     };
     report.case(
         case,
