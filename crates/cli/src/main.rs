@@ -28,6 +28,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     keirin::hide_caught_panics();
     let arguments = Arguments::parse();
+    // Tables may have thousands of parts. If the system says no, their files are opened and closed more often.
+    #[cfg(unix)]
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
     let outcome = match arguments.command {
         None => commands::sql::run(arguments.sql),
         Some(Command::Demo(demo)) => commands::demo::run(&demo),

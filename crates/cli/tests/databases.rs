@@ -362,3 +362,75 @@ fn a_commit_of_a_newer_version_is_refused_and_left_alone() {
     }
     assert_eq!(fs::read(&commit).expect("it is there"), newer);
 }
+
+#[test]
+fn a_table_has_more_parts_than_files_may_be_open() {
+    let (_directory, path) = new_database();
+    let limited = |sql: &str| {
+        let mut command = Command::new("sh");
+        let script = "ulimit -n 256 && exec \"$0\" \"$@\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_keirin")]).arg(&path);
+        let output = command.args(["--format", "csv", "-c", sql]).output().expect("there is a shell");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+        assert!(output.status.success(), "{sql}: {}", text(&output.stderr));
+        text(&output.stdout).lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    limited("CREATE TABLE p (n BIGINT, v BIGINT) PARTITION BY n");
+    limited("INSERT INTO p SELECT value % 300, value FROM range(0, 3000)");
+    assert_eq!(limited("SELECT count(*) FROM system.parts"), ["300"]);
+    assert_eq!(limited("SELECT sum(v), count(DISTINCT n) FROM p"), ["4498500,300"]);
+    assert_eq!(limited("SELECT count(*) FROM p a JOIN p b ON a.v = b.v + 1"), ["2999"]);
+    let columns = "SELECT count(*) FROM system.columns WHERE \"table\" = 'p' AND value_bytes = 24000";
+    assert_eq!(limited(columns), ["2"]);
+    limited("UPDATE p SET v = v + 1");
+    limited("OPTIMIZE TABLE p FINAL");
+    assert_eq!(limited("CHECK TABLE p").len(), 1);
+    assert_eq!(limited("SELECT sum(v) FROM p"), ["4501500"]);
+}
+
+/// Names and sizes of the files of parts.
+fn part_files(database: &Path) -> Vec<(PathBuf, u64)> {
+    let tables = fs::read_dir(database.join("tables")).expect("a database").flatten();
+    let files = tables.flat_map(|table| fs::read_dir(table.path()).into_iter().flatten().flatten());
+    files.filter_map(|file| Some((file.path(), file.metadata().ok()?.len()))).collect()
+}
+
+#[test]
+fn what_a_killed_load_left_goes_when_asked_for() {
+    let (_directory, path) = new_database();
+    query(&path, "INSERT INTO t VALUES (1, 1)");
+    let kept = part_files(&path);
+    let load = "CREATE TABLE big AS SELECT uuid() AS u FROM range(0, 1000000000000)";
+    let mut child = keirin(&path, &["-c", load]).spawn().expect("the binary starts");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while part_files(&path).iter().map(|(_, bytes)| bytes).sum::<u64>() < 1 << 20 {
+        assert!(Instant::now() < deadline, "it writes nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let usage = |kind: &str| {
+        query(&path, &format!("SELECT files, bytes > 1000000 FROM system.disk_usage WHERE kind = '{kind}'"))
+    };
+    assert_eq!(usage("current"), ["1,false"]);
+    let orphans = part_files(&path).len() - 1;
+    assert_eq!(usage("orphaned"), [format!("{orphans},true")]);
+    let removed = query(&path, "VACUUM").remove(0);
+    assert!(removed.starts_with(&format!("{orphans},")), "{removed}");
+    assert_eq!(part_files(&path), kept);
+    assert_eq!((usage("orphaned"), query(&path, "VACUUM")), (vec![], vec!["0,0".to_owned()]));
+    assert_eq!(query(&path, "SELECT v FROM t"), ["1"]);
+}
+
+#[test]
+fn programs_that_run_one_statement_leave_few_parts_and_no_garbage() {
+    let (_directory, path) = new_database();
+    for number in 0..24 {
+        query(&path, &format!("INSERT INTO t VALUES (3, {number})"));
+        assert!(!path.join("WRITING").exists(), "it ended well");
+    }
+    let parts = query(&path, "SELECT count(*) FROM system.parts").remove(0);
+    assert!(parts.parse::<u64>().expect("a number") < 20, "{parts} parts of 24 rows");
+    let garbage = "SELECT * FROM system.disk_usage WHERE kind NOT IN ('current', 'obsolete', 'log')";
+    assert_eq!(query(&path, garbage), [""; 0]);
+}

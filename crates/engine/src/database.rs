@@ -18,6 +18,7 @@ use crate::memory::{self, SpillDirectory};
 use crate::pool::FairPool;
 use crate::session::Session;
 use crate::stored::{BlockCache, CacheOptions, Store};
+use crate::work::Work;
 
 /// How long closing a database waits for threads that are in the middle of something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task is still there.
     pub(crate) statement_count: AtomicUsize,
+    /// What its threads do that may block.
+    pub(crate) work: Work,
     /// The directory, unless the database is memory alone.
     pub(crate) store: Option<Arc<Store>>,
     runtime: Option<Runtime>,
@@ -77,6 +80,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if let Some(store) = &self.store {
+            store.end_upkeep();
+        }
         let Some(runtime) = self.runtime.take() else { return };
         // Waiting would panic inside a runtime. Elsewhere a short wait lets cancelled writers remove their files.
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -127,6 +133,7 @@ impl Database {
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseBuilder {
     threads: Option<usize>,
+    blocking_threads: Option<usize>,
     memory_limit_bytes: Option<usize>,
     temp_directory: Option<PathBuf>,
     read_only: bool,
@@ -138,6 +145,14 @@ impl DatabaseBuilder {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Threads, beside those, for what may block, such as reading files; they are started when they are needed. By
+    /// default 64 for each thread, and at least 512. With fewer everything takes longer, that is all.
+    #[must_use]
+    pub fn blocking_threads(mut self, threads: usize) -> Self {
+        self.blocking_threads = Some(threads.max(1));
         self
     }
 
@@ -221,7 +236,8 @@ impl DatabaseBuilder {
     fn build(self, pool: Arc<FairPool>, store: Option<Arc<Store>>) -> Result<Database> {
         Level::check_environment().map_err(|unknown| Error::new(ErrorKind::Invalid, unknown.to_string()))?;
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
-        let spill = SpillDirectory::create(&parent)?;
+        // The program may change its working directory.
+        let spill = SpillDirectory::create(&std::path::absolute(&parent).unwrap_or(parent))?;
         let memory_limit_bytes = pool.limit_bytes();
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
@@ -235,16 +251,24 @@ impl DatabaseBuilder {
         catalog.register_schema(DEFAULT_SCHEMA, Arc::<MemorySchema>::default())?;
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let work = Work::default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             // Each partition of an aggregate takes one until it is done; tokio's 512 are few for many queries.
-            .max_blocking_threads(512.max(64 * threads))
+            .max_blocking_threads(self.blocking_threads.unwrap_or(512.max(64 * threads)))
+            .on_thread_start({
+                let work = work.clone();
+                move || work.enter()
+            })
             .thread_stack_size(THREAD_STACK_BYTES)
             .thread_name("keirin")
             .enable_all()
             .build()
             .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start threads: {error}")))?;
         let runtime = Some(runtime);
+        if let Some(store) = &store {
+            store.begin_upkeep(pool.clone(), threads);
+        }
         Ok(Database {
             shared: Arc::new(Shared {
                 environment,
@@ -254,6 +278,7 @@ impl DatabaseBuilder {
                 races: Arc::default(),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
+                work,
                 store,
                 runtime,
                 spill,

@@ -32,6 +32,7 @@ mod database;
 mod memory;
 mod pool;
 mod temporary;
+mod work;
 
 mod guard;
 mod running;

@@ -123,7 +123,7 @@ impl State {
             Kind::Fixed => return free,
             Kind::Reclaimable => return free.saturating_sub(limit / HEADROOM_DIVISOR),
             Kind::Spiller => fixed_bytes + self.total(Kind::Merge).bytes + self.total(Kind::Exchange).bytes,
-            // A sort gives up what its merge takes over.
+            // The rows that a merge holds were booked by its sort, which frees them as the merge books them.
             Kind::Merge | Kind::Exchange => fixed_bytes,
         };
         let kept = others_bytes.max(limit / HEADROOM_DIVISOR);

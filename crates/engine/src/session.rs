@@ -150,9 +150,9 @@ impl Session {
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store) = (rejects.clone(), shared.store.clone());
         let mut system = vec![
-            SystemTable { name: "damage", rows: Box::new(move || known_damage(store.as_deref())) },
-            SystemTable { name: "rejects", rows: Box::new(move || rejected.batch()) },
-            SystemTable { name: "settings", rows: Box::new(move || settings.batch()) },
+            SystemTable { name: "damage", rows: Arc::new(move || Ok(known_damage(store.as_deref()))) },
+            SystemTable { name: "rejects", rows: Arc::new(move || Ok(rejected.batch())) },
+            SystemTable { name: "settings", rows: Arc::new(move || Ok(settings.batch())) },
         ];
         system.extend(shared.store.iter().flat_map(system_tables));
         // Statements see a version of the directory in its place.
@@ -182,8 +182,8 @@ impl Session {
     /// This session as one statement sees it, from planning to its end: of a database directory, one version.
     async fn at_newest(&self) -> Result<Self> {
         match &self.shared.store {
-            // A server may be slow.
-            Some(store) if store.remote.is_some() => {
+            // A disk or a server may be slow.
+            Some(store) if store.is_refreshed() => {
                 let store = store.clone();
                 Ok(self.at(blocking(move || store.snapshot()).await?))
             }
@@ -309,13 +309,14 @@ impl Session {
         Ok(ResultStream { schema, kind, tag, batches, progress, notice, is_finished, _task: task })
     }
 
-    /// Waits until no statement of the database is running, at most `wait_max`; tells whether that is so.
+    /// Waits until no statement of the database is running, and no thread works for one that was stopped, at most
+    /// `wait_max`; tells whether that is so.
     ///
     /// A statement that was stopped ends at its next pause; a program that exits before may leave its
     /// temporary files behind.
     pub fn wait_until_idle(&self, wait_max: Duration) -> bool {
         let deadline = Instant::now() + wait_max;
-        while self.shared.statement_count.load(Ordering::Acquire) > 0 {
+        while self.shared.statement_count.load(Ordering::Acquire) + self.shared.work.count() > 0 {
             if Instant::now() >= deadline {
                 return false;
             }

@@ -91,7 +91,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_limit",
         scope: DATABASE,
-        description: "How much that may be, as '4GB'; '0' for nothing",
+        description: "Bytes of remote databases that are kept in keirin.cache_directory at most, as '4GB'; '0' keeps nothing",
         get: |settings| settings.cache_of(|cache| format_bytes(cache.limit_bytes)),
         default: |settings| settings.cache_of(|_| format_bytes(CacheOptions::default().limit_bytes)),
         set: |settings, value| {

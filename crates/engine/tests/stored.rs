@@ -209,6 +209,68 @@ fn changes_at_the_same_time_are_not_lost() {
 }
 
 #[test]
+fn more_writers_than_threads_get_on() {
+    const WRITERS: usize = 6;
+    let directory = directory();
+    let database = Database::builder().threads(2).blocking_threads(2).open(directory.path());
+    let database = database.expect("the database opens");
+    run(&database, "CREATE TABLE source AS SELECT value AS a FROM range(0, 150000)");
+    for writer in 0..WRITERS {
+        run(&database, &format!("CREATE TABLE t{writer} AS SELECT a FROM source"));
+    }
+    let together = |statement: &dyn Fn(usize) -> String| {
+        let statements = (0..WRITERS).map(|writer| {
+            let (session, sql) = (database.session(), statement(writer));
+            async move { session.sql(&sql).await?.collect().await }
+        });
+        let wait_max = Duration::from_secs(300);
+        let done = database.block_on(async { tokio::time::timeout(wait_max, join_all(statements)).await });
+        done.expect("someone waits for ever").into_iter().for_each(|done| drop(done.expect("it is done")));
+    };
+    together(&|writer| format!("INSERT INTO t{writer} SELECT a + 1 FROM source"));
+    together(&|writer| format!("UPDATE t{writer} SET a = a + 1 WHERE a % 2 = 0"));
+    let path = directory.path().display();
+    together(&|writer| format!("COPY t{writer} TO '{path}/{writer}.csv'"));
+    for writer in 0..WRITERS {
+        check(&database, &format!("SELECT count(*) FROM t{writer} WHERE a % 2 = 1"), "300000");
+        check(&database, &format!("SELECT count(*) FROM '{path}/{writer}.csv'"), "300000");
+    }
+}
+
+#[test]
+fn space_comes_back_when_tables_go_and_nobody_writes() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "SET keirin.retention = '0 seconds'");
+    for change in ["DROP TABLE t", "TRUNCATE TABLE t", "ALTER TABLE t ALTER COLUMN a TYPE TEXT"] {
+        run(&database, "CREATE OR REPLACE TABLE t AS SELECT value AS a FROM range(0, 1000)");
+        let file = directory.path().join(&run(&database, "SELECT file FROM system.parts")[0][0]);
+        assert!(file.exists());
+        run(&database, change);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while file.exists() {
+            assert!(Instant::now() < deadline, "{change}: the file stays");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_check_of_one_table_reads_no_other() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "CREATE TABLE t AS SELECT 1 AS a");
+    run(&database, "CREATE TABLE u AS SELECT 2 AS a");
+    let file = &run(&database, "SELECT file FROM system.parts WHERE \"table\" = 'u'")[0][0];
+    std::fs::remove_file(directory.path().join(file)).expect("it is there");
+    assert_eq!(run(&database, "CHECK TABLE t")[0][1], "ok");
+    run(&database, "REPAIR TABLE t");
+    check(&database, "SELECT count(*) FROM system.damage", "0");
+    assert_eq!(run(&database, "CHECK TABLE u")[0][1], "damaged");
+    check(&database, "SELECT count(*) FROM system.damage", "1");
+}
+
+#[test]
 fn a_statement_that_is_stopped_leaves_nothing_behind() {
     let directory = directory();
     let database = open(directory.path());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use keirin_kernels::bitmaps::not;
 use keirin_kernels::{Level, Selection, count_ones};
 
+use crate::cancel::Cancel;
 use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
@@ -20,7 +21,10 @@ use crate::state::{Part, Table};
 use crate::transaction::Transaction;
 
 /// Rows that are sorted in memory, about.
-const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+pub(crate) const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+
+/// So many times what is sorted together is in memory: as it was read, together, and sorted.
+pub(crate) const STRIPES_HELD: u64 = 3;
 
 /// A part that is read stripe by stripe.
 pub(crate) struct Source {
@@ -29,6 +33,7 @@ pub(crate) struct Source {
     /// Where the columns of the table are in the part, or the one value of those that it lacks.
     columns: Vec<std::result::Result<usize, Column<'static>>>,
     next_stripe: usize,
+    cancel: Cancel,
     /// Rows that were read and not written.
     rows: Vec<Column<'static>>,
 }
@@ -64,7 +69,8 @@ impl Source {
             }
         });
         let columns = columns.collect::<Result<_>>()?;
-        Ok(Self { reader, deletions, columns, next_stripe: 0, rows: Vec::new() })
+        let cancel = transaction.cancel().clone();
+        Ok(Self { reader, deletions, columns, next_stripe: 0, cancel, rows: Vec::new() })
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -82,6 +88,7 @@ impl Source {
 
     /// The next stripe's rows that are not deleted; of no row if all are.
     fn next(&mut self, level: Level) -> Result<Vec<Column<'static>>> {
+        self.cancel.check()?;
         let stripe = self.next_stripe;
         self.next_stripe += 1;
         let number = u32::try_from(stripe).expect("a part has few stripes");
@@ -119,7 +126,7 @@ impl Transaction {
     /// large together become parts of their own.
     ///
     /// # Errors
-    /// `Invalid` when there is no such table or part, the parts are of several partitions, a part lacks a column
+    /// `Cancelled`; `Invalid` when there is no such table or part, the parts are of several partitions, a part lacks a column
     /// that must not be null or has another value there, or has it of another type; `Damaged` when rows cannot be
     /// read.
     pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {

@@ -4,7 +4,7 @@
 //! invariants: a version that was given out never changes; what a commit refers to was synced before it; after a
 //! sync that failed nothing is written any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::opening::load;
 use crate::part::{Verify, default_open_files_max};
 use crate::removal::{self, Needless};
 use crate::snapshot::Snapshot;
-use crate::state::{Action, State};
+use crate::state::{Action, State, Table};
 use crate::store::{Store, TABLES, make_directory, table_path};
 use crate::transaction::Transaction;
 
@@ -69,7 +69,7 @@ pub struct Database {
     pub(crate) damage: Mutex<Vec<Damage>>,
     pub(crate) inserts: Inserts,
     /// Unless it was opened for reading.
-    writing: Option<Writing>,
+    pub(crate) writing: Option<Writing>,
 }
 
 /// What only the writer has.
@@ -91,8 +91,8 @@ pub(crate) struct Writing {
     pub(crate) compacted: Condvar,
     /// Held by who removes files.
     pub(crate) removing: Mutex<()>,
-    /// How many transactions are rewriting rows of a table.
-    rewriting: Mutex<BTreeMap<u64, usize>>,
+    /// For each transaction that rewrites rows of a table, the table as it was when it began.
+    rewriting: Mutex<Vec<Arc<Table>>>,
 }
 
 impl Writing {
@@ -228,7 +228,7 @@ impl Database {
     }
 
     /// Begins a transaction that will delete or replace rows of a table that are there: until it ends, compaction
-    /// leaves the table alone, so that the two do not conflict.
+    /// leaves the parts alone that the table has now, so that the two do not conflict.
     ///
     /// # Errors
     /// When the database cannot be written to.
@@ -236,24 +236,24 @@ impl Database {
         let writing = self.writing()?;
         // Not between a look at this and the commit that relies on it.
         let _committing = locked(&writing.committing);
-        *locked(&writing.rewriting).entry(table).or_default() += 1;
-        Ok(Transaction::new(Arc::clone(self), self.snapshot(), Some(table)))
+        let base = self.snapshot();
+        let table = base.table(table).cloned();
+        locked(&writing.rewriting).extend(table.clone());
+        Ok(Transaction::new(Arc::clone(self), base, table))
     }
 
-    pub(crate) fn ends_rewriting(&self, table: u64) {
+    pub(crate) fn ends_rewriting(&self, table: &Arc<Table>) {
         let Some(writing) = &self.writing else { return };
         let mut rewriting = locked(&writing.rewriting);
-        if let Some(count) = rewriting.get_mut(&table) {
-            *count -= 1;
-            if *count == 0 {
-                rewriting.remove(&table);
-            }
+        if let Some(place) = rewriting.iter().position(|other| Arc::ptr_eq(other, table)) {
+            rewriting.swap_remove(place);
         }
     }
 
-    /// Whether a transaction is rewriting rows of a table.
-    pub(crate) fn is_rewriting(&self, table: u64) -> bool {
-        self.writing.as_ref().is_some_and(|writing| locked(&writing.rewriting).contains_key(&table))
+    /// A table as transactions saw it when they began that rewrite rows of it.
+    pub(crate) fn rewritten(&self, table: u64) -> Vec<Arc<Table>> {
+        let Some(writing) = &self.writing else { return Vec::new() };
+        locked(&writing.rewriting).iter().filter(|other| other.number == table).cloned().collect()
     }
 
     pub(crate) fn current(&self) -> Arc<State> {

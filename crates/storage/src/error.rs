@@ -73,6 +73,9 @@ pub enum Error {
         /// The newest.
         newest: u64,
     },
+    /// Whoever wanted the work has said that it is to stop.
+    #[error("the work was stopped")]
+    Cancelled,
     /// Something that cannot be stored or does not exist.
     #[error("{0}")]
     Invalid(String),

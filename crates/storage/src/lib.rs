@@ -44,6 +44,7 @@
 
 mod bits;
 pub mod buffer;
+mod cancel;
 mod checking;
 pub mod column;
 mod compaction;
@@ -74,17 +75,21 @@ mod tests;
 mod tiers;
 mod transaction;
 mod unsynced;
+mod usage;
 mod view;
 mod wire;
 
+pub use cancel::Cancel;
 pub use database::{Access, Database, Options};
 pub use deletions::DeletionVector;
 pub use error::{Damage, Error, Result};
 pub use history::{Changes, Commit};
 pub use inserts::PartitionedRows;
+pub use maintenance::Merge;
 pub use repair::Lost;
 pub use run::Run;
 pub use snapshot::Snapshot;
 pub use state::{Deletions, MAIN_SCHEMA, Part, State, Table};
 pub use transaction::Transaction;
+pub use usage::{FileUse, Space};
 pub use view::View;

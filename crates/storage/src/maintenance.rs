@@ -6,65 +6,177 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
+use crate::cancel::Cancel;
+use crate::compaction::{RUN_BYTES, STRIPES_HELD};
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::part::WriteOptions;
-use crate::state::Table;
+use crate::snapshot::Snapshot;
+use crate::state::{Part, Table};
 
 /// So many parts that could be merged, and inserts help.
 const PARTS_MAX: usize = 64;
 /// They merge no more rows at a time.
 const HELP_ROWS_MAX: u64 = 1 << 20;
+/// Encoded blocks that the writer of a part holds at most, about.
+const ENCODED_BYTES_MAX: u64 = 64 << 20;
+/// Who waits for others looks so often whether it is to stop.
+const CANCEL_CHECKED_EVERY: Duration = Duration::from_millis(50);
 
-/// Parts that are no candidates for being merged.
+/// Parts that are no candidates for being merged, and whose turn it is.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
     /// Someone is at it.
     busy: BTreeSet<u64>,
     /// They cannot be read, or lack columns.
     given_up: BTreeSet<u64>,
+    /// The table of which parts were merged last.
+    last_table: u64,
 }
 
 /// What came of looking for parts to merge.
-#[derive(Debug, PartialEq)]
-enum Outcome {
-    /// There may be more.
-    Merged,
+#[derive(Debug)]
+enum Claim {
+    Parts(Merge),
     Nothing,
     /// Others merge these parts of the table, or it was changed since it was looked at.
     Others(Vec<u64>),
 }
 
-/// Parts that this thread merges.
-struct Merge<'a> {
-    writing: &'a Writing,
+/// Parts of a table that are worth being made one, and that nobody else merges meanwhile.
+#[derive(Debug)]
+pub struct Merge {
+    database: Arc<Database>,
+    snapshot: Snapshot,
+    table: Arc<Table>,
     parts: Vec<u64>,
 }
 
-impl Drop for Merge<'_> {
+impl Drop for Merge {
     fn drop(&mut self) {
-        let busy = &mut locked(&self.writing.compacting).busy;
+        let Some(writing) = &self.database.writing else { return };
+        let busy = &mut locked(&writing.compacting).busy;
         self.parts.iter().for_each(|part| _ = busy.remove(part));
-        self.writing.compacted.notify_all();
+        writing.compacted.notify_all();
+    }
+}
+
+impl Merge {
+    /// The name of the table.
+    #[must_use]
+    pub fn table_name(&self) -> &str {
+        &self.table.definition.name
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter_map(|part| self.table.part(*part))
+    }
+
+    /// Rows that are read for it.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        self.entries().map(|part| part.row_count).sum()
+    }
+
+    /// Bytes of memory that it takes, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let keys = &self.table.definition.keys;
+        let (mut together, mut largest, mut unsorted) = (0, 0, 0);
+        for part in self.entries() {
+            // One that cannot be read is not merged either.
+            let Ok(reader) = self.snapshot.open_part(&self.table, part) else { continue };
+            let columns = reader.fields().len();
+            let bytes = |stripe| (0..columns).map(|column| reader.value_bytes(column, stripe)).sum::<u64>();
+            let most = (0..reader.stripe_count()).map(bytes).max().unwrap_or(0);
+            largest = largest.max(most);
+            if reader.keys() == keys {
+                together += most;
+            } else {
+                unsorted += (0..reader.stripe_count()).map(bytes).sum::<u64>();
+            }
+        }
+        let read = if keys.is_empty() {
+            largest
+        } else {
+            (together + unsorted.min(RUN_BYTES as u64)).saturating_mul(STRIPES_HELD)
+        };
+        let encoded = self.entries().map(|part| part.file_bytes).sum::<u64>().min(ENCODED_BYTES_MAX);
+        read + largest + encoded
+    }
+
+    /// Makes one part of them, unless someone changes them meanwhile, or they cannot be read, which is reported; tells
+    /// whether there may be more to merge. The options say how the table's rows are written.
+    ///
+    /// # Errors
+    /// `Cancelled`, or when the database cannot be written to, or the system refuses.
+    pub fn run(self, options: impl Fn(&Table) -> WriteOptions, cancel: &Cancel) -> Result<bool> {
+        let (database, number) = (&self.database, self.table.number);
+        let writing = database.writing()?;
+        let mut transaction = database.begin()?;
+        transaction.give_way();
+        transaction.stop_when(cancel);
+        // Someone else may have merged them meanwhile.
+        let is_there =
+            |now: &Arc<Table>| self.parts.iter().all(|part| now.part(*part) == self.table.part(*part));
+        let Some(now) = transaction.base().table(number).filter(|now| is_there(now)) else {
+            return Ok(true);
+        };
+        let options = options(now);
+        let outcome = transaction.compact(number, &self.parts, options);
+        let give_up = |parts: &[u64]| locked(&writing.compacting).given_up.extend(parts);
+        match outcome.and_then(|()| transaction.commit()) {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict { .. }) => Ok(false),
+            Err(Error::Damaged(damage)) => {
+                give_up(damage.part.as_ref().map_or(&self.parts, std::slice::from_ref));
+                database.report(*damage);
+                Ok(true)
+            }
+            Err(Error::Invalid(_)) => {
+                give_up(&self.parts);
+                Ok(true)
+            }
+            Err(other) => Err(other),
+        }
     }
 }
 
 impl Database {
-    /// Does a piece of the work that is due: merges some parts of a table, writes a checkpoint, or removes files
-    /// that are needed no more. Gives whether there may be more. Safe beside inserts, readers and itself; gives way
+    /// Does a piece of the work that is due: removes files that are needed no more, writes a checkpoint, or merges
+    /// some parts of a table. Gives whether there may be more. Safe beside inserts, readers and itself; gives way
     /// to transactions that [rewrite](Database::begin_rewriting). The options say how a table's rows are written.
     ///
     /// # Errors
     /// When the database cannot be written to, or the system refuses. What is damaged is reported and passed over.
     pub fn maintain(self: &Arc<Self>, options: impl Fn(&Table) -> WriteOptions) -> Result<bool> {
-        let writing = self.writing()?;
-        for table in self.snapshot().tables() {
-            if self.merge_some(writing, table, u64::MAX, &options)? == Outcome::Merged {
-                return Ok(true);
+        let cancel = Cancel::default();
+        if self.tidy(&cancel)? {
+            return Ok(true);
+        }
+        match self.next_merge(u64::MAX)? {
+            Some(merge) => merge.run(options, &cancel).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Parts of a table that are to be merged next, with no more rows than that; the tables take turns.
+    ///
+    /// # Errors
+    /// When the database cannot be written to.
+    pub fn next_merge(self: &Arc<Self>, rows_max: u64) -> Result<Option<Merge>> {
+        let (writing, snapshot) = (self.writing()?, self.snapshot());
+        let last = locked(&writing.compacting).last_table;
+        let (before, behind): (Vec<_>, Vec<_>) = snapshot.tables().partition(|table| table.number <= last);
+        for table in behind.into_iter().chain(before) {
+            if let Claim::Parts(merge) = self.claim(writing, &snapshot, table, rows_max) {
+                locked(&writing.compacting).last_table = table.number;
+                return Ok(Some(merge));
             }
         }
-        self.tidy(writing)
+        Ok(None)
     }
 
     /// Merges the parts of a table that are worth it, and waits for others who merge some of them; then does the
@@ -72,123 +184,190 @@ impl Database {
     /// options say how the table's rows are written.
     ///
     /// # Errors
-    /// As for [`Database::maintain`].
-    pub fn optimize(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) -> Result<()> {
+    /// As for [`Database::maintain`], and `Cancelled`.
+    pub fn optimize(
+        self: &Arc<Self>,
+        table: u64,
+        options: impl Fn(&Table) -> WriteOptions,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let writing = self.writing()?;
         // Each merge leaves fewer parts, or fewer that are hollow.
         let rounds_max = self.snapshot().table(table).map_or(0, |table| 2 * table.parts().len());
         for _ in 0..rounds_max {
             let snapshot = self.snapshot();
             let Some(table) = snapshot.table(table) else { break };
-            match self.merge_some(writing, table, u64::MAX, &options)? {
-                Outcome::Merged => {}
-                Outcome::Nothing => break,
-                Outcome::Others(parts) => {
-                    let is_busy =
-                        |compacting: &mut Compacting| parts.iter().any(|part| compacting.busy.contains(part));
-                    let compacting = locked(&writing.compacting);
-                    let over = writing.compacted.wait_while(compacting, is_busy);
-                    drop(over.unwrap_or_else(PoisonError::into_inner));
+            match self.claim(writing, &snapshot, table, u64::MAX) {
+                Claim::Parts(merge) => {
+                    if !merge.run(&options, cancel)? {
+                        break;
+                    }
+                }
+                Claim::Nothing => break,
+                Claim::Others(parts) => {
+                    let is_busy = |compacting: &Compacting| {
+                        !cancel.is_cancelled() && parts.iter().any(|part| compacting.busy.contains(part))
+                    };
+                    let mut compacting = locked(&writing.compacting);
+                    while is_busy(&compacting) {
+                        let waited = writing.compacted.wait_timeout(compacting, CANCEL_CHECKED_EVERY);
+                        compacting = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
+                    drop(compacting);
+                    cancel.check()?;
                 }
             }
         }
-        while self.tidy(writing)? {}
+        while self.tidy(cancel)? {}
         Ok(())
     }
 
-    /// Writes a checkpoint or removes files, if that is due, and gives whether there may be more.
-    fn tidy(&self, writing: &Writing) -> Result<bool> {
-        let checkpoint = locked(&writing.committing).checkpoint;
+    /// Writes a checkpoint and removes files that are needed no more, as far as that is due; gives whether there may
+    /// be more.
+    ///
+    /// # Errors
+    /// `Cancelled`, or when the database cannot be written to, or the system refuses.
+    pub fn tidy(&self, cancel: &Cancel) -> Result<bool> {
+        let checkpoint = locked(&self.writing()?.committing).checkpoint;
         if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
             self.checkpoint()?;
         }
-        self.remove_needless()
+        self.remove_needless(cancel)
     }
 
     /// Merges some parts of a table when there are many small ones: for those to call who are about to add parts.
     /// What keeps it from that is no reason not to add.
     pub fn make_room(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
         let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
-        if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX) {
-            drop(self.merge_some(writing, table, HELP_ROWS_MAX, &options));
+        if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX)
+            && let Claim::Parts(merge) = self.claim(writing, &snapshot, table, HELP_ROWS_MAX)
+        {
+            drop(merge.run(options, &Cancel::default()));
         }
     }
 
-    /// Merges some parts of a table, if that is worth it.
-    fn merge_some(
+    /// Claims some parts of a table of `snapshot`, if it is worth merging them.
+    fn claim(
         self: &Arc<Self>,
         writing: &Writing,
-        table: &Table,
+        snapshot: &Snapshot,
+        table: &Arc<Table>,
         rows_max: u64,
-        options: &impl Fn(&Table) -> WriteOptions,
-    ) -> Result<Outcome> {
-        if self.is_rewriting(table.number) {
-            return Ok(Outcome::Nothing);
-        }
-        let merge = {
-            let mut compacting = locked(&writing.compacting);
-            let is_free =
-                |part: u64| !compacting.busy.contains(&part) && !compacting.given_up.contains(&part);
-            let Some(parts) = table.parts_to_merge(is_free, rows_max) else {
-                let busy: Vec<u64> =
-                    compacting.busy.iter().copied().filter(|part| table.part(*part).is_some()).collect();
-                let is_old =
-                    self.current().table(table.number).is_none_or(|now| !std::ptr::eq(&**now, table));
-                return Ok(if busy.is_empty() && !is_old { Outcome::Nothing } else { Outcome::Others(busy) });
-            };
-            compacting.busy.extend(&parts);
-            Merge { writing, parts }
+    ) -> Claim {
+        let rewritten = self.rewritten(table.number);
+        let mut compacting = locked(&writing.compacting);
+        let is_free = |part: u64| {
+            let is_rewritten = rewritten.iter().any(|table| table.part(part).is_some());
+            !compacting.busy.contains(&part) && !compacting.given_up.contains(&part) && !is_rewritten
         };
-        let mut transaction = self.begin()?;
-        transaction.give_way();
-        // Someone else may have merged them meanwhile.
-        let is_there = |now: &Arc<Table>| merge.parts.iter().all(|part| now.part(*part) == table.part(*part));
-        let Some(now) = transaction.base().table(table.number).filter(|now| is_there(now)) else {
-            return Ok(Outcome::Merged);
+        let Some(parts) = table.parts_to_merge(is_free, rows_max) else {
+            let busy: Vec<u64> =
+                compacting.busy.iter().copied().filter(|part| table.part(*part).is_some()).collect();
+            let is_old = self.current().table(table.number).is_none_or(|now| !std::ptr::eq(&**now, &**table));
+            return if busy.is_empty() && !is_old { Claim::Nothing } else { Claim::Others(busy) };
         };
-        let options = options(now);
-        let outcome = transaction.compact(table.number, &merge.parts, options);
-        let give_up = |parts: &[u64]| locked(&writing.compacting).given_up.extend(parts);
-        match outcome.and_then(|()| transaction.commit()) {
-            Ok(_) => Ok(Outcome::Merged),
-            Err(Error::Conflict { .. }) => Ok(Outcome::Nothing),
-            Err(Error::Damaged(damage)) => {
-                give_up(damage.part.as_ref().map_or(&merge.parts, std::slice::from_ref));
-                self.report(*damage);
-                Ok(Outcome::Merged)
-            }
-            Err(Error::Invalid(_)) => {
-                give_up(&merge.parts);
-                Ok(Outcome::Merged)
-            }
-            Err(other) => Err(other),
-        }
+        compacting.busy.extend(&parts);
+        let (database, snapshot, table) = (Arc::clone(self), snapshot.clone(), Arc::clone(table));
+        Claim::Parts(Merge { database, snapshot, table, parts })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::tests::recovery::{insert, new, numbers, open};
+    use crate::tests::recovery::{
+        DAY, compact, insert, insert_into, maintain, new, numbers, open, part_files,
+    };
+
+    fn table(database: &Database, name: &str) -> Arc<Table> {
+        Arc::clone(database.snapshot().table_named("main", name).unwrap())
+    }
 
     #[test]
     fn who_optimizes_waits_for_others_who_merge() {
         let database = open(&new());
         (0..12).for_each(|number| _ = insert(&database, number..number + 1));
-        let table = Arc::clone(database.snapshot().table_named("main", "t").unwrap());
+        let snapshot = database.snapshot();
+        let table = table(&database, "t");
         let parts: Vec<u64> = table.parts().iter().map(|part| part.number).collect();
-        let writing = database.writing().unwrap();
-        locked(&writing.compacting).busy.extend(&parts);
-        let merge = Merge { writing, parts };
+        locked(&database.writing().unwrap().compacting).busy.extend(&parts);
+        let merge = Merge { database: Arc::clone(&database), snapshot, table: Arc::clone(&table), parts };
         std::thread::scope(|scope| {
-            let optimize = scope.spawn(|| database.optimize(table.number, |_| WriteOptions::default()));
+            let optimize = scope
+                .spawn(|| database.optimize(table.number, |_| WriteOptions::default(), &Cancel::default()));
             std::thread::sleep(Duration::from_millis(20));
             drop(merge);
             optimize.join().unwrap().unwrap();
         });
         assert_eq!(database.snapshot().table(table.number).unwrap().parts().len(), 5);
         assert_eq!(numbers(&database).unwrap(), Vec::from_iter(0..12));
+    }
+
+    #[test]
+    fn files_go_while_there_are_parts_to_merge() {
+        let io = new();
+        let database = open(&io);
+        (0..4).for_each(|number| _ = insert(&database, number..number + 1));
+        compact(&database);
+        io.pass(2 * DAY);
+        (4..40).for_each(|number| _ = insert(&database, number..number + 1));
+        assert_eq!(part_files(&io).len(), 41);
+        assert!(database.maintain(|_| WriteOptions::default()).unwrap(), "there are parts to merge");
+        assert_eq!(part_files(&io).len(), 38, "four went, and one came of eight");
+    }
+
+    #[test]
+    fn tables_take_turns() {
+        let database = open(&new());
+        for number in 0..32 {
+            insert_into(&database, "t", number..number + 1);
+            insert_into(&database, "u", number..number + 1);
+        }
+        let merged = (0..4).map(|_| {
+            let merge = database.next_merge(u64::MAX).unwrap().unwrap();
+            let name = merge.table_name().to_owned();
+            assert!(merge.row_count() == 8 && merge.memory_bytes() > 0);
+            assert!(merge.run(|_| WriteOptions::default(), &Cancel::default()).unwrap());
+            name
+        });
+        assert_eq!(merged.collect::<Vec<_>>(), ["t", "u", "t", "u"]);
+    }
+
+    #[test]
+    fn a_merge_that_is_cancelled_leaves_nothing_behind() {
+        let io = new();
+        let database = open(&io);
+        (0..8).for_each(|number| _ = insert(&database, number..number + 1));
+        let before = part_files(&io);
+        let (merge, cancel) = (database.next_merge(u64::MAX).unwrap().unwrap(), Cancel::default());
+        cancel.cancel();
+        let outcome = merge.run(|_| WriteOptions::default(), &cancel);
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+        assert_eq!(part_files(&io), before);
+        let table = table(&database, "t").number;
+        let outcome = database.optimize(table, |_| WriteOptions::default(), &cancel);
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+        assert!(matches!(database.check_table(table, &cancel), Err(Error::Cancelled)));
+        maintain(&database);
+        assert_eq!(self::table(&database, "t").parts().len(), 1, "others may merge them then");
+    }
+
+    #[test]
+    fn parts_that_are_younger_than_who_rewrites_the_others_are_merged() {
+        let database = open(&new());
+        (0..7).for_each(|number| _ = insert(&database, number..number + 1));
+        let number = table(&database, "t").number;
+        let mut rewriting = database.begin_rewriting(number).unwrap();
+        insert(&database, 7..8);
+        maintain(&database);
+        assert_eq!(table(&database, "t").parts().len(), 8, "it may change seven of them");
+        (8..15).for_each(|number| _ = insert(&database, number..number + 1));
+        maintain(&database);
+        assert_eq!(table(&database, "t").parts().len(), 8, "one of eight that it does not know");
+        let parts: Vec<u64> = rewriting.state().table(number).unwrap().parts.keys().copied().collect();
+        rewriting.compact(number, &parts, WriteOptions::default()).unwrap();
+        rewriting.commit().unwrap();
+        assert_eq!(table(&database, "t").parts().len(), 2);
+        assert_eq!(numbers(&database).unwrap(), Vec::from_iter(0..15));
     }
 }

@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use crate::cancel::Cancel;
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::header::FileKind;
 use crate::io::Io;
 use crate::log::{self, Files};
 use crate::opening::load;
-use crate::state::{Action, State, Table};
+use crate::state::{Action, Deletions, State, Table};
 use crate::store::{TABLES, deletions_path, number_of, part_path, table_of, table_path};
+use crate::usage::Space;
 
 /// There since files were noticed that no commit mentions.
 const ORPHANS: &str = "log/orphans";
@@ -23,7 +25,7 @@ const ORPHANS: &str = "log/orphans";
 const ORPHANS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const ORPHANS_SOUGHT_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Files that are removed by one call.
-const FILES_MAX: usize = 1000;
+const FILES_MAX: u64 = 1000;
 
 /// Files that newer versions do without.
 #[derive(Debug, Default)]
@@ -44,8 +46,8 @@ struct Replaced {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OldFile {
-    Part { table: u64, number: u64 },
-    Deletions { table: u64, number: u64 },
+    Part { table: u64, number: u64, bytes: u64 },
+    Deletions { table: u64, number: u64, bytes: u64 },
     Directory { table: u64 },
 }
 
@@ -57,24 +59,43 @@ impl Needless {
     }
 }
 
+impl Needless {
+    /// Where the files are.
+    pub(crate) fn paths(&self) -> BTreeSet<String> {
+        let files = self.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
+        files.filter(|file| !matches!(file, OldFile::Directory { .. })).map(OldFile::path).collect()
+    }
+}
+
 impl OldFile {
-    fn path(self) -> String {
+    pub(crate) fn path(self) -> String {
         match self {
-            Self::Part { table, number } => part_path(table, number),
-            Self::Deletions { table, number } => deletions_path(table, number),
+            Self::Part { table, number, .. } => part_path(table, number),
+            Self::Deletions { table, number, .. } => deletions_path(table, number),
             Self::Directory { table } => table_path(table),
+        }
+    }
+
+    pub(crate) fn byte_count(self) -> u64 {
+        match self {
+            Self::Part { bytes, .. } | Self::Deletions { bytes, .. } => bytes,
+            Self::Directory { .. } => 0,
         }
     }
 }
 
+fn deletions_of(table: u64, deletions: Deletions) -> OldFile {
+    OldFile::Deletions { table, number: deletions.number, bytes: deletions.file_bytes }
+}
+
 /// Files of a table, or of one of its parts.
-fn files_of(table: &Table, part: Option<u64>) -> impl Iterator<Item = OldFile> {
+pub(crate) fn files_of(table: &Table, part: Option<u64>) -> impl Iterator<Item = OldFile> {
     let number = table.number;
     let parts = table.parts.values().filter(move |other| part.is_none_or(|part| other.number == part));
     parts.flat_map(move |part| {
-        let deletions =
-            part.deletions.map(|deletions| OldFile::Deletions { table: number, number: deletions.number });
-        std::iter::once(OldFile::Part { table: number, number: part.number }).chain(deletions)
+        let deletions = part.deletions.map(|deletions| deletions_of(number, deletions));
+        let bytes = part.file_bytes;
+        std::iter::once(OldFile::Part { table: number, number: part.number, bytes }).chain(deletions)
     })
 }
 
@@ -89,9 +110,7 @@ pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile>
             Action::SetDeletions { table, part, .. } => {
                 let part = before.table(*table).and_then(|table| table.part(*part));
                 let deletions = part.and_then(|part| part.deletions);
-                files.extend(
-                    deletions.map(|deletions| OldFile::Deletions { table: *table, number: deletions.number }),
-                );
+                files.extend(deletions.map(|deletions| deletions_of(*table, deletions)));
             }
             Action::DropTable { table } => {
                 // They are removed from the end, the directory when it is empty.
@@ -130,7 +149,7 @@ fn remove(io: &dyn Io, path: &str) -> Result<()> {
 
 impl Database {
     /// Removes some of the files that are not needed, and says whether there may be more.
-    pub(crate) fn remove_needless(&self) -> Result<bool> {
+    pub(crate) fn remove_needless(&self, cancel: &Cancel) -> Result<bool> {
         let writing = self.writing()?;
         let _removing = locked(&writing.removing);
         let files = Files::list(&*self.store.io)?;
@@ -138,9 +157,10 @@ impl Database {
             // What was set aside may be rescued, and refer to any of them.
             return Ok(false);
         }
-        self.find_replaced(writing)?;
-        let count = self.remove_replaced(writing)?;
-        if count == FILES_MAX {
+        self.find_replaced(writing, cancel)?;
+        let mut removed = Space::default();
+        self.remove_replaced(writing, &mut removed, FILES_MAX, cancel)?;
+        if removed.files == FILES_MAX {
             return Ok(true);
         }
         self.trim_log(writing, &files)?;
@@ -153,22 +173,61 @@ impl Database {
     /// # Errors
     /// When the database cannot be written to, or the system refuses.
     pub fn remove_orphans(&self) -> Result<usize> {
-        let writing = self.writing()?;
-        let _removing = locked(&writing.removing);
-        if Files::list(&*self.store.io)?.has_set_aside {
-            return Ok(0);
+        let mut removed = Space::default();
+        let outcome = self.remove_all_orphans(&mut removed, &Cancel::default());
+        outcome.map(|_| usize::try_from(removed.files).unwrap_or(usize::MAX))
+    }
+
+    /// Removes all files that are not needed, those that no commit mentions however young they are, and says how much
+    /// that was; nothing if part of the log was set aside, for it may refer to any of them.
+    ///
+    /// # Errors
+    /// `Cancelled`, or when the database cannot be written to, or the system refuses.
+    pub fn vacuum(&self, cancel: &Cancel) -> Result<Option<Space>> {
+        let mut removed = Space::default();
+        if !self.remove_all_orphans(&mut removed, cancel)? {
+            return Ok(None);
         }
-        self.find_replaced(writing)?;
-        let orphans = self.orphans(writing)?;
-        orphans.iter().try_for_each(|path| remove(&*self.store.io, path))?;
-        remove(&*self.store.io, ORPHANS)?;
+        {
+            let writing = self.writing()?;
+            let _removing = locked(&writing.removing);
+            self.remove_replaced(writing, &mut removed, u64::MAX, cancel)?;
+        }
+        while self.tidy(cancel)? {}
+        Ok(Some(removed))
+    }
+
+    /// Removes files that no commit in the log mentions, unless part of the log was set aside, and tells whether it
+    /// was not.
+    fn remove_all_orphans(&self, removed: &mut Space, cancel: &Cancel) -> Result<bool> {
+        let (writing, io) = (self.writing()?, &*self.store.io);
+        let _removing = locked(&writing.removing);
+        {
+            let _committing = locked(&writing.committing);
+            let files = Files::list(io)?;
+            if files.has_set_aside {
+                return Ok(false);
+            }
+            // What seems to be nobody's may be of another writer, whom a lock did not keep out.
+            if files.newest() > self.current().version() {
+                return Err(Error::Locked);
+            }
+        }
+        self.find_replaced(writing, cancel)?;
+        for path in self.orphans(writing)? {
+            cancel.check()?;
+            let bytes = io.open(&path).map_or(0, |file| file.byte_count());
+            remove(io, &path)?;
+            removed.add(bytes);
+        }
+        remove(io, ORPHANS)?;
         self.remove_unused_directories(writing)?;
-        Ok(orphans.len())
+        Ok(true)
     }
 
     /// Learns from the log, once, which files were needless before this process came. What commits that cannot be
     /// read did without counts as mentioned by none.
-    fn find_replaced(&self, writing: &Writing) -> Result<()> {
+    pub(crate) fn find_replaced(&self, writing: &Writing, cancel: &Cancel) -> Result<()> {
         if locked(&writing.needless).is_complete {
             return Ok(());
         }
@@ -176,7 +235,7 @@ impl Database {
         let (files, newest) = (Files::list(io)?, self.current().version());
         // The oldest version from which commits lead to the newest.
         let mut from = newest;
-        while files.commits.contains(&from) {
+        while from > 0 && files.commits.contains(&from) {
             from -= 1;
         }
         let starts = if from == 0 { BTreeSet::from([0]) } else { BTreeSet::new() };
@@ -186,6 +245,7 @@ impl Database {
             let mut state = loaded.state;
             from = start + 1;
             while state.version() >= *start && state.version() < newest {
+                cancel.check()?;
                 from = state.version() + 1;
                 let (header, record) = match log::read_commit(io, &state) {
                     Err(Error::Damaged(_)) => break,
@@ -203,12 +263,18 @@ impl Database {
         Ok(())
     }
 
-    /// Removes what the log says is not needed, and says how many files.
-    fn remove_replaced(&self, writing: &Writing) -> Result<usize> {
+    /// Removes what the log says is not needed, until so many files were removed.
+    fn remove_replaced(
+        &self,
+        writing: &Writing,
+        removed: &mut Space,
+        files_max: u64,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let newest = self.current();
         let read = self.given().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
-        let mut count = 0;
-        while count < FILES_MAX {
+        while removed.files < files_max {
+            cancel.check()?;
             let mut needless = locked(&writing.needless);
             let is_due = |version: &u64, replaced: &Replaced| {
                 *version <= read.min(newest.version()) && !self.is_retained(&newest, replaced.time)
@@ -220,31 +286,38 @@ impl Database {
             };
             let (version, mut replaced) = first.remove_entry();
             drop(needless);
-            let outcome = self.remove_files(&mut replaced.files, &mut count);
+            let outcome = self.remove_files(&mut replaced.files, removed, files_max, cancel);
             if !replaced.files.is_empty() {
                 locked(&writing.needless).replaced.insert(version, replaced);
             }
             outcome?;
         }
-        Ok(count)
+        Ok(())
     }
 
     /// Removes files from the end of the list, until there are enough.
-    fn remove_files(&self, files: &mut Vec<OldFile>, count: &mut usize) -> Result<()> {
+    fn remove_files(
+        &self,
+        files: &mut Vec<OldFile>,
+        removed: &mut Space,
+        files_max: u64,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let io = &*self.store.io;
-        while let Some(file) = files.last().filter(|_| *count < FILES_MAX) {
+        while let Some(file) = files.last().filter(|_| removed.files < files_max) {
+            cancel.check()?;
             match file {
                 // While something of someone else is in it, it stays.
                 OldFile::Directory { table } => io.remove_directory(&table_path(*table)).unwrap_or_default(),
                 file => {
-                    if let OldFile::Part { table, number } = file {
+                    if let OldFile::Part { table, number, .. } = file {
                         self.store.footers.forget(*table, *number);
                     }
                     remove(io, &file.path())?;
+                    removed.add(file.byte_count());
                 }
             }
             files.pop();
-            *count += 1;
         }
         Ok(())
     }
@@ -315,7 +388,7 @@ impl Database {
     }
 
     /// Paths of files that no commit mentions, and that no transaction is making.
-    fn orphans(&self, writing: &Writing) -> Result<Vec<String>> {
+    pub(crate) fn orphans(&self, writing: &Writing) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for_each_file(&*self.store.io, |table, name| {
             found.extend(name.map(|name| (number_of(&name), format!("{}/{name}", table_path(table)))));

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use keirin_kernels::Level;
 
+use crate::cancel::Cancel;
 use crate::database::{Database, locked};
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
@@ -35,10 +36,11 @@ pub struct Transaction {
     made: Mutex<Made>,
     /// Files of it that are not durable yet.
     unsynced: Arc<Unsynced>,
-    /// The table of which it rewrites rows.
-    rewrites: Option<u64>,
+    /// The table of which it rewrites rows, as it was before.
+    rewrites: Option<Arc<Table>>,
     /// It gives way to those that rewrite rows.
     is_background: bool,
+    cancel: Cancel,
 }
 
 /// What a transaction made beside its changes.
@@ -77,15 +79,35 @@ const _: () = {
 };
 
 impl Transaction {
-    pub(crate) fn new(database: Arc<Database>, base: Snapshot, rewrites: Option<u64>) -> Self {
+    pub(crate) fn new(database: Arc<Database>, base: Snapshot, rewrites: Option<Arc<Table>>) -> Self {
         let (state, actions, made) = ((*base).clone(), Vec::new(), Mutex::default());
         let unsynced = Unsynced::new(Arc::clone(&database.store));
-        Self { database, base, state, actions, made, unsynced, rewrites, is_background: false }
+        Self {
+            database,
+            base,
+            state,
+            actions,
+            made,
+            unsynced,
+            rewrites,
+            is_background: false,
+            cancel: Cancel::default(),
+        }
     }
 
     /// Lets it fail when it comes to commit while another transaction rewrites rows of its tables.
     pub(crate) fn give_way(&mut self) {
         self.is_background = true;
+    }
+
+    /// Lets [`compact`](Self::compact), [`repair_part`](Self::repair_part) and [`commit`](Self::commit) fail when
+    /// someone says that the work is to stop.
+    pub fn stop_when(&mut self, cancel: &Cancel) {
+        self.cancel = cancel.clone();
+    }
+
+    pub(crate) fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
     /// The version that it began with.
@@ -304,10 +326,12 @@ impl Transaction {
     /// Makes the changes durable and visible, all of them, and gives the version that has them.
     ///
     /// # Errors
-    /// `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
+    /// `Cancelled`; `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
     /// not, which opening the database again shows; after all other errors they are not.
     pub fn commit(mut self) -> Result<u64> {
+        self.cancel.check()?;
         self.unsynced.sync()?;
+        self.cancel.check()?;
         let actions = std::mem::take(&mut self.actions);
         // From when the commit may be durable, no way out of here may remove its files.
         let files = std::mem::take(&mut locked(&self.made).files);
@@ -315,7 +339,9 @@ impl Transaction {
         let mut needless = Vec::new();
         let outcome = self.database.commit(&directories, |newest| {
             let is_rewriting = |action: &Action| match action {
-                Action::RemovePart { table, .. } => self.database.is_rewriting(*table),
+                Action::RemovePart { table, part } => {
+                    self.database.rewritten(*table).iter().any(|table| table.part(*part).is_some())
+                }
                 _ => false,
             };
             if self.is_background && actions.iter().any(is_rewriting) {
@@ -406,6 +432,6 @@ impl Drop for Transaction {
         let tables: BTreeSet<u64> = made.files.iter().map(|file| file.table).collect();
         tables.into_iter().for_each(|table| self.database.remove_unused_directory(table));
         self.database.forget_numbers(&made.numbers);
-        self.rewrites.iter().for_each(|table| self.database.ends_rewriting(*table));
+        self.rewrites.iter().for_each(|table| self.database.ends_rewriting(table));
     }
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+
+use crate::error::Result;
+use crate::work::blocking;
 
 /// A table of the `system` schema: its name and how to make its rows.
 pub(crate) struct SystemTable {
     pub(crate) name: &'static str,
-    pub(crate) rows: Box<dyn Fn() -> RecordBatch + Send + Sync>,
+    pub(crate) rows: Arc<dyn Fn() -> Result<RecordBatch> + Send + Sync>,
 }
 
 /// See the [module](self).
@@ -36,9 +39,11 @@ impl SchemaProvider for SystemSchema {
         self.tables.iter().map(|table| table.name.to_owned()).collect()
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
         let Some(table) = self.tables.iter().find(|table| table.name == name) else { return Ok(None) };
-        let batch = (table.rows)();
+        let rows = table.rows.clone();
+        let batch =
+            blocking(move || rows()).await.map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
     }
 

@@ -52,7 +52,7 @@ pub(crate) async fn open(
     csv_options.check().map_err(explain)?;
     let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
 
-    let (files, csv_options, detected, table) = tokio::task::spawn_blocking(move || {
+    let (files, csv_options, detected, table) = crate::work::spawn(move || {
         if !positional_types.is_empty() {
             let first = source(&files[0], &csv_options)?.detect(&csv_options).map_err(explain)?;
             let names = first.columns.into_iter().map(|column| column.name);

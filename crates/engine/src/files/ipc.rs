@@ -53,7 +53,7 @@ pub(crate) async fn open(
     let column_options = FileColumnOptions::take(&mut options)?;
     options.finish()?;
     let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
-    let (files, merged) = tokio::task::spawn_blocking(move || {
+    let (files, merged) = crate::work::spawn(move || {
         let schemas = files
             .iter()
             .map(|file| guarded(&file.name, FORMAT, || Ok(Messages::open(file)?.schema)))

@@ -316,7 +316,7 @@ fn parse_ahead<F: Chunked>(
 async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work)
+    crate::work::spawn(work)
         .await
         .unwrap_or_else(|error| Err(Error::new(ErrorKind::Internal, format!("a reader broke off: {error}"))))
 }

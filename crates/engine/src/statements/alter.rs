@@ -416,6 +416,7 @@ impl Change<'_> {
         self.definition.fields.iter_mut().for_each(|field| _ = field.properties.remove(stored::INITIAL));
         let (store, before) = (self.table.store.clone(), self.table.table.clone());
         let (definition, number) = (self.definition.clone(), before.number);
+        let upkeep = store.clone();
         let transaction = blocking(move || {
             let mut transaction = store.begin_rewriting(number)?;
             check_unchanged(&transaction, &before)?;
@@ -440,6 +441,7 @@ impl Change<'_> {
             remove_all(&mut transaction, number)?;
             add_in_order(&mut transaction, number, parts)?;
             transaction.commit()?;
+            upkeep.wake_upkeep();
             Ok(())
         })
         .await?;

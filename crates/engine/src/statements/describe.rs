@@ -25,6 +25,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::stored::{self, StoredTable};
 use crate::types::{sql_field_type, sql_type_name};
+use crate::work::blocking;
 
 /// `DESCRIBE table | query`.
 pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) -> Result<Answer> {
@@ -208,7 +209,8 @@ pub(super) async fn show_tables(session: &Session, options: &ShowStatementOption
         let Some(schema) = session.catalog.schema(&schema_name) else { continue };
         for name in schema.table_names() {
             let Some(table) = schema.table(&name).await? else { continue };
-            found.push(ShownTable::new(schema_name.clone(), name, &table));
+            let schema_name = schema_name.clone();
+            found.push(blocking(move || ShownTable::new(schema_name, name, &table)).await?);
         }
     }
     if let Some(wanted) = wanted.filter(|wanted| session.catalog.schema(wanted).is_none()) {
@@ -250,18 +252,18 @@ struct ShownTable {
 }
 
 impl ShownTable {
-    fn new(schema: String, name: String, table: &Arc<dyn TableProvider>) -> Self {
+    fn new(schema: String, name: String, table: &Arc<dyn TableProvider>) -> Result<Self> {
         let kind = if table.table_type() == TableType::View { "view" } else { "table" };
         let row_count = table.statistics().and_then(|statistics| statistics.num_rows.get_value().copied());
         let row_count = row_count.and_then(|count| u64::try_from(count).ok());
         let mut shown = Self { schema, name, kind, row_count, bytes: None, ratio: None, comment: None };
         if let Some(table) = (table.as_ref() as &dyn std::any::Any).downcast_ref::<StoredTable>() {
-            let sizes = table.sizes();
+            let sizes = table.sizes()?;
             shown.bytes = Some(sizes.stored);
             shown.ratio = sizes.ratio();
             shown.comment = table.table.definition.properties.get(stored::COMMENT).cloned();
         }
-        shown
+        Ok(shown)
     }
 }
 

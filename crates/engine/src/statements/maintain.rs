@@ -1,17 +1,18 @@
-//! OPTIMIZE, CHECK and REPAIR of stored tables.
+//! OPTIMIZE, CHECK and REPAIR of stored tables, and VACUUM. All of them end soon when nobody waits for them any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use datafusion::sql::sqlparser::ast::ObjectName;
-use keirin_storage::{Damage, Part, Table};
+use datafusion::sql::sqlparser::ast::{ObjectName, VacuumStatement};
+use keirin_storage::{Cancel, Part, Table};
 
 use super::Answer;
 use super::names::{object_name, stored_table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
-use crate::stored::{Store, blocking, check_unchanged, damage_batch, write_options};
+use crate::stored::{Store, check_unchanged, damage_batch, write_options};
+use crate::work::{blocking, cancellable};
 
 /// How often merging is tried when others change the same parts.
 const ATTEMPTS_MAX: usize = 5;
@@ -19,23 +20,24 @@ const ATTEMPTS_MAX: usize = 5;
 /// `OPTIMIZE TABLE t [FINAL]`: does the upkeep that is due, or with FINAL makes one part of each partition.
 pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: bool) -> Result<Answer> {
     let table = stored_table(session, &object_name(session, name)?)?;
-    let merge = move || match is_final {
-        true => merge_all(&table.store, &table.table),
+    let merge = move |cancel: &Cancel| match is_final {
+        true => merge_all(&table.store, &table.table, cancel),
         false => {
             drop(table.store.begin()?);
-            Ok(table.store.database.optimize(table.table.number, write_options)?)
+            Ok(table.store.database.optimize(table.table.number, write_options, cancel)?)
         }
     };
-    blocking(merge).await?;
+    cancellable(merge).await?;
     Ok(Answer::done())
 }
 
 /// Makes one part of each partition.
-fn merge_all(store: &Store, planned: &Table) -> Result<()> {
+fn merge_all(store: &Store, planned: &Table, cancel: &Cancel) -> Result<()> {
     let mut attempts = 0;
     loop {
         attempts += 1;
         let mut transaction = store.begin_rewriting(planned.number)?;
+        transaction.stop_when(cancel);
         check_unchanged(&transaction, planned)?;
         let table = transaction.state().table(planned.number).expect("it is unchanged").clone();
         let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
@@ -48,9 +50,51 @@ fn merge_all(store: &Store, planned: &Table) -> Result<()> {
         }
         match transaction.commit().map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => {}
-            outcome => return outcome.map(drop),
+            outcome => {
+                store.wake_upkeep();
+                return outcome.map(drop);
+            }
         }
     }
+}
+
+/// `VACUUM`: removes the files that no version within the retention needs, those that a process left which did not end
+/// well however young they are, and says how much that was.
+pub(super) async fn vacuum(session: &Session, statement: &VacuumStatement) -> Result<Answer> {
+    let plain = VacuumStatement {
+        full: false,
+        sort_only: false,
+        delete_only: false,
+        reindex: false,
+        recluster: false,
+        table_name: None,
+        threshold: None,
+        boost: false,
+    };
+    if *statement != plain {
+        return Err(Error::new(ErrorKind::Unsupported, format!("{statement} is not supported"))
+            .with_hint("VACUUM is for the whole database; OPTIMIZE TABLE merges the parts of one table"));
+    }
+    let Some(store) = session.shared.store.clone() else {
+        return Err(Error::new(ErrorKind::Unsupported, "a database in memory has no files to remove"));
+    };
+    let vacuum = move |cancel: &Cancel| {
+        drop(store.begin()?);
+        store.database.vacuum(cancel)?.ok_or_else(|| {
+            let message = "nothing is removed while part of the log is set aside";
+            Error::new(ErrorKind::Invalid, message).with_hint(
+                "rescue what you need of the files in log/ that end in .damaged, then move them elsewhere",
+            )
+        })
+    };
+    let removed = cancellable(vacuum).await?;
+    let columns =
+        [("files_removed", number(removed.files), false), ("bytes_removed", number(removed.bytes), false)];
+    Ok(Answer::rows(RecordBatch::try_from_iter_with_nullable(columns)?))
+}
+
+fn number(value: u64) -> ArrayRef {
+    Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)]))
 }
 
 /// `CHECK TABLE t`: reads all of it, and gives a row for each thing that is wrong, or one that says `ok`.
@@ -58,31 +102,26 @@ pub(super) async fn check(session: &Session, name: &ObjectName) -> Result<Answer
     let name = object_name(session, name)?;
     let table = stored_table(session, &name)?;
     let (store, number) = (table.store.clone(), table.table.number);
-    let found = blocking(move || Ok(damage_of(&store, number))).await?;
+    let found = cancellable(move |cancel| Ok(store.database.check_table(number, cancel)?)).await?;
     let checked = format!("{}.{}", name.schema, name.table);
     Ok(Answer::rows(damage_batch(&table.snapshot, &found, Some(&checked))))
-}
-
-fn damage_of(store: &Store, table: u64) -> Vec<Damage> {
-    let mut found = store.database.check();
-    found.retain(|damage| damage.table == Some(table));
-    found
 }
 
 /// `REPAIR TABLE t`: keeps the rows that can be read of parts that are damaged, and says how many are lost.
 pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answer> {
     let name = object_name(session, name)?;
     let table = stored_table(session, &name)?;
-    let repair = move || {
+    let repair = move |cancel: &Cancel| {
         let (store, planned) = (&table.store, &table.table);
-        let mut damaged: Vec<u64> =
-            damage_of(store, planned.number).iter().filter_map(|damage| damage.part).collect();
+        let found = store.database.check_table(planned.number, cancel)?;
+        let mut damaged: Vec<u64> = found.iter().filter_map(|damage| damage.part).collect();
         damaged.sort_unstable();
         damaged.dedup();
         let (mut lost_rows, mut undeleted) = (0, 0);
         let options = write_options(planned);
         let count = damaged.len();
         store.alter(|transaction| {
+            transaction.stop_when(cancel);
             for part in damaged {
                 if transaction.state().table(planned.number).is_none_or(|table| table.part(part).is_none()) {
                     continue;
@@ -95,9 +134,7 @@ pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answe
         })?;
         Ok((count as u64, lost_rows, undeleted))
     };
-    let (parts, lost, undeleted) = blocking(repair).await?;
-    let number =
-        |value: u64| Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)])) as ArrayRef;
+    let (parts, lost, undeleted) = cancellable(repair).await?;
     let columns = [
         ("table", Arc::new(StringArray::from(vec![name.to_string()])) as ArrayRef, false),
         ("parts_repaired", number(parts), false),

@@ -26,6 +26,7 @@ use crate::parser::Ast;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
+use crate::work::blocking;
 
 /// What came of a statement, before it is handed over to the caller's side of a channel.
 pub(crate) struct Answer {
@@ -101,8 +102,15 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         _ => None,
     };
     match &statement {
-        ast::Statement::Set(set) => return set_setting(session, set),
-        ast::Statement::Reset(reset) => return reset_setting(session, &reset.reset),
+        // Some settings are in the database's directory.
+        ast::Statement::Set(set) => {
+            let (session, set) = (session.clone(), set.clone());
+            return blocking(move || set_setting(&session, &set)).await;
+        }
+        ast::Statement::Reset(reset) => {
+            let (session, reset) = (session.clone(), reset.reset.clone());
+            return blocking(move || reset_setting(&session, &reset)).await;
+        }
         ast::Statement::ShowVariable { variable } => {
             let words: Vec<&str> = variable.iter().map(|word| word.value.as_str()).collect();
             return describe::show(session, &words).await;
@@ -132,6 +140,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         ast::Statement::OptimizeTable { name, include_final, .. } => {
             return maintain::optimize(session, name, *include_final).await;
         }
+        ast::Statement::Vacuum(vacuum) => return maintain::vacuum(session, vacuum).await,
         ast::Statement::Use(name) => return schema::use_schema(session, name),
         ast::Statement::CreateView(view) => {
             return schema::create_view(session, view.clone(), sql, text).await;

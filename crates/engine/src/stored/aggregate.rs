@@ -430,7 +430,7 @@ impl Task {
         }
         while wanted.strong_count() > 0 {
             let step = self.worker.step(|stripes| {
-                // What storage does not add up of several stripes is done stripe by stripe, as long as it is near.
+                // Where storage cannot sum several stripes at once, each is summed by itself while it is in the cache.
                 let mut left = Vec::with_capacity(inputs.len());
                 for ((input, tally), accumulator) in inputs.iter().zip(&mut *tallies).zip(&mut *accumulators)
                 {

@@ -33,7 +33,8 @@ impl TableFunctionImpl for Inspect {
         let (Some(name), None | Some(Some(_))) = (name, part) else {
             return plan_err!("inspect(table [, part]) takes the name of a table and the number of a part");
         };
-        let batch = self.blocks(name, part.flatten());
+        // The planner calls this on a thread that others need.
+        let batch = tokio::task::block_in_place(|| self.blocks(name, part.flatten()));
         let batch = batch.map_err(|error| datafusion::error::DataFusionError::External(Box::new(error)))?;
         Ok(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?))
     }

@@ -81,7 +81,7 @@ fn question(expr: &Expr) -> Option<Question> {
     }
 }
 
-/// The questions of expressions about text of which they want nothing else.
+/// The columns of text of which these expressions use the length alone, with the questions that they ask about it.
 fn questions<'a>(exprs: impl IntoIterator<Item = &'a Expr>, schema: &DFSchema) -> Result<Vec<Question>> {
     let mut asked: Vec<Question> = Vec::new();
     // How often a column is wanted, less the times that its length is.

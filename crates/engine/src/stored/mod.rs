@@ -28,6 +28,7 @@ mod table;
 #[allow(dead_code, reason = "each test uses its part")]
 mod testing;
 mod types;
+mod upkeep;
 mod write;
 
 pub(crate) use aggregate::AggregateStored;
@@ -44,7 +45,7 @@ pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use lengths::TextLengths;
 pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
 pub(crate) use remote::CacheOptions;
-pub(crate) use store::{Store, blocking, write_options};
+pub(crate) use store::{Store, write_options};
 pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};
 pub(crate) use types::{arrow_schema, arrow_type, stored_field};
@@ -52,3 +53,5 @@ pub(crate) use write::{
     PartsWriter, Place, Target, Threads, WriteExec, add_in_order, check_unchanged, remove_all, sole,
     write_stream,
 };
+
+pub(crate) use crate::work::blocking;

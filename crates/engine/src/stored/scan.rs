@@ -15,7 +15,6 @@ use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, assert_or_internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
@@ -56,6 +55,7 @@ use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
 use crate::compact::compact;
 use crate::conditions::Conditions;
+use crate::work;
 
 /// Stripes that take more of a partition's part of the memory, one in so many, are handed out in slices.
 const STRIPE_SHARE: usize = 8;
@@ -432,7 +432,7 @@ impl ExecutionPlan for StoredScan {
             scan.is_by_part = true;
             scan.properties = Arc::new(properties(schema, sorted, parts));
         }));
-        // Whatever is above, a limit of all rows for one, finds them in one stream.
+        // A merge gives one stream, as the plan above expects: a limit, for one, counts the rows of one.
         Ok(match LexOrdering::new(order.iter().cloned()) {
             Some(order) => SortOrderPushdownResult::Exact {
                 inner: Arc::new(SortPreservingMergeExec::new(order, by_part)),
@@ -586,7 +586,7 @@ pub(super) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
     mut worker: W,
     step: impl FnOnce(&mut W) -> Result<Step<T>> + Send + 'static,
 ) -> Result<(Step<T>, W)> {
-    let task = SpawnedTask::spawn_blocking(move || (step(&mut worker), worker));
+    let task = work::spawn(move || (step(&mut worker), worker));
     let (step, worker) =
         task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
     Ok((step?, worker))

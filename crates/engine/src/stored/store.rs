@@ -1,16 +1,17 @@
 //! A database directory, open: how it is opened, what a statement sees of it, how its catalogue is changed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field as ArrowField, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::memory_pool::MemoryPool;
 use keirin_storage::column::Column;
 use keirin_storage::io::{Disk, Io};
-use keirin_storage::part::{PartKey, Verify, WriteOptions};
+use keirin_storage::part::{Verify, WriteOptions};
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
@@ -20,9 +21,9 @@ use parking_lot::Mutex;
 use super::blocks::BlockCache;
 use super::definition::codecs;
 use super::remote::{CacheOptions, Remote, is_url};
+use super::upkeep::Upkeep;
 use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::running::Running;
 
 /// How long opening waits for another writer, which may be about to close: as this program does when it opens a
 /// database again.
@@ -34,9 +35,6 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to do about files of a later format.
 pub(super) const NEWER_HINT: &str = "open it with a newer version of Keirin";
-
-/// Upkeep is begun no more often.
-const TEND_INTERVAL: Duration = Duration::from_millis(200);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -50,8 +48,8 @@ pub(crate) struct Store {
     pub(crate) remote: Option<Arc<Remote>>,
     /// When newer versions were looked for the last time.
     refreshed: Mutex<Instant>,
-    /// When upkeep was begun the last time.
-    tended: Mutex<Option<Instant>>,
+    /// Unless it can only be read.
+    upkeep: OnceLock<Upkeep>,
     /// Held while the catalogue changes, so that two names do not become one.
     altering: Mutex<()>,
 }
@@ -144,8 +142,13 @@ impl Store {
         path: PathBuf,
         remote: Option<Arc<Remote>>,
     ) -> Self {
-        let (refreshed, tended, altering) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
-        Self { database, block_cache, is_read_only, path, remote, refreshed, tended, altering }
+        let (refreshed, upkeep, altering) = (Mutex::new(Instant::now()), OnceLock::new(), Mutex::default());
+        Self { database, block_cache, is_read_only, path, remote, refreshed, upkeep, altering }
+    }
+
+    /// Whether [`snapshot`](Self::snapshot) asks the disk or a server what is new.
+    pub(crate) fn is_refreshed(&self) -> bool {
+        self.is_read_only
     }
 
     /// What a statement that begins now is to see.
@@ -208,25 +211,23 @@ impl Store {
         }
     }
 
-    /// Does some of the upkeep that is due, on a thread for it: merges small parts, writes checkpoints, gives back
-    /// space. What fails is tried again the next time.
-    pub(crate) fn tend(self: &Arc<Self>) {
-        let mut tended = self.tended.lock();
-        if tended.is_some_and(|last| last.elapsed() < TEND_INTERVAL) {
-            return;
+    /// Begins the upkeep of a database that may be written to; merges book their memory in `pool`, and `threads` run
+    /// queries.
+    pub(crate) fn begin_upkeep(&self, pool: Arc<dyn MemoryPool>, threads: usize) {
+        if !self.is_read_only {
+            let (database, block_cache) = (self.database.clone(), self.block_cache.clone());
+            self.upkeep.get_or_init(|| Upkeep::begin(database, block_cache, pool, threads));
         }
-        *tended = Some(Instant::now());
-        drop(tended);
-        let store = self.clone();
-        tokio::task::spawn_blocking(move || {
-            // When nobody else has it open, it is to be closed.
-            while Arc::strong_count(&store) > 1
-                && store.database.maintain(write_options).is_ok_and(|more| more)
-            {}
-            let snapshot = store.database.snapshot();
-            let is_there = |part: &PartKey| snapshot.table(part.table)?.part(part.part);
-            store.block_cache.retain(|part| is_there(part).is_some());
-        });
+    }
+
+    /// Says that rows or tables came or went, so that upkeep may be due.
+    pub(crate) fn wake_upkeep(&self) {
+        self.upkeep.get().into_iter().for_each(Upkeep::wake);
+    }
+
+    /// Ends the upkeep, which has the database open, too.
+    pub(crate) fn end_upkeep(&self) {
+        self.upkeep.get().into_iter().for_each(Upkeep::close);
     }
 
     /// Changes the catalogue: all of what `change` does or, when that fails, nothing.
@@ -235,6 +236,7 @@ impl Store {
         let mut transaction = self.begin()?;
         let outcome = change(&mut transaction)?;
         transaction.commit()?;
+        self.wake_upkeep();
         Ok(outcome)
     }
 }
@@ -261,20 +263,6 @@ pub(super) fn initial(field: &Field) -> Option<DataFusionResult<ScalarValue>> {
     Some(ScalarValue::try_from_string(text, &arrow_type(&field.data_type)))
 }
 
-/// Runs what reads and writes files where it may block.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    // Work that nobody waits for any more goes on, and the statement with it.
-    let running = Running::current();
-    let work = move || {
-        let _running = running;
-        work()
-    };
-    let broken = |error| Error::new(ErrorKind::Internal, format!("a thread broke off: {error}"));
-    tokio::task::spawn_blocking(work).await.map_err(broken)?
-}
-
 impl From<StorageError> for Error {
     fn from(error: StorageError) -> Self {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -293,6 +281,7 @@ impl From<StorageError> for Error {
                 Self::new(ErrorKind::Conflict, message).with_hint("run the statement again")
             }
             StorageError::NoVersion { .. } => Self::new(ErrorKind::NotFound, message),
+            StorageError::Cancelled => Self::new(ErrorKind::Cancelled, message),
             StorageError::Encode { .. } | StorageError::Compress { .. } => {
                 Self::new(ErrorKind::Data, message)
             }

@@ -1,7 +1,8 @@
-//! `system.tables`, `columns`, `parts`, `blocks`, `commits` and `block_cache`: a database directory, looked at.
+//! `system.tables`, `columns`, `parts`, `blocks`, `commits`, `disk_usage` and `block_cache`: a database directory, looked
+//! at.
 //!
-//! All but `columns` and `blocks` are made from what is in memory or the log; these read the footers of parts. A part whose
-//! footer cannot be read has no rows there, but one in `system.damage`.
+//! Most are made from what is in memory or the log; `columns` and `blocks` read the footers of parts, `disk_usage` lists
+//! the directory. A part whose footer is damaged has no rows there, but one in `system.damage`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use arrow::array::{
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keirin_storage::part::{PartReader, Statistics};
 use keirin_storage::schema::{DataType, Definition};
-use keirin_storage::{Changes, Commit, Database, Error as StorageError, Part, Snapshot, Table};
+use keirin_storage::{
+    Changes, Commit, Database, Error as StorageError, FileUse, Part, Snapshot, Space, Table,
+};
 
 use super::blocks::Usage;
 use super::definition::{CODEC, COLLATION, COMMENT, DEFAULT};
@@ -21,16 +24,18 @@ use super::prune::{End, bounds};
 use super::store::Store;
 use super::types::arrow_type;
 use crate::catalog::SystemTable;
+use crate::error::Result;
 use crate::tokens::quoted;
 use crate::types::sql_type_name;
 
 /// The tables about a database directory.
 pub(crate) fn system_tables(store: &Arc<Store>) -> Vec<SystemTable> {
-    type Make = fn(&Database, &Snapshot) -> RecordBatch;
-    let all: [(&'static str, Make); 5] = [
+    type Make = fn(&Database, &Snapshot) -> Result<RecordBatch>;
+    let all: [(&'static str, Make); 6] = [
         ("blocks", blocks),
         ("columns", columns),
         ("commits", commits),
+        ("disk_usage", disk_usage),
         ("parts", parts),
         ("tables", tables),
     ];
@@ -40,10 +45,10 @@ pub(crate) fn system_tables(store: &Arc<Store>) -> Vec<SystemTable> {
             let snapshot = store.snapshot().unwrap_or_else(|_| store.database.snapshot());
             make(&store.database, &snapshot)
         };
-        SystemTable { name, rows: Box::new(rows) }
+        SystemTable { name, rows: Arc::new(rows) }
     };
     let cache = store.block_cache.clone();
-    let cache = SystemTable { name: "block_cache", rows: Box::new(move || block_cache(cache.usage())) };
+    let cache = SystemTable { name: "block_cache", rows: Arc::new(move || Ok(block_cache(cache.usage()))) };
     all.map(table).into_iter().chain([cache]).collect()
 }
 
@@ -80,14 +85,14 @@ fn flags<'a, T>(rows: &'a [T], flag: impl Fn(&'a T) -> bool) -> ArrayRef {
     Arc::new(rows.iter().map(|row| Some(flag(row))).collect::<BooleanArray>())
 }
 
-fn tables(_: &Database, snapshot: &Snapshot) -> RecordBatch {
+fn tables(_: &Database, snapshot: &Snapshot) -> Result<RecordBatch> {
     let rows: Vec<&Arc<Table>> = snapshot.tables().collect();
     let bytes = |table: &Table| {
         let bytes =
             |part: &&Part| part.file_bytes + part.deletions.map_or(0, |deletions| deletions.file_bytes);
         table.parts().iter().map(bytes).sum::<u64>()
     };
-    batch([
+    Ok(batch([
         ("schema", texts(&rows, |table| Some(table.definition.schema.clone()))),
         ("name", texts(&rows, |table| Some(table.definition.name.clone()))),
         ("rows", numbers(&rows, |table| Some(table.row_count()))),
@@ -97,7 +102,7 @@ fn tables(_: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("sorted_by", texts(&rows, |table| sorted_by(&table.definition))),
         ("comment", texts(&rows, |table| table.definition.properties.get(COMMENT).cloned())),
         ("number", numbers(&rows, |table| Some(table.number))),
-    ])
+    ]))
 }
 
 /// The sort key as ORDER BY has it.
@@ -110,12 +115,12 @@ fn sorted_by(definition: &Definition) -> Option<String> {
     (!keys.is_empty()).then(|| keys.join(", "))
 }
 
-fn parts(_: &Database, snapshot: &Snapshot) -> RecordBatch {
+fn parts(_: &Database, snapshot: &Snapshot) -> Result<RecordBatch> {
     let rows: Vec<(&Arc<Table>, &Part)> = snapshot
         .tables()
         .flat_map(|table| table.parts().into_iter().map(move |part| (table, part)))
         .collect();
-    batch([
+    Ok(batch([
         ("schema", texts(&rows, |(table, _)| Some(table.definition.schema.clone()))),
         ("table", texts(&rows, |(table, _)| Some(table.definition.name.clone()))),
         ("part", numbers(&rows, |(_, part)| Some(part.number))),
@@ -128,27 +133,28 @@ fn parts(_: &Database, snapshot: &Snapshot) -> RecordBatch {
             "file",
             texts(&rows, |(table, part)| Some(format!("tables/{}/{}.kpart", table.number, part.number))),
         ),
-    ])
+    ]))
 }
 
 /// The parts of all tables that can be opened; the database remembers the others as damaged.
-fn readers(database: &Database, snapshot: &Snapshot) -> Vec<(Arc<Table>, u64, PartReader)> {
+fn readers(database: &Database, snapshot: &Snapshot) -> Result<Vec<(Arc<Table>, u64, PartReader)>> {
     let mut readers = Vec::new();
     for table in snapshot.tables() {
         for part in table.parts() {
             match snapshot.open_part(table, part) {
                 Ok(reader) => readers.push((table.clone(), part.number, reader)),
                 Err(StorageError::Damaged(damage)) => database.report(*damage),
-                // Nothing is known of it now; whoever reads its rows hears why.
-                Err(_) => {}
+                // Whoever reads its rows hears what to do.
+                Err(StorageError::Newer { .. }) => {}
+                Err(other) => return Err(other.into()),
             }
         }
     }
-    readers
+    Ok(readers)
 }
 
-fn columns(database: &Database, snapshot: &Snapshot) -> RecordBatch {
-    let readers = readers(database, snapshot);
+fn columns(database: &Database, snapshot: &Snapshot) -> Result<RecordBatch> {
+    let readers = readers(database, snapshot)?;
     let fields = |table: &'_ Arc<Table>| {
         (0..table.definition.fields.len()).map({
             let table = table.clone();
@@ -169,7 +175,7 @@ fn columns(database: &Database, snapshot: &Snapshot) -> RecordBatch {
         };
         of_table.filter_map(of_part).sum::<u64>()
     };
-    batch([
+    Ok(batch([
         ("schema", texts(&rows, |(table, _)| Some(table.definition.schema.clone()))),
         ("table", texts(&rows, |(table, _)| Some(table.definition.name.clone()))),
         ("column", texts(&rows, |row| Some(field(row).name))),
@@ -182,7 +188,7 @@ fn columns(database: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("comment", texts(&rows, property(COMMENT))),
         ("bytes", numbers(&rows, |row| Some(bytes(row, PartReader::stored_bytes)))),
         ("value_bytes", numbers(&rows, |row| Some(bytes(row, PartReader::value_bytes)))),
-    ])
+    ]))
 }
 
 fn type_name(data_type: &DataType) -> String {
@@ -193,7 +199,7 @@ fn type_name(data_type: &DataType) -> String {
     }
 }
 
-fn blocks(database: &Database, snapshot: &Snapshot) -> RecordBatch {
+fn blocks(database: &Database, snapshot: &Snapshot) -> Result<RecordBatch> {
     struct Block<'a> {
         table: &'a Definition,
         part: u64,
@@ -204,7 +210,7 @@ fn blocks(database: &Database, snapshot: &Snapshot) -> RecordBatch {
         statistics: &'a Statistics,
         bounds: [Option<String>; 2],
     }
-    let readers = readers(database, snapshot);
+    let readers = readers(database, snapshot)?;
     let mut rows = Vec::new();
     for (table, part, reader) in &readers {
         for (column, field) in reader.fields().iter().enumerate() {
@@ -228,7 +234,7 @@ fn blocks(database: &Database, snapshot: &Snapshot) -> RecordBatch {
     let is = |flag: fn(keirin_storage::part::BlockFlags) -> bool| {
         flags(&rows, move |block| flag(block.statistics.flags))
     };
-    batch([
+    Ok(batch([
         ("schema", texts(&rows, |block| Some(block.table.schema.clone()))),
         ("table", texts(&rows, |block| Some(block.table.name.clone()))),
         ("part", numbers(&rows, |block| Some(block.part))),
@@ -244,7 +250,7 @@ fn blocks(database: &Database, snapshot: &Snapshot) -> RecordBatch {
         ("sorted", is(|flags| flags.is_sorted())),
         ("constant", is(|flags| flags.is_constant())),
         ("ascii", is(|flags| flags.is_ascii())),
-    ])
+    ]))
 }
 
 fn shown(values: &ArrayRef) -> Vec<Option<String>> {
@@ -254,8 +260,27 @@ fn shown(values: &ArrayRef) -> Vec<Option<String>> {
     (0..values.len()).map(shown).collect()
 }
 
-fn commits(database: &Database, _: &Snapshot) -> RecordBatch {
-    let rows = database.commits().unwrap_or_default();
+/// The files of the directory by what they are good for.
+fn disk_usage(database: &Database, _: &Snapshot) -> Result<RecordBatch> {
+    let usage = database.disk_usage()?;
+    let rows: Vec<(&FileUse, &Space)> = usage.iter().collect();
+    let name = |file_use| match file_use {
+        FileUse::Current => "current",
+        FileUse::Obsolete => "obsolete",
+        FileUse::Unfinished => "unfinished",
+        FileUse::Orphaned => "orphaned",
+        FileUse::Other => "other",
+        FileUse::Log => "log",
+    };
+    Ok(batch([
+        ("kind", texts(&rows, |(file_use, _)| Some(name(**file_use).to_owned()))),
+        ("files", numbers(&rows, |(_, space)| Some(space.files))),
+        ("bytes", numbers(&rows, |(_, space)| Some(space.bytes))),
+    ]))
+}
+
+fn commits(database: &Database, _: &Snapshot) -> Result<RecordBatch> {
+    let rows = database.commits()?;
     let times: TimestampMicrosecondArray = rows.iter().map(|commit| Some(commit.time)).collect();
     let of = |count: fn(&Changes) -> u64| {
         numbers(&rows, move |commit: &Commit| commit.changes.as_ref().map(count))
@@ -267,7 +292,7 @@ fn commits(database: &Database, _: &Snapshot) -> RecordBatch {
         let properties = properties.iter().map(|property| format!("setting {property}"));
         Some(relations.chain(schemas).chain(properties).collect::<Vec<_>>().join(", "))
     };
-    batch([
+    Ok(batch([
         ("version", numbers(&rows, |commit| Some(commit.version))),
         ("time", Arc::new(times.with_timezone("UTC"))),
         ("changed", texts(&rows, changed)),
@@ -275,5 +300,5 @@ fn commits(database: &Database, _: &Snapshot) -> RecordBatch {
         ("rows_removed", of(|changes| changes.rows_removed)),
         ("parts_added", of(|changes| changes.parts_added)),
         ("parts_removed", of(|changes| changes.parts_removed)),
-    ])
+    ]))
 }

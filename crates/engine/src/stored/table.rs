@@ -15,7 +15,7 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_storage::schema::Field;
-use keirin_storage::{Snapshot, Table};
+use keirin_storage::{Error as StorageError, Snapshot, Table};
 use parking_lot::RwLock;
 
 use super::arrow_schema;
@@ -24,9 +24,10 @@ use super::lengths::Length;
 use super::open::{Columns, OpenTable};
 use super::partitions::Partitions;
 use super::scan::StoredScan;
-use super::store::{Store, blocking, initial};
+use super::store::{Store, initial};
 use super::write::{Place, Target, WriteExec};
 use crate::error::Result;
+use crate::work::blocking;
 
 /// The column that numbers the rows of a table with row numbers: the place of the part among the parts, then
 /// 32 bits with the place of the row in the part.
@@ -113,18 +114,24 @@ impl Sizes {
 }
 
 impl StoredTable {
-    /// From the footers of the parts; one that cannot be read counts as nothing.
-    pub(crate) fn sizes(&self) -> Sizes {
+    /// From the footers of the parts; one that is damaged or newer counts as nothing.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn sizes(&self) -> Result<Sizes> {
         let mut sizes = Sizes::default();
         for part in self.table.parts() {
             sizes.stored += part.file_bytes + part.deletions.map_or(0, |deletions| deletions.file_bytes);
-            let Ok(reader) = self.snapshot.open_part(&self.table, part) else { continue };
+            let reader = match self.snapshot.open_part(&self.table, part) {
+                Err(StorageError::Damaged(_) | StorageError::Newer { .. }) => continue,
+                opened => opened?,
+            };
             let columns = 0..reader.fields().len();
             let blocks =
                 columns.flat_map(|column| (0..reader.stripe_count()).map(move |stripe| (column, stripe)));
             sizes.values += blocks.map(|(column, stripe)| reader.value_bytes(column, stripe)).sum::<u64>();
         }
-        sizes
+        Ok(sizes)
     }
 }
 

@@ -35,13 +35,13 @@ use keirin_storage::column::Column;
 use keirin_storage::part::{PartWriter, STRIPE_ROWS, WriteOptions};
 use keirin_storage::schema::Definition;
 use keirin_storage::{Part, Run, Transaction};
-use tokio::sync::mpsc;
 
 use super::definition::codecs;
 use super::partitions::{Partitions, check_count};
-use super::store::{Store, blocking, write_options};
+use super::store::{Store, write_options};
 use super::{arrow_schema, column, storable};
 use crate::error::{Error, ErrorKind, Result};
+use crate::work::{blocking, feed};
 
 /// Rows and bytes up to which an insert is a small one.
 const SMALL_ROWS: usize = 1 << 16;
@@ -53,8 +53,6 @@ const PART_BYTES_MAX: u64 = 1 << 30;
 const RUN_BYTES: usize = 256 << 20;
 /// What a part that is being written holds at most, about: a run, its stripes, and encoded stripes.
 const WRITER_BYTES_MAX: usize = RUN_BYTES + (128 << 20);
-/// Batches between whoever makes rows and whoever writes them.
-const BATCHES_AHEAD: usize = 2;
 
 /// Where rows go.
 #[derive(Clone, Debug)]
@@ -98,7 +96,7 @@ impl Target {
         {
             let (store, table, partitions) = (self.store.clone(), table.clone(), self.partitions.clone());
             let inserted = blocking(move || insert(&store, &table, &partitions, &first)).await?;
-            self.store.tend();
+            self.store.wake_upkeep();
             return Ok(inserted);
         }
         if let ([only], false) = (streams.as_mut_slice(), first.is_empty()) {
@@ -137,7 +135,7 @@ impl Target {
             Ok(row_count)
         };
         blocking(commit).await?;
-        self.store.tend();
+        self.store.wake_upkeep();
         Ok(row_count)
     }
 
@@ -426,29 +424,11 @@ impl Drop for PartsWriter {
 
 /// Writes the rows of a stream.
 pub(crate) async fn write_stream(
-    mut stream: SendableRecordBatchStream,
-    mut writer: PartsWriter,
+    stream: SendableRecordBatchStream,
+    writer: PartsWriter,
 ) -> DataFusionResult<Vec<Part>> {
-    // The end is said, so that a stream that breaks off is not taken for one that ends.
-    let (sender, mut batches) = mpsc::channel::<Option<RecordBatch>>(BATCHES_AHEAD);
-    let writing = SpawnedTask::spawn_blocking(move || {
-        while let Some(batch) = batches.blocking_recv() {
-            match batch {
-                Some(batch) => writer.push(&batch)?,
-                None => return writer.finish(),
-            }
-        }
-        Err(Error::new(ErrorKind::Cancelled, "the statement was stopped"))
-    });
-    while let Some(batch) = stream.next().await {
-        if sender.send(Some(batch?)).await.is_err() {
-            break;
-        }
-    }
-    // If nobody takes it, writing has failed and says so.
-    let _ = sender.send(None).await;
-    let written =
-        writing.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+    let writer = feed(stream, writer, PartsWriter::push).await?;
+    let written = blocking(move || writer.finish()).await;
     written.map_err(|error| DataFusionError::External(Box::new(error)))
 }
 

@@ -40,9 +40,14 @@ pub(crate) fn get(database: &Database) -> Option<String> {
 
 /// Inserts rows of these numbers as a part into table `t`, which is made if need be.
 pub(crate) fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
+    insert_into(database, "t", numbers)
+}
+
+/// The same of a table of any name.
+pub(crate) fn insert_into(database: &Arc<Database>, name: &str, numbers: std::ops::Range<i64>) -> u64 {
     let mut transaction = database.begin().expect("it can be written to");
-    let found = transaction.state().table_named("main", "t").map(|table| table.number);
-    let table = found.unwrap_or_else(|| transaction.create_table(definition("t")).expect("new"));
+    let found = transaction.state().table_named("main", name).map(|table| table.number);
+    let table = found.unwrap_or_else(|| transaction.create_table(definition(name)).expect("new"));
     let rows: Vec<Row> = numbers.map(|number| (number, Some(1))).collect();
     let mut writer = transaction.write_part(table, WriteOptions::default()).expect("room");
     writer.push(&columns(&rows)).expect("rows of the table");

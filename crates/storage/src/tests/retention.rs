@@ -14,7 +14,7 @@ use crate::tests::recovery::{
     DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set,
 };
 use crate::tests::simulation::{columns, definition};
-use crate::{Changes, Error};
+use crate::{Cancel, Changes, Error, FileUse};
 
 #[test]
 fn parts_of_commits_that_are_gone_stay_for_days() {
@@ -60,8 +60,19 @@ fn what_a_crash_left_goes_when_asked_for() {
     let io = Arc::new(io.restarted(false));
     let database = open(&io);
     assert_eq!(part_files(&io).len(), 2);
-    assert_eq!(database.remove_orphans().expect("no faults"), 1);
-    assert_eq!(part_files(&io).len(), 1);
+    compact(&database);
+    let usage = database.disk_usage().expect("no faults");
+    assert_eq!(
+        [FileUse::Current, FileUse::Obsolete, FileUse::Orphaned].map(|of| usage[&of].files),
+        [1, 1, 1]
+    );
+    let removed = database.vacuum(&Cancel::default()).expect("no faults").expect("nothing was set aside");
+    assert_eq!(removed, usage[&FileUse::Orphaned]);
+    assert_eq!(part_files(&io).len(), 2);
+    io.pass(2 * DAY);
+    let removed = database.vacuum(&Cancel::default()).expect("no faults").expect("nothing was set aside");
+    assert_eq!(removed, usage[&FileUse::Obsolete]);
+    assert_eq!((part_files(&io).len(), database.disk_usage().expect("no faults").len()), (1, 2));
     assert_eq!(database.check(), []);
 }
 

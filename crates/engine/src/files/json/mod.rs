@@ -77,7 +77,7 @@ pub(crate) async fn open(
         Some(given) => given_schema(state, given)?,
         None => {
             let files = files.clone();
-            tokio::task::spawn_blocking(move || infer(&files, compression, record_bytes_max, sample_records))
+            crate::work::spawn(move || infer(&files, compression, record_bytes_max, sample_records))
                 .await
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??
         }

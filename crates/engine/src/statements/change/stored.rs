@@ -51,7 +51,7 @@ pub(super) async fn change(
             outcome => break outcome?,
         }
     };
-    table.store.tend();
+    table.store.wake_upkeep();
     Ok(Answer::count(async move { Ok(count) }, progress))
 }
 
@@ -64,6 +64,7 @@ pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
         check_unchanged(&transaction, &table.table)?;
         remove_all(&mut transaction, number)?;
         transaction.commit()?;
+        table.store.wake_upkeep();
         Ok(())
     };
     blocking(remove).await?;

@@ -23,7 +23,8 @@ const UNFINISHED: &str = "ktmp";
 /// What a process left that was ended while it wrote.
 const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 const CHECKSUM_BYTES: usize = 16;
-/// A process looks how much there is when it has written this share of the limit, and at first.
+/// A process adds up the files in the cache, and removes the oldest if they are more than the limit, with its first write
+/// and whenever it has written one of so many parts of the limit.
 const LOOKED_EVERY: u64 = 16;
 
 /// How much of remote databases is kept on this machine, and where.
