@@ -87,7 +87,7 @@ impl VisitorMut for Expressions<'_, '_, '_> {
         };
         let error = match self.scope.meaning(parts) {
             Ok(Meaning::Instead(meant)) => {
-                *expr = meant;
+                *expr = *meant;
                 return ControlFlow::Continue(());
             }
             Ok(Meaning::Nothing) if parts.len() > 2 => {

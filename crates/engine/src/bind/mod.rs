@@ -162,7 +162,7 @@ impl Binder<'_> {
         outer: Outer,
     ) -> Result<Names> {
         windows::write_out(select, order_by.as_deref_mut())?;
-        volatile::tell_apart(&mut select.projection);
+        volatile::tell_apart(select);
         self.tell_apart(&mut select.from, outer);
         let mut tables = Tables::none();
         for item in &mut select.from {

@@ -109,7 +109,7 @@ pub(super) enum Meaning {
     /// As it stands, to the planner too; or only the planner knows.
     AsWritten,
     /// This instead.
-    Instead(Expr),
+    Instead(Box<Expr>),
     /// No column of the tables here.
     Nothing,
 }
@@ -156,7 +156,7 @@ impl Scope<'_> {
 /// What a name means among the tables of one SELECT.
 enum Found {
     Column {
-        expr: Expr,
+        expr: Box<Expr>,
         must_change: bool,
         relation: Option<String>,
     },
@@ -175,7 +175,7 @@ impl Tables {
             if columns.contains(&rest[0]) {
                 // The planner takes the last of many qualifiers for a relation of that name.
                 let must_change = relation.is_renamed || names.len() > 2;
-                let expr = with_fields(relation.column(&rest[0]), &parts[length + 1..]);
+                let expr = Box::new(with_fields(relation.column(&rest[0]), &parts[length + 1..]));
                 return Ok(Found::Column { expr, must_change, relation: Some(relation.planned.clone()) });
             }
         }
@@ -196,7 +196,8 @@ impl Tables {
             Expr::CompoundIdentifier(parts) => parts.first().map(|relation| relation.value.clone()),
             _ => None,
         };
-        Ok(Found::Column { expr: with_fields(first.expr.clone(), &parts[1..]), must_change, relation })
+        let expr = Box::new(with_fields(first.expr.clone(), &parts[1..]));
+        Ok(Found::Column { expr, must_change, relation })
     }
 
     /// The relation that `qualifier` means.

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, Function, Query, SelectItem, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Function, Query, Select, Value, VisitMut, VisitorMut};
 
 use crate::functions::{self, call, once};
 
 /// Makes calls of volatile functions inside aggregates and window functions differ from those before them.
-pub(super) fn tell_apart(items: &mut Vec<SelectItem>) {
+pub(super) fn tell_apart(select: &mut Select) {
     let mut visitor = Apart { seen: HashSet::new(), aggregates: 0, queries: 0, count: 0 };
-    let _ = VisitMut::visit(items, &mut visitor);
+    let _ = VisitMut::visit(&mut select.projection, &mut visitor);
 }
 
 struct Apart {
