@@ -7,7 +7,7 @@ use arrow::array::{
 };
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
-use arrow::datatypes::{ByteViewType, DataType};
+use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
 use datafusion::error::Result;
 
 /// The same rows, but without buffers of which they use less than half: a few rows of a file must not keep
@@ -38,10 +38,10 @@ pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }
 
-/// All rows of `batches`, which have the same columns, in one that shares nothing with them.
-pub(crate) fn joined(batches: &[RecordBatch]) -> Result<RecordBatch> {
-    let first = batches.first().expect("there is a batch");
-    let columns = (0..first.num_columns()).map(|column| {
+/// All rows of `batches`, of which each has the columns of `schema` and may say less of nulls, in one that shares
+/// nothing with them.
+pub(crate) fn joined(batches: &[RecordBatch], schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = (0..schema.fields().len()).map(|column| {
         let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(column).as_ref()).collect();
         let all = concat(&arrays)?;
         // Views would keep the buffers of all.
@@ -54,5 +54,5 @@ pub(crate) fn joined(batches: &[RecordBatch]) -> Result<RecordBatch> {
     let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(first.schema(), columns, &options)?)
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }

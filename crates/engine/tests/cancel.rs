@@ -67,10 +67,7 @@ fn check_operators(session: &Session, table: &str) {
         50_000,
     );
     check(format!("SELECT sum(r.value % 7) OVER (PARTITION BY r.value % 10) FROM {endless} r"), 50_000);
-    check(
-        format!("SELECT sum(r.value % 7) OVER (ORDER BY r.value ROWS 10 PRECEDING) FROM {endless} r"),
-        50_000,
-    );
+    check(format!("SELECT sum(r.value % 7) OVER (ORDER BY r.value ROWS 10 PRECEDING) FROM {endless} r"), 1);
     // Rows that make rows.
     check(format!("SELECT count(*) FROM (SELECT unnest(range(0, 5000)) FROM {endless} r)"), 1);
     check(
