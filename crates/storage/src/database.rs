@@ -24,6 +24,8 @@ use crate::state::{Action, State, Table};
 use crate::store::{Store, TABLES, make_directory, table_path};
 use crate::transaction::Transaction;
 
+/// Locked by the process that writes.
+pub(crate) const LOCK: &str = "LOCK";
 /// There while a process writes, and after one that did not end well.
 pub(crate) const WRITING: &str = "WRITING";
 /// So many times the distance of checkpoints, and a commit writes one that nobody else has written.
@@ -76,9 +78,11 @@ pub struct Database {
 #[derive(Debug)]
 pub(crate) struct Writing {
     /// Kept until the database is closed.
-    _lock: Box<dyn Lock>,
+    lock: Box<dyn Lock>,
     /// Whether the log can be read to its end.
     log_is_whole: AtomicBool,
+    /// The number of the first file that this process may have made.
+    pub(crate) first_number: u64,
     next_number: AtomicU64,
     /// Numbers of files that transactions are making.
     pub(crate) unfinished: Mutex<BTreeSet<u64>>,
@@ -105,8 +109,9 @@ impl Writing {
         is_durable: bool,
     ) -> Self {
         Self {
-            _lock: lock,
+            lock,
             log_is_whole: AtomicBool::new(log_is_whole),
+            first_number: next_number,
             next_number: AtomicU64::new(next_number),
             unfinished: Mutex::default(),
             committing: Mutex::new(Committing { checkpoint, is_durable, is_marked: !is_durable }),
@@ -271,11 +276,46 @@ impl Database {
         }
     }
 
-    /// Runs what sets aside all that cannot be read of the log; then it is whole.
-    pub(crate) fn log_is_repaired(&self, repair: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Fails, and lets nothing be written any more, when the lock no longer keeps other writers out.
+    pub(crate) fn check_lock(&self) -> Result<()> {
+        let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
+        match writing.lock.is_held() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.store.stop_beside_another(LOCK)),
+            Err(error) => Err(Error::io("look at", LOCK)(error)),
+        }
+    }
+
+    /// Fails, and lets nothing be written any more, when files are gone that a transaction made: another process took
+    /// them for nobody's.
+    pub(crate) fn check_files(&self, mut paths: Vec<String>) -> Result<()> {
+        let are_there = self.store.io.are_there(&paths).map_err(Error::io("look for", TABLES))?;
+        match are_there.iter().position(|is_there| !is_there) {
+            Some(gone) => Err(self.store.stop_beside_another(&paths.swap_remove(gone))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails, and lets nothing be written any more, when the log has versions that this process did not write: to it
+    /// their files seem to be nobody's.
+    pub(crate) fn check_is_newest(&self, files: &Files) -> Result<()> {
+        self.check_lock()?;
+        // A commit of this process may have its name already and not be the newest version yet.
+        let _committing = locked(&self.writing()?.committing);
+        match files.newest() {
+            newest if newest <= self.current().version => Ok(()),
+            newest => Err(self.store.stop_beside_another(&log::path(FileKind::Commit, newest))),
+        }
+    }
+
+    /// Runs what sets aside all that cannot be read of the log, which is told whether there is such a thing; then it
+    /// is whole.
+    pub(crate) fn repair_under_lock(&self, repair: impl FnOnce(bool) -> Result<()>) -> Result<()> {
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
         let _committing = locked(&writing.committing);
-        repair()?;
+        self.store.check()?;
+        self.check_lock()?;
+        repair(writing.log_is_whole.load(Ordering::Acquire))?;
         writing.log_is_whole.store(true, Ordering::Release);
         let is_set_aside = |path: &str| path.starts_with(log::DIRECTORY) || path == marker::PATH;
         locked(&self.damage).retain(|damage| !is_set_aside(&damage.path));
@@ -335,6 +375,7 @@ impl Database {
         let mut committing = locked(&writing.committing);
         // Another may have failed while this one waited.
         self.store.check().map_err(Failed::Before)?;
+        self.check_lock().map_err(Failed::Before)?;
         let before = self.current();
         let (mut state, actions) = next(&before).map_err(Failed::Before)?;
         if actions.is_empty() {
@@ -390,8 +431,7 @@ impl Database {
     fn prepare_log(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
         self.make_durable(committing, newest)?;
         if !committing.is_marked {
-            let made = self.store.io.create(WRITING);
-            made.map_err(|source| Failed::Before(Error::io("create", WRITING)(source)))?;
+            self.store.create(WRITING).map_err(Failed::Before)?;
             committing.is_marked = true;
         }
         Ok(())
@@ -405,6 +445,7 @@ impl Database {
         let writing = self.writing()?;
         let mut committing = locked(&writing.committing);
         self.store.check()?;
+        self.check_lock()?;
         let state = self.current();
         if state.version > committing.checkpoint {
             self.write_checkpoint(&state)?;
@@ -433,7 +474,9 @@ impl Drop for Database {
     fn drop(&mut self) {
         let Some(writing) = &self.writing else { return };
         // What was written while writing had not stopped is durable.
-        let is_durable = self.store.check().is_ok() && locked(&writing.committing).is_durable;
+        let is_durable = self.store.check().is_ok()
+            && writing.lock.is_held().unwrap_or(false)
+            && locked(&writing.committing).is_durable;
         if is_durable && locked(&writing.committing).is_marked {
             self.store.io.remove(WRITING).unwrap_or_default();
         }

@@ -49,10 +49,12 @@ pub enum Error {
         version: u64,
     },
     /// Nothing is written any more, for it may get lost unseen.
-    #[error("writing has stopped because '{path}' could not be synced; open the database again")]
+    #[error("writing has stopped because '{path}' {reason}; open the database again")]
     Stopped {
-        /// The file or directory that failed.
+        /// The file or directory.
         path: String,
+        /// What became of it: `could not be synced`, `was made by another process`.
+        reason: &'static str,
     },
     /// The last step of a commit failed.
     #[error("nobody knows whether the changes were committed; open the database again to see")]

@@ -14,6 +14,7 @@ use crate::part::WriteOptions;
 use crate::schema::Definition;
 use crate::sort::sort_rows;
 use crate::state::{Part, Table};
+use crate::store::UNSYNCED;
 
 /// A group is not made larger than this.
 const GROUP_BYTES: usize = 64 << 20;
@@ -125,7 +126,9 @@ impl Database {
             Err(error) if group.len() == 1 => vec![Err(error)],
             Err(Error::OutcomeUnknown(error)) => {
                 let path = error.to_string();
-                let unknown = || Error::OutcomeUnknown(Box::new(Error::Stopped { path: path.clone() }));
+                let unknown = || {
+                    Error::OutcomeUnknown(Box::new(Error::Stopped { path: path.clone(), reason: UNSYNCED }))
+                };
                 group.iter().map(|_| Err(unknown())).collect()
             }
             // None of them is there. One may be to blame, and the others need not fail with it.

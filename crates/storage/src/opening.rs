@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use crate::database::{Access, Database, Options, WRITING, Writing};
+use crate::database::{Access, Database, LOCK, Options, WRITING, Writing};
 use crate::error::{Damage, Error, Result};
 use crate::header::DatabaseId;
 use crate::io::{Io, Lock};
@@ -15,7 +15,6 @@ use crate::marker::{self, Marker};
 use crate::removal;
 use crate::store::{Store, TABLES, make_directory, number_of};
 
-const LOCK: &str = "LOCK";
 /// How often the log is listed again because the writer removed what was listed.
 const LISTINGS_MAX: usize = 10;
 

@@ -157,6 +157,7 @@ impl Database {
             // What was set aside may be rescued, and refer to any of them.
             return Ok(false);
         }
+        self.check_is_newest(&files)?;
         self.find_replaced(writing, cancel)?;
         let mut removed = Space::default();
         self.remove_replaced(writing, &mut removed, FILES_MAX, cancel)?;
@@ -209,9 +210,7 @@ impl Database {
                 return Ok(false);
             }
             // What seems to be nobody's may be of another writer, whom a lock did not keep out.
-            if files.newest() > self.current().version() {
-                return Err(Error::Locked);
-            }
+            self.check_is_newest(&files)?;
         }
         self.find_replaced(writing, cancel)?;
         for path in self.orphans(writing)? {
@@ -387,7 +386,8 @@ impl Database {
         Ok(())
     }
 
-    /// Paths of files that no commit mentions, and that no transaction is making.
+    /// Paths of files that no commit mentions, and that were there before this process came: of what came later, what
+    /// this process does not need it has removed, and the rest is that of a writer that no lock keeps out.
     pub(crate) fn orphans(&self, writing: &Writing) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for_each_file(&*self.store.io, |table, name| {
@@ -395,13 +395,12 @@ impl Database {
         })?;
         // Whatever was listed was made by now, so a transaction that still makes it is known.
         let _committing = locked(&writing.committing);
-        let unfinished = locked(&writing.unfinished);
         let (newest, needless) = (self.current(), locked(&writing.needless));
         let old = needless.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
         let known: BTreeSet<String> =
             newest.tables().flat_map(|table| files_of(table, None)).chain(old).map(OldFile::path).collect();
         let is_orphan = |(number, path): &(Option<u64>, String)| {
-            !known.contains(path) && number.is_none_or(|number| !unfinished.contains(&number))
+            !known.contains(path) && number.is_none_or(|number| number < writing.first_number)
         };
         Ok(found.into_iter().filter(is_orphan).map(|(_, path)| path).collect())
     }

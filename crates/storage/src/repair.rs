@@ -10,8 +10,9 @@ use crate::database::Database;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::header::FileKind;
-use crate::log::{self, Files};
+use crate::log;
 use crate::marker;
+use crate::opening::load;
 use crate::part::WriteOptions;
 use crate::state::Part;
 use crate::transaction::Transaction;
@@ -37,37 +38,48 @@ impl Database {
     /// # Errors
     /// When the database was not opened for writing, or the system refuses.
     pub fn repair_log(&self) -> Result<Vec<String>> {
-        self.store.check()?;
-        let (io, version) = (Arc::clone(&self.store.io), self.snapshot().version());
-        let files = Files::list(&*io)?;
-        let behind = |kind, versions: &BTreeSet<u64>| {
-            let versions = versions.range(version + 1..).rev();
-            versions.map(|version| log::path(kind, *version)).collect::<Vec<_>>()
-        };
-        let mut paths = behind(FileKind::Commit, &files.commits);
-        paths.extend(behind(FileKind::Checkpoint, &files.checkpoints));
-        let before = files.checkpoints.range(..=version);
-        let unreadable = before.filter(|version| log::time_of_checkpoint(&*io, **version).is_err());
-        paths.extend(unreadable.map(|version| log::path(FileKind::Checkpoint, *version)));
-        let marker_is_damaged = self.damage().iter().any(|damage| damage.path == marker::PATH);
-        let aside = |path: &str| format!("{path}{}", log::SET_ASIDE);
-        self.log_is_repaired(|| {
+        let mut paths = Vec::new();
+        self.repair_under_lock(|log_is_whole| {
+            let store = &self.store;
+            let (io, version) = (&*store.io, self.current().version());
+            let (loaded, files) = load(io, u64::MAX, false)?;
+            match loaded.state.version() {
+                readable if readable <= version => {}
+                readable if log_is_whole => {
+                    return Err(store.stop_beside_another(&log::path(FileKind::Commit, readable)));
+                }
+                readable => {
+                    let message = format!("version {readable} can be read now: open the database again");
+                    return Err(Error::Invalid(message));
+                }
+            }
+            let behind = |kind, versions: &BTreeSet<u64>| {
+                let versions = versions.range(version + 1..).rev();
+                versions.map(|version| log::path(kind, *version)).collect::<Vec<_>>()
+            };
+            paths.extend(behind(FileKind::Commit, &files.commits));
+            paths.extend(behind(FileKind::Checkpoint, &files.checkpoints));
+            let before = files.checkpoints.range(..=version);
+            let unreadable = before.filter(|version| log::time_of_checkpoint(io, **version).is_err());
+            paths.extend(unreadable.map(|version| log::path(FileKind::Checkpoint, *version)));
+            let marker_is_damaged = self.damage().iter().any(|damage| damage.path == marker::PATH);
+            let aside = |path: &str| format!("{path}{}", log::SET_ASIDE);
             for path in &paths {
                 io.publish(path, &aside(path)).map_err(Error::io("rename", path))?;
             }
             if files.is_lost() {
                 let lost = aside(LOST);
                 io.create(&lost).map(|_| ()).map_err(Error::io("create", &lost))?;
-                log::begin(&self.store, self.snapshot().database)?;
+                log::begin(store, self.current().database)?;
                 paths.push(lost);
             }
-            io.sync_directory(log::DIRECTORY).map_err(Error::io("sync", log::DIRECTORY))?;
+            store.sync_directory(log::DIRECTORY)?;
             if marker_is_damaged {
                 match io.replace(marker::PATH, &aside(marker::PATH)) {
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     outcome => outcome.map_err(Error::io("rename", marker::PATH))?,
                 }
-                marker::create(&*io, self.snapshot().database)?;
+                marker::create(io, self.current().database).inspect_err(|_| store.stop(marker::PATH))?;
                 paths.push(marker::PATH.to_owned());
             }
             Ok(())

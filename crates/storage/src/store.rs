@@ -28,9 +28,13 @@ pub(crate) struct Store {
     pub(crate) plans: TablePlans,
     /// What blocks are read to.
     pub(crate) pool: Arc<Pool>,
-    /// What could not be synced: from then on nothing is written.
-    stopped: Mutex<Option<String>>,
+    /// What could not be synced, or what another process wrote: from then on nothing is written.
+    stopped: Mutex<Option<(String, &'static str)>>,
 }
+
+/// Why writing stops.
+pub(crate) const UNSYNCED: &str = "could not be synced";
+const ANOTHER_WRITES: &str = "shows that another process writes";
 
 impl Store {
     pub(crate) fn new(io: Arc<dyn Io>, options: Options) -> Self {
@@ -60,13 +64,28 @@ impl Store {
     /// Fails when writing has stopped.
     pub(crate) fn check(&self) -> Result<()> {
         let stopped = locked(&self.stopped);
-        stopped.as_ref().map_or(Ok(()), |path| Err(Error::Stopped { path: path.clone() }))
+        stopped.as_ref().map_or(Ok(()), |(path, reason)| Err(Error::Stopped { path: path.clone(), reason }))
     }
 
-    /// Lets nothing be written any more.
+    /// Lets nothing be written any more, for this could not be synced.
     pub(crate) fn stop(&self, path: &str) {
-        let mut stopped = locked(&self.stopped);
-        stopped.get_or_insert_with(|| path.to_owned());
+        locked(&self.stopped).get_or_insert_with(|| (path.to_owned(), UNSYNCED));
+    }
+
+    /// Lets nothing be written any more, for this shows that another process writes, too.
+    pub(crate) fn stop_beside_another(&self, path: &str) -> Error {
+        locked(&self.stopped).get_or_insert_with(|| (path.to_owned(), ANOTHER_WRITES));
+        Error::Locked
+    }
+
+    /// Creates a file of which the name was free when this process looked. If it is taken now, another process writes
+    /// that no lock keeps out.
+    pub(crate) fn create(&self, path: &str) -> Result<Box<dyn Output>> {
+        self.check()?;
+        self.io.create(path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => self.stop_beside_another(path),
+            _ => Error::io("create", path)(error),
+        })
     }
 
     pub(crate) fn sync(&self, output: &mut dyn Output, path: &str) -> Result<()> {

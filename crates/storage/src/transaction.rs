@@ -16,6 +16,7 @@ use crate::database::{Database, locked};
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
 use crate::header::{self, FileKind, Identity};
+use crate::io::Output;
 use crate::log::Failed;
 use crate::part::{PartWriter, WriteOptions};
 use crate::schema::{Definition, Properties};
@@ -41,6 +42,8 @@ pub struct Transaction {
     /// It gives way to those that rewrite rows.
     is_background: bool,
     cancel: Cancel,
+    /// The process that makes its files.
+    process: u32,
 }
 
 /// What a transaction made beside its changes.
@@ -82,6 +85,7 @@ impl Transaction {
     pub(crate) fn new(database: Arc<Database>, base: Snapshot, rewrites: Option<Arc<Table>>) -> Self {
         let (state, actions, made) = ((*base).clone(), Vec::new(), Mutex::default());
         let unsynced = Unsynced::new(Arc::clone(&database.store));
+        let process = std::process::id();
         Self {
             database,
             base,
@@ -92,6 +96,7 @@ impl Transaction {
             rewrites,
             is_background: false,
             cancel: Cancel::default(),
+            process,
         }
     }
 
@@ -134,13 +139,20 @@ impl Transaction {
         Ok(number)
     }
 
-    /// Where a new file of a table goes.
-    fn new_file(&self, table: u64, path: impl FnOnce(u64, u64) -> String) -> Result<(Identity, String)> {
+    /// Creates a file of a table. It is this transaction's to remove only once it was created: a name that is taken
+    /// is that of another process.
+    fn new_file(
+        &self,
+        table: u64,
+        path: impl FnOnce(u64, u64) -> String,
+    ) -> Result<(Identity, String, Box<dyn Output>)> {
         let number = self.new_number()?;
+        self.database.check_lock()?;
         self.database.make_directory(table)?;
         let path = path(table, number);
+        let output = self.database.store.create(&path)?;
         locked(&self.made).files.push(NewFile { table, number, path: path.clone() });
-        Ok((Identity { database: self.state.database, table, number }, path))
+        Ok((Identity { database: self.state.database, table, number }, path, output))
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -254,9 +266,9 @@ impl Transaction {
     /// When there is no such table, or the system refuses.
     pub fn write_part(&self, table: u64, options: WriteOptions) -> Result<PartWriter> {
         let definition = Arc::clone(&self.table(table)?.definition);
-        let (identity, _) = self.new_file(table, part_path)?;
+        let (identity, _, output) = self.new_file(table, part_path)?;
         let (store, unsynced) = (Arc::clone(&self.database.store), Arc::clone(&self.unsynced));
-        PartWriter::create(store, unsynced, identity, definition, options)
+        Ok(PartWriter::new(store, unsynced, output, identity, definition, options))
     }
 
     /// Adds a part that was finished.
@@ -312,10 +324,8 @@ impl Transaction {
         }
         let failed = |source| Error::Encode { column: "deleted rows".to_owned(), source };
         let payload = all.write(level, part, entry.row_count).map_err(failed)?;
-        let (identity, path) = self.new_file(table, deletions_path)?;
+        let (identity, path, mut output) = self.new_file(table, deletions_path)?;
         let (bytes, hash) = header::file(FileKind::Deletions, identity, &payload);
-        let store = &self.database.store;
-        let mut output = store.io.create(&path).map_err(Error::io("create", &path))?;
         output.write_all(&bytes).map_err(Error::io("write", &path))?;
         self.unsynced.add(path, output, bytes.len() as u64)?;
         let number = identity.number;
@@ -336,7 +346,7 @@ impl Transaction {
         // From when the commit may be durable, no way out of here may remove its files.
         let files = std::mem::take(&mut locked(&self.made).files);
         let directories = files.iter().map(|file| file.table).collect();
-        let mut needless = Vec::new();
+        let mut obsolete = Vec::new();
         let outcome = self.database.commit(&directories, |newest| {
             let is_rewriting = |action: &Action| match action {
                 Action::RemovePart { table, part } => {
@@ -355,12 +365,14 @@ impl Transaction {
                     state.apply(action).map_err(|what| Error::Conflict { what })?;
                 }
             }
-            needless.extend(files.iter().filter(|file| !file.is_of(&state)).cloned());
+            let (used, not_used): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.is_of(&state));
+            self.database.check_files(used.into_iter().map(|file| file.path.clone()).collect())?;
+            obsolete.extend(not_used.into_iter().cloned());
             Ok((state, actions))
         });
         match outcome {
             Ok(version) => {
-                locked(&self.made).files = needless;
+                locked(&self.made).files = obsolete;
                 Ok(version)
             }
             Err(Failed::Before(error)) => {
@@ -424,6 +436,10 @@ fn is_retyped(action: &Action, before: &Definition) -> bool {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Forked while the transaction was going on: its files are the parent's.
+            return;
+        }
         let made = locked(&self.made);
         for file in &made.files {
             // If that fails, the file is removed when it is old enough.

@@ -130,11 +130,19 @@ impl Io for Disk {
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn Lock>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.path(path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
-            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
+        let path = self.path(path);
+        loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(ErrorKind::WouldBlock.into()),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            let lock = DiskLock { file, path: path.clone(), process: std::process::id() };
+            // Unless the file was removed after it was opened: then it keeps out nobody.
+            if lock.is_held()? {
+                return Ok(Box::new(lock));
+            }
         }
     }
 
@@ -171,8 +179,38 @@ fn has_no_links(error: &io::Error) -> bool {
     is_not_permitted || error.kind() == ErrorKind::Unsupported
 }
 
-/// The lock of a file ends when the file is closed.
-impl Lock for File {}
+/// A file that is locked until it is closed.
+#[derive(Debug)]
+struct DiskLock {
+    file: File,
+    path: PathBuf,
+    /// Who locked it: a forked process has the same open file.
+    process: u32,
+}
+
+impl Lock for DiskLock {
+    fn is_held(&self) -> io::Result<bool> {
+        Ok(self.process == std::process::id() && is_at(&self.file, &self.path)?)
+    }
+}
+
+/// Whether a file still has this name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let there = match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        there => there?,
+    };
+    let ours = file.metadata()?;
+    Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+}
+
+/// Open files cannot be removed here.
+#[cfg(windows)]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
+}
 
 impl Output for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -249,7 +287,14 @@ mod tests {
         assert_eq!(disk.list("log").unwrap_err().kind(), ErrorKind::NotFound);
         let lock = disk.lock("LOCK").unwrap();
         assert_eq!(disk.lock("LOCK").unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(lock.is_held().unwrap());
+        disk.remove("LOCK").unwrap();
+        assert!(!lock.is_held().unwrap());
+        let other = disk.lock("LOCK").unwrap();
+        assert!(other.is_held().unwrap() && !lock.is_held().unwrap());
         drop(lock);
+        assert_eq!(disk.lock("LOCK").unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(other);
         disk.lock("LOCK").unwrap();
     }
 }

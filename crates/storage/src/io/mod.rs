@@ -253,4 +253,13 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
 }
 
 /// A lock, given back when it is dropped.
-pub trait Lock: Debug + Send + Sync {}
+pub trait Lock: Debug + Send + Sync {
+    /// Whether it still keeps others out: someone may have removed the file that is locked, and another process may
+    /// have made and locked it anew; a process that was forked has the lock of its parent.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn is_held(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}

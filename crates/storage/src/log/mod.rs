@@ -400,10 +400,7 @@ pub(crate) fn write(
             // A file server did it, and its answer was lost.
             Ok((header, _)) if header.hash == hash => io.remove(&unfinished).unwrap_or_default(),
             Err(there) if is_gone(&there) && is_refused => return Err(before("publish")(error)),
-            Ok(_) => {
-                store.stop(&path);
-                return Err(Failed::Before(Error::Locked));
-            }
+            Ok(_) => return Err(Failed::Before(store.stop_beside_another(&path))),
             Err(_) => return Err(Failed::Unknown(Error::io("publish", &path)(error))),
         }
     }

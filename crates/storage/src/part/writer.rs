@@ -70,20 +70,20 @@ pub struct PartWriter {
 }
 
 impl PartWriter {
-    pub(crate) fn create(
+    /// Begins a part in a file that was just created.
+    pub(crate) fn new(
         store: Arc<Store>,
         unsynced: Arc<Unsynced>,
+        output: Box<dyn Output>,
         identity: Identity,
         definition: Arc<Definition>,
         options: WriteOptions,
-    ) -> Result<Self> {
-        store.check()?;
+    ) -> Self {
         let path = part_path(identity.table, identity.number);
-        let output = store.io.create(&path).map_err(Error::io("create", &path))?;
         let (header, _) = header::write(FileKind::Part, identity, &[]);
         let plans = store.plans.get(identity.table, &definition, &options);
         let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
-        Ok(Self {
+        Self {
             store,
             unsynced,
             output,
@@ -100,7 +100,7 @@ impl PartWriter {
             plans,
             buffer: header.to_vec(),
             buffer_at: 0,
-        })
+        }
     }
 
     /// Rows that were pushed.

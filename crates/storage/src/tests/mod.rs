@@ -5,3 +5,4 @@ pub(crate) mod recovery;
 mod retention;
 pub(crate) mod simulation;
 mod tampering;
+mod two_writers;

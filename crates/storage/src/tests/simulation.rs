@@ -419,6 +419,85 @@ impl Run {
         Ok(())
     }
 
+    /// Two writers at once, of whom each knows only what it has done itself since it came; the power is cut at an
+    /// operation. Gives how many operations there were.
+    pub(crate) fn with_two_writers(seed: u64, cut_at: Option<u64>) -> u64 {
+        let mut run = Self::new(seed);
+        let statements = run.random.below(8);
+        run.session(statements, Faults::default());
+        let before = run.io.operations();
+        let cut_at = cut_at.map(|operation| before + operation);
+        run.io.set_faults(Faults { cut_at, ..Faults::default() });
+        if let Err(error) = run.try_two_writers() {
+            assert!(run.io.had_fault(), "{error:?} without a fault");
+        }
+        let operations = run.io.operations() - before;
+        let cut = run.io.must_restart() || run.random.once_in(2);
+        run.io = Arc::new(run.io.restarted(cut));
+        run.finish();
+        operations
+    }
+
+    fn try_two_writers(&mut self) -> Result<()> {
+        let first = self.open(Access::Write)?;
+        self.check(&first)?;
+        let mut writers = vec![Some(Beside { database: first, model: self.model.clone(), begun: None })];
+        for _ in 0..4 + self.random.below(20) {
+            if writers.len() == 1 && self.random.once_in(3) {
+                self.io.break_lock();
+                let database = self.open(Access::Write)?;
+                writers.push(Some(Beside { database, model: self.model.clone(), begun: None }));
+            }
+            if self.random.once_in(8) {
+                self.io.pass(Duration::from_secs(self.random.below(10) as u64 * 24 * 3600));
+            }
+            let index = self.random.below(writers.len());
+            let Some(writer) = &mut writers[index] else { continue };
+            match self.step(writer) {
+                // What it knows is old.
+                Err(Error::Locked | Error::Stopped { .. }) if writers.len() > 1 => writers[index] = None,
+                outcome => outcome?,
+            }
+            let reader = self.open(Access::Read)?;
+            assert_eq!((reader.damage(), model_of(&reader.snapshot())?), (vec![], self.model.clone()));
+        }
+        Ok(())
+    }
+
+    /// A writer begins a statement, commits the one that it has begun, or removes what is nobody's.
+    fn step(&mut self, writer: &mut Beside) -> Result<()> {
+        let Some((statement, transaction)) = writer.begun.take() else {
+            if self.random.once_in(8) {
+                return writer.database.remove_orphans().map(|_| ());
+            }
+            let statement = writer.model.statement(&mut self.random, &mut self.next_row);
+            let mut transaction = writer.database.begin()?;
+            prepare(&writer.database, &mut transaction, &statement)?;
+            writer.begun = Some((statement, transaction));
+            return Ok(());
+        };
+        match transaction.commit() {
+            Ok(_) => {
+                let next = writer.model.after(&statement);
+                if next != writer.model {
+                    assert_eq!(writer.model, self.model, "{statement:?} is built on an old version");
+                    (self.model, writer.model) = (next.clone(), next);
+                }
+                if writer.model == self.model {
+                    self.remember(&writer.database);
+                }
+                Ok(())
+            }
+            // Its own maintenance came between.
+            Err(Error::Conflict { .. }) if matches!(statement, Statement::Maintain) => Ok(()),
+            Err(error @ Error::OutcomeUnknown(_)) => {
+                self.perhaps = Some(writer.model.after(&statement));
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Without faults, all is there and whole.
     fn finish(mut self) {
         let database = self.open(Access::Write).expect("every database opens");
@@ -426,6 +505,15 @@ impl Run {
         assert_eq!(database.check(), []);
         run(&database, &Statement::Property("last".to_owned())).expect("it can be written to");
     }
+}
+
+/// A writer that may not be the only one.
+struct Beside {
+    database: Arc<Database>,
+    /// What it knows.
+    model: Model,
+    /// What it has not committed.
+    begun: Option<(Statement, Transaction)>,
 }
 
 /// A run of several sessions with faults of every kind.
