@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
+use keirin_kernels::Level;
+
 use crate::cancel::Cancel;
+use crate::column::Column;
+use crate::compaction::NOT_SORTED;
 use crate::database::{Database, locked};
 use crate::error::{Damage, Error, Result};
+use crate::part::PartReader;
+use crate::schema::{Definition, Field};
 use crate::snapshot::Snapshot;
+use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 
 impl Database {
@@ -80,15 +87,77 @@ fn check_part(
             if let Ok(deletions) = deletions {
                 reader.check_deletions(&deletions).unwrap_or_else(&mut report);
             }
-            for column in 0..reader.fields().len() {
-                for stripe in 0..reader.stripe_count() {
+            let mut order = Order::of(&reader);
+            for stripe in 0..reader.stripe_count() {
+                for column in 0..reader.fields().len() {
                     cancel.check()?;
-                    if let Err(error) = reader.read(column, stripe, keirin_kernels::Selection::All) {
-                        report(error);
+                    match reader.check(column, stripe) {
+                        Ok(values) => order.add(column, values),
+                        Err(error) => report(error),
                     }
+                    }
+                if !order.is_kept() {
+                    report(reader.damage(NOT_SORTED.to_owned()));
+                    break;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Whether the rows of a part are in the order that its footer says.
+struct Order {
+    /// The columns of the order, as a table of their own.
+    definition: Definition,
+    /// Those of the part, by the columns of the order.
+    places: Vec<usize>,
+    /// Of the stripe that is looked at, as far as they could be read.
+    columns: Vec<Option<Column<'static>>>,
+    /// The last row of the stripe before.
+    last: Option<Vec<Column<'static>>>,
+}
+
+impl Order {
+    fn of(reader: &PartReader) -> Self {
+        let place = |field: u32| reader.fields().iter().position(|other| other.id == field);
+        let places: Vec<usize> = reader.keys().iter().filter_map(|key| place(key.field)).collect();
+        let fields: Vec<Field> = places.iter().map(|place| reader.fields()[*place].clone()).collect();
+        let mut definition = Definition::new("", "", Vec::new());
+        definition.fields = fields;
+        definition.keys = reader.keys().to_vec();
+        let columns = vec![None; places.len()];
+        Self { definition, places, columns, last: None }
+    }
+
+    fn add(&mut self, column: usize, values: Column<'static>) {
+        for place in (0..self.places.len()).filter(|place| self.places[*place] == column) {
+            self.columns[place] = Some(values.clone());
+        }
+    }
+
+    /// Whether the rows of the stripe follow each other and the last of the one before. Where some cannot be read, that
+    /// was said.
+    fn is_kept(&mut self) -> bool {
+        let level = Level::best();
+        if self.definition.keys.len() != self.places.len() {
+            return false;
+        }
+        let columns: Option<Vec<_>> = self.columns.iter_mut().map(Option::take).collect();
+        let Some(columns) = columns.filter(|columns| !columns.is_empty()) else {
+            self.last = None;
+            return true;
+        };
+        let last_row = columns[0].row_count().checked_sub(1).and_then(|row| u32::try_from(row).ok());
+        let last = last_row.map(|row| columns.iter().map(|column| column.take(level, &[row])).collect());
+        let mut rows = self.last.take().unwrap_or_default();
+        if rows.is_empty() {
+            rows = columns;
+        } else if rows.iter_mut().zip(&columns).any(|(rows, more)| rows.append(more).is_err()) {
+            return true;
+        }
+        self.last = last;
+        // Equal rows keep their order.
+        sort_rows(level, &self.definition, &rows).is_ok_and(|order| order.is_sorted())
+    }
 }

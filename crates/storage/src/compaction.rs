@@ -36,7 +36,12 @@ pub(crate) struct Source {
     cancel: Cancel,
     /// Rows that were read and not written.
     rows: Vec<Column<'static>>,
+    /// The last row that was written, to hold the next against.
+    last: Vec<Column<'static>>,
 }
+
+/// What is wrong with a part whose footer says otherwise.
+pub(crate) const NOT_SORTED: &str = "its rows are not in the order that its footer says";
 
 fn row_count(columns: &[Column<'_>]) -> usize {
     columns.first().map_or(0, Column::row_count)
@@ -70,7 +75,7 @@ impl Source {
         });
         let columns = columns.collect::<Result<_>>()?;
         let cancel = transaction.cancel().clone();
-        Ok(Self { reader, deletions, columns, next_stripe: 0, cancel, rows: Vec::new() })
+        Ok(Self { reader, deletions, columns, next_stripe: 0, cancel, rows: Vec::new(), last: Vec::new() })
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -79,6 +84,32 @@ impl Source {
 
     pub(crate) fn is_sorted_by(&self, keys: &[SortKey]) -> bool {
         self.reader.keys() == keys
+    }
+
+    /// Reads the next stripe from this one on.
+    pub(crate) fn go_to(&mut self, stripe: usize) {
+        self.next_stripe = stripe;
+    }
+
+    /// The next stripe.
+    pub(crate) fn next_stripe(&self) -> usize {
+        self.next_stripe
+    }
+
+    /// Says that it claims an order that its rows do not have.
+    fn not_sorted(&self) -> Error {
+        self.reader.damage(NOT_SORTED.to_owned())
+    }
+
+    /// Fails unless the rows that were just read follow the last that was written.
+    fn check_follows(&self, level: Level, definition: &Definition) -> Result<()> {
+        if row_count(&self.last) == 0 || row_count(&self.rows) == 0 {
+            return Ok(());
+        }
+        let mut pair = self.last.clone();
+        let first: Vec<_> = self.rows.iter().map(|column| column.take(level, &[0])).collect();
+        append(&mut pair, &first)?;
+        if sort_rows(level, definition, &pair)? == [0, 1] { Ok(()) } else { Err(self.not_sorted()) }
     }
 
     /// The numbers of the next stripe's rows.
@@ -209,8 +240,12 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
     let definition = &table.definition;
     loop {
         for source in &mut sources {
+            let is_new = row_count(&source.rows) == 0;
             while row_count(&source.rows) == 0 && !source.is_at_end() {
                 source.rows = source.next(level)?;
+            }
+            if is_new {
+                source.check_follows(level, definition)?;
             }
         }
         sources.retain(|source| row_count(&source.rows) > 0);
@@ -228,13 +263,25 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
         let order = sort_rows(level, definition, &all)?;
         let is_open_end = |row: &u32| open_ends.contains(&(*row as usize));
         let count = order.iter().position(is_open_end).map_or(order.len(), |place| place + 1);
+        // Equal rows keep their order, so the rows of each source come as they are, unless it is not sorted: then
+        // those that are written are not its first.
+        let mut next: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
+        for row in &order[..count] {
+            let (row, source) = (*row as usize, ends.partition_point(|end| *end <= *row as usize));
+            if row != next[source] {
+                return Err(sources[source].not_sorted());
+            }
+            next[source] += 1;
+        }
         let written: Vec<_> = all.iter().map(|column| column.take(level, &order[..count])).collect();
         writer.push(&written)?;
-        let mut counts = vec![0; sources.len()];
-        for row in &order[..count] {
-            counts[ends.partition_point(|end| *end <= *row as usize)] += 1;
-        }
-        for (source, count) in sources.iter_mut().zip(counts) {
+        let mut first = 0;
+        for (index, source) in sources.iter_mut().enumerate() {
+            let count = next[index] - std::mem::replace(&mut first, ends[index]);
+            if let Some(last) = count.checked_sub(1) {
+                let last = u32::try_from(last).expect("sorted rows are numbered by u32");
+                source.last = source.rows.iter().map(|column| column.take(level, &[last])).collect();
+            }
             let left: Vec<u32> = (count..row_count(&source.rows))
                 .map(|row| u32::try_from(row).expect("sorted rows are numbered by u32"))
                 .collect();
@@ -291,5 +338,56 @@ mod tests {
         assert!((2..6).contains(&table.parts().len()), "{} parts", table.parts().len());
         all.sort_unstable();
         assert_eq!(all, Vec::from_iter(0..ROWS));
+    }
+
+    #[test]
+    fn a_part_that_is_not_sorted_as_it_says_loses_and_doubles_no_row() {
+        let database = open(&new());
+        let mut definition = Definition::new("main", "t", vec![("a", DataType::I64)]);
+        definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: false }];
+        let mut transaction = database.begin().unwrap();
+        let table = transaction.create_table(definition).unwrap();
+        let write = |transaction: &mut Transaction, stripes: &[&[i64]]| {
+            let options = WriteOptions { is_sorted: true, ..WriteOptions::default() };
+            let mut writer = transaction.write_part(table, options).unwrap();
+            for stripe in stripes {
+                writer
+                    .push(&[Column { validity: None, values: Values::I64(stripe.to_vec().into()) }])
+                    .unwrap();
+                writer.end_stripe().unwrap();
+            }
+            let part = writer.finish().unwrap();
+            let number = part.number;
+            transaction.add_part(table, part).unwrap();
+            number
+        };
+        let whole = write(&mut transaction, &[&[1, 5], &[5, 9]]);
+        // Inside a stripe, and from one to the next.
+        let lying = [&[&[4, 3][..]][..], &[&[6, 7], &[2, 8]]];
+        let lying = lying.map(|stripes| write(&mut transaction, stripes));
+        transaction.commit().unwrap();
+        let damaged: Vec<_> = database.check().into_iter().map(|found| (found.part, found.reason)).collect();
+        assert_eq!(damaged, lying.map(|part| (Some(part), NOT_SORTED.to_owned())));
+        for part in lying {
+            let mut transaction = database.begin().unwrap();
+            let refused = transaction.compact(table, &[whole, part], WriteOptions::default()).unwrap_err();
+            assert!(matches!(&refused, Error::Damaged(found) if found.part == Some(part)), "{refused}");
+            drop(transaction);
+            let mut transaction = database.begin().unwrap();
+            let lost = transaction.repair_part(table, part, WriteOptions::default()).unwrap();
+            assert_eq!(lost, crate::Lost::default());
+            transaction.commit().unwrap();
+        }
+        assert_eq!(database.check(), []);
+        let mut transaction = database.begin().unwrap();
+        let parts =
+            transaction.table(table).unwrap().parts().iter().map(|part| part.number).collect::<Vec<_>>();
+        transaction.compact(table, &parts, WriteOptions::default()).unwrap();
+        transaction.commit().unwrap();
+        let snapshot = database.snapshot();
+        let found = snapshot.table(table).unwrap();
+        let reader = snapshot.open_part(found, found.parts()[0]).unwrap();
+        let Values::I64(values) = reader.read(0, 0, Selection::All).unwrap().values else { panic!() };
+        assert_eq!(values[..], [1, 2, 3, 4, 5, 5, 6, 7, 8, 9]);
     }
 }

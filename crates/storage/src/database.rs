@@ -69,6 +69,8 @@ pub struct Database {
     /// Versions that were given out; their files stay while anyone has them.
     given: Mutex<Vec<Weak<State>>>,
     pub(crate) damage: Mutex<Vec<Damage>>,
+    /// Whether there are versions behind the newest that can be read.
+    is_behind: AtomicBool,
     pub(crate) inserts: Inserts,
     /// Unless it was opened for reading.
     pub(crate) writing: Option<Writing>,
@@ -151,8 +153,8 @@ impl Database {
         writing: Option<Writing>,
     ) -> Arc<Self> {
         let (store, current, damage) = (Arc::new(store), RwLock::new(Arc::new(state)), Mutex::new(damage));
-        let (given, inserts) = (Mutex::default(), Inserts::default());
-        Arc::new(Self { store, options, current, given, damage, inserts, writing })
+        let (given, inserts, is_behind) = (Mutex::default(), Inserts::default(), AtomicBool::default());
+        Arc::new(Self { store, options, current, given, damage, is_behind, inserts, writing })
     }
 
     /// The newest version that this process knows.
@@ -214,6 +216,7 @@ impl Database {
             // Removed meanwhile, or damaged: a checkpoint may help.
             let (loaded, _) = load(io, files.newest(), true)?;
             loaded.damage.into_iter().for_each(|damage| self.report(damage));
+            self.set_is_behind(!loaded.is_whole);
             state = loaded.state;
         }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -221,6 +224,16 @@ impl Database {
             *current = Arc::new(state);
         }
         Ok(())
+    }
+
+    /// Whether what was committed last is not seen, for it cannot be read: [`Database::damage`] says why.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_is_behind(&self, is_behind: bool) {
+        self.is_behind.store(is_behind, Ordering::Release);
     }
 
     /// Begins a transaction on the newest version.
@@ -317,6 +330,7 @@ impl Database {
         self.check_lock()?;
         repair(writing.log_is_whole.load(Ordering::Acquire))?;
         writing.log_is_whole.store(true, Ordering::Release);
+        self.set_is_behind(false);
         let is_set_aside = |path: &str| path.starts_with(log::DIRECTORY) || path == marker::PATH;
         locked(&self.damage).retain(|damage| !is_set_aside(&damage.path));
         Ok(())

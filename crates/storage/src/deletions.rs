@@ -83,12 +83,16 @@ impl DeletionVector {
             return reader.malformed("stripes that do not ascend");
         }
         let mut stripes = BTreeMap::new();
+        let mut rows_left = row_count;
         for number in numbers {
-            let limits = Limits { rows: 1 << 16, bytes: 1 << 20 };
+            // A few bytes may say as many bits as a stripe has rows, so what they say is held against the part first.
+            let rows = u32::try_from(rows_left.min(STRIPE_ROWS as u64)).expect("a stripe has few rows");
+            let limits = Limits { rows, bytes: 1 << 20 };
             let rows = Frame::open(reader.rest(), limits)
                 .and_then(|frame| Ok((frame.flags(level)?.decode(), frame.byte_count())));
             let (rows, byte_count) = rows.or_else(|error| reader.malformed(error.to_string()))?;
             reader.take(byte_count)?;
+            rows_left -= rows.len() as u64;
             stripes.insert(number, rows);
         }
         reader.end()?;

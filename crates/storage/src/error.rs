@@ -78,6 +78,18 @@ pub enum Error {
     /// Whoever wanted the work has said that it is to stop.
     #[error("the work was stopped")]
     Cancelled,
+    /// A file of a version that is older than the retention.
+    #[error(
+        "'{path}' was removed, for version {version} is older than the retention; the newest version is {newest}"
+    )]
+    Replaced {
+        /// The file.
+        path: String,
+        /// The version that needs it.
+        version: u64,
+        /// The newest, which does without.
+        newest: u64,
+    },
     /// Something that cannot be stored or does not exist.
     #[error("{0}")]
     Invalid(String),
@@ -114,6 +126,9 @@ impl From<Damage> for Error {
         Self::Damaged(Box::new(damage))
     }
 }
+
+/// What is wrong with a file that is not there.
+pub(crate) const MISSING: &str = "it is missing";
 
 /// Bytes that are not what was written: where they are, and whose rows they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -51,6 +51,8 @@ mod compaction;
 mod database;
 mod deletions;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod header;
 mod history;
 mod inserts;
@@ -64,7 +66,7 @@ mod removal;
 mod repair;
 mod run;
 pub mod schema;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod simulated_disk;
 mod snapshot;
 mod sort;

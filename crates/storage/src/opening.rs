@@ -38,12 +38,14 @@ impl Database {
         let (mut state, mut log_is_whole) = (loaded.state, loaded.is_whole);
         let tables =
             if access == Access::Write || files.is_lost() { Tables::list(&*io)? } else { Tables::default() };
+        let mut is_behind = !loaded.is_whole;
         let mut not_whole = |path: &str, reason: &str| {
             damage.push(Damage { path: path.to_owned(), reason: reason.to_owned(), ..Damage::default() });
             log_is_whole = false;
         };
         if files.is_lost() && tables.have_files {
             not_whole(log::DIRECTORY, "it is empty, but there are parts");
+            is_behind = true;
         }
         match marker {
             _ if state.database == DatabaseId::default() => {
@@ -75,6 +77,7 @@ impl Database {
             writing = Some(Writing::new(lock, log_is_whole, next_number, loaded.checkpoint, is_durable));
         }
         let database = Self::new(store, options, state, damage, writing);
+        database.set_is_behind(is_behind);
         database.settle()?;
         Ok(database)
     }

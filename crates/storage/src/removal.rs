@@ -35,6 +35,31 @@ pub(crate) struct Needless {
     /// Whether the commits of earlier processes are among them.
     is_complete: bool,
     orphans_sought: Option<Duration>,
+    clock: Clock,
+}
+
+/// Whether the clock can be believed: someone may set it forward by more than the retention, and files that other
+/// processes read seem to be old.
+#[derive(Debug, Default)]
+struct Clock {
+    /// What the clock said, and how much time had elapsed by one that nobody sets.
+    last: Option<(Duration, Duration)>,
+    /// Until so much time has elapsed, nothing is old.
+    doubted_until: Duration,
+}
+
+impl Clock {
+    /// Whether it was set forward within the last retention.
+    fn is_doubted(&mut self, now: Duration, elapsed: Duration, retention: Duration) -> bool {
+        /// More than clocks are corrected by while they run.
+        const STEP_MIN: Duration = Duration::from_secs(60);
+        let expected = self.last.map(|(then, at)| then + elapsed.saturating_sub(at) + STEP_MIN);
+        if expected.is_some_and(|expected| now > expected) {
+            self.doubted_until = elapsed + retention;
+        }
+        self.last = Some((now, elapsed));
+        elapsed < self.doubted_until
+    }
 }
 
 /// What one version does without, and when it was committed.
@@ -158,6 +183,11 @@ impl Database {
             return Ok(false);
         }
         self.check_is_newest(&files)?;
+        let (now, elapsed) = (self.store.io.now(), self.store.io.elapsed());
+        let retention = self.current().retention();
+        if locked(&writing.needless).clock.is_doubted(now, elapsed, retention) {
+            return Ok(false);
+        }
         self.find_replaced(writing, cancel)?;
         let mut removed = Space::default();
         self.remove_replaced(writing, &mut removed, FILES_MAX, cancel)?;

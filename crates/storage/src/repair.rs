@@ -99,14 +99,23 @@ impl Transaction {
         let missing = || Error::Invalid(format!("there is no part {part} of table {table}"));
         let entry = found.part(part).ok_or_else(missing)?;
         let mut lost = Lost::default();
-        let deletions = match self.base().deletions(&found, entry) {
+        let read_deletions = || self.base().deletions(&found, entry);
+        let deletions = match read_deletions().or_else(|_| read_deletions()) {
             Err(Error::Damaged(_)) => {
                 lost.deletions = true;
                 DeletionVector::default()
             }
             deletions => deletions?,
         };
-        let mut source = match Source::open(self, &found, entry, deletions, &options) {
+        let open = || {
+            self.base().store.footers.forget(table, part);
+            Source::open(self, &found, entry, deletions.clone(), &options)
+        };
+        let opened = match open() {
+            Err(Error::Damaged(_)) => open(),
+            opened => opened,
+        };
+        let mut source = match opened {
             Err(Error::Damaged(_)) => {
                 lost.rows.push(0..entry.row_count);
                 self.replace_parts(table, &[part], Vec::new())?;
@@ -114,11 +123,18 @@ impl Transaction {
             }
             source => source?,
         };
-        let is_sorted = !found.definition.keys.is_empty() && source.is_sorted_by(&found.definition.keys);
-        let mut writer = self.write_part(table, WriteOptions { is_sorted, ..options })?;
+        // Whether they are in the order that the part says, nobody knows; compaction sorts them.
+        let mut writer = self.write_part(table, WriteOptions { is_sorted: false, ..options.clone() })?;
         while !source.is_at_end() {
-            let rows = source.next_rows();
-            match append_live(&mut source, self.level(), &mut writer) {
+            let (rows, stripe) = (source.next_rows(), source.next_stripe());
+            let mut outcome = append_live(&mut source, self.level(), &mut writer);
+            if let Err(Error::Damaged(_)) = outcome {
+                // A disk that failed once may have failed for a moment.
+                source = open()?;
+                source.go_to(stripe);
+                outcome = append_live(&mut source, self.level(), &mut writer);
+            }
+            match outcome {
                 Err(Error::Damaged(_)) => lost.rows.push(rows),
                 outcome => outcome?,
             }

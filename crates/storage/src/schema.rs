@@ -183,7 +183,13 @@ impl DataType {
                 if !(1..=38).contains(&precision) {
                     return reader.malformed(format!("a decimal of {precision} digits"));
                 }
-                Self::Decimal { precision, scale: reader.u8()?.cast_signed() }
+                let scale = reader.u8()?.cast_signed();
+                if scale > precision.cast_signed() {
+                    return reader.malformed(format!(
+                        "a decimal of {precision} digits, {scale} of them behind the point"
+                    ));
+                }
+                Self::Decimal { precision, scale }
             }
             12 => Self::Date,
             13 => Self::Time(unit(reader)?),

@@ -5,9 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::deletions::DeletionVector;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, MISSING, Result};
 use crate::header::{self, FileKind, Identity};
 use crate::log;
+use crate::opening::load;
 use crate::part::{PartKey, PartReader};
 use crate::state::{Part, State, Table};
 use crate::store::{Store, deletions_path, part_path};
@@ -33,7 +34,11 @@ impl Snapshot {
     /// # Errors
     /// `Damaged` when its file is not what was written.
     pub fn open_part(&self, table: &Table, part: &Part) -> Result<PartReader> {
-        let reader = PartReader::open(Arc::clone(&self.store), self.identity(table, part.number), part)?;
+        let (number, identity) = (table.number, self.identity(table, part.number));
+        let is_needed =
+            |state: &State| state.table(number).and_then(|table| table.part(part.number)).is_some();
+        let reader = PartReader::open(Arc::clone(&self.store), identity, part)
+            .map_err(|error| unless_replaced(&self.store, &self.state, is_needed, error))?;
         Ok(reader.in_version(&self.state))
     }
 
@@ -66,7 +71,8 @@ impl Snapshot {
         let damaged = |reason: String| whose(Damage { path: path.clone(), reason, ..Damage::default() });
         let read = || {
             let io = &*self.store.io;
-            let bytes = log::read_input(&path, || io.open_known(deletions.known(&path)))?;
+            let bytes =
+                log::read_input(&path, deletions.file_bytes, || io.open_known(deletions.known(&path)))?;
             let (header, payload) = header::open(FileKind::Deletions, &bytes, &path)?;
             header.check_identity(self.identity(table, deletions.number), &path)?;
             if header.hash != deletions.hash {
@@ -87,7 +93,11 @@ impl Snapshot {
                 whose(*found).into()
             }
             Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
-                damaged("it is missing".to_owned()).into()
+                let is_needed = |state: &State| {
+                    let part = state.table(table_number).and_then(|table| table.part(number));
+                    part.is_some_and(|part| part.deletions == Some(deletions))
+                };
+                unless_replaced(&self.store, &self.state, is_needed, damaged(MISSING.to_owned()).into())
             }
             other => other,
         })
@@ -96,4 +106,24 @@ impl Snapshot {
     fn identity(&self, table: &Table, number: u64) -> Identity {
         Identity { database: self.state.database, table: table.number, number }
     }
+}
+
+/// What is to be said when a file of a version is missing: if the newest version does without it, it was removed because
+/// this one is older than the retention.
+pub(crate) fn unless_replaced(
+    store: &Store,
+    version: &State,
+    is_needed: impl Fn(&State) -> bool,
+    error: Error,
+) -> Error {
+    let path = match &error {
+        Error::Damaged(damage) if damage.reason == MISSING => damage.path.clone(),
+        _ => return error,
+    };
+    let Ok((newest, _)) = load(&*store.io, u64::MAX, false) else { return error };
+    let newest = newest.state;
+    if newest.version() <= version.version() || is_needed(&newest) {
+        return error;
+    }
+    Error::Replaced { path, version: version.version(), newest: newest.version() }
 }

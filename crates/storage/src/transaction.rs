@@ -39,6 +39,8 @@ pub struct Transaction {
     unsynced: Arc<Unsynced>,
     /// The table of which it rewrites rows, as it was before.
     rewrites: Option<Arc<Table>>,
+    /// Tables that must have the rows that they had when it began.
+    same_rows: BTreeSet<u64>,
     /// It gives way to those that rewrite rows.
     is_background: bool,
     cancel: Cancel,
@@ -94,6 +96,7 @@ impl Transaction {
             made,
             unsynced,
             rewrites,
+            same_rows: BTreeSet::new(),
             is_background: false,
             cancel: Cancel::default(),
             process,
@@ -182,8 +185,15 @@ impl Transaction {
         self.act(Action::DropTable { table })
     }
 
+    /// Lets the commit fail when another transaction has changed rows of a table, or added some: for definitions that
+    /// fit the rows that this transaction knows.
+    pub fn require_same_rows(&mut self, table: u64) {
+        self.same_rows.insert(table);
+    }
+
     /// Gives a table another definition. Parts keep the columns that they were written with: whoever reads them
-    /// finds columns by the numbers of their fields.
+    /// finds columns by the numbers of their fields. Together with changes of its rows it is a rewriting of the whole
+    /// table, so it [requires](Self::require_same_rows) that no others come.
     ///
     /// # Errors
     /// `Invalid` when there is no such table, one of the new name, or the definition cannot be stored.
@@ -346,6 +356,8 @@ impl Transaction {
         // From when the commit may be durable, no way out of here may remove its files.
         let files = std::mem::take(&mut locked(&self.made).files);
         let directories = files.iter().map(|file| file.table).collect();
+        let mut same_rows = std::mem::take(&mut self.same_rows);
+        same_rows.extend(rewritten_tables(&actions));
         let mut obsolete = Vec::new();
         let outcome = self.database.commit(&directories, |newest| {
             let is_rewriting = |action: &Action| match action {
@@ -359,6 +371,7 @@ impl Transaction {
             }
             let mut state = std::mem::take(&mut self.state);
             if newest.version() != self.base.version() {
+                check_rows(&same_rows, &self.base, newest)?;
                 state = newest.clone();
                 for action in &actions {
                     check_conflict(action, &self.base, newest)?;
@@ -382,6 +395,34 @@ impl Transaction {
             Err(Failed::Unknown(error)) => Err(Error::OutcomeUnknown(Box::new(error))),
         }
     }
+}
+
+/// Tables of which both the definition and rows are changed: rows of others would be as the old definition has them.
+fn rewritten_tables(actions: &[Action]) -> impl Iterator<Item = u64> {
+    let altered: BTreeSet<u64> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::AlterTable { table, .. } => Some(*table),
+            _ => None,
+        })
+        .collect();
+    actions.iter().filter_map(move |action| match action {
+        Action::RemovePart { table, .. } | Action::SetDeletions { table, .. } => {
+            altered.contains(table).then_some(*table)
+        }
+        _ => None,
+    })
+}
+
+/// Fails when another transaction changed rows of one of these tables.
+fn check_rows(tables: &BTreeSet<u64>, base: &State, newest: &State) -> Result<()> {
+    let parts = |state: &State, table| state.table(table).map(|table| table.parts.clone());
+    for table in tables {
+        if let Some(before) = base.table(*table).filter(|_| parts(base, *table) != parts(newest, *table)) {
+            return Err(Error::Conflict { what: format!("the rows of table '{}'", before.definition.name) });
+        }
+    }
+    Ok(())
 }
 
 /// Fails when another transaction changed what this action changes or relies on.

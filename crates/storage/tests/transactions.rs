@@ -285,3 +285,75 @@ fn schemas_and_views_are_kept_and_share_names_with_tables() {
         assert!(matches!(late.commit(), Err(Error::Conflict { .. })));
     }
 }
+
+#[test]
+fn a_definition_that_was_made_for_certain_rows_is_not_committed_over_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = open(directory.path());
+    let mut transaction = database.begin().expect("nobody else");
+    let full = table_with(&mut transaction, "full", 1);
+    let columns = vec![("a", DataType::I64)];
+    let empty = transaction.create_table(Definition::new("main", "empty", columns.clone())).expect("new");
+    transaction.commit().expect("nobody else");
+    // A nullable column, which the rows that are there get a value in: others would have none.
+    let wide = |name: &str| {
+        let mut definition = Definition::new("main", name, vec![("a", DataType::I64), ("b", DataType::I64)]);
+        definition.fields[1].is_nullable = true;
+        definition
+    };
+    let write_again = || {
+        let mut transaction = database.begin_rewriting(full).expect("nobody else");
+        let parts = transaction.base().table(full).expect("there").parts();
+        let parts: Vec<u64> = parts.iter().map(|part| part.number).collect();
+        transaction.alter_table(full, wide("full")).expect("a good definition");
+        let mut writer = transaction.write_part(full, WriteOptions::default()).expect("a new part");
+        let column = || Column { validity: None, values: Values::I64(vec![7; parts.len()].into()) };
+        writer.push(&[column(), column()]).expect("rows");
+        transaction.replace_parts(full, &parts, vec![writer.finish().expect("room")]).expect("there");
+        transaction
+    };
+    let alter_empty = || {
+        let mut transaction = database.begin().expect("nobody else");
+        transaction.require_same_rows(empty);
+        transaction.alter_table(empty, wide("empty")).expect("a good definition");
+        transaction
+    };
+    let cases: [(u64, &dyn Fn() -> Transaction); 2] = [(full, &write_again), (empty, &alter_empty)];
+    for (table, alter) in cases {
+        let (late, mut between) = (alter(), database.begin().expect("nobody else"));
+        insert(&mut between, table, Values::I64(vec![2].into()));
+        between.commit().expect("nobody else");
+        let refused = late.commit().unwrap_err();
+        assert!(matches!(refused, Error::Conflict { .. }), "rows without a value were added: {refused}");
+        let (in_time, mut other) = (alter(), database.begin().expect("nobody else"));
+        other.set_property("other", Some("1")).expect("short");
+        other.commit().expect("nobody else");
+        in_time.commit().expect("what else was changed does not matter");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_lock_file_that_was_removed_lets_nobody_harm_the_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let one = open(directory.path());
+    let mut transaction = one.begin().expect("nobody else");
+    let table = table_with(&mut transaction, "t", 1);
+    transaction.commit().expect("nobody else");
+    let mut late = one.begin().expect("nobody else");
+    insert(&mut late, table, Values::I64(vec![11].into()));
+    std::fs::remove_file(directory.path().join("LOCK")).expect("there");
+    let two = open(directory.path());
+    let mut transaction = two.begin().expect("it has the lock");
+    insert(&mut transaction, table, Values::I64(vec![2].into()));
+    transaction.commit().expect("it has the lock");
+    assert!(matches!(late.commit(), Err(Error::Locked)));
+    let refused = one.begin().map(drop).unwrap_err().to_string();
+    assert!(refused.contains("'LOCK' shows that another process writes"), "{refused}");
+    drop(one);
+    assert!(directory.path().join("WRITING").exists(), "the other still writes");
+    drop(two);
+    let database = open(directory.path());
+    assert_eq!(rows(&database.snapshot(), "t"), ["I64([1])", "I64([2])"]);
+    assert_eq!(database.check(), []);
+}

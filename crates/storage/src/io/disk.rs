@@ -112,7 +112,7 @@ impl Io for Disk {
     }
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
-        File::open(self.path(path))?.sync_all()
+        sync_names(&self.path(path))
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
@@ -155,6 +155,12 @@ impl Io for Disk {
     }
 }
 
+/// Makes the names in a directory durable.
+fn sync_names(directory: &Path) -> io::Result<()> {
+    // Windows opens no directory as a file, and its file system keeps a journal of names.
+    if cfg!(windows) { Ok(()) } else { File::open(directory)?.sync_all() }
+}
+
 /// Makes the name of a directory durable.
 fn sync_parent(directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
@@ -163,7 +169,7 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
-    match File::open(parent).and_then(|parent| parent.sync_all()) {
+    match sync_names(parent) {
         // Names can be made where they cannot be listed.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         outcome => outcome,

@@ -6,7 +6,8 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use keirin_kernels::map::Map;
 
@@ -135,6 +136,12 @@ pub trait Io: Debug + Send + Sync {
 
     /// The time since 1970.
     fn now(&self) -> Duration;
+
+    /// The time since some moment, by a clock that nobody sets.
+    fn elapsed(&self) -> Duration {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        BEGUN.get_or_init(Instant::now).elapsed()
+    }
 
     /// Numbers that nobody can foretell.
     fn random(&self) -> u64;

@@ -21,7 +21,12 @@ pub(crate) use record::Record;
 pub(crate) const DIRECTORY: &str = "log";
 /// Names of unfinished files end so.
 const UNFINISHED: &str = ".tmp";
+/// No counter gets there, so whoever gave a file such a version was not us.
+const VERSIONS_END: u64 = 1 << 63;
 
+/// No commit or checkpoint has more bytes: what it says takes several times as much memory. A part takes 60 to 100 of
+/// them.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
 /// Names of files that a repair has set aside end so.
 pub(crate) const SET_ASIDE: &str = ".damaged";
 
@@ -50,10 +55,10 @@ impl Files {
             let version = |suffix: &str| {
                 let digits = name.strip_suffix(suffix)?;
                 let version = digits.parse::<u64>().ok().filter(|_| digits.len() == 20)?;
-                // What comes after it must be a number, too.
-                (version < u64::MAX).then_some(version)
+                (version < VERSIONS_END).then_some(version)
             };
-            if let Some(commit) = version(".commit") {
+            // Version 0 is there before the first commit.
+            if let Some(commit) = version(".commit").filter(|commit| *commit > 0) {
                 files.commits.insert(commit);
             } else if let Some(checkpoint) = version(".checkpoint") {
                 files.checkpoints.insert(checkpoint);
@@ -167,15 +172,15 @@ pub(crate) fn settle(io: &dyn Io) -> Result<()> {
 /// The bytes of a whole file. That the system cannot read it is damage; that it is gone, or that something runs
 /// short, is not.
 pub(crate) fn read_file(io: &dyn Io, path: &str) -> Result<Vec<u8>> {
-    read_input(path, || io.open(path))
+    read_input(path, RECORD_BYTES_MAX, || io.open(path))
 }
 
-/// The same of a file that is opened in some way.
+/// The same of a file of at most so many bytes that is opened in some way.
 pub(crate) fn read_input(
     path: &str,
+    limit: u64,
     open: impl FnOnce() -> std::io::Result<Box<dyn Input>>,
 ) -> Result<Vec<u8>> {
-    let limit = (header::HEADER_BYTES + header::PAYLOAD_BYTES_MAX) as u64;
     let damaged = |reason: String| Error::from(Damage { path: path.to_owned(), reason, ..Damage::default() });
     let failed = |error: std::io::Error| {
         if error.kind() == ErrorKind::NotFound || is_shortage(&error) {
@@ -364,7 +369,7 @@ pub(crate) fn write(
     // Another name than that of anyone else who may write, should locks not work.
     let unfinished = format!("{DIRECTORY}/{version:020}.{:016x}{UNFINISHED}", io.random());
     let payload = record.write();
-    if payload.len() > header::PAYLOAD_BYTES_MAX {
+    if (header::HEADER_BYTES + payload.len()) as u64 > RECORD_BYTES_MAX {
         let message = format!("a commit of {} bytes is too large; make it several", payload.len());
         return Err(Failed::Before(Error::Invalid(message)));
     }

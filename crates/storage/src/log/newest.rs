@@ -9,7 +9,7 @@ use std::io::{Error as IoError, ErrorKind};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DIRECTORY, Files, UNFINISHED, path};
+use super::{DIRECTORY, Files, UNFINISHED, VERSIONS_END, path};
 use crate::error::{Error, Result};
 use crate::header::FileKind;
 use crate::io::Io;
@@ -31,7 +31,7 @@ fn text(checkpoint: u64) -> String {
 fn parse(found: &[u8]) -> Option<u64> {
     let line = std::str::from_utf8(found).ok()?.lines().next()?;
     let checkpoint = line.strip_prefix("checkpoint ")?.parse().ok()?;
-    (checkpoint < u64::MAX - 2 * TRIED && found == text(checkpoint).as_bytes()).then_some(checkpoint)
+    (checkpoint < VERSIONS_END && found == text(checkpoint).as_bytes()).then_some(checkpoint)
 }
 
 /// Names the newest checkpoint, which is durable. Whatever fails, the file is as it was, or one behind.

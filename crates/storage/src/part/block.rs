@@ -17,12 +17,12 @@ use keirin_kernels::text::{Facts, Text, char_lengths, is_utf8};
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_race::Races;
 
+use super::BLOCK_ROWS_MAX;
 use super::cache::{Decoders, FrameOf};
 use super::codec::ColumnCodec;
 use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
 use super::total::Total;
-use super::{BLOCK_BYTES_MAX, BLOCK_ROWS_MAX};
 use crate::buffer::{Buffer, FileBytes, Pool, Shared};
 use crate::column::{Column, Flags, Values, span};
 use crate::error::{Error, Result};
@@ -113,38 +113,20 @@ impl Encoder<'_> {
         meter: &mut Meter<'_>,
         plan: &mut Plan,
     ) -> Result<(Vec<u8>, Statistics)> {
-        macro_rules! integers {
-            ($values:ident) => {{
-                #[allow(
-                    clippy::cast_lossless,
-                    clippy::cast_possible_wrap,
-                    reason = "differences wrap around"
-                )]
-                let offset = |value, least| (value as i64).wrapping_sub(least as i64).cast_unsigned();
-                let statistics = meter.integers($values, |value| value.to_le_bytes().to_vec(), offset);
-                (self.integers($values, plan)?, statistics)
-            }};
-        }
+        let mut measured = || meter.measure(&field.data_type, &column.values);
         Ok(match &column.values {
-            Values::Flags(flags) => (self.flags(flags.as_bits(), plan)?, meter.flags(flags.as_bits())),
-            Values::I8(values) => integers!(values),
-            Values::I16(values) => integers!(values),
-            Values::I32(values) => integers!(values),
-            Values::I64(values) => integers!(values),
-            Values::U8(values) => integers!(values),
-            Values::U16(values) => integers!(values),
-            Values::U32(values) => integers!(values),
-            Values::U64(values) => integers!(values),
-            Values::I128(values) => {
-                let statistics = match field.data_type {
-                    DataType::Decimal { .. } => meter.decimals(values),
-                    DataType::Uuid => meter.uuids(values),
-                    _ => meter.counts(values.len()),
-                };
-                (self.integers(values, plan)?, statistics)
-            }
-            Values::F32(values) => (self.floats(values, plan)?, meter.f32s(values)),
-            Values::F64(values) => (self.floats(values, plan)?, meter.f64s(values)),
+            Values::Flags(flags) => (self.flags(flags.as_bits(), plan)?, measured()),
+            Values::I8(values) => (self.integers(values, plan)?, measured()),
+            Values::I16(values) => (self.integers(values, plan)?, measured()),
+            Values::I32(values) => (self.integers(values, plan)?, measured()),
+            Values::I64(values) => (self.integers(values, plan)?, measured()),
+            Values::U8(values) => (self.integers(values, plan)?, measured()),
+            Values::U16(values) => (self.integers(values, plan)?, measured()),
+            Values::U32(values) => (self.integers(values, plan)?, measured()),
+            Values::U64(values) => (self.integers(values, plan)?, measured()),
+            Values::I128(values) => (self.integers(values, plan)?, measured()),
+            Values::F32(values) => (self.floats(values, plan)?, measured()),
+            Values::F64(values) => (self.floats(values, plan)?, measured()),
             Values::Text { offsets, bytes } => {
                 let rows = Rows::new(self.level, offsets, bytes)
                     .map_err(|error| Error::Invalid(format!("column '{}': {error}", self.column)))?;
@@ -161,9 +143,9 @@ impl Encoder<'_> {
             }
             Values::List { offsets, .. } => {
                 let lengths: Vec<u32> = offsets.windows(2).map(|pair| pair[1].abs_diff(pair[0])).collect();
-                (self.integers(&lengths, plan)?, meter.counts(lengths.len()))
+                (self.integers(&lengths, plan)?, measured())
             }
-            Values::Struct { row_count, .. } => (Vec::new(), meter.counts(*row_count)),
+            Values::Struct { .. } => (Vec::new(), measured()),
         })
     }
 
@@ -248,6 +230,8 @@ pub(super) struct Stored<'a> {
     /// bitmap and text are not.
     pub(super) node: usize,
     pub(super) frame: FrameOf,
+    /// The most bytes that the values take, compressed no more: known before memory is asked for.
+    pub(super) values_max: u64,
 }
 
 /// What was read, or what is wrong with the bytes.
@@ -286,7 +270,7 @@ impl BlockDecoder<'_> {
     ) -> Read<T> {
         /// The number of an encoding lies in front of values, which then are aligned.
         const VALUES_AT: usize = 64;
-        let limits = Limits { rows: row_count, bytes: BLOCK_BYTES_MAX };
+        let limits = Limits { rows: row_count, bytes: stored.values_max };
         let bytes = stored.bytes;
         if frame::checksum_of(bytes) != Some(stored.checksum) {
             return Err("the bytes of another block, or none".to_owned());
@@ -326,7 +310,7 @@ impl BlockDecoder<'_> {
 
     /// What a frame is made of.
     pub(super) fn explain(&self, stored: Stored<'_>) -> Read<String> {
-        let limits = Limits { rows: BLOCK_ROWS_MAX, bytes: BLOCK_BYTES_MAX };
+        let limits = Limits { rows: BLOCK_ROWS_MAX, bytes: stored.values_max };
         let explained = Frame::open(stored.bytes, limits).and_then(|frame| frame.explain(self.level));
         explained.map_err(|error| error.to_string())
     }

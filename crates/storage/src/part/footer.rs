@@ -29,6 +29,16 @@ impl BlockEntry {
         align(u64::from(self.validity_bytes))
     }
 
+    /// The most bytes that its values take when they are not compressed, whatever the frame says: numbers have 16 at
+    /// most, and how long text is the index knows. Encodings may add as much again, for values that do not suit them.
+    pub(super) fn values_max(&self) -> u64 {
+        const VALUE_BYTES_MAX: u64 = 16;
+        const FRAME_BYTES: u64 = 1 << 16;
+        let Statistics { rows, text_bytes, .. } = self.statistics;
+        let values = u64::from(rows) * VALUE_BYTES_MAX + u64::from(text_bytes);
+        (2 * values + FRAME_BYTES).min(BLOCK_BYTES_MAX)
+    }
+
     /// Bytes from the begin of the block to its end.
     pub(super) fn byte_count(&self) -> u64 {
         match self.value_bytes {

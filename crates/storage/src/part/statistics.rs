@@ -9,7 +9,8 @@ use keirin_kernels::hash::{self, Key, Seed, hash_keys, hash_strings};
 use keirin_kernels::text::{Strings, Text, facts};
 use keirin_kernels::{Bits, Level, Selection};
 
-use crate::schema::Field;
+use crate::column::{Column, Values};
+use crate::schema::{DataType, Field};
 
 /// The most bytes of text that a least or greatest value has.
 const BOUND_BYTES_MAX: usize = 64;
@@ -17,6 +18,14 @@ const BOUND_BYTES_MAX: usize = 64;
 /// Facts of a block, as bits: `docs/format/part.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockFlags(pub(crate) u16);
+
+/// Flags that say something of all values.
+const CLAIMS: u16 = BlockFlags::MIN_EXACT
+    | BlockFlags::MAX_EXACT
+    | BlockFlags::SORTED
+    | BlockFlags::CONSTANT
+    | BlockFlags::ASCII
+    | BlockFlags::NO_TRAILING_SPACES;
 
 impl BlockFlags {
     const MIN_EXACT: u16 = 1;
@@ -100,6 +109,41 @@ pub(super) struct Meter<'a> {
 impl<'a> Meter<'a> {
     pub(super) fn new(level: Level, validity: Option<Bits<'a>>) -> Self {
         Self { level, validity, sketch: None }
+    }
+
+    /// All of values that are no text.
+    pub(super) fn measure(&mut self, data_type: &DataType, values: &Values<'_>) -> Statistics {
+        macro_rules! integers {
+            ($values:ident) => {{
+                #[allow(
+                    clippy::cast_lossless,
+                    clippy::cast_possible_wrap,
+                    reason = "differences wrap around"
+                )]
+                let offset = |value, least| (value as i64).wrapping_sub(least as i64).cast_unsigned();
+                self.integers($values, |value| value.to_le_bytes().to_vec(), offset)
+            }};
+        }
+        match values {
+            Values::Flags(flags) => self.flags(flags.as_bits()),
+            Values::I8(values) => integers!(values),
+            Values::I16(values) => integers!(values),
+            Values::I32(values) => integers!(values),
+            Values::I64(values) => integers!(values),
+            Values::U8(values) => integers!(values),
+            Values::U16(values) => integers!(values),
+            Values::U32(values) => integers!(values),
+            Values::U64(values) => integers!(values),
+            Values::I128(values) => match data_type {
+                DataType::Decimal { .. } => self.decimals(values),
+                DataType::Uuid => self.uuids(values),
+                _ => self.counts(values.len()),
+            },
+            Values::F32(values) => self.f32s(values),
+            Values::F64(values) => self.f64s(values),
+            Values::Text { offsets, .. } | Values::List { offsets, .. } => self.counts(offsets.len() - 1),
+            Values::Struct { row_count, .. } => self.counts(*row_count),
+        }
     }
 
     /// Counts alone.
@@ -399,6 +443,48 @@ impl Statistics {
         let mut bounds = [self.min.as_deref(), self.max.as_deref()].into_iter().flatten();
         let bytes = bounds.find(is_wrong)?.len();
         Some(format!("a block of '{name}' with a least or greatest value of {bytes} bytes"))
+    }
+
+    /// What these facts, which a file has, claim of a column that is not so. Differences are counted about, and of a part
+    /// that another version wrote there may be fewer facts.
+    pub(super) fn lie(&self, level: Level, field: &Field, column: &Column<'_>) -> Option<String> {
+        if column.row_count() == 0 {
+            return (self.rows > 0).then(|| format!("a block of {} rows has none", self.rows));
+        }
+        let mut meter = Meter::new(level, column.validity_bits());
+        let found = match &column.values {
+            Values::Text { offsets, bytes } => match Strings::new(level, offsets, bytes) {
+                Ok(rows) => meter.text(rows, None),
+                Err(error) => return Some(error.to_string()),
+            },
+            values => meter.measure(&field.data_type, values),
+        };
+        let counts = [
+            ("rows", self.rows, found.rows),
+            ("nulls", self.nulls, found.nulls),
+            ("bytes of text", self.text_bytes, found.text_bytes),
+        ];
+        if let Some((what, claimed, found)) = counts.into_iter().find(|(_, claimed, found)| claimed != found)
+        {
+            return Some(format!("{claimed} {what} are {found}"));
+        }
+        if self.flags.0 & !found.flags.0 & CLAIMS != 0 {
+            return Some("its values are not what its flags say".to_owned());
+        }
+        for (what, claimed, found) in [
+            ("least value", &self.min, &found.min),
+            ("greatest value", &self.max, &found.max),
+            (
+                "sum",
+                &self.sum.map(|sum| sum.to_le_bytes().to_vec()),
+                &found.sum.map(|sum| sum.to_le_bytes().to_vec()),
+            ),
+        ] {
+            if claimed.is_some() && claimed != found {
+                return Some(format!("its {what} is another"));
+            }
+        }
+        None
     }
 
     /// The flags of values that are kept whole.

@@ -29,7 +29,7 @@ const STRIPE_BYTES: usize = 64 << 20;
 /// Encoded blocks are kept until they are so many bytes, to be written column by column.
 const GROUP_BYTES: usize = 64 << 20;
 /// Bytes that are given to the system together.
-const BUFFER_BYTES: usize = 1 << 18;
+const BUFFER_BYTES: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };
 
 /// How a part is written.
 #[derive(Clone, Debug, Default)]
@@ -232,7 +232,7 @@ impl PartWriter {
     }
 
     /// Encodes the rows that are there as a stripe.
-    fn end_stripe(&mut self) -> Result<()> {
+    pub(crate) fn end_stripe(&mut self) -> Result<()> {
         let row_count = self.rows.first().map_or(0, Column::row_count);
         if row_count == 0 {
             return Ok(());

@@ -35,6 +35,7 @@ impl Unreliable {
             operations: 0,
             opened: 0,
             clock: Duration::from_secs(1_000_000),
+            elapsed: Duration::ZERO,
             is_off: false,
             life: 0,
             is_locked: false,
@@ -104,7 +105,9 @@ impl Unreliable {
     }
 
     pub(crate) fn pass(&self, time: Duration) {
-        self.world().clock += time;
+        let mut world = self.world();
+        world.clock += time;
+        world.elapsed += time;
     }
 
     /// Someone sets the clock.
@@ -293,6 +296,10 @@ impl Io for Unreliable {
 
     fn now(&self) -> Duration {
         self.world().clock
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.world().elapsed
     }
 
     fn random(&self) -> u64 {

@@ -33,6 +33,8 @@ pub(super) struct World {
     /// Files that were opened, so far.
     pub(super) opened: u64,
     pub(super) clock: Duration,
+    /// As the clock, which someone may set.
+    pub(super) elapsed: Duration,
     pub(super) is_off: bool,
     /// Counts restarts: handles of an earlier life are dead.
     pub(super) life: u64,
@@ -71,6 +73,7 @@ impl World {
         }
         self.operations += 1;
         self.clock += Duration::from_millis(1);
+        self.elapsed += Duration::from_millis(1);
         if self.faults.cut_at != Some(self.operations) {
             return operation(self);
         }

@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
-use keirin_kernels::{Level, Selection};
+use keirin_codecs::blocks::Codec;
+use keirin_kernels::Level;
 
 use crate::deletions::DeletionVector;
+use crate::fuzzing::read_all;
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
+use crate::io::Disk;
 use crate::log::Record;
-use crate::part::{PartReader, Verify, WriteOptions};
+use crate::part::{ColumnCodec, PartReader, Verify, WriteOptions};
 use crate::simulated_disk::{Random, Unreliable};
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
@@ -103,21 +106,56 @@ fn parts_that_lie_are_errors() {
         let io = Arc::new(io.fork());
         io.tamper(&path, |bytes| *bytes = changed);
         let part = Part { hash, ..part.clone() };
-        let options = Options { verify: Verify::Always, ..Options::default() };
+        // What a checksum would have found is decoded, too.
+        let verify = [Verify::Always, Verify::Once, Verify::Never][random.below(3)];
+        let options = Options { verify, ..Options::default() };
         if let Ok(reader) = PartReader::open(Arc::new(Store::new(io, options)), identity, &part) {
             read_all(&reader);
         }
     });
 }
 
-/// What can be read has the rows that it should have.
-pub(crate) fn read_all(reader: &PartReader) {
-    for column in 0..reader.fields().len() {
-        for stripe in 0..reader.stripe_count() {
-            if let Ok(values) = reader.read(column, stripe, Selection::All) {
-                let rows = reader.stripe(stripe);
-                assert_eq!(values.row_count() as u64, rows.end - rows.start);
-            }
+/// Sums read a file where it is mapped, and compaction reads all columns of a stripe.
+#[test]
+fn parts_that_lie_are_errors_where_they_are_mapped_and_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { verify: Verify::Never, ..Options::default() };
+    let disk = Arc::new(Disk::create(directory.path()).unwrap());
+    let database = Database::open(disk, Access::Write, options).unwrap();
+    let mut transaction = database.begin().unwrap();
+    let table = transaction.create_table(definition("t")).unwrap();
+    transaction.commit().unwrap();
+    let rows: Vec<_> = (0..500).map(|row| (row, (row % 3 > 0).then_some((row % 5) as u8))).collect();
+    for_seeds(0..200, |seed| {
+        let mut random = Random::new(seed);
+        let mut transaction = database.begin().unwrap();
+        let codecs = match random.once_in(2) {
+            true => vec![ColumnCodec::Raw(Codec::None); 3],
+            false => Vec::new(),
+        };
+        let options = WriteOptions { codecs, ..WriteOptions::default() };
+        let mut writer = transaction.write_part(table, options).unwrap();
+        for rows in rows.chunks(125) {
+            writer.push(&columns(rows)).unwrap();
+            writer.end_stripe().unwrap();
         }
-    }
+        let part = writer.finish().unwrap();
+        let (number, path) = (part.number, directory.path().join(part_path(table, part.number)));
+        let mut file = std::fs::read(&path).unwrap();
+        let footer_at = file.len() - HEADER_BYTES - part.footer_bytes as usize;
+        file.truncate(file.len() - HEADER_BYTES);
+        let (blocks, footer) = file.split_at_mut(footer_at);
+        mutate(if random.once_in(2) { blocks } else { footer }, &mut random);
+        let identity = Identity { database: database.snapshot().database, table, number };
+        let (last, hash) = header::write(FileKind::Footer, identity, footer);
+        file.extend(last);
+        std::fs::write(&path, file).unwrap();
+        transaction.add_part(table, Part { hash, ..part }).unwrap();
+        let snapshot = transaction.base().clone();
+        let found = Arc::clone(transaction.state().table(table).unwrap());
+        if let Ok(reader) = snapshot.open_part(&found, found.part(number).unwrap()) {
+            read_all(&reader);
+        }
+        _ = transaction.compact(table, &[number], WriteOptions::default());
+    });
 }

@@ -352,6 +352,7 @@ fn a_commit_of_another_copy_is_not_followed() {
     io.tamper(&path, |bytes| *bytes = theirs);
     let database = open(&io);
     assert_eq!((get(&database).as_deref(), database.snapshot().version()), (Some("ours"), 2));
+    assert!(database.is_behind(), "of the last there is no answer");
     let damage = database.damage();
     assert_eq!(damage[0].reason, "it does not follow the commit before it", "{damage:?}");
 }

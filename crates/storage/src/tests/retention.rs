@@ -10,11 +10,12 @@ use crate::header::FileKind;
 use crate::io::Io;
 use crate::log;
 use crate::part::WriteOptions;
+use crate::simulated_disk::Unreliable;
 use crate::tests::recovery::{
     DAY, compact, get, insert, log_files, maintain, new, numbers, open, part_files, set,
 };
-use crate::tests::simulation::{columns, definition};
-use crate::{Cancel, Changes, Error, FileUse};
+use crate::tests::simulation::{columns, definition, read};
+use crate::{Access, Cancel, Changes, Database, Error, FileUse, Options};
 
 #[test]
 fn parts_of_commits_that_are_gone_stay_for_days() {
@@ -42,6 +43,45 @@ fn parts_of_commits_that_are_gone_stay_for_days() {
     assert_eq!(part_files(&io).len(), 2, "noticed eight days ago");
     assert_eq!(log_files(&io, "orphans"), [""; 0]);
     assert_eq!(numbers(&database).expect("whole"), Vec::from_iter((0..10).chain(20..30)));
+}
+
+#[test]
+fn a_clock_that_is_set_forward_makes_nothing_old() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    insert(&database, 10..20);
+    compact(&database);
+    let files: Arc<dyn Io> = Arc::<Unreliable>::clone(&io);
+    let reader = Database::open(files, Access::Read, Options::default()).expect("a database");
+    let earlier = reader.as_of_version(2).expect("it is retained");
+    maintain(&database);
+    io.set_clock(io.now() + 365 * DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 3, "a reader may have them");
+    io.pass(DAY);
+    maintain(&database);
+    assert_eq!(part_files(&io).len(), 1, "now they are old by any clock");
+    // Who still has the old version is told why, and nothing counts as damaged.
+    let table = earlier.table_named("main", "t").expect("there");
+    let late = read(&earlier, table).expect_err("it is out of the retention");
+    assert!(matches!(late, Error::Replaced { version: 2, newest: 3, .. }), "{late:?}");
+    assert_eq!(database.check(), []);
+}
+
+#[test]
+fn a_commit_before_the_first_is_passed_over() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    io.put("log/00000000000000000000.commit", b"");
+    io.put("log/09223372036854775808.commit", b"");
+    maintain(&database);
+    insert(&database, 10..20);
+    drop(database);
+    let database = open(&io);
+    maintain(&database);
+    assert_eq!((database.damage(), numbers(&database).expect("whole").len()), (vec![], 20));
 }
 
 #[test]

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use crate::io::Io;
-use crate::part::WriteOptions;
 use crate::simulated_disk::{Random, Unreliable};
-use crate::tests::simulation::{Model, Run, for_seeds, model_of, read, seed_count};
+use crate::tests::simulation::{Model, Run, for_seeds, model_of, read, seed_count, write_options};
 use crate::{Access, Database, Error, Options};
 
 /// What happens to a file.
@@ -100,7 +99,10 @@ fn repair(io: Arc<Unreliable>, expected: &Model, what: &str) {
         database.check().into_iter().filter_map(|damage| damage.table.zip(damage.part)).collect();
     for (table, part) in damaged {
         let mut transaction = database.begin().expect("no faults");
-        let lost = transaction.repair_part(table, part, WriteOptions::default()).expect("no faults");
+        let lost = {
+            let options = write_options(transaction.table(table).expect("it was checked"));
+            transaction.repair_part(table, part, options).expect("no faults")
+        };
         assert!(lost.deletions || !lost.rows.is_empty(), "{what}");
         is_lost |= lost.deletions;
         transaction.commit().expect("no faults");

@@ -17,10 +17,11 @@ use super::footer::Footer;
 use super::statistics::Statistics;
 use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, MISSING, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
 use crate::io::{Input, Known, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
+use crate::snapshot::unless_replaced;
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
 use reading::{Reading, is_leaf, place};
@@ -40,7 +41,7 @@ pub struct PartReader {
     contents: Arc<Contents>,
     verify: Verify,
     /// The version that it is read in: so long its file is not removed, which may be opened again.
-    _version: Option<Arc<State>>,
+    version: Option<Arc<State>>,
 }
 
 /// Whoever has one is a reader of the part.
@@ -105,7 +106,7 @@ fn unreadable(path: &str, identity: Identity, error: std::io::Error) -> Error {
         return Error::io("read", path)(error);
     }
     let reason = match error.kind() {
-        ErrorKind::NotFound => "it is missing".to_owned(),
+        ErrorKind::NotFound => MISSING.to_owned(),
         _ => format!("it cannot be read: {error}"),
     };
     damaged(path, identity, reason).into()
@@ -128,9 +129,9 @@ impl PartReader {
         let Some(Range { start: footer_at, .. }) = part.footer_range() else {
             return Err(damage(format!("a footer of {} bytes does not fit in it", part.footer_bytes)));
         };
-        let (verify, byte_count, _version) = (store.verify(), part.file_bytes, None);
+        let (verify, byte_count, version) = (store.verify(), part.file_bytes, None);
         if let Some(contents) = store.footers.get(key) {
-            return Ok(Self { store, file, path, byte_count, identity, key, contents, verify, _version });
+            return Ok(Self { store, file, path, byte_count, identity, key, contents, verify, version });
         }
         let wrong = |error| {
             store.io.distrust(part.known(&path), footer_at..part.file_bytes);
@@ -156,17 +157,66 @@ impl PartReader {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
         let contents = store.footers.put(key, Contents::new(footer));
-        Ok(Self { store, file, path, byte_count, identity, key, contents, verify, _version })
+        Ok(Self { store, file, path, byte_count, identity, key, contents, verify, version })
     }
 
     /// The same part, read in a version.
     pub(crate) fn in_version(self, version: &Arc<State>) -> Self {
-        Self { _version: Some(Arc::clone(version)), ..self }
+        Self { version: Some(Arc::clone(version)), ..self }
     }
 
     /// The file, opened if need be.
     fn input(&self) -> Result<Arc<dyn Input>> {
-        self.file.open(self.identity, self.known())
+        let opened = self.file.open(self.identity, self.known());
+        opened.map_err(|error| match &self.version {
+            Some(version) => {
+                let Identity { table, number, .. } = self.identity;
+                let is_needed =
+                    |state: &State| state.table(table).and_then(|table| table.part(number)).is_some();
+                unless_replaced(&self.store, version, is_needed, error)
+            }
+            None => error,
+        })
+    }
+
+    /// Reads a column in a stripe, and holds what the footer says of it against its values.
+    pub(crate) fn check(&self, column: usize, stripe: usize) -> Result<Column<'static>> {
+        let read = self.read(column, stripe, Selection::All)?;
+        let mut node = self.contents.nodes[column];
+        let lie = self.lie(&self.footer().fields[column], &read, &mut node, stripe);
+        match lie {
+            None => Ok(read),
+            Some((node, lie)) => {
+                let reading = self.reading(column, stripe);
+                Err(reading.damage(reading.block(node), format!("its statistics are wrong: {lie}")))
+            }
+        }
+    }
+
+    /// What statistics of a column or of one inside it are wrong, and whose.
+    fn lie(
+        &self,
+        field: &Field,
+        column: &Column<'_>,
+        node: &mut usize,
+        stripe: usize,
+    ) -> Option<(usize, String)> {
+        let this = *node;
+        *node += 1;
+        let lie = self.footer().block(this, stripe).statistics.lie(self.store.level, field, column);
+        if let Some(lie) = lie {
+            return Some((this, lie));
+        }
+        let (Values::List { children, .. } | Values::Struct { children, .. }) = &column.values else {
+            return None;
+        };
+        let mut inside = field.data_type.children().iter().zip(children);
+        inside.find_map(|(field, child)| self.lie(field, child, node, stripe))
+    }
+
+    /// Says what is wrong with the part as a whole.
+    pub(crate) fn damage(&self, reason: String) -> Error {
+        damaged(&self.path, self.identity, reason).into()
     }
 
     fn known(&self) -> Known<'_> {
@@ -485,10 +535,11 @@ mod tests {
     use keirin_codecs::frame;
 
     use super::*;
+    use crate::fuzzing::read_all;
     use crate::part::{ColumnCodec, WriteOptions};
     use crate::schema::Definition;
     use crate::simulated_disk::{Random, Unreliable};
-    use crate::tests::hostile::{one_part, read_all};
+    use crate::tests::hostile::one_part;
     use crate::tests::simulation::for_seeds;
     use crate::{Access, Database, Options};
 
@@ -613,5 +664,48 @@ mod tests {
                 read_all(&PartReader { contents: Arc::new(Contents::new(footer)), ..reader });
             }
         });
+    }
+
+    #[test]
+    fn statistics_that_lie_are_found_by_a_check() {
+        let (io, identity, part) = one_part();
+        let path = part_path(identity.table, part.number);
+        let file = io.bytes(&path);
+        let open = |io: Arc<Unreliable>, part: &Part| {
+            PartReader::open(Arc::new(Store::new(io, Options::default())), identity, part).unwrap()
+        };
+        let honest = open(Arc::new(io.fork()), &part);
+        let footer_at = file.len() - HEADER_BYTES - part.footer_bytes as usize;
+        type Lie<'a> = &'a dyn Fn(&mut Statistics);
+        // Numbers, text, lists and what is in them.
+        let lies: [(usize, Lie<'_>); 8] = [
+            (0, &|statistics| statistics.min = Some(1_i64.to_le_bytes().to_vec())),
+            (0, &|statistics| statistics.max = Some(1_000_i64.to_le_bytes().to_vec())),
+            (0, &|statistics| statistics.sum = Some(1)),
+            (1, &|statistics| statistics.nulls -= 1),
+            (1, &|statistics| statistics.text_bytes += 1),
+            (1, &|statistics| statistics.max = Some(b"xxx".to_vec())),
+            (2, &|statistics| statistics.nulls -= 1),
+            (3, &|statistics| statistics.max = None),
+        ];
+        for (case, (node, lie)) in lies.into_iter().enumerate() {
+            let mut footer = honest.footer().clone();
+            lie(&mut footer.blocks[node].statistics);
+            let payload = footer.write(keirin_kernels::Level::best()).unwrap();
+            let (last, hash) = crate::header::write(FileKind::Footer, identity, &payload);
+            let changed = [&file[..footer_at], &payload, &last].concat();
+            let (footer_bytes, file_bytes) = (payload.len() as u32, changed.len() as u64);
+            let io = Arc::new(io.fork());
+            io.tamper(&path, |bytes| *bytes = changed);
+            let reader = open(io, &Part { hash, footer_bytes, file_bytes, ..part.clone() });
+            let found: Vec<String> = (0..3)
+                .filter_map(|column| reader.check(column, 0).err())
+                .map(|error| error.to_string())
+                .collect();
+            // Bounds that are not there claim nothing.
+            let expected = usize::from(case != 7);
+            assert_eq!(found.len(), expected, "lie {case}: {found:?}");
+            assert!(found.iter().all(|found| found.contains("its statistics are wrong")), "{found:?}");
+        }
     }
 }

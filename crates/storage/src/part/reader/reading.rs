@@ -10,6 +10,7 @@ use super::{PartReader, damaged};
 use crate::buffer::FileBytes;
 use crate::column::{Column, Flags, Values};
 use crate::error::{Damage, Error, Result};
+use crate::header::Identity;
 use crate::io::is_shortage;
 use crate::part::Verify;
 use crate::part::block::{BlockDecoder, Stored};
@@ -26,7 +27,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn damage(&self, block: &BlockEntry, reason: String) -> Error {
+    pub(super) fn damage(&self, block: &BlockEntry, reason: String) -> Error {
         let PartReader { path, identity, .. } = self.part;
         Error::from(Damage {
             column: Some(self.part.footer().fields[self.column].name.clone()),
@@ -67,7 +68,9 @@ impl Reading<'_> {
             FrameOf::Values => block.value_checksum,
         };
         let (decoders, node_of_column) = (contents.decoders(node, frame), node - contents.nodes[self.column]);
-        let stored = Stored { file, bytes, checksum, is_verified, decoders, node: node_of_column, frame };
+        let values_max = block.values_max();
+        let stored =
+            Stored { file, bytes, checksum, is_verified, decoders, node: node_of_column, frame, values_max };
         let read = read(stored).map_err(|reason| {
             self.part.store.io.distrust(self.part.known(), block.offset..block.offset + block.byte_count());
             self.damage(block, reason)
@@ -109,7 +112,11 @@ impl Reading<'_> {
         found.map_err(|error| self.unreadable(node, &error))?
     }
 
+    /// The map of the file could not be read. What it shows from now on are zeros, so the next who opens the part makes
+    /// another.
     pub(super) fn unreadable(&self, node: usize, error: &io::Error) -> Error {
+        let Identity { table, number, .. } = self.part.identity;
+        self.part.store.footers.forget(table, number);
         self.damage(self.block(node), format!("it cannot be read: {error}"))
     }
 

@@ -9,229 +9,19 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
+mod model;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keirin_kernels::{BitBuffer, Level, Selection};
-
-use crate::column::{Column, Flags, Values};
 use crate::database::micros;
 use crate::io::Io;
-use crate::part::WriteOptions;
-use crate::schema::{DataType, Definition, Field};
 use crate::simulated_disk::{Faults, Random, Unreliable};
-use crate::{Access, Database, DeletionVector, Error, Options, Result, Snapshot, Table, Transaction};
-
-const RETENTION: Duration = Duration::from_secs(60);
-
-/// A number and a text or none, which also is how many elements the list of the row has.
-pub(crate) type Row = (i64, Option<u8>);
-
-/// What a database should have: tables by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Model {
-    pub(crate) tables: BTreeMap<String, Vec<Row>>,
-    property: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-enum Statement {
-    Create(String),
-    Drop(String),
-    /// Rows for several tables, as one transaction, in several parts.
-    Insert(Vec<(String, Vec<Vec<Row>>)>),
-    /// Rows whose number has this remainder.
-    Delete(String, i64, i64),
-    /// Parts from one place on, so many.
-    Compact(String, usize, usize),
-    Property(String),
-    Checkpoint,
-    Maintain,
-}
-
-pub(crate) fn definition(name: &str) -> Definition {
-    let list = DataType::List(Box::new(Field::new(0, "element", DataType::I32)));
-    Definition::new("main", name, vec![("a", DataType::I64), ("b", DataType::Text), ("c", list)])
-}
-
-pub(crate) fn columns(rows: &[Row]) -> Vec<Column<'static>> {
-    let numbers: Vec<i64> = rows.iter().map(|row| row.0).collect();
-    let length = |row: &Row| i32::from(row.1.unwrap_or(0) % 5);
-    let offsets: Vec<i32> = std::iter::once(0)
-        .chain(rows.iter().scan(0, |end, row| {
-            *end += length(row);
-            Some(*end)
-        }))
-        .collect();
-    let text = vec![b'x'; offsets[rows.len()] as usize];
-    let elements: Vec<i32> = rows.iter().flat_map(|row| vec![row.0 as i32; length(row) as usize]).collect();
-    let validity: BitBuffer = rows.iter().map(|row| row.1.is_some()).collect();
-    let validity = Some(Flags::Owned(validity));
-    let element = Column { validity: None, values: Values::I32(elements.into()) };
-    let list = Values::List { offsets: offsets.clone().into(), children: vec![element] };
-    vec![
-        Column { validity: None, values: Values::I64(numbers.into()) },
-        Column {
-            validity: validity.clone(),
-            values: Values::Text { offsets: offsets.into(), bytes: text.into() },
-        },
-        Column { validity, values: list },
-    ]
-}
-
-/// The rows of a table, or what is damaged.
-pub(crate) fn read(snapshot: &Snapshot, table: &Table) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for part in table.parts() {
-        let deletions = snapshot.deletions(table, part)?;
-        let reader = snapshot.open_part(table, part)?;
-        reader.check_deletions(&deletions)?;
-        for stripe in 0..reader.stripe_count() {
-            let columns: Vec<_> =
-                (0..3).map(|column| reader.read(column, stripe, Selection::All)).collect::<Result<_>>()?;
-            let [a, b, c] = columns.try_into().expect("three columns");
-            let Values::I64(numbers) = &a.values else { panic!("{a:?}") };
-            let Values::Text { offsets, .. } = &b.values else { panic!("{b:?}") };
-            let Values::List { offsets: lists, children } = &c.values else { panic!("{c:?}") };
-            let Values::I32(elements) = &children[0].values else { panic!("{c:?}") };
-            let deleted = deletions.stripe(stripe as u32);
-            for row in 0..numbers.len() {
-                let is_null = b.validity_bits().is_some_and(|bits| !bits.get(row));
-                assert_eq!(is_null, c.validity_bits().is_some_and(|bits| !bits.get(row)));
-                let length = (offsets[row + 1] - offsets[row]) as u8;
-                let list = &elements[lists[row] as usize..lists[row + 1] as usize];
-                assert!(list.iter().all(|element| *element == numbers[row] as i32));
-                assert_eq!(list.len(), usize::from(length));
-                if deleted.is_none_or(|deleted| !deleted.get(row)) {
-                    rows.push((numbers[row], (!is_null).then_some(length)));
-                }
-            }
-        }
-    }
-    Ok(rows)
-}
-
-/// What a version has.
-pub(crate) fn model_of(snapshot: &Snapshot) -> Result<Model> {
-    let mut tables = BTreeMap::new();
-    for table in snapshot.tables() {
-        tables.insert(table.definition.name.clone(), read(snapshot, table)?);
-    }
-    Ok(Model { tables, property: snapshot.properties().get("p").cloned() })
-}
-
-impl Model {
-    /// What the statement leaves if it succeeds.
-    fn after(&self, statement: &Statement) -> Self {
-        let mut next = self.clone();
-        match statement {
-            Statement::Create(name) => _ = next.tables.insert(name.clone(), Vec::new()),
-            Statement::Drop(name) => _ = next.tables.remove(name),
-            Statement::Insert(inserts) => {
-                for (name, parts) in inserts {
-                    next.tables.get_mut(name).expect("it is there").extend(parts.concat());
-                }
-            }
-            Statement::Delete(name, modulus, remainder) => {
-                let rows = next.tables.get_mut(name).expect("it is there");
-                rows.retain(|row| row.0.rem_euclid(*modulus) != *remainder);
-            }
-            Statement::Property(value) => next.property = Some(value.clone()),
-            Statement::Compact(..) | Statement::Checkpoint | Statement::Maintain => {}
-        }
-        next
-    }
-
-    /// A statement that makes sense here.
-    fn statement(&self, random: &mut Random, next_row: &mut i64) -> Statement {
-        let names: Vec<&String> = self.tables.keys().collect();
-        let name = |random: &mut Random| names[random.below(names.len())].clone();
-        let choice = if names.is_empty() { 0 } else { random.below(20) };
-        let free = (0..4).map(|index| format!("t{index}")).find(|name| !self.tables.contains_key(name));
-        match (choice, free) {
-            (0, Some(free)) => Statement::Create(free),
-            (1, _) if names.len() > 1 => Statement::Drop(name(random)),
-            (2..=6, _) => Statement::Delete(name(random), 1 + random.below(6) as i64, random.below(6) as i64),
-            (7..=9, _) => Statement::Compact(name(random), random.below(4), 1 + random.below(5)),
-            (10, _) => Statement::Property(random.next().to_string()),
-            (11, _) => Statement::Checkpoint,
-            (12 | 13, _) => Statement::Maintain,
-            _ => {
-                let tables = 1 + usize::from(random.once_in(4));
-                let insert = |_| {
-                    let parts = (0..1 + random.below(2)).map(|_| rows(random, next_row)).collect();
-                    (name(random), parts)
-                };
-                let mut inserts: Vec<_> = (0..tables).map(insert).collect();
-                inserts.dedup_by(|a, b| a.0 == b.0);
-                Statement::Insert(inserts)
-            }
-        }
-    }
-}
-
-fn rows(random: &mut Random, next_row: &mut i64) -> Vec<Row> {
-    let count = 1 + random.below(30);
-    let row = |_| {
-        *next_row += 1 + random.below(3) as i64;
-        (*next_row, (!random.once_in(4)).then(|| random.below(5) as u8))
-    };
-    (0..count).map(row).collect()
-}
-
-/// Carries a statement out, but for its commit.
-fn prepare(database: &Arc<Database>, transaction: &mut Transaction, statement: &Statement) -> Result<()> {
-    let snapshot = transaction.base().clone();
-    let number = |name: &str| snapshot.table_named("main", name).expect("the model has it").number;
-    if snapshot.retention() != RETENTION {
-        transaction.set_retention(RETENTION)?;
-    }
-    match statement {
-        Statement::Create(name) => _ = transaction.create_table(definition(name))?,
-        Statement::Drop(name) => transaction.drop_table(number(name))?,
-        Statement::Insert(inserts) => {
-            for (name, parts) in inserts {
-                for rows in parts {
-                    let mut writer = transaction.write_part(number(name), WriteOptions::default())?;
-                    writer.push(&columns(rows))?;
-                    transaction.add_part(number(name), writer.finish()?)?;
-                }
-            }
-        }
-        Statement::Delete(name, modulus, remainder) => {
-            let table = snapshot.table_named("main", name).expect("the model has it");
-            for part in table.parts() {
-                let reader = snapshot.open_part(table, part)?;
-                let column = reader.read(0, 0, Selection::All)?;
-                let Values::I64(numbers) = &column.values else { panic!("{column:?}") };
-                let rows: BitBuffer =
-                    numbers.iter().map(|number| number.rem_euclid(*modulus) == *remainder).collect();
-                let mut vector = DeletionVector::default();
-                vector.delete(Level::best(), 0, rows.as_bits());
-                transaction.delete_rows(table.number, part.number, &vector)?;
-            }
-        }
-        Statement::Compact(name, first, count) => {
-            let table = snapshot.table_named("main", name).expect("the model has it");
-            let parts: Vec<u64> =
-                table.parts().iter().skip(*first).take(*count).map(|part| part.number).collect();
-            transaction.compact(table.number, &parts, WriteOptions::default())?;
-        }
-        Statement::Property(value) => transaction.set_property("p", Some(value))?,
-        Statement::Checkpoint => database.checkpoint()?,
-        Statement::Maintain => while database.maintain(|_| WriteOptions::default())? {},
-    }
-    Ok(())
-}
-
-/// Carries a statement out.
-fn run(database: &Arc<Database>, statement: &Statement) -> Result<()> {
-    let mut transaction = database.begin()?;
-    prepare(database, &mut transaction, statement)?;
-    transaction.commit().map(|_| ())
-}
+use crate::{Access, Database, Error, Options, Result, Transaction};
+pub(crate) use model::{Model, Row, columns, definition, model_of, read, write_options};
+use model::{RETENTION, Statement, commit, prepare};
 
 /// A run: what the database should have, and what it had at each version.
 pub(crate) struct Run {
@@ -357,7 +147,8 @@ impl Run {
                 self.io.set_clock(self.io.now() - Duration::from_secs(self.random.below(100) as u64));
             }
             let statement = self.model.statement(&mut self.random, &mut self.next_row);
-            let beside = self.random.once_in(4);
+            // Rows of a group are written when it commits, so they come behind those that were written beside.
+            let beside = self.random.once_in(4) && !matches!(statement, Statement::GroupInsert(..));
             let beside = beside.then(|| self.model.statement(&mut self.random, &mut self.next_row));
             self.execute(database, &statement, beside.as_ref())?;
             if self.random.once_in(8) {
@@ -393,10 +184,12 @@ impl Run {
             let before = self.model.clone();
             let next = || match statement {
                 // What the first did, it has not seen.
-                Statement::Delete(..) if before != base => base.after(statement).after(first),
+                _ if before != base && statement.is_of_rows_that_it_has_seen() => {
+                    base.after(statement).after(first)
+                }
                 _ => before.after(statement),
             };
-            match transaction.and_then(Transaction::commit) {
+            match transaction.and_then(|transaction| commit(database, statement, transaction)) {
                 Ok(_) => {
                     self.model = next();
                     self.remember(database);
@@ -408,7 +201,7 @@ impl Run {
                 // Not committed: what follows must find the tables as they were.
                 Err(error) => {
                     // Maintenance commits at once, before the first.
-                    let is_late = index == 1 || matches!(beside, Some(Statement::Maintain));
+                    let is_late = index == 1 || beside.is_some_and(Statement::is_upkeep);
                     let is_conflict = is_late && matches!(error, Error::Conflict { .. });
                     assert!(is_conflict || self.io.had_fault(), "{statement:?}: {error:?} without a fault");
                     database.begin().map(|_| ())?;
@@ -476,7 +269,7 @@ impl Run {
             writer.begun = Some((statement, transaction));
             return Ok(());
         };
-        match transaction.commit() {
+        match commit(&writer.database, &statement, transaction) {
             Ok(_) => {
                 let next = writer.model.after(&statement);
                 if next != writer.model {
@@ -489,7 +282,7 @@ impl Run {
                 Ok(())
             }
             // Its own maintenance came between.
-            Err(Error::Conflict { .. }) if matches!(statement, Statement::Maintain) => Ok(()),
+            Err(Error::Conflict { .. }) if statement.is_upkeep() => Ok(()),
             Err(error @ Error::OutcomeUnknown(_)) => {
                 self.perhaps = Some(writer.model.after(&statement));
                 Err(error)
@@ -503,7 +296,9 @@ impl Run {
         let database = self.open(Access::Write).expect("every database opens");
         self.check(&database).expect("all of it can be read");
         assert_eq!(database.check(), []);
-        run(&database, &Statement::Property("last".to_owned())).expect("it can be written to");
+        let mut transaction = database.begin().expect("it can be written to");
+        transaction.set_property("p", Some("last")).expect("it is short");
+        transaction.commit().expect("it can be written to");
     }
 }
 
@@ -521,7 +316,7 @@ fn simulate(seed: u64) {
     let mut run = Run::new(seed);
     for _ in 0..1 + run.random.below(4) {
         let statements = run.random.below(12);
-        let at = run.io.operations() + 1 + run.random.below(30 + 15 * statements) as u64;
+        let at = run.io.operations() + 1 + run.random.below(30 + 25 * statements) as u64;
         let random = &mut run.random;
         let mut rare = |times: usize| if random.once_in(3) { times + random.below(200) } else { 0 };
         let (disk_full, failed_sync, read_error, short) = (rare(50), rare(30), rare(200), rare(2));
