@@ -174,6 +174,23 @@ fn kill_loaders(rounds: u64) {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_second_writer_without_a_lock_takes_nothing_from_the_first() {
+    let (_directory, path) = new_database();
+    query(&path, "INSERT INTO t VALUES (1, 1)");
+    let mut first = Running::start(&path, &[]);
+    first.tell("SELECT count(*) AS n FROM t;\n");
+    assert_eq!([first.answer(), first.answer()].map(Option::unwrap), ["n", "1"]);
+    fs::remove_file(path.join("LOCK")).expect("there");
+    query(&path, "INSERT INTO t VALUES (2, 2)");
+    first.tell("INSERT INTO t VALUES (3, 3);\n");
+    drop(first.input.take());
+    assert!(!first.child.wait().expect("it was started").success(), "it cannot write any more");
+    assert_eq!(query(&path, "SELECT n FROM t ORDER BY n"), ["1", "2"]);
+    contains(&query(&path, "CHECK TABLE t").join("\n"), &["ok"]);
+}
+
+#[test]
 fn killed_loaders_lose_nothing() {
     kill_loaders(3);
 }

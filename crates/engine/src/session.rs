@@ -283,6 +283,9 @@ impl Session {
             let mut stream = match started {
                 Ok(started) => {
                     let Answer { kind, schema, batches, progress, notice } = started;
+                    let behind = session.shared.store.as_ref().and_then(|store| store.behind());
+                    let notice =
+                        behind.into_iter().chain(notice).reduce(|all, more| format!("{all}; {more}"));
                     if answered.send(Ok((kind, schema, progress, notice))).is_err() {
                         return;
                     }

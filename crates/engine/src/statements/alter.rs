@@ -17,8 +17,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::TryStreamExt;
 use keirin_storage::schema::{Definition, Field};
+use keirin_storage::{Table, Transaction};
 
-use super::names::{object_name, stored_table};
+use super::names::{Name, object_name, stored_table};
 use super::query::{self, Run};
 use super::tables::{column_properties, default_text, quoted};
 use super::{Answer, run_text};
@@ -33,6 +34,9 @@ use crate::stored::{
     check_unchanged, remove_all, sole, write_stream,
 };
 
+/// How often a change is tried when rows come that it was not made for.
+const ATTEMPTS_MAX: usize = 5;
+
 /// `ALTER TABLE t operation, ...`.
 pub(super) async fn alter(
     session: &Session,
@@ -45,12 +49,24 @@ pub(super) async fn alter(
         Err(error) if error.kind() == ErrorKind::NotFound && if_exists => return Ok(Answer::done()),
         table => table?,
     };
-    let mut change = Change {
-        session,
-        definition: (*table.table.definition).clone(),
-        table: &table,
-        values: BTreeMap::new(),
-    };
+    let _alone = table.store.change_alone(table.table.number).await;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        // What is right for the rows that are there is not for those that come meanwhile.
+        let newest = table.at(&table.store.snapshot()?);
+        let is_same = newest.table.definition == table.table.definition;
+        let now = if is_same { &newest } else { &table };
+        match try_alter(session, now, operations).await {
+            Err(error) if error.kind() == ErrorKind::Conflict && is_same && attempts < ATTEMPTS_MAX => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn try_alter(session: &Session, table: &StoredTable, operations: &[Alteration]) -> Result<Answer> {
+    let definition = (*table.table.definition).clone();
+    let mut change = Change { session, definition, table, values: BTreeMap::new() };
     for operation in operations {
         match operation {
             Alteration::Standard(operation) => change.apply(operation).await?,
@@ -97,11 +113,48 @@ pub(super) async fn comment_on(
     alter(session, &ObjectName(parts), false, &[operation]).await
 }
 
-/// `RENAME TABLE t TO u`.
-pub(super) async fn rename(session: &Session, from: &ObjectName, to: &ObjectName) -> Result<Answer> {
-    let table_name = RenameTableNameKind::To(to.clone());
-    let operation = Alteration::Standard(Box::new(AlterTableOperation::RenameTable { table_name }));
-    alter(session, from, false, &[operation]).await
+/// `RENAME TABLE t TO u, v TO t`: one after the other, and all of them or none.
+pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> Result<Answer> {
+    let mut steps: Vec<(Name, Name)> = Vec::new();
+    for rename in renames {
+        let from = object_name(session, &rename.old_name)?;
+        let mut to = object_name(session, &rename.new_name)?;
+        if rename.new_name.0.len() == 1 {
+            to.schema.clone_from(&from.schema);
+        }
+        // Unless an earlier step gives the name.
+        if !steps.iter().any(|(_, to)| *to == from) {
+            stored_table(session, &from)?;
+        }
+        steps.push((from, to));
+    }
+    let Some(store) = session.shared.store.clone() else { return Ok(Answer::done()) };
+    let rename_all = move |transaction: &mut Transaction| {
+        for (from, to) in &steps {
+            let table = transaction.state().table_named(&from.schema, &from.table).cloned();
+            let table = table.ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("table '{from}' not found"))
+                    .with_detail(format!("when it was to become '{to}'"))
+            })?;
+            let mut definition = (*table.definition).clone();
+            definition.schema.clone_from(&to.schema);
+            definition.name.clone_from(&to.table);
+            transaction.alter_table(table.number, definition)?;
+        }
+        Ok(())
+    };
+    blocking(move || store.alter(rename_all)).await?;
+    Ok(Answer::done())
+}
+
+/// Fails when a table that had no row has some now or when the transaction commits: nothing was made for them.
+fn check_empty(transaction: &mut Transaction, table: &Table) -> Result<()> {
+    transaction.require_same_rows(table.number);
+    if transaction.state().table(table.number).is_some_and(|now| now.row_count() > 0) {
+        let message = format!("rows came into table '{}' while it was altered", table.definition.name);
+        return Err(Error::new(ErrorKind::Conflict, message).with_hint("run the statement again"));
+    }
+    Ok(())
 }
 
 /// Sets a property, or takes it away; an empty comment is none.
@@ -402,6 +455,9 @@ impl Change<'_> {
             let alter = move || {
                 store.alter(|transaction| {
                     check_unchanged(transaction, &before)?;
+                    if before.row_count() == 0 {
+                        check_empty(transaction, &before)?;
+                    }
                     Ok(transaction.alter_table(before.number, definition)?)
                 })
             };
@@ -420,6 +476,7 @@ impl Change<'_> {
         let transaction = blocking(move || {
             let mut transaction = store.begin_rewriting(number)?;
             check_unchanged(&transaction, &before)?;
+            transaction.require_same_rows(number);
             transaction.alter_table(number, definition)?;
             Ok(transaction)
         })

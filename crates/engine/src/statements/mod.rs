@@ -132,10 +132,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
             return alter::comment_on(session, *object_type, object_name, comment.as_deref()).await;
         }
         ast::Statement::RenameTable(renames) => {
-            for rename in renames {
-                alter::rename(session, &rename.old_name, &rename.new_name).await?;
-            }
-            return Ok(Answer::done());
+            return alter::rename(session, renames).await;
         }
         ast::Statement::OptimizeTable { name, include_final, .. } => {
             return maintain::optimize(session, name, *include_final).await;

@@ -16,7 +16,7 @@ use crate::stored::StoredTable;
 use crate::text::nearest;
 
 /// Where a name leads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) schema: String,
     pub(super) table: String,

@@ -117,47 +117,57 @@ pub(super) async fn drop_objects(
     if_exists: bool,
     cascade: bool,
 ) -> Result<Answer> {
-    for name in names {
-        match object_type {
-            ObjectType::Table => drop_table_or_view(session, name, TableType::Base, if_exists).await?,
-            ObjectType::View => drop_table_or_view(session, name, TableType::View, if_exists).await?,
-            ObjectType::Schema | ObjectType::Database => {
-                drop_schema(session, name, if_exists, cascade).await?;
-            }
-            other => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("DROP {other} is not supported")));
-            }
+    match object_type {
+        ObjectType::Table => drop_tables_or_views(session, names, TableType::Base, if_exists).await?,
+        ObjectType::View => drop_tables_or_views(session, names, TableType::View, if_exists).await?,
+        ObjectType::Schema | ObjectType::Database => drop_schemas(session, names, if_exists, cascade).await?,
+        other => {
+            return Err(Error::new(ErrorKind::Unsupported, format!("DROP {other} is not supported")));
         }
     }
     Ok(Answer::done())
 }
 
-async fn drop_table_or_view(
+/// Drops all of them or, when one cannot be dropped, none.
+async fn drop_tables_or_views(
     session: &Session,
-    name: &ObjectName,
+    names: &[ObjectName],
     kind: TableType,
     if_exists: bool,
 ) -> Result<()> {
-    let name = object_name(session, name)?;
-    let existing = session.catalog.schema(&name.schema).and_then(|_| find(session, &name).transpose());
-    let Some(existing) = existing.transpose()? else {
-        return if if_exists { Ok(()) } else { Err(not_found_of(session, &name, kind)) };
-    };
-    if existing.table_type() != kind {
-        let (is, statement) = match kind {
-            TableType::View => ("a table, not a view", "DROP TABLE"),
-            _ => ("a view, not a table", "DROP VIEW"),
-        };
-        return Err(Error::new(ErrorKind::Invalid, format!("'{name}' is {is}"))
-            .with_hint(format!("{statement} {name}")));
+    let mut found: Vec<Name> = Vec::new();
+    for name in names {
+        let name = object_name(session, name)?;
+        let existing = session.catalog.schema(&name.schema).and_then(|_| find(session, &name).transpose());
+        match existing.transpose()? {
+            None if if_exists => {}
+            None => return Err(not_found_of(session, &name, kind)),
+            Some(existing) if existing.table_type() != kind => {
+                let (is, statement) = match kind {
+                    TableType::View => ("a table, not a view", "DROP TABLE"),
+                    _ => ("a view, not a table", "DROP VIEW"),
+                };
+                return Err(Error::new(ErrorKind::Invalid, format!("'{name}' is {is}"))
+                    .with_hint(format!("{statement} {name}")));
+            }
+            // A name that is said twice.
+            Some(_) if found.contains(&name) => {}
+            Some(_) => found.push(name),
+        }
     }
     let Some(store) = session.shared.store.clone() else {
-        let schema = session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
-        schema.deregister_table(&name.table)?;
+        let owner =
+            |name: &Name| session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema));
+        let schemas = found.iter().map(owner).collect::<Result<Vec<_>>>()?;
+        for (schema, name) in schemas.iter().zip(&found) {
+            schema.deregister_table(&name.table)?;
+        }
         return Ok(());
     };
-    blocking(move || store.alter(|transaction| stored::drop_named(transaction, &name.schema, &name.table)))
-        .await
+    let drop_all = move |transaction: &mut Transaction| {
+        found.iter().try_for_each(|name| stored::drop_named(transaction, &name.schema, &name.table))
+    };
+    blocking(move || store.alter(drop_all)).await
 }
 
 fn not_found_of(session: &Session, name: &Name, kind: TableType) -> Error {
@@ -167,37 +177,48 @@ fn not_found_of(session: &Session, name: &Name, kind: TableType) -> Error {
     }
 }
 
-async fn drop_schema(session: &Session, name: &ObjectName, if_exists: bool, cascade: bool) -> Result<()> {
-    let name = schema_name(name)?;
-    if is_built_in(&name) {
-        let message = format!(
-            "schema '{name}' is the engine's own; the schemas of the engine itself cannot be dropped"
-        );
-        return Err(Error::new(ErrorKind::Invalid, message));
-    }
-    let Some(schema) = session.catalog.schema(&name) else {
-        return if if_exists { Ok(()) } else { Err(schema_not_found(&name)) };
-    };
-    if let (Some(table), false) = (schema.table_names().first(), cascade) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("schema '{name}' is not empty: it has '{table}'"),
-        )
-        .with_hint(format!("DROP SCHEMA {name} CASCADE drops all that is in it")));
+/// Drops all of them or, when one cannot be dropped, none.
+async fn drop_schemas(session: &Session, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<()> {
+    let mut found: Vec<String> = Vec::new();
+    for name in names {
+        let name = schema_name(name)?;
+        if is_built_in(&name) {
+            let message = format!(
+                "schema '{name}' is the engine's own; the schemas of the engine itself cannot be dropped"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let Some(schema) = session.catalog.schema(&name) else {
+            if if_exists {
+                continue;
+            }
+            return Err(schema_not_found(&name));
+        };
+        if let (Some(table), false) = (schema.table_names().first(), cascade) {
+            let message = format!("schema '{name}' is not empty: it has '{table}'");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint(format!("DROP SCHEMA {name} CASCADE drops all that is in it")));
+        }
+        if !found.contains(&name) {
+            found.push(name);
+        }
     }
     let Some(store) = session.shared.store.clone() else {
-        session.catalog.deregister_schema(&name, cascade)?;
+        for name in &found {
+            session.catalog.deregister_schema(name, cascade)?;
+        }
         return Ok(());
     };
-    blocking(move || {
-        store.alter(|transaction| {
-            for inside in stored::names_in(transaction.state(), &name) {
-                stored::drop_named(transaction, &name, &inside)?;
+    let drop_all = move |transaction: &mut Transaction| {
+        for name in &found {
+            for inside in stored::names_in(transaction.state(), name) {
+                stored::drop_named(transaction, name, &inside)?;
             }
-            Ok(transaction.drop_schema(&name)?)
-        })
-    })
-    .await
+            transaction.drop_schema(name)?;
+        }
+        Ok(())
+    };
+    blocking(move || store.alter(drop_all)).await
 }
 
 /// `USE s`: where names without a schema are looked up from now on.

@@ -15,7 +15,7 @@ use keirin_storage::{Database, DeletionVector, Error as StorageError, Part, Snap
 
 use super::blocks::BlockCache;
 use super::lengths::Length;
-use super::store::NEWER_HINT;
+use super::store::{NEWER_HINT, REPLACED_HINT};
 use super::types::arrow_type;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -134,6 +134,7 @@ impl OpenTable {
                 ErrorKind::Data
             }
             StorageError::Io { .. } => ErrorKind::Io,
+            StorageError::Replaced { .. } => ErrorKind::NotFound,
             _ => ErrorKind::Invalid,
         };
         let is_newer = matches!(error, StorageError::Newer { .. });
@@ -142,6 +143,7 @@ impl OpenTable {
         match kind {
             ErrorKind::Data => error
                 .with_hint("CHECK TABLE lists what is damaged, REPAIR TABLE keeps the rows that are whole"),
+            ErrorKind::NotFound => error.with_hint(REPLACED_HINT),
             _ if is_newer => error.with_hint(NEWER_HINT),
             _ => error,
         }

@@ -1,5 +1,6 @@
 //! A database directory, open: how it is opened, what a statement sees of it, how its catalogue is changed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use keirin_storage::{
     Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
 };
 use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
 
 use super::blocks::BlockCache;
 use super::definition::codecs;
@@ -36,6 +38,10 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// What to do about files of a later format.
 pub(super) const NEWER_HINT: &str = "open it with a newer version of Keirin";
 
+/// What to do about files of a version that is no longer kept.
+pub(super) const REPLACED_HINT: &str =
+    "run the statement again; SET keirin.retention = '7 days' keeps older versions longer";
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -52,6 +58,8 @@ pub(crate) struct Store {
     upkeep: OnceLock<Upkeep>,
     /// Held while the catalogue changes, so that two names do not become one.
     altering: Mutex<()>,
+    /// By table: held by the statement that changes rows that are there, or the definition.
+    changing: Mutex<BTreeMap<u64, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// Bytes from a server that were right once may come from elsewhere the next time.
@@ -142,13 +150,25 @@ impl Store {
         path: PathBuf,
         remote: Option<Arc<Remote>>,
     ) -> Self {
-        let (refreshed, upkeep, altering) = (Mutex::new(Instant::now()), OnceLock::new(), Mutex::default());
-        Self { database, block_cache, is_read_only, path, remote, refreshed, upkeep, altering }
+        let (refreshed, upkeep) = (Mutex::new(Instant::now()), OnceLock::new());
+        let (altering, changing) = (Mutex::default(), Mutex::default());
+        Self { database, block_cache, is_read_only, path, remote, refreshed, upkeep, altering, changing }
     }
 
     /// Whether [`snapshot`](Self::snapshot) asks the disk or a server what is new.
     pub(crate) fn is_refreshed(&self) -> bool {
         self.is_read_only
+    }
+
+    /// Waits until no other statement changes rows of a table that are there, or its definition. Each would commit
+    /// and find that another was first; so none looks for its rows before the others are done.
+    pub(crate) async fn change_alone(&self, table: u64) -> OwnedMutexGuard<()> {
+        let queue = {
+            let mut changing = self.changing.lock();
+            changing.retain(|_, queue| Arc::strong_count(queue) > 1);
+            changing.entry(table).or_default().clone()
+        };
+        queue.lock_owned().await
     }
 
     /// What a statement that begins now is to see.
@@ -166,6 +186,17 @@ impl Store {
             *refreshed = Instant::now();
         }
         is_due
+    }
+
+    /// What to say of every answer when it lacks what was committed last.
+    pub(crate) fn behind(&self) -> Option<String> {
+        self.database.is_behind().then(|| {
+            let version = self.database.snapshot().version();
+            format!(
+                "the log is damaged behind version {version}: what was committed later is missing; \
+                 system.damage says which file, REPAIR DATABASE goes on without it"
+            )
+        })
     }
 
     /// Where scans that begin now may keep decoded blocks.
@@ -282,6 +313,7 @@ impl From<StorageError> for Error {
             }
             StorageError::NoVersion { .. } => Self::new(ErrorKind::NotFound, message),
             StorageError::Cancelled => Self::new(ErrorKind::Cancelled, message),
+            StorageError::Replaced { .. } => Self::new(ErrorKind::NotFound, message).with_hint(REPLACED_HINT),
             StorageError::Encode { .. } | StorageError::Compress { .. } => {
                 Self::new(ErrorKind::Data, message)
             }

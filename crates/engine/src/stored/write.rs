@@ -107,6 +107,12 @@ impl Target {
             let all = stream::iter(first.into_iter().map(Ok)).chain(rest);
             *only = Box::pin(RecordBatchStreamAdapter::new(self.schema(), all));
         }
+        let _alone = match &self.place {
+            Place::Existing { table, is_overwritten: true } => {
+                Some(self.store.change_alone(table.number).await)
+            }
+            Place::Existing { .. } | Place::New { .. } => None,
+        };
         let target = self.clone();
         let (transaction, table) = blocking(move || target.begin()).await?;
         let transaction = Arc::new(transaction);

@@ -43,6 +43,7 @@ pub(super) async fn change(
 ) -> Result<Answer> {
     let table = stored_table(&target.table)?;
     let progress = Progress::default();
+    let _alone = table.store.change_alone(table.table.number).await;
     let mut attempts = 0;
     let count = loop {
         attempts += 1;
@@ -58,6 +59,7 @@ pub(super) async fn change(
 /// Takes all rows out of a table.
 pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
     let table = stored_table(table)?;
+    let _alone = table.store.change_alone(table.table.number).await;
     let remove = move || {
         let number = table.table.number;
         let mut transaction = table.store.begin_rewriting(number)?;
