@@ -95,7 +95,7 @@ fn check_part(
                         Ok(values) => order.add(column, values),
                         Err(error) => report(error),
                     }
-                    }
+                }
                 if !order.is_kept() {
                     report(reader.damage(NOT_SORTED.to_owned()));
                     break;

@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use arrow::array::ArrowNativeTypeOp;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
-use datafusion::common::ScalarValue;
+use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::function::AccumulatorArgs;
@@ -20,6 +20,8 @@ use datafusion::logical_expr::{
     Signature, StatisticsArgs,
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+
+use crate::types::sql_type_name;
 
 /// See the [module](self).
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -69,6 +71,9 @@ impl<F: Which> AggregateUDFImpl for Extreme<F> {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        if let Some(map @ DataType::Map(..)) = arguments.first() {
+            return plan_err!("{} takes values that have an order, not {}", self.name(), sql_type_name(map));
+        }
         self.inner.return_type(arguments)
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{cast, kernels::length::length};
 use arrow::datatypes::{DataType, FieldRef, Int64Type};
+use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
@@ -122,13 +123,25 @@ impl ScalarUDFImpl for Limited {
         self.inner.return_field_from_args(arguments)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { arguments.number_rows };
         if self.bytes(&arguments.args, rows)?.is_some_and(|bytes| bytes > BYTES_MAX) {
             let message = format!("{} gives more than 2 GB at a time", self.name());
             let error = Error::new(ErrorKind::Resources, message).with_hint("ask for less");
             return Err(DataFusionError::External(Box::new(error)));
+        }
+        // A length below 0 is that of no text; DataFusion makes it a large one.
+        if matches!(self.name(), "lpad" | "rpad")
+            && let Some(lengths) = numbers(&arguments.args[1], rows)?
+            && lengths.iter().flatten().any(|length| length < 0)
+        {
+            let lengths: ArrayRef = Arc::new(lengths.unary::<_, Int64Type>(|length| length.max(0)));
+            let lengths = cast(&lengths, &arguments.args[1].data_type())?;
+            arguments.args[1] = match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&lengths, 0)?),
+                false => ColumnarValue::Array(lengths),
+            };
         }
         self.inner.invoke_with_args(arguments)
     }

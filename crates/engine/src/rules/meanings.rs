@@ -1,11 +1,12 @@
 //! Operators that DataFusion computes otherwise than they mean: the value of a map for a key that is a list or a
-//! struct, which it looks for only in the first entries, and `~ '.*'`, of which it forgets that NULL is unknown.
+//! struct, which it looks for only in the first entries, and `~ '.*'`, of which it forgets that NULL is unknown. And
+//! arguments that it only stumbles over when it computes.
 
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -14,6 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
 use crate::functions::nested::map_value;
+use crate::types::sql_type_name;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -29,8 +31,45 @@ impl AnalyzerRule for Meanings {
     }
 }
 
+/// Functions of lists of numbers, which take no lists of lists.
+const OF_NUMBERS: [&str; 10] = [
+    "array_add",
+    "array_avg",
+    "array_normalize",
+    "array_product",
+    "array_scale",
+    "array_subtract",
+    "array_sum",
+    "cosine_distance",
+    "array_distance",
+    "inner_product",
+];
+
 fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
+        Expr::ScalarFunction(call) if OF_NUMBERS.contains(&call.func.name()) => {
+            for argument in &call.args {
+                let data_type = argument.get_type(schema)?;
+                if let DataType::List(element)
+                | DataType::LargeList(element)
+                | DataType::FixedSizeList(element, _) = &data_type
+                    && element.data_type().is_nested()
+                {
+                    let type_name = sql_type_name(&data_type);
+                    return plan_err!("{} takes lists of numbers, not {type_name}", call.func.name());
+                }
+            }
+            Ok(Transformed::no(Expr::ScalarFunction(call)))
+        }
+        Expr::AggregateFunction(call) if call.func.name() == "nth_value" => {
+            let is_zero = |value: &ScalarValue| {
+                ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| zero == *value)
+            };
+            if matches!(call.params.args.get(1), Some(Expr::Literal(place, _)) if is_zero(place)) {
+                return plan_err!("nth_value counts from 1, and from -1 backwards");
+            }
+            Ok(Transformed::no(Expr::AggregateFunction(call)))
+        }
         Expr::ScalarFunction(call) if call.func.name() == "get_field" => subscript(call, schema),
         Expr::ScalarFunction(call) if call.func.name() == "regexp_like" && is_any(call.args.get(1)) => {
             Ok(Transformed::yes(true_of_values(call.args[0].clone(), true)))

@@ -469,7 +469,9 @@ pub(super) fn prepare(
         Statement::Property(value) => transaction.set_property("p", Some(value))?,
         Statement::Checkpoint => database.checkpoint()?,
         Statement::Maintain => while database.maintain(write_options)? {},
-        Statement::Optimize(name) => database.optimize(number(name), write_options)?,
+        Statement::Optimize(name) => {
+            database.optimize(number(name), write_options, &crate::Cancel::default())?
+        }
         Statement::MakeRoom(name) => database.make_room(number(name), write_options),
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
         // It makes a transaction of its own when it commits.
