@@ -694,7 +694,8 @@ mod tests {
             let payload = footer.write(keirin_kernels::Level::best()).unwrap();
             let (last, hash) = crate::header::write(FileKind::Footer, identity, &payload);
             let changed = [&file[..footer_at], &payload, &last].concat();
-            let (footer_bytes, file_bytes) = (payload.len() as u32, changed.len() as u64);
+            let footer_bytes = u32::try_from(payload.len()).unwrap();
+            let file_bytes = changed.len() as u64;
             let io = Arc::new(io.fork());
             io.tamper(&path, |bytes| *bytes = changed);
             let reader = open(io, &Part { hash, footer_bytes, file_bytes, ..part.clone() });
