@@ -130,7 +130,7 @@ impl State {
         let share = self.total(kind).share(limit.saturating_sub(kept), used == 0);
         // A sort that spills merges what it holds, which takes more memory than holding it.
         let is_sort = consumer.name().starts_with("ExternalSorter[");
-        let share = if is_sort { share / 2 } else { share };
+        let share = if is_sort { share / 3 * 2 } else { share };
         let available = share.saturating_sub(used).min(free);
         if kind == Kind::Merge {
             // The last merge before a spill needs a little more than the rows that it merges.
