@@ -1,0 +1,118 @@
+//! The memory limit holds: hungry queries answer, or say who asked for too much, and the process stays near it.
+#![cfg(target_os = "linux")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MB: u64 = 1 << 20;
+/// How much more than the limit the process may take, in percent of it: what is on its way between operators.
+const EXCESS_PERCENT: u64 = 25;
+/// Longer than any query takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The memory of a process that no file stands behind.
+fn anonymous_bytes(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Runs `script` within so much memory; its last statement may fail for want of it.
+fn check(directory: &std::path::Path, limit_mb: u64, script: &str) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_keirin"))
+        .args(["--format", "csv", "--threads", "2", "--memory-limit", &format!("{limit_mb}MB"), "-f", "-"])
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    stdin.write_all(b"SELECT count(*) AS ready FROM range(0, 100000);\n").expect("it listens");
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("text");
+    assert_eq!(line, "ready\n");
+    let idle = anonymous_bytes(child.id()).expect("it lives");
+    // Answers are read and thrown away as they come.
+    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    stdin.write_all(script.as_bytes()).expect("it listens");
+    drop(stdin);
+    let begun = Instant::now();
+    let mut highest = idle;
+    while child.try_wait().expect("a child").is_none() {
+        highest = highest.max(anonymous_bytes(child.id()).unwrap_or(0));
+        if begun.elapsed() > PATIENCE {
+            child.kill().expect("a child");
+            panic!("{script} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut told = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
+    reader.join().expect("a thread").expect("a pipe");
+    let status = child.wait().expect("a child");
+    let growth = (highest - idle) / MB;
+    println!("{limit_mb} MB: {growth} MB, {:?}: {script}{told}", begun.elapsed());
+    let names_who_asked = told.contains(" needs ") && told.contains("left to it");
+    assert!(status.success() || names_who_asked, "{script}: {status}: {told}");
+    assert!(
+        growth * 100 <= limit_mb * (100 + EXCESS_PERCENT),
+        "{script} took {growth} MB with a limit of {limit_mb} MB: {told}"
+    );
+}
+
+/// Rows of a number and 1.2 KB of text, 240 MB of them.
+const WIDE: &str =
+    "(SELECT value AS a, repeat(CAST(value + 100000 AS VARCHAR), 200) AS s FROM range(0, 200000))";
+
+#[test]
+fn functions_ask_before_they_allocate() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |limit_mb, query: &str| check(directory.path(), limit_mb, &format!("{query};\n"));
+    check(128, "SELECT length(repeat('x', 1000000000))");
+    check(128, "SELECT max(length(repeat('x', value))) FROM range(0, 100000)");
+    check(128, "SELECT length(s) FROM (SELECT repeat('x', value * 10) AS s FROM range(0, 5000))");
+    check(128, "SELECT max(length(rpad('x', CAST(value AS INT), 'yz'))) FROM range(0, 100000)");
+    check(128, "SELECT length(replace(repeat('x', 10000000), 'x', 'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy'))");
+    check(128, "SELECT array_length(range(0, 1000000000))");
+    check(128, "SELECT count(*) FROM (SELECT unnest(range(0, 500000)) FROM range(0, 20))");
+    check(2048, "SELECT length(repeat('x', 2000000000))");
+}
+
+#[test]
+fn aggregates_book_what_they_keep() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |limit_mb, query: &str| check(directory.path(), limit_mb, &format!("{query};\n"));
+    let groups = "(SELECT value AS g, CAST(uuid() AS VARCHAR) AS s FROM range(0, 60000))";
+    check(
+        128,
+        &format!(
+            "SELECT count(d) FROM (SELECT g, count(s), count(DISTINCT s) AS d FROM {groups} GROUP BY g)"
+        ),
+    );
+    check(512, "SELECT count(DISTINCT repeat(CAST(value AS VARCHAR), 5)) FROM range(0, 300000)");
+    check(128, &format!("SELECT array_length(array_agg(s)) FROM {WIDE}"));
+    check(128, "SELECT median(value * 1.5e0) FROM range(0, 3000000)");
+}
+
+#[test]
+fn windows_joins_and_answers_stay_near_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |limit_mb, query: &str| check(directory.path(), limit_mb, &format!("{query};\n"));
+    check(128, &format!("SELECT max(n + length(s)) FROM (SELECT s, sum(a) OVER () AS n FROM {WIDE})"));
+    check(128, &format!("SELECT s FROM {WIDE}"));
+    check(512, &format!("SELECT count(*) FROM {WIDE} l JOIN {WIDE} r ON l.a = r.a"));
+}
+
+#[test]
+fn tables_and_files_are_booked_while_they_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |limit_mb, script: &str| check(directory.path(), limit_mb, script);
+    check(128, &format!("CREATE TABLE t AS SELECT * FROM {WIDE};\n"));
+    for file in ["w.parquet", "w.csv", "w.json", "w.arrow"] {
+        check(512, &format!("COPY {WIDE} TO '{file}';\n"));
+        check(128, &format!("SELECT max(length(s)) FROM '{file}';\n"));
+    }
+}
