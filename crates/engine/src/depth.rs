@@ -6,10 +6,12 @@
 //! parsed; and in the statement that is planned, with its views in their places.
 
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, ObjectNamePart, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut,
+    self, Expr, Ident, ObjectNamePart, Query, Select, SetExpr, SetOperator, SetQuantifier, TableFactor,
+    VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -22,6 +24,10 @@ use crate::text::byte_range;
 const DEPTH_MAX: usize = 1000;
 /// As many levels is a query inside another: planning takes longer for each that is around it.
 const QUERY_LEVELS: usize = 5;
+/// As many levels is a set operation inside another: what walks them takes more of a stack.
+const SET_LEVELS: usize = 4;
+/// UNIONs in a row that become a tree as flat as can be. Fewer keep the order in which their types are brought together.
+const UNIONS_BALANCED_MIN: usize = 64;
 /// Queries inside each other in expressions and in WITH: the planner looks at each twice for every one around it.
 const BRANCHES_MAX: usize = 16;
 /// What a statement may read, each use of a view or of a query of WITH counted with all that is inside.
@@ -168,6 +174,76 @@ fn is_type_with_parts(before: Option<&Token>) -> bool {
 fn follows_set_operator(before: Option<&Token>) -> bool {
     matches!(before, Some(Token::Word(word)) if matches!(word.keyword,
         Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS | Keyword::ALL | Keyword::DISTINCT | Keyword::NAME))
+}
+
+/// Makes long rows of UNION, each over the one before, a tree that is as flat as can be: it has the same rows.
+pub(crate) fn balance_unions(statement: &mut impl VisitMut) {
+    struct Unions;
+    impl VisitorMut for Unions {
+        type Break = Infallible;
+
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
+            balance(&mut query.body);
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut Unions);
+}
+
+fn balance(body: &mut Box<SetExpr>) {
+    let union_of = |body: &SetExpr| match body {
+        SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, .. } => Some(*set_quantifier),
+        _ => None,
+    };
+    let Some(wanted @ (SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None)) = union_of(body)
+    else {
+        return;
+    };
+    let mut count = 0;
+    let mut next = body.as_ref();
+    while let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, left, .. } = next
+        && *set_quantifier == wanted
+    {
+        count += 1;
+        next = left.as_ref();
+    }
+    if count < UNIONS_BALANCED_MIN {
+        return;
+    }
+    let nothing =
+        SetExpr::Values(ast::Values { explicit_row: false, value_keyword: false, rows: Vec::new() });
+    let mut rest = std::mem::replace(body.as_mut(), nothing);
+    let mut parts = Vec::with_capacity(count + 1);
+    for _ in 0..count {
+        rest = match rest {
+            SetExpr::SetOperation { left, right, .. } => {
+                parts.push(right);
+                *left
+            }
+            other => other,
+        };
+    }
+    parts.push(Box::new(rest));
+    parts.reverse();
+    while parts.len() > 1 {
+        let mut pairs = Vec::with_capacity(parts.len().div_ceil(2));
+        let mut left_over = parts.into_iter();
+        while let Some(left) = left_over.next() {
+            pairs.push(match left_over.next() {
+                Some(right) => Box::new(SetExpr::SetOperation {
+                    left,
+                    op: SetOperator::Union,
+                    set_quantifier: wanted,
+                    right,
+                }),
+                None => left,
+            });
+        }
+        parts = pairs;
+    }
+    if let Some(whole) = parts.pop() {
+        *body = whole;
+    }
 }
 
 /// Refuses a statement that is nested too deep, or reads too much, to be planned.
@@ -354,7 +430,7 @@ fn levels_of_query(query: &Query) -> usize {
             bodies.push((right.as_ref(), level + 1));
         }
     }
-    QUERY_LEVELS + deepest + query.pipe_operators.len()
+    QUERY_LEVELS + SET_LEVELS * deepest + query.pipe_operators.len()
 }
 
 /// The joins of a SELECT: each is over the one before.

@@ -172,6 +172,7 @@ fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>
             next => parser.parser.expected("end of statement", next.clone()),
         });
         let mut ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
+        depth::balance_unions(&mut ast);
         depth::check(&mut ast)?;
         let next = parser.parser.peek_token_ref();
         let end = if next.token == Token::EOF { None } else { byte_offset(sql, next.span.start) };

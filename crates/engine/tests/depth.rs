@@ -75,6 +75,9 @@ const NESTED: &[(&str, Nested)] = &[
     ("UNION", |depth| format!("SELECT 1{}", " UNION SELECT 1".repeat(depth))),
     ("UNION ALL", |depth| format!("SELECT 1, 2{}", " UNION ALL SELECT 1, 2".repeat(depth))),
     ("EXCEPT", |depth| format!("SELECT 1{}", " EXCEPT SELECT 2".repeat(depth))),
+    ("set operations in turn", |depth| {
+        format!("SELECT 1{}", " UNION ALL SELECT 1 UNION SELECT 1".repeat(depth / 2))
+    }),
     ("UNION inside", |depth| format!("SELECT 1{}{}", " UNION (SELECT 1".repeat(depth), ")".repeat(depth))),
     ("FROM", |depth| {
         format!("SELECT * FROM {}SELECT 1{}", "(SELECT * FROM (".repeat(depth), "))".repeat(depth))
@@ -127,7 +130,7 @@ fn named(count: usize, joined: &str) -> String {
 async fn run(session: &Session, sql: &str) -> Result<usize, keirin::Error> {
     let mut rows = 0;
     for statement in keirin::parse(sql)? {
-        let batches = session.run(&statement.clone(), keirin::Parameters::None).await?.collect().await?;
+        let batches = session.run(&statement, keirin::Parameters::None).await?.collect().await?;
         rows += batches.iter().map(|batch| batch.num_rows()).sum::<usize>();
     }
     Ok(rows)
@@ -160,8 +163,13 @@ fn almost_too_deep() {
 }
 
 #[test]
+fn unions_in_a_row_are_not_deep() {
+    nest(300, |name| name == "UNION ALL");
+}
+
+#[test]
 fn beyond_the_limit() {
-    nest(1_010, |name| !["INSERT", "VALUES"].contains(&name));
+    nest(1_010, |name| !["INSERT", "VALUES", "UNION", "UNION ALL"].contains(&name));
 }
 
 #[test]
