@@ -199,6 +199,16 @@ impl Database {
         Ok(false)
     }
 
+    /// Whether there are files that time lets go, and that stay because someone in this process reads them, or did when
+    /// they were to be removed.
+    #[must_use]
+    pub fn has_removable(&self) -> bool {
+        let Some(writing) = &self.writing else { return false };
+        let needless = locked(&writing.needless);
+        let oldest = needless.replaced.first_key_value();
+        oldest.is_some_and(|(_, replaced)| !self.is_retained(&self.current(), replaced.time))
+    }
+
     /// Removes files that no commit in the log mentions, however young, and says how many.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ const THREADS_MAX: usize = 4;
 const ROUND_INTERVAL: Duration = Duration::from_millis(200);
 /// Without changes.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
+/// While files wait for statements that read them.
+const READERS_INTERVAL: Duration = Duration::from_secs(1);
 /// A program that only reads is mostly gone by then.
 const FIRST_ROUND_AFTER: Duration = Duration::from_secs(2);
 /// While parts are merged, files are removed so often.
@@ -123,6 +125,10 @@ impl Upkeep {
         let mut state = state.lock();
         state.is_closing = true;
         large.cancel();
+        if state.changes > 0 && self.shared.database.has_removable() {
+            // Those who read them are gone now.
+            state.changes += 1;
+        }
         if state.is_all_seen() {
             all.cancel();
         }
@@ -180,7 +186,8 @@ impl Shared {
             drop(state);
             begun = Some(Instant::now());
             self.do_round(thread == 0);
-            next_round = Instant::now() + IDLE_INTERVAL;
+            let is_awaited = thread == 0 && self.database.has_removable();
+            next_round = Instant::now() + if is_awaited { READERS_INTERVAL } else { IDLE_INTERVAL };
             self.state.lock().seen[thread] = Some(changes);
             self.changed.notify_all();
         }
@@ -269,6 +276,24 @@ mod tests {
         upkeep.close();
         assert_eq!(part_count(&database), 1);
         assert_eq!(Arc::strong_count(&upkeep.shared), 1, "no thread is left");
+    }
+
+    #[test]
+    fn files_go_soon_after_those_who_read_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = database(directory.path(), 10);
+        let mut transaction = database.begin().unwrap();
+        transaction.set_retention(Duration::ZERO).unwrap();
+        transaction.commit().unwrap();
+        let files = || std::fs::read_dir(directory.path().join("tables/1")).unwrap().count();
+        let (upkeep, _) = begin(&database);
+        let read = database.snapshot();
+        upkeep.wake();
+        upkeep.settle();
+        assert_eq!((part_count(&database), files()), (1, 9));
+        drop(read);
+        upkeep.close();
+        assert_eq!(files(), 1);
     }
 
     #[test]
