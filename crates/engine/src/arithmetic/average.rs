@@ -7,7 +7,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, UInt64Array};
-use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{ScalarValue, internal_err, plan_err};
 use datafusion::error::Result;
@@ -65,9 +68,10 @@ impl AggregateUDFImpl for ExactAverage {
             other => other,
         };
         Ok(vec![match argument {
-            DataType::UInt64 => DataType::UInt64,
-            other if other.is_integer() => DataType::Int64,
-            other if other.is_decimal() || matches!(other, DataType::Duration(_)) => other.clone(),
+            // Narrow ones as they are: storage adds them up, and `sum`, which widens them, shares nothing with this.
+            other if other.is_integer() || other.is_decimal() || matches!(other, DataType::Duration(_)) => {
+                other.clone()
+            }
             other if other.is_floating() || other.is_null() => DataType::Float64,
             other => return plan_err!("avg takes numbers, not {}", sql_type_name(other)),
         }])
@@ -161,7 +165,13 @@ fn for_each(values: &ArrayRef, mut add: impl FnMut(usize, i128)) -> Result<()> {
         }};
     }
     match values.data_type() {
+        DataType::Int8 => each!(Int8Type),
+        DataType::Int16 => each!(Int16Type),
+        DataType::Int32 => each!(Int32Type),
         DataType::Int64 => each!(Int64Type),
+        DataType::UInt8 => each!(UInt8Type),
+        DataType::UInt16 => each!(UInt16Type),
+        DataType::UInt32 => each!(UInt32Type),
         DataType::UInt64 => each!(UInt64Type),
         DataType::Decimal128(..) => each!(Decimal128Type),
         other => return internal_err!("an exact average of {other}"),

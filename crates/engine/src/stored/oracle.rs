@@ -29,7 +29,7 @@ use super::open::{Columns, OpenTable};
 use super::scan::StoredScan;
 use super::testing::{Random, TestDatabase};
 use super::types::{arrow_schema, stored_field};
-use crate::arithmetic::{CheckedSum, Extreme};
+use crate::arithmetic::{CheckedSum, ExactAverage, Extreme};
 
 /// A table on disk whose scan is the one that is tested.
 #[derive(Debug)]
@@ -99,6 +99,7 @@ fn context(partitions: usize, table: Provider, rows: &[RecordBatch]) -> SessionC
         .with_physical_optimizer_rule(Arc::new(AggregateStored));
     let context = SessionContext::new_with_state(state.build());
     context.register_udaf(AggregateUDF::new_from_impl(CheckedSum::default()));
+    context.register_udaf(AggregateUDF::new_from_impl(ExactAverage::default()));
     context.register_udaf(AggregateUDF::new_from_impl(Extreme::<Min>::default()));
     context.register_udaf(AggregateUDF::new_from_impl(Extreme::<Max>::default()));
     let schema = rows[0].schema();
@@ -314,6 +315,8 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
         sum.value()
     };
     let all = || 0..270_000;
+    // The whole part of it is a float.
+    let average = |sum: i128, count: i128| (sum / count) as f64 + (sum % count) as f64 / count as f64;
     let sums = [
         exact(&mut all().map(x)),
         exact(&mut all().filter_map(y)),
@@ -321,7 +324,7 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
         exact(&mut all().map(|row| x(row) * 2.0 + 1.0)),
         exact(&mut all().map(x)) / 270_000.0,
         exact(&mut all().filter_map(y)) / all().filter_map(y).count() as f64,
-        all().filter_map(n).map(i128::from).sum::<i128>() as f64 / all().filter_map(n).count() as f64,
+        average(all().filter_map(n).map(i128::from).sum::<i128>(), all().filter_map(n).count() as i128),
     ];
     let sum_of_cast = exact(&mut all().filter_map(n).map(|n| n as f64));
     let sql = "SELECT sum(x), sum(y), sum(x) FILTER (WHERE x > 0), sum(x * 2 + 1), avg(x), avg(y), avg(n) \
