@@ -48,7 +48,8 @@ impl AnalyzerRule for CommonTypes {
     }
 }
 
-fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// The expression with its operands of such types; those inside are so already.
+pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {

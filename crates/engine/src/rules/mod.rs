@@ -17,7 +17,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-pub(crate) use common_types::CommonTypes;
+pub(crate) use common_types::{CommonTypes, with_common_types};
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use fence::{Fence, Fences};
 pub(crate) use large_top::LargeTop;

@@ -11,7 +11,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{SortOptions, cast, partition};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as LogicalExpr, SortExpr, Volatility};
@@ -26,6 +26,7 @@ use crate::explain_error::explain;
 use crate::functions;
 use crate::parser::parse_expression;
 use crate::relations::normalized;
+use crate::rules::with_common_types;
 use crate::types::sql_type_name;
 
 /// The property of a table that has the SQL of its PARTITION BY.
@@ -70,6 +71,8 @@ impl Partitions {
             let aliased = ExprWithAlias { expr: meant, alias: None };
             let planned = state.create_logical_expr_from_sql_expr(aliased, &planned_over);
             let planned = planned.map_err(|error| explain(&error, None))?;
+            // As queries have it, so that what they say of it is recognised.
+            let planned = planned.transform_up(|expr| with_common_types(expr, &planned_over)).data()?;
             if let Some(reason) = why_not(&planned)? {
                 return refuse(&reason);
             }
