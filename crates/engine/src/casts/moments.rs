@@ -1,6 +1,5 @@
 //! Timestamps and times of day: what text says, and what they are in another zone.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
@@ -8,12 +7,12 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Int64Array, PrimitiveArray, StringViewArray,
     Time64NanosecondArray,
 };
-use arrow::compute::kernels::cast_utils::{string_to_datetime, string_to_time_nanoseconds};
+use arrow::compute::kernels::cast_utils::string_to_time_nanoseconds;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Float64Type, Int64Type, TimeUnit,
 };
-use chrono::{DateTime, Days, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeDelta, TimeZone, Utc};
+use chrono::{DateTime, Days, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeDelta, TimeZone};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 
@@ -30,15 +29,6 @@ pub(crate) struct Moment {
 impl Moment {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        Self::parse_spelled(text).or_else(|| {
-            // Arrow knows more forms, such as 20240229T123000.
-            let has_digits = text.len() > 10 && text.bytes().filter(u8::is_ascii_digit).count() > 8;
-            let local = has_digits.then(|| string_to_datetime(&Utc, text).ok()).flatten()?;
-            Some(Self { local: local.naive_utc(), zone: Some(Tz::from_str("+00:00").ok()?) })
-        })
-    }
-
-    fn parse_spelled(text: &str) -> Option<Self> {
         let mut rest = Rest(text);
         let year = rest.number(4, 6)?;
         let separator = rest.one_of(b"-/")?;
@@ -304,7 +294,7 @@ pub(super) fn times_of_text(values: &StringViewArray, to: &DataType, is_try: boo
                 Some(seconds * 1_000_000_000 + i64::from(nanoseconds))
             }
             _ if text.contains(':') => string_to_time_nanoseconds(text).ok().or_else(|| {
-                let time = Moment::parse_spelled(text)?.local.time() - NaiveTime::MIN;
+                let time = Moment::parse(text)?.local.time() - NaiveTime::MIN;
                 time.num_nanoseconds()
             }),
             _ => None,
@@ -342,7 +332,6 @@ mod tests {
         check("2024-02-29 12:30:00 Europe/Berlin", Some("2024-02-29 12:30:00 zoned"));
         check("12024-02-29", Some("+12024-02-29 00:00:00"));
         check("2024-12-31 24:00", Some("2025-01-01 00:00:00"));
-        check("20240229T123000", Some("2024-02-29 12:30:00 zoned"));
         for text in ["2023-02-29", "2024-02-29 25:00", "2024-02-29 12:60", "2024-02-29 12", "2024", "", "x"] {
             check(text, None);
         }
