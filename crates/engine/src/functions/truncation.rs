@@ -82,12 +82,27 @@ impl ScalarUDFImpl for Truncation {
         self.inner.documentation()
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match (self.run)(&arguments)? {
-            Some(values) => Ok(values),
-            None => self.inner.invoke_with_args(arguments),
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let Some(values) = (self.run)(&arguments)? {
+            return Ok(values);
         }
+        let is_coarse_constant = match arguments.args.get(1) {
+            Some(ColumnarValue::Scalar(value)) => is_coarse(&value.data_type()),
+            _ => false,
+        };
+        if !is_coarse_constant {
+            return self.inner.invoke_with_args(arguments);
+        }
+        // Columns stay in their unit, unlike constants.
+        arguments.args[1] = ColumnarValue::Array(arguments.args[1].to_array(1)?);
+        arguments.number_rows = 1;
+        let values = self.inner.invoke_with_args(arguments)?.to_array(1)?;
+        Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?))
     }
+}
+
+fn is_coarse(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Timestamp(unit, _) if *unit != TimeUnit::Nanosecond)
 }
 
 fn each(
