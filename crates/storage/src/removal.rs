@@ -183,9 +183,7 @@ impl Database {
             return Ok(false);
         }
         self.check_is_newest(&files)?;
-        let (now, elapsed) = (self.store.io.now(), self.store.io.elapsed());
-        let retention = self.current().retention();
-        if locked(&writing.needless).clock.is_doubted(now, elapsed, retention) {
+        if self.is_clock_doubted(writing) {
             return Ok(false);
         }
         self.find_replaced(writing, cancel)?;
@@ -197,6 +195,12 @@ impl Database {
         self.trim_log(writing, &files)?;
         self.seek_orphans(writing)?;
         Ok(false)
+    }
+
+    fn is_clock_doubted(&self, writing: &Writing) -> bool {
+        let (now, elapsed) = (self.store.io.now(), self.store.io.elapsed());
+        let retention = self.current().retention();
+        locked(&writing.needless).clock.is_doubted(now, elapsed, retention)
     }
 
     /// Whether there are files that time lets go, and that stay because someone in this process reads them, or did when
@@ -232,7 +236,9 @@ impl Database {
         {
             let writing = self.writing()?;
             let _removing = locked(&writing.removing);
-            self.remove_replaced(writing, &mut removed, u64::MAX, cancel)?;
+            if !self.is_clock_doubted(writing) {
+                self.remove_replaced(writing, &mut removed, u64::MAX, cancel)?;
+            }
         }
         while self.tidy(cancel)? {}
         Ok(Some(removed))
@@ -243,15 +249,12 @@ impl Database {
     fn remove_all_orphans(&self, removed: &mut Space, cancel: &Cancel) -> Result<bool> {
         let (writing, io) = (self.writing()?, &*self.store.io);
         let _removing = locked(&writing.removing);
-        {
-            let _committing = locked(&writing.committing);
-            let files = Files::list(io)?;
-            if files.has_set_aside {
-                return Ok(false);
-            }
-            // What seems to be nobody's may be of another writer, whom a lock did not keep out.
-            self.check_is_newest(&files)?;
+        let files = Files::list(io)?;
+        if files.has_set_aside {
+            return Ok(false);
         }
+        // What seems to be nobody's may be of another writer, whom a lock did not keep out.
+        self.check_is_newest(&files)?;
         self.find_replaced(writing, cancel)?;
         for path in self.orphans(writing)? {
             cancel.check()?;
