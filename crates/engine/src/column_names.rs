@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn unnamed_columns_are_called_what_was_written() {
         let check = |sql: &str, expected: &str| {
-            let mut ast = parse(sql).unwrap().remove(0).ast;
+            let mut ast = (*parse(sql).unwrap().remove(0).ast).clone();
             name_columns(&mut ast);
             let Ast::Sql(statement) = ast else { panic!("{sql}") };
             assert_eq!(statement.to_string(), expected);

@@ -81,7 +81,7 @@ pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<us
         match &token.token {
             Token::LParen | Token::LBracket | Token::LBrace => open.push(Bracket::default()),
             Token::Lt if is_type_with_parts(before) => {
-                open.push(Bracket { is_type: true, ..Bracket::default() })
+                open.push(Bracket { is_type: true, ..Bracket::default() });
             }
             Token::Gt => close_type(&mut open),
             Token::ShiftRight => (0..2).for_each(|_| close_type(&mut open)),

@@ -258,7 +258,7 @@ mod tests {
                  ORDER BY ({word}, {word} DESC)"
             );
             let parsed = parse(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-            let Ast::CreateTable { statement, clauses } = &parsed[0].ast else { panic!("{sql}") };
+            let Ast::CreateTable { statement, clauses } = &*parsed[0].ast else { panic!("{sql}") };
             let Statement::CreateTable(table) = statement.as_ref() else { panic!("{sql}") };
             assert!(table.name.to_string().trim_matches('"') == name, "{sql}");
             for (index, column) in table.columns.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! What a process has but once: its working directory, and the files that it may have open.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

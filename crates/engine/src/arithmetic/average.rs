@@ -145,7 +145,7 @@ fn divided(sum: i128, count: u64) -> Option<f64> {
     let magnitude = sum.unsigned_abs();
     let shift = magnitude.leading_zeros().min(127);
     let dividend = magnitude << shift;
-    let quotient = dividend / u128::from(count) | u128::from(dividend % u128::from(count) != 0);
+    let quotient = (dividend / u128::from(count)) | u128::from(!dividend.is_multiple_of(u128::from(count)));
     #[expect(clippy::cast_precision_loss, reason = "this is where it is rounded")]
     let average = quotient as f64 / 2_f64.powi(shift.cast_signed());
     Some(if sum < 0 { -average } else { average })

@@ -12,6 +12,7 @@ use super::Names;
 use super::scope::{Output, Scope, Tables, quoted};
 use crate::column_names::{TWIN, given_name};
 use crate::error::{Error, ErrorKind, Result};
+use crate::refused::NOBODY;
 use crate::relations::normalized;
 
 /// What the columns of a SELECT are called.
@@ -95,6 +96,7 @@ pub(super) fn expand(select: &mut Select, tables: &Tables) -> Result<()> {
 fn check_options(options: &WildcardAdditionalOptions, outputs: &[Output]) -> Result<()> {
     let replaced =
         options.opt_replace.iter().flat_map(|list| &list.items).map(|item| normalized(&item.column_name));
+    let replaced = replaced.filter(|name| name != NOBODY);
     for name in left_out(options).chain(replaced) {
         if !outputs.iter().any(|output| output.name == name) {
             let message = format!("column '{name}' behind * is not one of its columns");

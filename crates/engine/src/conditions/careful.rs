@@ -43,7 +43,7 @@ impl Hash for Careful {
 }
 
 impl Careful {
-    fn new(inner: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    fn around(inner: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
         Arc::new(Self { inner, is_filter: false })
     }
 
@@ -198,7 +198,7 @@ impl TreeNodeRewriter for Rewriter<'_> {
         let is_connective =
             node.downcast_ref::<BinaryExpr>().is_some_and(|binary| is_connective(*binary.op()));
         let is_one = is_connective && any_operand || fails_itself && self.nodes == Nodes::AllThatFail;
-        Ok(if is_one { Transformed::yes(Careful::new(node)) } else { Transformed::no(node) })
+        Ok(if is_one { Transformed::yes(Careful::around(node)) } else { Transformed::no(node) })
     }
 
     fn f_down(&mut self, node: Self::Node) -> Result<Transformed<Self::Node>> {
@@ -216,7 +216,7 @@ fn any_of(list: &InListExpr) -> Arc<dyn PhysicalExpr> {
         .list()
         .iter()
         .map(equal)
-        .reduce(|any, one| Careful::new(Arc::new(BinaryExpr::new(any, Operator::Or, one))));
+        .reduce(|any, one| Careful::around(Arc::new(BinaryExpr::new(any, Operator::Or, one))));
     let any = any.unwrap_or_else(|| Arc::new(Literal::new(false.into())));
     if list.negated() { Arc::new(NotExpr::new(any)) } else { any }
 }
@@ -258,7 +258,7 @@ impl Conditions {
         let last = last
             .into_iter()
             .reduce(and)
-            .map(|last| if last.is::<Careful>() { last } else { Careful::new(last) });
+            .map(|last| if last.is::<Careful>() { last } else { Careful::around(last) });
         Ok(Self { first, last })
     }
 

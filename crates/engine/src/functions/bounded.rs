@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, ByteView};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::error::Result;
@@ -90,7 +90,7 @@ impl Arguments<'_> {
             match array.data_type() {
                 _ if array.is_empty() => 0,
                 DataType::Utf8 => array.as_string::<i32>().value_length(row) as usize,
-                DataType::Utf8View => array.as_string_view().views()[row] as u32 as usize,
+                DataType::Utf8View => ByteView::from(array.as_string_view().views()[row]).length as usize,
                 _ => average.max(1),
             }
         })

@@ -145,7 +145,7 @@ impl DistinctValues {
         self.rows.clear_shrink(0);
         let (numbers, values) = (columns[0].as_primitive::<UInt64Type>(), &columns[1]);
         let is_taken: BooleanArray =
-            numbers.values().iter().map(|number| Some((*number as usize) < groups)).collect();
+            numbers.values().iter().map(|number| Some(*number < groups as u64)).collect();
         let taken = filter(numbers, &is_taken)?;
         let order = sort_to_indices(&taken, None, None)?;
         let sorted = take(&filter(values, &is_taken)?, &order, None)?;

@@ -19,6 +19,7 @@ use crate::alterations::Alteration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::Ast;
 
+pub(crate) use rewritten::NOBODY;
 pub(crate) use statements::{check_column_options, check_prepared};
 
 /// Writes a statement in the words that the planner knows, and refuses what it would read over.
@@ -35,7 +36,7 @@ pub(crate) fn refuse_unread(ast: &mut Ast) -> Result<()> {
                     check_column_options(options.iter().map(|option| &option.option))
                 }
                 Alteration::OrderBy(_) | Alteration::Comment(_) => Ok(()),
-            })?
+            })?;
         }
         _ => {}
     }
@@ -99,7 +100,7 @@ fn unsupported(clause: impl std::fmt::Display) -> Error {
 /// Refuses the first of the clauses that is there; the third of each is what to do instead, if there is such a thing.
 fn refuse(clauses: &[(bool, &str, &str)]) -> Result<()> {
     match clauses.iter().find(|(is_there, ..)| *is_there) {
-        Some((_, clause, hint)) if hint.is_empty() => Err(unsupported(clause)),
+        Some((_, clause, "")) => Err(unsupported(clause)),
         Some((_, clause, hint)) => Err(unsupported(clause).with_hint(*hint)),
         None => Ok(()),
     }

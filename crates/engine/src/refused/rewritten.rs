@@ -217,11 +217,12 @@ fn cube(parts: &[Vec<Expr>]) -> Result<Vec<Vec<Expr>>> {
     Ok((0..1_usize << parts.len()).map(chosen).collect())
 }
 
+/// The name of what a column replaces only to be planned: no column is called this.
+pub(crate) const NOBODY: &str = "\u{1}";
+
 /// The planner passes over `* REPLACE (1 AS nothere)`. It plans what replaces, though: so the column replaces another that
 /// is not there, and must be there itself.
 fn replaced_are_there(options: &mut WildcardAdditionalOptions, table: &[Ident]) {
-    /// No column is called this.
-    const NOBODY: &str = "\u{1}";
     let Some(replace) = &mut options.opt_replace else { return };
     if replace.items.iter().any(|item| item.column_name.value == NOBODY) {
         return;

@@ -21,6 +21,7 @@ pub(super) fn statement(statement: &Statement) -> Result<()> {
         | Statement::ShowFunctions { .. }
         | Statement::RenameTable(_)
         | Statement::Reset(_)
+        | Statement::Vacuum(_)
         | Statement::Use(_)
         // They are refused where they are carried out.
         | Statement::StartTransaction { .. }

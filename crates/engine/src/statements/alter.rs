@@ -45,7 +45,7 @@ pub(super) async fn alter(
     operations: &[Alteration],
 ) -> Result<Answer> {
     let name = object_name(session, name)?;
-    let table = match stored_table(session, &name) {
+    let table = match stored_table(session, &name).await {
         Err(error) if error.kind() == ErrorKind::NotFound && if_exists => return Ok(Answer::done()),
         table => table?,
     };
@@ -124,7 +124,7 @@ pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> R
         }
         // Unless an earlier step gives the name.
         if !steps.iter().any(|(_, to)| *to == from) {
-            stored_table(session, &from)?;
+            stored_table(session, &from).await?;
         }
         steps.push((from, to));
     }

@@ -36,7 +36,7 @@ use crate::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
 use crate::text::nearest;
 
 /// What a DELETE is about.
-fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
+async fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
     let extras = delete.using.is_some()
         || delete.limit.is_some()
@@ -44,13 +44,13 @@ fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
         || !delete.tables.is_empty()
         || !delete.order_by.is_empty();
     match from.as_slice() {
-        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation),
+        [only] if only.joins.is_empty() && !extras => Target::new(session, &only.relation).await,
         _ => Err(unsupported("DELETE", "FROM table WHERE condition")),
     }
 }
 
 /// What an UPDATE is about, and what it sets: columns by their places.
-fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(usize, Expr)>)> {
+async fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(usize, Expr)>)> {
     let extras = update.from.is_some()
         || update.limit.is_some()
         || update.returning.is_some()
@@ -58,7 +58,7 @@ fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(us
     if extras || !update.table.joins.is_empty() {
         return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
     }
-    let target = Target::new(session, &update.table.relation)?;
+    let target = Target::new(session, &update.table.relation).await?;
     let schema = target.table.schema();
     let mut assigned = Vec::with_capacity(update.assignments.len());
     for assignment in &update.assignments {
@@ -75,9 +75,11 @@ fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(us
 /// `EXPLAIN DELETE | UPDATE`: the query that finds the rows that change, and their new values.
 pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbose: bool) -> Result<Answer> {
     let (target, assigned, condition) = match change {
-        ast::Statement::Delete(delete) => (of_delete(session, delete)?, None, delete.selection.as_ref()),
+        ast::Statement::Delete(delete) => {
+            (of_delete(session, delete).await?, None, delete.selection.as_ref())
+        }
         ast::Statement::Update(update) => {
-            let (target, assigned) = of_update(session, update)?;
+            let (target, assigned) = of_update(session, update).await?;
             (target, Some(assigned), update.selection.as_ref())
         }
         other => return Err(Error::new(ErrorKind::Internal, format!("{other} changes no rows"))),
@@ -95,7 +97,7 @@ pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbo
 
 /// `DELETE FROM t [WHERE predicate]`.
 pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
-    let target = of_delete(session, delete)?;
+    let target = of_delete(session, delete).await?;
     let Some(table) = memory_table(&target.table) else {
         return stored::change(session, &target, None, delete.selection.as_ref()).await;
     };
@@ -123,7 +125,7 @@ pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer>
 
 /// `UPDATE t SET column = value, ... [WHERE predicate]`.
 pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<Answer> {
-    let (target, assigned) = of_update(session, update)?;
+    let (target, assigned) = of_update(session, update).await?;
     let schema = target.table.schema();
     let Some(table) = memory_table(&target.table) else {
         return stored::change(session, &target, Some(&assigned), update.selection.as_ref()).await;
@@ -164,7 +166,7 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
 /// `TRUNCATE [TABLE] t`.
 pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<Answer> {
     let [only] = truncate.table_names.as_slice() else { return Err(unsupported("TRUNCATE", "TABLE table")) };
-    let found = table_of(session, &only.name)?;
+    let found = table_of(session, &only.name).await?;
     let Some(table) = memory_table(&found) else { return stored::truncate(&found).await };
     let _writer = table.lock().await;
     table.replace(Rows::new(&only.name.to_string(), &session.shared.environment.memory_pool));
@@ -180,7 +182,7 @@ struct Target {
 }
 
 impl Target {
-    fn new(session: &Session, factor: &TableFactor) -> Result<Self> {
+    async fn new(session: &Session, factor: &TableFactor) -> Result<Self> {
         let TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(not_changeable(&factor.to_string()));
         };
@@ -190,7 +192,7 @@ impl Target {
                 name.0.last().and_then(|part| part.as_ident()).cloned().unwrap_or_else(|| Ident::new("t"))
             }
         };
-        Ok(Self { table: table_of(session, name)?, name: name.to_string(), qualifier })
+        Ok(Self { table: table_of(session, name).await?, name: name.to_string(), qualifier })
     }
 
     fn column_index(&self, target: &AssignmentTarget) -> Result<usize> {
@@ -380,9 +382,9 @@ fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<Ar
 }
 
 /// The table, which is in memory or stored.
-fn table_of(session: &Session, name: &ObjectName) -> Result<Arc<dyn TableProvider>> {
+async fn table_of(session: &Session, name: &ObjectName) -> Result<Arc<dyn TableProvider>> {
     let name = object_name(session, name)?;
-    let table = find(session, &name)?.ok_or_else(|| not_found(session, &name))?;
+    let table = find(session, &name).await?.ok_or_else(|| not_found(session, &name))?;
     let is_stored = (table.as_ref() as &dyn Any).is::<StoredTable>();
     if is_stored || memory_table(&table).is_some() {
         Ok(table)

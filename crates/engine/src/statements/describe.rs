@@ -277,12 +277,16 @@ pub(super) fn show_schemas(session: &Session, options: &ShowStatementOptions) ->
 }
 
 /// `SHOW CREATE TABLE | VIEW name`: the statement that makes such a one.
-pub(super) fn show_create(session: &Session, kind: &ShowCreateObject, name: &ObjectName) -> Result<Answer> {
+pub(super) async fn show_create(
+    session: &Session,
+    kind: &ShowCreateObject,
+    name: &ObjectName,
+) -> Result<Answer> {
     if !matches!(kind, ShowCreateObject::Table | ShowCreateObject::View) {
         return Err(Error::new(ErrorKind::Unsupported, format!("SHOW CREATE {kind} is not supported")));
     }
     let name = object_name(session, name)?;
-    let table = find(session, &name)?.ok_or_else(|| not_found(session, &name))?;
+    let table = find(session, &name).await?.ok_or_else(|| not_found(session, &name))?;
     let any = table.as_ref() as &dyn std::any::Any;
     let text = match (any.downcast_ref::<View>(), any.downcast_ref::<StoredTable>()) {
         (Some(view), _) => view.definition.clone(),

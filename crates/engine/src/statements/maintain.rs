@@ -19,7 +19,7 @@ const ATTEMPTS_MAX: usize = 5;
 
 /// `OPTIMIZE TABLE t [FINAL]`: does the upkeep that is due, or with FINAL makes one part of each partition.
 pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: bool) -> Result<Answer> {
-    let table = stored_table(session, &object_name(session, name)?)?;
+    let table = stored_table(session, &object_name(session, name)?).await?;
     let merge = move |cancel: &Cancel| match is_final {
         true => merge_all(&table.store, &table.table, cancel),
         false => {
@@ -100,7 +100,7 @@ fn number(value: u64) -> ArrayRef {
 /// `CHECK TABLE t`: reads all of it, and gives a row for each thing that is wrong, or one that says `ok`.
 pub(super) async fn check(session: &Session, name: &ObjectName) -> Result<Answer> {
     let name = object_name(session, name)?;
-    let table = stored_table(session, &name)?;
+    let table = stored_table(session, &name).await?;
     let (store, number) = (table.store.clone(), table.table.number);
     let found = cancellable(move |cancel| Ok(store.database.check_table(number, cancel)?)).await?;
     let checked = format!("{}.{}", name.schema, name.table);
@@ -110,7 +110,7 @@ pub(super) async fn check(session: &Session, name: &ObjectName) -> Result<Answer
 /// `REPAIR TABLE t`: keeps the rows that can be read of parts that are damaged, and says how many are lost.
 pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answer> {
     let name = object_name(session, name)?;
-    let table = stored_table(session, &name)?;
+    let table = stored_table(session, &name).await?;
     let repair = move |cancel: &Cancel| {
         let (store, planned) = (&table.store, &table.table);
         let found = store.database.check_table(planned.number, cancel)?;

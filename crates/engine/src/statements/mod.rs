@@ -126,7 +126,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
             return describe::show_schemas(session, show_options);
         }
         ast::Statement::ShowCreate { obj_type, obj_name } => {
-            return describe::show_create(session, obj_type, obj_name);
+            return describe::show_create(session, obj_type, obj_name).await;
         }
         ast::Statement::Comment { object_type, object_name, comment, .. } => {
             return alter::comment_on(session, *object_type, object_name, comment.as_deref()).await;

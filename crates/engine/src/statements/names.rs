@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::ObjectName;
-use futures::FutureExt;
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA};
 use crate::error::{Error, ErrorKind, Result};
@@ -62,12 +61,9 @@ pub(super) fn schema_not_found(name: &str) -> Error {
 }
 
 /// The table or view of this name, if there is one.
-pub(super) fn find(session: &Session, name: &Name) -> Result<Option<Arc<dyn TableProvider>>> {
+pub(super) async fn find(session: &Session, name: &Name) -> Result<Option<Arc<dyn TableProvider>>> {
     let schema = session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
-    match schema.table(&name.table).now_or_never() {
-        Some(found) => Ok(found?),
-        None => Err(Error::new(ErrorKind::Internal, format!("table '{name}' is not there at once"))),
-    }
+    Ok(schema.table(&name.table).await?)
 }
 
 /// Puts a table or view under its name into a database in memory, unless `check` has something against it in the
@@ -131,8 +127,8 @@ fn is_engines_own(schema: &str) -> bool {
 }
 
 /// The stored table of this name.
-pub(super) fn stored_table(session: &Session, name: &Name) -> Result<StoredTable> {
-    let found = find(session, name)?.ok_or_else(|| not_found(session, name))?;
+pub(super) async fn stored_table(session: &Session, name: &Name) -> Result<StoredTable> {
+    let found = find(session, name).await?.ok_or_else(|| not_found(session, name))?;
     match (found.as_ref() as &dyn std::any::Any).downcast_ref::<StoredTable>() {
         Some(table) => Ok(table.clone()),
         None if session.shared.store.is_none() => {

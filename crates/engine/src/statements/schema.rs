@@ -30,7 +30,7 @@ pub(super) async fn create_view(
     let name = object_name(session, &view.name)?;
     check_can_be_made(&name)?;
     let (or_replace, if_not_exists) = (view.or_replace, view.if_not_exists);
-    let existing = find(session, &name)?;
+    let existing = find(session, &name).await?;
     if existing.is_some() && if_not_exists {
         return Ok(Answer::done());
     }
@@ -138,8 +138,11 @@ async fn drop_tables_or_views(
     let mut found: Vec<Name> = Vec::new();
     for name in names {
         let name = object_name(session, name)?;
-        let existing = session.catalog.schema(&name.schema).and_then(|_| find(session, &name).transpose());
-        match existing.transpose()? {
+        let existing = match session.catalog.schema(&name.schema) {
+            Some(_) => find(session, &name).await?,
+            None => None,
+        };
+        match existing {
             None if if_exists => {}
             None => return Err(not_found_of(session, &name, kind)),
             Some(existing) if existing.table_type() != kind => {

@@ -48,7 +48,7 @@ pub(super) async fn create(
     };
     let notice = notice(table, clauses);
     let name = object_name(session, &table.name)?;
-    let existing = find(session, &name)?;
+    let existing = find(session, &name).await?;
     if existing.is_some() && table.if_not_exists {
         return Ok(Answer::done());
     }
@@ -108,7 +108,7 @@ async fn create_like(
     or_replace: bool,
 ) -> Result<Answer> {
     let other = object_name(session, other)?;
-    let found = find(session, &other)?.ok_or_else(|| not_found(session, &other))?;
+    let found = find(session, &other).await?.ok_or_else(|| not_found(session, &other))?;
     let Some(store) = session.shared.store.clone() else {
         let schema = table_schema(&found.schema(), true);
         let table = (found.as_ref() as &dyn Any).downcast_ref::<MemoryTable>();

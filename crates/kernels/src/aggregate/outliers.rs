@@ -219,6 +219,7 @@ mod tests {
             if random.chance(share) { outlier(random) } else { random.below(20_000_000) as f64 / 100.0 }
         };
         let values: Vec<f64> = (0..ROWS).map(|_| value(&mut random)).collect();
+        #[expect(clippy::cast_possible_truncation, reason = "rounded on purpose")]
         let narrow: Vec<f32> = values.iter().map(|value| *value as f32).collect();
         for level in Level::available() {
             let (mut sum, mut expected) = (ExactSum::default(), ExactSum::default());

@@ -470,7 +470,7 @@ pub(super) fn prepare(
         Statement::Checkpoint => database.checkpoint()?,
         Statement::Maintain => while database.maintain(write_options)? {},
         Statement::Optimize(name) => {
-            database.optimize(number(name), write_options, &crate::Cancel::default())?
+            database.optimize(number(name), write_options, &crate::Cancel::default())?;
         }
         Statement::MakeRoom(name) => database.make_room(number(name), write_options),
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
