@@ -1,5 +1,7 @@
 //! Statements end when nobody wants them any more, whatever they are doing, and leave the threads to the next.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -76,7 +76,14 @@ fn unpack(name: &str, archive: &Path) -> io::Result<PathBuf> {
     let own = tempfile::Builder::new().prefix(name).tempdir_in(&cache)?;
     let mut decoder = zstd::Decoder::new(File::open(archive)?)?;
     decoder.window_log_max(WINDOW_LOG_MAX)?;
-    tar::Archive::new(decoder).unpack(own.path())?;
+    for entry in tar::Archive::new(decoder).entries()? {
+        let mut entry = entry?;
+        // A pack may have a link twice.
+        let is_there = own.path().join(entry.path()?).exists();
+        if !(is_there && entry.header().entry_type().is_hard_link()) {
+            entry.unpack_in(own.path())?;
+        }
+    }
     match fs::rename(own.path(), &target) {
         Ok(()) => drop(own.keep()),
         Err(_) if target.is_dir() => {}

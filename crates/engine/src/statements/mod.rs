@@ -138,6 +138,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
             return maintain::optimize(session, name, *include_final).await;
         }
         ast::Statement::Vacuum(vacuum) => return maintain::vacuum(session, vacuum).await,
+        ast::Statement::CreateIndex(index) => return schema::create_index(session, index).await,
         ast::Statement::Use(name) => return schema::use_schema(session, name),
         ast::Statement::CreateView(view) => {
             return schema::create_view(session, view.clone(), sql, text).await;

@@ -82,6 +82,19 @@ fn check_view(existing: Option<&Arc<dyn TableProvider>>, name: &Name, or_replace
     }
 }
 
+/// `CREATE [UNIQUE] INDEX i ON t (columns)`: nothing, and a notice that says so. Scripts written for other databases
+/// make indexes for speed alone, and go on without.
+pub(super) async fn create_index(session: &Session, index: &ast::CreateIndex) -> Result<Answer> {
+    let name = object_name(session, &index.table_name)?;
+    find(session, &name).await?.ok_or_else(|| not_found_of(session, &name, TableType::Base))?;
+    let notice = if index.unique {
+        "no index is made: tables have none, and rows with equal keys are not refused"
+    } else {
+        "no index is made: tables have none; ORDER BY behind the columns of CREATE TABLE sorts their rows"
+    };
+    Ok(Answer { notice: Some(notice.to_owned()), ..Answer::done() })
+}
+
 /// `CREATE SCHEMA | DATABASE [IF NOT EXISTS] s`.
 pub(super) async fn create_schema(
     session: &Session,
