@@ -2,6 +2,7 @@
 
 #![no_main]
 
+#[path = "../blocks.rs"]
 mod blocks;
 
 use keirin_kernels::lz4::{Lz4, Variant};

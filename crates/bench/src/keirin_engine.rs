@@ -55,7 +55,7 @@ impl Keirin {
         if !FORMS.contains(&form.as_str()) {
             return Err(format!("no form {form:?}; there are {}", FORMS.join(", ")));
         }
-        let builder = Database::builder().threads(threads);
+        let builder = Database::builder().whole_process(true).threads(threads);
         let database = if is_native(&form) { builder.open(&directory) } else { builder.in_memory() };
         let database = database.map_err(|error| error.to_string())?;
         let engine = Self { form, session: database.session(), database };

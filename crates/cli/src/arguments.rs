@@ -144,7 +144,7 @@ impl ResourceArguments {
     }
 }
 
-/// More than nothing, and less than would never end.
+/// A scale above 0 and at most 1000.
 fn parse_scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale > 0.0 && scale <= 1000.0 => Ok(scale),

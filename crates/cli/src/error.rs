@@ -1,8 +1,8 @@
-//! What ends a statement or the program early, how it is told and with which exit code.
+//! Failures that end a statement or the program, their messages and exit codes.
 //!
-//! Codes: 0 all went well (a reader of our output that left early, as `head` does, is no failure), 1 a
-//! statement or its data was wrong, 2 the command line was wrong, 128 and its number for a signal. All of it
-//! goes to standard error; nothing that comes from data can control the terminal.
+//! Exit codes: 0 for success (also if a reader of our output left early, as `head` does), 1 for an error in a
+//! statement or its data, 2 for a wrong command line, 128 plus its number for a signal. Messages go to standard
+//! error; nothing in them that comes from data can control the terminal.
 
 use std::io;
 use std::process::ExitCode;
@@ -21,15 +21,15 @@ pub(crate) enum Failure {
     Sql { error: keirin::Error, sql: String, source: Option<String>, first_line: usize },
     /// A dot command, or an answer that cannot be shown as asked.
     Command { message: String, hint: Option<String> },
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage { message: String, hint: Option<String> },
-    /// The operating system's error: what we were doing, to which file.
+    /// The operating system's error, with what we were doing to which file.
     File { doing: String, error: io::Error },
-    /// It was told already; only the exit code is left.
+    /// The failure was reported already; only the exit code is left.
     Reported,
-    /// Ctrl-C or one of its kind.
+    /// Ctrl-C or another signal.
     Stopped(Signal),
-    /// Whoever read our output has left.
+    /// The reader of our output has closed it.
     OutputClosed,
 }
 
@@ -42,7 +42,7 @@ impl Failure {
         Self::Usage { message: message.into(), hint: None }
     }
 
-    /// The same failure with what to do about it, where there is room for that.
+    /// Adds a hint to the failure, if its kind has one.
     pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
         if let Self::Command { hint, .. } | Self::Usage { hint, .. } = &mut self {
             *hint = Some(text.into());
@@ -50,7 +50,7 @@ impl Failure {
         self
     }
 
-    /// The failure of a dot command with the place where it stands.
+    /// Adds the place in the script to the failure of a dot command.
     pub(crate) fn at(self, source: &str, line: usize) -> Self {
         let (message, hint) = match self {
             Self::Command { message, hint } => (message, hint),
@@ -69,12 +69,12 @@ impl Failure {
         Self::File { doing: doing.into(), error }
     }
 
-    /// Whether even a script that goes on after errors ends.
+    /// Whether the failure ends even a script that continues after errors.
     pub(crate) fn ends_script(&self) -> bool {
         matches!(self, Self::Stopped(_) | Self::OutputClosed)
     }
 
-    /// Whether even the shell ends.
+    /// Whether the failure ends even the shell.
     pub(crate) fn ends_shell(&self) -> bool {
         match self {
             Self::Stopped(signal) => signal.ends_shell(),
@@ -91,11 +91,11 @@ impl Failure {
         })
     }
 
-    /// What to tell the user, in lines; empty when there is nothing to say.
+    /// The message for the user; empty if there is nothing to say.
     pub(crate) fn report(&self) -> String {
         match self {
             Self::Sql { error, sql, source, first_line } => {
-                // Counting lines from the start of the file needs its length in lines, not its text.
+                // Line numbers count from the start of the file; line ends stand for the text before the statement.
                 let lines_before = "\n".repeat(first_line.saturating_sub(1));
                 let moved = match error.span() {
                     Some(span) => {
@@ -120,7 +120,7 @@ impl Failure {
         }
     }
 
-    /// Tells the user on standard error.
+    /// Prints the message on standard error.
     pub(crate) fn print(&self, palette: Palette) {
         for line in self.report().lines() {
             terminal::tell(&decorate(&escape_controls(line), palette));
@@ -128,7 +128,7 @@ impl Failure {
     }
 }
 
-/// The operating system's words without Rust's `(os error 2)`, in lower case as all our messages.
+/// The operating system's message without Rust's `(os error 2)`, in lower case as all our messages.
 fn os_message(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);

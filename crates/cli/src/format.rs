@@ -19,7 +19,7 @@ pub(crate) enum Format {
     Arrow,
 }
 
-/// What users know a format by; the first name is ours, the others are sqlite3's, duckdb's and file endings.
+/// The names of the formats: the first is ours, the others are sqlite3's, duckdb's and file extensions.
 const NAMES: &[(Format, &[&str], &str)] = &[
     (
         Format::Table,
@@ -41,12 +41,12 @@ impl Format {
         NAMES.iter().find(|(format, ..)| *format == self).map_or("table", |(_, names, _)| names[0])
     }
 
-    /// Names with what they are for.
+    /// The name of each format and what it is for.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         NAMES.iter().map(|(_, names, description)| (names[0], *description))
     }
 
-    /// What the engine calls the formats that it writes; the others are ours.
+    /// The engine's format, if the engine writes it; the other formats are rendered here.
     pub(crate) fn of_engine(self) -> Option<OutputFormat> {
         match self {
             Self::Table | Self::Markdown | Self::Vertical => None,
@@ -59,12 +59,12 @@ impl Format {
         }
     }
 
-    /// Bytes that would garble a terminal.
+    /// Whether the format is binary and would garble a terminal.
     pub(crate) fn is_binary(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 
-    /// The format that a file's name asks for: `out.parquet`, `out.csv.gz`, `out.md`.
+    /// The format by a file's extension: `out.parquet`, `out.csv.gz`, `out.md`.
     pub(crate) fn of_file(path: &Path) -> Option<Self> {
         let name = path.to_str()?;
         let of_engine = OutputFormat::from_path(name).and_then(|format| format.name().parse().ok());

@@ -1,4 +1,4 @@
-//! The `keirin` command: arguments to command, nothing else.
+//! The `keirin` program: parses the arguments and runs the subcommand, nothing else.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     keirin::hide_caught_panics();
     let arguments = Arguments::parse();
-    // Tables may have thousands of parts. If the system says no, their files are opened and closed more often.
+    // Tables may have thousands of parts. If the limit cannot be raised, their files are opened and closed more
+    // often.
     #[cfg(unix)]
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let outcome = match arguments.command {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(demo)) => commands::demo::run(&demo),
         Some(Command::Inspect(inspect)) => commands::inspect::run(&inspect),
     };
-    // What was cancelled and has not ended yet leaves nothing behind either.
+    // Work that was cancelled and has not ended yet must leave no files behind either.
     let _none = keirin::remove_temporary_files();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

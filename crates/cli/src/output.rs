@@ -1,8 +1,7 @@
 //! Where answers go: standard output or a file.
 //!
-//! A file gets its name when all that belongs into it is written: one that fails half way leaves what
-//! was there before. Devices and pipes are written to directly, and so is a file that a person at the
-//! shell wants to watch.
+//! A file gets its name when it is completely written, so a failure leaves the old file in place. Devices and pipes
+//! are written directly, and so is a file that an interactive user wants to watch.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,11 +17,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Output {
     target: Target,
-    /// Whoever reads us has left.
+    /// Whether the reader has closed the output.
     closed: bool,
     /// Answers written, see [`Self::holds_one_answer`].
     pub(crate) answers: usize,
-    /// The format that this output asks for, whatever the others get.
+    /// The format of this output, if it differs from the setting.
     pub(crate) format: Option<Format>,
 }
 
@@ -38,14 +37,14 @@ impl Output {
         Self::new(Target::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout())))
     }
 
-    /// A file that shows each answer as soon as it is there.
+    /// A file that is written directly, so that each answer shows at once.
     pub(crate) fn file_at_once(path: &Path) -> Result<Self> {
         let file = File::create(path)
             .map_err(|error| Failure::file(format!("write to '{}'", path.display()), error))?;
         Ok(Self::new(Target::Direct(BufWriter::with_capacity(BUFFER_BYTES, file), path.to_owned())))
     }
 
-    /// A file that appears with [`Self::commit`].
+    /// A file that gets its name by [`Self::commit`].
     pub(crate) fn file(path: &Path) -> Result<Self> {
         let file = NewFile::create(path, true).map_err(Failure::engine)?;
         Ok(Self::new(Target::New(BufWriter::with_capacity(BUFFER_BYTES, file), path.to_owned())))
@@ -59,8 +58,8 @@ impl Output {
         matches!(self.target, Target::Stdout(_))
     }
 
-    /// Whether a second answer, or any other text, would break what was written in `format`. Into a pipe goes
-    /// one JSON array after the other, as its readers expect; a file is one.
+    /// Whether a second answer, or any other text, would break what was written in `format`. A pipe may get several
+    /// JSON arrays, as its readers expect; a JSON file holds one.
     pub(crate) fn holds_one_answer(&self, format: Format) -> bool {
         format.is_binary() || (format == Format::Json && !self.is_stdout())
     }
@@ -85,7 +84,7 @@ impl Output {
         Ok(())
     }
 
-    /// What a failed write means.
+    /// The failure that a write error means.
     pub(crate) fn failure(&self, error: io::Error) -> Failure {
         if self.closed || error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
@@ -93,12 +92,12 @@ impl Output {
         Failure::file(format!("write to {}", self.name()), error)
     }
 
-    /// What messages call it.
+    /// The name of the output in messages.
     pub(crate) fn name(&self) -> String {
         self.path().map_or_else(|| "standard output".to_owned(), |path| format!("'{}'", path.display()))
     }
 
-    /// Whether a write has failed because nobody reads any more.
+    /// Whether a write has failed because the reader has closed the output.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -1,8 +1,8 @@
-//! The progress bar: for statements that take longer than half a second, on a terminal, on standard
-//! error, gone when the answer comes.
+//! The progress bar, on standard error if that is a terminal: it shows for statements that take longer than half a
+//! second, and is cleared before the answer.
 //!
-//! One line, rewritten in place. It never fills the last column: a Ctrl-C that the terminal echoes after
-//! it must not wrap, or the line could not be cleared.
+//! One line, rewritten in place. It leaves room for the `^C` that the terminal echoes: if that wrapped, the line
+//! could not be cleared.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use unicode_width::UnicodeWidthStr;
 use crate::render::human;
 use crate::terminal::{Palette, Terminal};
 
-/// Answers that come sooner need no bar.
+/// How long a statement runs before the bar appears.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Time between two pictures.
+/// Time between two redraws.
 pub(crate) const REDRAW: Duration = Duration::from_millis(100);
-/// Characters of the bar.
+/// Width of the bar, in characters.
 const BAR_WIDTH: usize = 24;
 /// Room for the echo of Ctrl-C.
 const MARGIN: usize = 3;
@@ -34,7 +34,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar that appears when it is time; `label` tells what is running.
+    /// A bar that appears after [`PATIENCE`]; `label` tells what is running.
     pub(crate) fn new(label: &str, palette: Palette) -> Self {
         Self {
             started: Instant::now(),
@@ -58,12 +58,12 @@ impl Progress {
         self.started.elapsed()
     }
 
-    /// From now on the bar shows how far this query is.
+    /// Shows the progress of this query from now on.
     pub(crate) fn follow(&mut self, source: keirin::Progress) {
         self.source = Some(source);
     }
 
-    /// Draws the bar as things stand.
+    /// Draws the current state of the bar.
     pub(crate) fn draw(&mut self) {
         let elapsed = self.elapsed();
         let drawn_lately = self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW / 2);
@@ -89,7 +89,7 @@ impl Progress {
         let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
     }
 
-    /// Takes the bar away; it does not come back.
+    /// Removes the bar for good.
     pub(crate) fn clear(&mut self) {
         self.enabled = false;
         if self.drawn.take().is_some() {

@@ -1,7 +1,7 @@
-//! Text to things to do: SQL up to a semicolon, or a dot command on its line.
+//! Splits scripts into pieces: SQL up to a semicolon, or a line with a dot command.
 //!
-//! Lines are taken one by one and nothing is read ahead, so that a script may be longer than memory and
-//! a pipe gets its answers as it sends its statements.
+//! Lines are read one by one, without reading ahead, so that a script may be larger than memory and statements from
+//! a pipe are answered as they come.
 
 use std::io::BufRead;
 
@@ -12,11 +12,11 @@ use crate::error::{Failure, Result};
 pub(crate) enum Piece {
     /// One or more statements.
     Sql { text: String, first_line: usize },
-    /// A line that begins with a dot, or a word that everybody tries.
+    /// A line that begins with a dot, or a usual word such as `exit`.
     Command { line: String, line_number: usize },
 }
 
-/// Cuts what `reader` gives into pieces.
+/// Splits the text of `reader` into pieces.
 pub(crate) struct Script<R> {
     reader: R,
     source: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Script<R> {
 }
 
 impl<R: BufRead> Script<R> {
-    /// `source` names the text in errors, where it has a name.
+    /// `source` is the name of the text in errors, if it has one.
     pub(crate) fn new(reader: R, source: Option<String>) -> Self {
         Self { reader, source, line_number: 0 }
     }
@@ -68,7 +68,7 @@ impl<R: BufRead> Script<R> {
             if bytes.starts_with(b"\xef\xbb\xbf") {
                 bytes.drain(..3);
             }
-            // A script may say who runs it.
+            // The line of a script that names its interpreter.
             if bytes.starts_with(b"#!") {
                 bytes = b"\n".to_vec();
             }
@@ -80,7 +80,7 @@ impl<R: BufRead> Script<R> {
     }
 }
 
-/// Whether a line is for the shell and not for the engine.
+/// Whether a line is a command of the shell rather than SQL.
 pub(crate) fn is_command(line: &str) -> bool {
     let line = line.trim();
     let word = line.trim_end_matches(';').trim_end();
@@ -88,7 +88,7 @@ pub(crate) fn is_command(line: &str) -> bool {
         || ["exit", "quit", "help"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Whether nothing is said yet, comments aside.
+/// Whether the text has nothing but comments.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty() || keirin::parse(text).is_ok_and(|statements| statements.is_empty())
 }

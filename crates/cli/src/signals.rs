@@ -1,10 +1,10 @@
 //! Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! While a statement runs, each of them cancels it; then a script ends, and the shell goes on after Ctrl-C
-//! only. A second one, for a statement that does not notice, ends the program at once, and so does one that
-//! comes while no statement runs, or as one ends, which a script says, but for Ctrl-C at the prompt: the shell's
-//! editor reads that key itself. Whichever way the program ends, its temporary files are removed and the exit
-//! code is 128 and the signal's number, as shells have it.
+//! While a statement runs, a signal cancels it; then a script ends, and the shell goes on only after Ctrl-C. A
+//! second signal, for a statement that does not stop, ends the program at once. So does a signal while no statement
+//! runs, or just as one ends, and a script reports it; the exception is Ctrl-C at the prompt, which the shell's
+//! editor reads itself. However the program ends, its temporary files are removed, and the exit code is 128 plus
+//! the signal's number, as in shells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use crate::error::Failure;
 use crate::terminal::{self, Terminal};
 
-/// How long a program that is told to end may take for it.
+/// How long the program may take to end after SIGTERM or SIGHUP.
 const END_WAIT_MAX: Duration = Duration::from_secs(4);
 
-/// What a program is sent that should stop.
+/// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGINT: Ctrl-C.
@@ -32,7 +32,7 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// Whether even the shell ends.
+    /// Whether the signal ends even the shell.
     pub(crate) fn ends_shell(self) -> bool {
         self != Self::Interrupt
     }
@@ -45,7 +45,7 @@ impl Signal {
         }
     }
 
-    /// What happened to a statement.
+    /// What the signal did to a statement, as a message.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Interrupt => "cancelled",
@@ -58,16 +58,16 @@ impl Signal {
 #[derive(Clone, Debug)]
 pub(crate) struct Signals {
     shared: Arc<Shared>,
-    /// Remembers which signals are dealt with: one between two statements of a script is for the next.
+    /// Remembers which signals were handled: one between two statements of a script is for the next.
     since: watch::Receiver<Option<Signal>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// The last signal that a statement may want to know of.
+    /// The last signal for the running statement.
     sent: watch::Sender<Option<Signal>>,
     is_script: bool,
-    /// Whether a statement runs. Held while a signal is sent, so that none comes between a statement's last look
+    /// Whether a statement runs. Locked while a signal is sent, so that none comes between a statement's last check
     /// and its end.
     running: Mutex<bool>,
     /// Signals since the running statement began.
@@ -75,7 +75,7 @@ struct Shared {
 }
 
 impl Signals {
-    /// Starts to listen, on a thread of its own: the threads of a database come and go with `.open`.
+    /// Starts to listen on a thread of its own, because the threads of a database come and go with `.open`.
     pub(crate) fn install(interactive: bool) -> Self {
         let shared = Arc::new(Shared {
             sent: watch::channel(None).0,
@@ -84,9 +84,9 @@ impl Signals {
             unheeded: AtomicU32::new(0),
         });
         let listener = shared.clone();
-        // Without the listener, a signal ends the program: that is the best that is left.
+        // If the listener cannot be started, signals end the program as usual.
         if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            // From here on the listener is there, or a signal that comes early would find nobody.
+            // Installed before the thread starts, so that an early signal is not missed.
             let signals = runtime.block_on(async { Received::install() });
             std::thread::spawn(move || runtime.block_on(listener.listen(signals)));
         }
@@ -94,12 +94,12 @@ impl Signals {
         Self { shared, since }
     }
 
-    /// What was sent until now is dealt with: a new line begins.
+    /// Marks all signals so far as handled: a new line begins.
     pub(crate) fn forget(&mut self) {
         self.since = self.shared.sent.subscribe();
     }
 
-    /// From now on signals are for the caller, until what it gets [ends](SignalWatch::end) or is dropped.
+    /// Directs signals to the caller until the returned watch [ends](SignalWatch::end) or is dropped.
     pub(crate) fn watch(&self) -> SignalWatch {
         let sent = self.since.clone();
         let mut running = self.shared.running.lock();
@@ -137,7 +137,7 @@ impl Shared {
     }
 }
 
-/// Ends a script of which no statement runs, so that nobody else says why.
+/// Ends a script in which no statement runs, and reports why, since no statement does.
 fn end_script(signal: Signal) -> ! {
     Failure::Stopped(signal).print(Terminal::detect().stderr_palette());
     end_at_once(signal);
@@ -149,7 +149,7 @@ fn end_at_once(signal: Signal) -> ! {
     std::process::exit(i32::from(signal.exit_code()));
 }
 
-/// The signals that we are sent; `None` where the system does not let us listen.
+/// The streams of signals; `None` if the system does not let us listen.
 struct Received {
     interrupt: Option<tokio::signal::unix::Signal>,
     terminate: Option<tokio::signal::unix::Signal>,
@@ -161,7 +161,7 @@ impl Received {
         Self {
             interrupt: signal(SignalKind::interrupt()).ok(),
             terminate: signal(SignalKind::terminate()).ok(),
-            // Under nohup the end of the terminal is not to be noticed.
+            // Under nohup SIGHUP must stay ignored.
             hang_up: if is_hang_up_ignored() { None } else { signal(SignalKind::hangup()).ok() },
         }
     }
@@ -184,12 +184,12 @@ impl Received {
     }
 }
 
-/// Whether whoever started us has SIGHUP ignored, as Linux tells it.
+/// Whether the parent process set SIGHUP to be ignored, as Linux tells in `/proc`.
 fn is_hang_up_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hang_up(&status))
 }
 
-/// In the mask of ignored signals the lowest bit is that of signal 1.
+/// The lowest bit in the mask of ignored signals is signal 1, SIGHUP.
 fn ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
@@ -215,7 +215,7 @@ impl SignalWatch {
         }
     }
 
-    /// The statement has done all it should. A signal that it did not hear ends a script: the next statement may
+    /// Called when the statement is done. A signal that it did not receive ends a script: the next statement may
     /// never come.
     pub(crate) fn end(mut self) {
         let mut running = self.shared.running.lock();

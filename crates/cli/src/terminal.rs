@@ -1,11 +1,11 @@
-//! What we are talking to: which streams are terminals, how wide they are, whether they show colours.
+//! The terminal: which streams are one, its width, and whether it shows colours.
 
 use std::io::{IsTerminal, Write};
 
 use crossterm::event::DisableBracketedPaste;
 use nu_ansi_term::Style;
 
-/// Width where there is no terminal to ask.
+/// Width if there is no terminal.
 const DEFAULT_WIDTH: usize = 80;
 
 /// The standard streams.
@@ -40,19 +40,19 @@ impl Terminal {
         Palette { colours: self.colours && self.stderr }
     }
 
-    /// Columns of the terminal now: it may have been resized since the last answer. Only the system is asked:
-    /// `crossterm::terminal::size` runs `tput` where there is no terminal, two processes for each answer.
+    /// The current width of the terminal, which may have been resized. Asks the system only: without a terminal
+    /// `crossterm::terminal::size` would run `tput`, two processes for each answer.
     pub(crate) fn width() -> usize {
         crossterm::terminal::window_size().map_or(DEFAULT_WIDTH, |size| usize::from(size.columns)).max(1)
     }
 }
 
-/// Tells a person something on standard error. When nobody is there any more, nothing is lost.
+/// Prints a message on standard error; a failure is ignored.
 pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Gives the terminal back as it was, for a program that ends in the middle of a line.
+/// Restores the terminal's mode, for a program that ends while a line is edited.
 pub(crate) fn restore() {
     if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
         let _ = crossterm::terminal::disable_raw_mode();
@@ -61,7 +61,7 @@ pub(crate) fn restore() {
     }
 }
 
-/// Paints or leaves plain.
+/// Colours text, or leaves it plain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Palette {
     pub(crate) colours: bool,

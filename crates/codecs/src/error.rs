@@ -1,115 +1,115 @@
-//! What can be wrong with bytes, and where.
+//! Errors in bytes, and where they are.
 
 use crate::frame::{Compression, Kind};
 
-/// Why bytes are not what they should be, or values cannot become bytes.
+/// Why bytes are not valid, or values cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The bytes end too early.
     #[error("byte {at}: {needed} more bytes are needed, {left} are left")]
     Truncated {
-        /// Where the reading stopped.
+        /// The position at which the bytes end.
         at: usize,
-        /// Bytes that belong here.
+        /// The bytes that are expected there.
         needed: usize,
-        /// Bytes that are here.
+        /// The bytes that are left.
         left: usize,
     },
-    /// The bytes go on behind the end of what they hold.
+    /// There are bytes behind the end of the content.
     #[error("byte {at}: {count} bytes too many")]
     Trailing {
-        /// Where the end should be.
+        /// The position of the expected end.
         at: usize,
-        /// Bytes behind it.
+        /// The count of bytes behind it.
         count: usize,
     },
-    /// No encoding has this number.
+    /// The id of an encoding is unknown.
     #[error("byte {at}: no encoding {id} for these values")]
     UnknownEncoding {
-        /// Where it stands.
+        /// The position of the id.
         at: usize,
-        /// The number.
+        /// The id.
         id: u8,
     },
-    /// More encodings inside each other than are ever written.
+    /// Encodings are nested deeper than is ever written.
     #[error("byte {at}: encodings are nested more than {limit} deep")]
     TooDeep {
-        /// Where the innermost begins.
+        /// The position of the innermost encoding.
         at: usize,
-        /// How deep they may be.
+        /// The greatest depth.
         limit: u32,
     },
-    /// A number or a place that contradicts the others.
+    /// A number or a position contradicts others.
     #[error("byte {at}: {reason}")]
     Corrupt {
-        /// The part of the bytes that it is in.
+        /// The position of the part with the error.
         at: usize,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: &'static str,
     },
-    /// A frame of another version.
+    /// A frame has another version.
     #[error("byte 0: a frame of version {version}, this program reads version 1")]
     Version {
         /// The version.
         version: u8,
     },
-    /// No compression has this number.
+    /// The id of a compression is unknown.
     #[error("byte 2: no compression {id}")]
     UnknownCompression {
-        /// The number.
+        /// The id.
         id: u8,
     },
     /// The stored bytes are not those that were written.
     #[error("the checksum is {computed:016x}, {written:016x} was written")]
     Checksum {
-        /// The one in the header.
+        /// The checksum in the header.
         written: u64,
-        /// The one that header and stored bytes have.
+        /// The checksum of header and stored bytes.
         computed: u64,
     },
-    /// What was compressed does not come back.
+    /// Compressed bytes cannot be decompressed.
     #[error("{reason}")]
     Damaged {
-        /// What the decoder says.
+        /// The decoder's reason.
         reason: String,
     },
-    /// Values were asked for before the frame was decompressed.
+    /// Values were requested before the frame was decompressed.
     #[error("the frame is compressed ({compression:?})")]
     Compressed {
-        /// How.
+        /// The compression of the frame.
         compression: Compression,
     },
-    /// A frame of other values than were asked for.
+    /// A frame has values of another kind than requested.
     #[error("values of kind {found:?}, not {wanted:?}")]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         wanted: Kind,
-        /// What there is.
+        /// The kind of the frame.
         found: Kind,
     },
-    /// The values would take more than the caller allows.
+    /// The values would take more memory than the caller allows.
     #[error("{needed} rows or bytes of values, {limit} are allowed")]
     Limit {
-        /// What they would take.
+        /// The bytes that they would take.
         needed: u64,
-        /// What is allowed.
+        /// The bytes that are allowed.
         limit: u64,
     },
-    /// More values, or bytes of text, than one block can hold.
+    /// There are more values, or bytes of text, than one block can hold.
     #[error("a block holds at most {limit} {what}, not {count}")]
     BlockTooLarge {
         /// Rows or bytes.
         what: &'static str,
-        /// How many there are.
+        /// Their count.
         count: usize,
-        /// How many there may be.
+        /// The largest count.
         limit: u32,
     },
-    /// A sum of 128-bit integers that is none.
+    /// A sum of 128-bit integers does not fit 128 bits.
     #[error("the sum leaves 128 bits")]
     SumOverflow,
 }
 
-/// What this crate returns.
+/// `Result` with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,4 +1,4 @@
-//! What became of a block, in a line that a user reads.
+//! Describes how a block is stored, in a line for users.
 
 use std::hint::black_box;
 
@@ -13,8 +13,8 @@ use crate::integers::Int;
 use crate::judge::shortest_ns;
 
 impl Frame<'_> {
-    /// What the block is made of, how many bytes of values there are for each of its own, and how fast it was just
-    /// decoded: such as `dict(1,204) + bitpack(11) + lz4: 5.8x, 9 GB/s`.
+    /// The encoding of the block, its compression ratio, and the speed of decoding it just now: such as
+    /// `dict(1,204) + bitpack(11) + lz4: 5.8x, 9 GB/s`.
     ///
     /// # Errors
     /// When the bytes are corrupt.
@@ -34,7 +34,7 @@ impl Frame<'_> {
         Ok(format!("{made_of}: {:.1}x, {:.0} GB/s", value_bytes / self.byte_count() as f64, value_bytes / ns))
     }
 
-    /// Decodes all values; what they were made of.
+    /// Decodes all values; returns the description of their encoding.
     fn decode_all(&self, level: Level) -> Result<String> {
         match self.kind() {
             Kind::Flags => {

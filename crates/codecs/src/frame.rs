@@ -1,4 +1,4 @@
-//! A block as it is stored: encoded values, what they are, and a checksum.
+//! A block as it is stored: encoded values, their kind, and a checksum.
 //!
 //! ```text
 //!  0  version: u8              1
@@ -11,10 +11,10 @@
 //! 23  checksum: u64            XXH3 of the stored bytes, its seed the XXH3 of bytes 0 to 22
 //! 31  stored bytes
 //! ```
-//! Numbers are little endian. Without compression byte 31 names the encoding, so raw numbers begin at byte 32: as
-//! aligned as the frame is. Nothing is trusted but what limits and checksum have seen; the checksum finds
-//! accidents, not intent, so decoding goes on to check everything. Golden files in `tests/golden` hold a
-//! frame of each encoding; every later version reads them.
+//! Numbers are little endian. Without compression byte 31 is the id of the encoding, so raw numbers begin at
+//! byte 32, with the alignment of the frame. Nothing is trusted except what limits and checksum have
+//! verified; the checksum detects accidents, not attacks, so decoding checks everything as well. Golden files
+//! in `tests/golden` hold a frame of each encoding; every later version reads them.
 
 use keirin_kernels::text::Text;
 use keirin_kernels::{Bits, Level};
@@ -29,9 +29,9 @@ use crate::strings::{self, Rows};
 use crate::writer::Writer;
 use crate::{Choice, Error, Plan, Result, flags, judge};
 
-/// What this version writes, and reads.
+/// The version that this code writes and reads.
 const VERSION: u8 = 1;
-/// Bytes in front of the checksum, and of the whole header.
+/// The bytes before the checksum, and those of the whole header.
 const SUMMED_BYTES: usize = 23;
 const HEADER_BYTES: usize = 31;
 
@@ -54,9 +54,9 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The values of a block. Numbers are for ever.
+    /// The kind of the values of a block. Ids never change.
     Kind {
-        /// Flags: booleans, or which rows have a value.
+        /// Flags: booleans, or validity.
         Flags = 0,
         /// Text, or any bytes.
         Text = 1,
@@ -86,9 +86,9 @@ ids! {
 }
 
 ids! {
-    /// How encoded bytes are compressed. Numbers are for ever.
+    /// How encoded bytes are compressed. Ids never change.
     Compression {
-        /// Not at all.
+        /// Not compressed.
         None = 0,
         /// An LZ4 block.
         Lz4 = 1,
@@ -100,7 +100,7 @@ ids! {
 }
 
 impl From<Compression> for Codec {
-    /// A codec that reads it; at which level it was written is of no interest.
+    /// A codec that can decompress it; the level with which it was written does not matter.
     fn from(compression: Compression) -> Self {
         match compression {
             Compression::None => Self::None,
@@ -122,16 +122,16 @@ impl From<Codec> for Compression {
     }
 }
 
-/// What a reader is willing to hold.
+/// Limits on the memory that a reader accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Rows of a block.
+    /// The most rows of a block.
     pub rows: u32,
-    /// Bytes of a block's values, and of their encoded form.
+    /// The most bytes of a block's values, and of their encoded form.
     pub bytes: u64,
 }
 
-/// A block, its header read and its checksum verified.
+/// A block with its header parsed and, by [`Frame::open`], its checksum verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     kind: Kind,
@@ -140,16 +140,16 @@ pub struct Frame<'a> {
     value_bytes: u64,
     encoded_bytes: u32,
     stored: &'a [u8],
-    /// The checksum that was written, and what that of the stored bytes is seeded with.
+    /// The written checksum, and the seed for that of the stored bytes.
     checksum: u64,
     seed: u64,
 }
 
 impl<'a> Frame<'a> {
-    /// The frame that `bytes` begin with.
+    /// Opens the frame at the beginning of `bytes`.
     ///
     /// # Errors
-    /// When the bytes are no such frame, the checksum is another, or there is more in it than the limits allow.
+    /// When the bytes are not a frame, its checksum is wrong, or it exceeds the limits.
     pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self> {
         let frame = Self::parse(bytes, limits)?;
         let computed = xxh3_64_with_seed(frame.stored, frame.seed);
@@ -159,10 +159,11 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// The frame that `bytes` begin with, for who has held them against their checksum before.
+    /// Opens the frame at the beginning of `bytes` without verifying the checksum, for callers that have done
+    /// so before.
     ///
     /// # Errors
-    /// When the bytes are no such frame, or there is more in it than the limits allow.
+    /// When the bytes are not a frame, or it exceeds the limits.
     pub fn parse(bytes: &'a [u8], limits: Limits) -> Result<Self> {
         let truncated = |needed| Error::Truncated { at: 0, needed, left: bytes.len() };
         match bytes.first() {
@@ -206,7 +207,7 @@ impl<'a> Frame<'a> {
         Ok(Self { kind, compression, row_count, value_bytes, encoded_bytes, stored, checksum, seed })
     }
 
-    /// What the values are.
+    /// The kind of the values.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -224,45 +225,45 @@ impl<'a> Frame<'a> {
         self.row_count as usize
     }
 
-    /// Bytes of the values when they are decoded; of text without its offsets.
+    /// The size of the decoded values in bytes; for text without its offsets.
     #[must_use]
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes
     }
 
-    /// Count of bytes that decompression gives back; the limits allow so many.
+    /// The count of bytes after decompression, which is within the limits.
     #[must_use]
     pub fn encoded_bytes(&self) -> usize {
         self.encoded_bytes as usize
     }
 
-    /// What stands behind the header: encoded values, perhaps compressed.
+    /// The bytes behind the header: encoded values, perhaps compressed.
     #[must_use]
     pub fn stored(&self) -> &'a [u8] {
         self.stored
     }
 
-    /// Bytes of the whole frame: the next one may begin there.
+    /// The size of the whole frame in bytes: the next one may begin there.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         HEADER_BYTES + self.stored.len()
     }
 
-    /// The same block without compression: `encoded` is what the stored bytes were decompressed to.
+    /// The same block without compression: `encoded` are its decompressed bytes.
     ///
     /// # Panics
-    /// When `encoded` has another length than the frame says.
+    /// When `encoded` does not have the length in the header.
     #[must_use]
     pub fn decompressed<'b>(&self, encoded: &'b [u8]) -> Frame<'b> {
         assert_eq!(encoded.len(), self.encoded_bytes(), "the bytes that were compressed");
         Frame { compression: Compression::None, stored: encoded, ..*self }
     }
 
-    /// The same block without compression: itself if it has none, or else in `buffer`. `decoder` is one for the
-    /// frame's compression, of the stream that the block belongs to.
+    /// The same block without compression: itself if it is not compressed, or else decompressed to `buffer`.
+    /// `decoder` must be one for the frame's compression and for the stream of the block.
     ///
     /// # Errors
-    /// When what was compressed is damaged.
+    /// When the compressed bytes are damaged.
     pub fn decompress<'b>(&self, decoder: &Decoder, buffer: &'b mut Vec<u8>) -> Result<Frame<'b>>
     where
         'a: 'b,
@@ -272,40 +273,40 @@ impl<'a> Frame<'a> {
         }
         let damaged = |error: crate::blocks::Error| Error::Damaged { reason: error.to_string() };
         Codec::from(self.compression).check_size(self.stored, self.encoded_bytes()).map_err(damaged)?;
-        // The limits allow so many; what the buffer held is written over.
+        // The size is within the limits; the old content of the buffer is overwritten.
         buffer.resize(self.encoded_bytes(), 0);
         decoder.decompress(self.stored, buffer).map_err(damaged)?;
         Ok(self.decompressed(buffer))
     }
 
-    /// The integers of a frame that has them, not compressed.
+    /// The integers of an uncompressed frame.
     ///
     /// # Errors
-    /// When the frame has other values, or its bytes are corrupt.
+    /// When the frame has another kind of values, or its bytes are corrupt.
     pub fn integers<T: Int>(&self, level: Level) -> Result<integers::Column<'a, T>> {
         integers::Column::open(level, self.encoded(T::KIND)?, self.row_count())
     }
 
-    /// The floats of a frame that has them, not compressed.
+    /// The floats of an uncompressed frame.
     ///
     /// # Errors
-    /// When the frame has other values, or its bytes are corrupt.
+    /// When the frame has another kind of values, or its bytes are corrupt.
     pub fn floats<F: Float>(&self, level: Level) -> Result<floats::Column<'a, F>> {
         floats::Column::open(level, self.encoded(F::KIND)?, self.row_count())
     }
 
-    /// The flags of a frame that has them, not compressed.
+    /// The flags of an uncompressed frame.
     ///
     /// # Errors
-    /// When the frame has other values, or its bytes are corrupt.
+    /// When the frame has another kind of values, or its bytes are corrupt.
     pub fn flags(&self, level: Level) -> Result<flags::Column<'a>> {
         flags::Column::open(level, self.encoded(Kind::Flags)?, self.row_count())
     }
 
-    /// The text of a frame that has it, not compressed.
+    /// The text of an uncompressed frame.
     ///
     /// # Errors
-    /// When the frame has other values, or its bytes are corrupt.
+    /// When the frame has another kind of values, or its bytes are corrupt.
     pub fn strings(&self, level: Level) -> Result<strings::Column<'a>> {
         let byte_limit = usize::try_from(self.value_bytes).unwrap_or(usize::MAX);
         strings::Column::open(level, self.encoded(Kind::Text)?, self.row_count(), byte_limit)
@@ -323,7 +324,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Kind {
-    /// Bits of a value; text has no certain count.
+    /// The bits of a value; `None` for text.
     #[must_use]
     pub fn value_bits(self) -> Option<u32> {
         match self {
@@ -342,13 +343,13 @@ fn check_limit(needed: u64, limit: u64) -> Result<()> {
     if needed > limit { Err(Error::Limit { needed, limit }) } else { Ok(()) }
 }
 
-/// The checksum that a frame says it has, if `bytes` are long enough: it names the frame's content.
+/// The checksum in the header of a frame, if `bytes` are long enough: it identifies the frame's content.
 #[must_use]
 pub fn checksum_of(bytes: &[u8]) -> Option<u64> {
     bytes.get(SUMMED_BYTES..HEADER_BYTES)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// The frame of values that were encoded, and compressed to `stored`.
+/// Writes a frame of encoded values; `stored` are these, perhaps compressed.
 ///
 /// # Errors
 /// When the bytes are 4 GiB or more.
@@ -374,7 +375,7 @@ pub fn write(
     Ok(frame)
 }
 
-/// Values that were encoded, and what was chosen for them.
+/// Encoded values, and what was chosen for them.
 struct Encoded {
     bytes: Vec<u8>,
     compressed: Option<Vec<u8>>,
@@ -393,19 +394,19 @@ impl Encoded {
 pub struct Maker<'p> {
     level: Level,
     choice: Choice,
-    /// What was best for the blocks before.
+    /// The choices that were best for the previous blocks.
     plan: &'p mut Plan,
-    /// The different strings of the last block.
+    /// The distinct strings of the last block.
     entries: Option<strings::Buffer>,
 }
 
 impl<'p> Maker<'p> {
-    /// A maker of frames that are chosen so. The plan is that of the column: what is learned goes into it.
+    /// Makes frames by `choice`. The plan must be that of the column, and is updated.
     pub fn new(level: Level, choice: impl Into<Choice>, plan: &'p mut Plan) -> Self {
         Self { level, choice: choice.into(), plan, entries: None }
     }
 
-    /// The frame of what `write_values` appends, compressed as it says.
+    /// Makes the frame of the values that `write_values` appends, compressed by the codec that it returns.
     fn make(
         &mut self,
         kind: Kind,
@@ -426,13 +427,13 @@ impl<'p> Maker<'p> {
                 (codec, keep_percent) = judge::afterwards(choice.goal, byte_count).unwrap_or((codec, 100));
             }
             let compressed = if codec == Codec::None { None } else { codec.compress(&writer.bytes).ok() };
-            // What a library cannot compress, or not make smaller, is stored as it is.
+            // If a library cannot compress the bytes, or not enough, they are stored uncompressed.
             let compressed = compressed.filter(|bytes| bytes.len() * 100 < byte_count * keep_percent);
             let codec = if compressed.is_some() || is_known { codec } else { Codec::None };
             let (bytes, chosen) = writer.finish(codec);
             Encoded { bytes, compressed, chosen, entries }
         };
-        // Text has offsets, too.
+        // Counts the offsets of text, too.
         let size = value_bytes + row_count;
         let holds = |plan: &Plan, made: &Encoded| plan.holds(row_count, made.stored().len(), size);
         let mut by_plan = self.plan.known(row_count).map(|known| encode(Some(known)));
@@ -453,7 +454,7 @@ impl<'p> Maker<'p> {
         write(kind, compression, row_count, value_bytes as u64, encoded_bytes, stored)
     }
 
-    /// The frame of integers.
+    /// Makes a frame of integers.
     ///
     /// # Errors
     /// When there are 2^32 values or bytes, or more.
@@ -462,7 +463,7 @@ impl<'p> Maker<'p> {
         self.make(T::KIND, values.len(), bytes, |writer| integers::write(writer, values))
     }
 
-    /// The frame of floats.
+    /// Makes a frame of floats.
     ///
     /// # Errors
     /// When there are 2^32 values or bytes, or more.
@@ -471,7 +472,7 @@ impl<'p> Maker<'p> {
         self.make(F::KIND, values.len(), bytes, |writer| floats::write(writer, values))
     }
 
-    /// The frame of flags.
+    /// Makes a frame of flags.
     ///
     /// # Errors
     /// When there are 2^32 flags or more.
@@ -480,12 +481,12 @@ impl<'p> Maker<'p> {
         self.make(Kind::Flags, count, bytes, |writer| flags::write(writer, flags))
     }
 
-    /// The different strings of the block that was made last, ascending, if a dictionary was made of it.
+    /// The distinct strings of the last block, ascending, if a dictionary was made for it.
     pub fn take_entries(&mut self) -> Option<strings::Buffer> {
         self.entries.take()
     }
 
-    /// The frame of text.
+    /// Makes a frame of text.
     ///
     /// # Errors
     /// When there are 2^32 rows or bytes, or more.
@@ -495,7 +496,7 @@ impl<'p> Maker<'p> {
     }
 }
 
-/// The frame of integers, encoded and compressed in the way that the choice finds best.
+/// A frame of integers, encoded and compressed in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
@@ -503,7 +504,7 @@ pub fn of_integers<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]
     Maker::new(level, choice, &mut Plan::default()).integers(values)
 }
 
-/// The frame of floats, encoded and compressed in the way that the choice finds best.
+/// A frame of floats, encoded and compressed in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 values or bytes, or more.
@@ -511,7 +512,7 @@ pub fn of_floats<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]
     Maker::new(level, choice, &mut Plan::default()).floats(values)
 }
 
-/// The frame of flags, encoded and compressed in the way that the choice finds best.
+/// A frame of flags, encoded and compressed in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
@@ -519,7 +520,7 @@ pub fn of_flags(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Res
     Maker::new(level, choice, &mut Plan::default()).flags(flags)
 }
 
-/// The frame of text, encoded and compressed in the way that the choice finds best.
+/// A frame of text, encoded and compressed in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 rows or bytes, or more.

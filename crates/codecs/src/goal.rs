@@ -1,12 +1,12 @@
-//! What the choice among encodings is for.
+//! The goal of the choice among encodings.
 
-/// The trade between bytes and time: what a byte saved is worth in time of decoding.
+/// The trade-off between bytes and time: how much decoding time a saved byte is worth.
 ///
-/// A way to store values costs its bytes, each worth so many nanoseconds, and the time in which it is decoded.
-/// The cheapest wins.
+/// The cost of an encoding is its bytes, each counted as some nanoseconds, plus its decoding time. The
+/// cheapest wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// A byte is worth 100 ns: the fewest bytes, nearly whatever decoding takes.
+    /// A byte is worth 100 ns: the fewest bytes, nearly regardless of decoding time.
     Smallest,
     /// A byte is worth 1 ns, the time in which a good disk reads it.
     #[default]
@@ -16,7 +16,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// All of them.
+    /// All goals.
     pub const ALL: [Self; 3] = [Self::Smallest, Self::Balanced, Self::Fastest];
 
     fn ns_per_byte(self) -> f64 {
@@ -27,31 +27,31 @@ impl Goal {
         }
     }
 
-    /// What so many bytes and so long a decoding cost.
+    /// The cost of this many bytes with this decoding time.
     pub(crate) fn cost(self, bytes: f64, decode_ns: f64) -> f64 {
         bytes * self.ns_per_byte() + decode_ns
     }
 }
 
-/// Where times of decoding come from.
+/// The source of decoding times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// A sample is decoded, then and there. Values whose best encodings cost nearly the same may be stored in one or
-    /// the other. Columns that are shorter than a sample are too short for a clock, and modelled.
+    /// A sample is decoded and timed. Values whose best encodings cost nearly the same may get different ones
+    /// each time. Columns shorter than a sample are too short for the clock, and use the model.
     #[default]
     Measured,
-    /// From what was once measured: the same values are the same bytes on every day and machine.
+    /// A model from earlier measurements: the same values always give the same bytes, on every machine.
     Modelled,
 }
 
-/// How to choose: for what, by which times, and among what.
+/// How to choose an encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The trade.
+    /// The trade-off.
     pub goal: Goal,
-    /// The times.
+    /// The source of decoding times.
     pub clock: Clock,
-    /// Whether frames may be compressed, too: then who reads must have a decoder
+    /// Whether frames may also be compressed: then readers need a decoder
     /// ([`Frame::decompress`](crate::frame::Frame::decompress)).
     pub may_compress: bool,
 }

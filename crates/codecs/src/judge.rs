@@ -1,11 +1,11 @@
-//! Which way to store values is the cheapest: the only judge.
+//! Finds the cheapest way to store values; all choices are made here.
 //!
-//! Each way that has a chance is tried on a sample, whole pieces of the column from all over it, with all that lies
-//! inside. Its bytes, and where frames are made these compressed, cost what [`Goal`] says, together with the time
-//! in which the sample comes back: opened and decoded a few times, of which the shortest counts, since nothing but
-//! noise makes a run longer. A way that is not [`BETTER`] than a simpler one, which was looked at before, loses.
-//! What lies inside another encoding is chosen by modelled times: its own would be too short to be taken.
-//! (Kuschewski, Sauerwein, Alhomssi, Leis: "BtrBlocks", SIGMOD 2023, choose from samples, too.)
+//! Each promising encoding is tried on a sample, whole pieces spread over the column, including its inner
+//! encodings. Its cost by [`Goal`] is that of its bytes, when frames are made compressed ones, and of the
+//! time to restore the sample: it is opened and decoded a few times, and the shortest time counts, since only
+//! noise makes a run longer. An encoding that is not [`BETTER`] than a simpler one, which was tried before,
+//! loses. Inner encodings are chosen by modelled times: their own would be too short to measure. (Kuschewski,
+//! Sauerwein, Alhomssi, Leis: "BtrBlocks", SIGMOD 2023, choose from samples, too.)
 
 use std::time::Instant;
 
@@ -15,20 +15,20 @@ use crate::Goal;
 use crate::blocks::{Codec, Decoder};
 use crate::writer::Writer;
 
-/// Fewer rows, which are no sample but all there are, come back in less time than the clock shows well.
+/// Columns of fewer rows are decoded whole, in less time than the clock measures well.
 pub(crate) const TIMED_ROWS_MIN: usize = 4096;
-/// Times that a sample is decoded.
+/// How many times a sample is decoded.
 const RUNS: usize = 3;
-/// The share of the cost of the best so far below which another one is better.
+/// Another encoding is better if its cost is below this share of the best cost so far.
 const BETTER: f64 = 0.97;
-/// How much more a compressed block costs, but where bytes are all that counts: it answers nothing, and gives no
-/// part of its rows, before all of it was decompressed.
+/// The factor on the cost of a compressed block, unless only bytes count: no predicate and no part of its
+/// rows can be computed before all of it was decompressed.
 const COMPRESSED: f64 = 1.25;
-/// Modelled nanoseconds for a decompressed byte.
+/// Modelled nanoseconds to decompress a byte.
 const LZ4_NS: f64 = 0.2;
 const ZSTD_NS: f64 = 0.7;
 
-/// Ways that were looked at, of which it knows the best.
+/// Compares ways to store a column, and keeps the best so far.
 #[derive(Debug)]
 pub(crate) struct Judge<'w, W> {
     writer: &'w Writer,
@@ -37,17 +37,18 @@ pub(crate) struct Judge<'w, W> {
     written: Option<(W, Writer)>,
 }
 
-/// The best way, how its bytes are compressed, and the column written so, if that was done to look at it.
+/// The best way, the codec for its bytes, and the column written in this way, if that was done during the
+/// trial.
 pub(crate) type Verdict<W> = (W, Codec, Option<Writer>);
 
 impl<'w, W: Copy + PartialEq> Judge<'w, W> {
-    /// Of a column of so many rows.
+    /// A judge for a column of this many rows.
     pub(crate) fn new(writer: &'w Writer, row_count: usize) -> Self {
         Self { writer, is_timed: writer.is_timed(row_count), best: None, written: None }
     }
 
-    /// Looks at what a way makes of a sample, which is one of `scale` as large as it. `decode` opens and decodes
-    /// it, which is modelled to take so many nanoseconds.
+    /// Considers a way by its result on a sample; the column is `scale` times as large. `decode` opens and
+    /// decodes the sample, which by the model takes `modelled_ns`.
     pub(crate) fn consider(
         &mut self,
         way: W,
@@ -86,14 +87,14 @@ impl<'w, W: Copy + PartialEq> Judge<'w, W> {
         }
     }
 
-    /// Keeps what was written to look at a way, all of the column and no sample, if none is better so far.
+    /// Keeps the bytes of a trial with the whole column, not a sample, if its way is the best so far.
     pub(crate) fn keep(&mut self, way: W, written: Writer) {
         if self.best.is_some_and(|(_, best, _)| best == way) {
             self.written = Some((way, written));
         }
     }
 
-    /// The best of all.
+    /// The best way.
     pub(crate) fn verdict(self) -> Option<Verdict<W>> {
         let (_, best, codec) = self.best?;
         let written = self.written.filter(|(way, _)| *way == best).map(|(_, written)| written);
@@ -101,7 +102,7 @@ impl<'w, W: Copy + PartialEq> Judge<'w, W> {
     }
 }
 
-/// How long the fastest of a few runs takes.
+/// The duration of the fastest of a few runs.
 pub(crate) fn shortest_ns(run: &mut dyn FnMut()) -> f64 {
     let times = (0..RUNS).map(|_| {
         let start = Instant::now();
@@ -111,7 +112,7 @@ pub(crate) fn shortest_ns(run: &mut dyn FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// How frames may be compressed for a goal: what is written every day by what compresses at once.
+/// The codecs to try on a sample for a goal; for everyday writing none, but see [`afterwards`].
 pub(crate) fn codecs(goal: Goal) -> &'static [Codec] {
     match goal {
         Goal::Smallest => &[Codec::Zstd(9)],
@@ -119,12 +120,12 @@ pub(crate) fn codecs(goal: Goal) -> &'static [Codec] {
     }
 }
 
-/// What may be laid over a frame of so many encoded bytes afterwards, and the percentage that must not be left of
-/// them to be worth it. A sample hardly shows it: matches lie far apart.
+/// The codec to try on a frame of encoded bytes after the choice, and the percentage of its bytes below which
+/// the compressed ones are kept. A sample does not show the gain: matches are far apart.
 pub(crate) fn afterwards(goal: Goal, byte_count: usize) -> Option<(Codec, usize)> {
     /// Fewer bytes are read as fast as many.
     const BYTES_MIN: usize = 1 << 10;
-    /// At the goal's price of a byte and some 0.2 ns for a decompressed one.
+    /// From the goal's price of a byte and some 0.2 ns to decompress one.
     const KEEP_PERCENT: usize = 60;
     (goal == Goal::Balanced && byte_count >= BYTES_MIN).then_some((Codec::Lz4, KEEP_PERCENT))
 }

@@ -1,9 +1,9 @@
-//! Values as bytes, and bytes that nobody can trust as values.
+//! Encodes values as bytes, and decodes untrusted bytes.
 //!
-//! An encoding keeps a column of one type in fewer bytes in a way that decodes at many GB/s and can be asked
-//! questions without being decoded. Encodings lie inside each other: the codes of a dictionary are packed
-//! bits, the deltas of a timestamp are runs. [`integers::encode`] chooses by size and speed of decoding what
-//! a [`Goal`] asks for, and [`integers::Column`] reads what was chosen.
+//! An encoding stores a column of one type in fewer bytes, decodes at many GB/s, and can compute predicates
+//! without decoding. Encodings can be nested: the codes of a dictionary are packed bits, the deltas of a
+//! timestamp are runs. [`integers::encode`] chooses by size and decoding speed according to a [`Goal`], and
+//! [`integers::Column`] reads the result.
 //!
 //! ```
 //! use keirin_codecs::{Goal, integers};
@@ -20,16 +20,16 @@
 //! | module | what |
 //! |---|---|
 //! | [`blocks`] | bytes compressed by LZ4, Snappy, ZSTD |
-//! | [`flags`] | booleans, and which rows have a value |
-//! | [`floats`] | floats of 32 and 64 bits, to the bit |
+//! | [`flags`] | booleans, and validity bitmaps |
+//! | [`floats`] | floats of 32 and 64 bits; all bits are kept |
 //! | [`frame`] | blocks as they are stored, with a checksum |
 //! | [`integers`] | whole numbers of 8 to 128 bits |
 //! | [`strings`] | text, or any bytes |
 //!
-//! Bytes are hostile: opening checks counts and places before memory is asked for, and what only decoding can
-//! find (a code that the dictionary lacks) is an error there. The count of rows is the caller's: check it
-//! against what you are willing to hold before you open. Whatever the bytes, the answer is an error or has
-//! as many rows as were asked for.
+//! Bytes may be hostile: opening checks counts and positions before it allocates memory, and faults that only
+//! decoding can find (a code without an entry in the dictionary) are errors there. The caller provides the
+//! row count: check it against your memory before you open. Whatever the bytes are, the result is an error or
+//! has the requested number of rows.
 
 #![forbid(unsafe_code)]
 

@@ -1,73 +1,75 @@
-//! What was best for the blocks of a column before: the next ones go by it.
+//! Remembers the best encodings for the previous blocks of a column, for the next ones.
 //!
-//! To choose takes ten times as long as to encode: each encoding is tried, and timed. The blocks of a column are
-//! mostly alike, so a plan remembers what was chosen at each place of the tree of encodings, and what was found out
-//! there, as where the point of decimal numbers is. It holds as long as blocks get about as small as the one that it
-//! was made for, and is made anew now and then: something else may have become better. Whatever it says, an encoding
-//! is only used for values that it can hold.
+//! Choosing takes ten times as long as encoding: each encoding is tried, and timed. The blocks of a column
+//! are mostly alike, so a plan remembers the choice at each place in the tree of encodings, and parameters
+//! that were found, such as the exponents of decimal numbers. It holds as long as blocks get about as small
+//! as the one for which it was made, and is renewed now and then, as another choice may have become better.
+//! Whatever the plan says, an encoding is only used for values that it can hold.
 
 use std::sync::Arc;
 
 use crate::blocks::Codec;
 
-/// Blocks for which a plan holds.
+/// The most blocks for which a plan holds.
 const BLOCKS_MAX: u32 = 64;
-/// Blocks for which a plan holds that saves nothing: the first sample may have had bad luck. So many at first, twice
-/// as many each time that nothing better is found.
+/// Blocks for which a plan that saves little holds at first, as its sample may have been unlucky; doubled
+/// each time that nothing better is found.
 const USELESS_BLOCKS: u32 = 8;
-/// Stored bytes for each byte of the values that save nothing; each row counts as a byte more.
+/// A plan with more stored bytes than this for each byte of the values saves little; each row counts as
+/// another byte.
 const USELESS_RATIO: f64 = 0.65;
-/// Columns of fewer rows say little of others, and are quickly looked at.
+/// Shorter columns say little about others, and choosing for them is quick.
 const ROWS_MIN: usize = 2048;
-/// So much larger than expected may a block get.
+/// A block may be larger than expected by this factor.
 const TOLERANCE: f64 = 1.1;
-/// Rows for each byte that a block may have more, whatever it should have: to choose anew takes longer than reading
-/// these a thousand times.
+/// A block may have one byte more for each 16 rows, whatever its expected size: choosing again takes longer
+/// than reading these bytes a thousand times.
 const ROWS_PER_BYTE: usize = 16;
-/// Where the new choice was the old one, sizes of blocks just differ: more is tolerated, up to so much.
+/// If choosing again gave the same result, sizes of blocks just vary: the tolerance grows by this factor, up
+/// to a limit.
 const TOLERANCE_GROWTH: f64 = 1.3;
 const TOLERANCE_MAX: f64 = 4.0;
 
-/// What an encoding found out about the values.
+/// A parameter that an encoding found for the values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     Nothing,
-    /// A width, or where a point is.
+    /// A width, or the exponents of decimal numbers.
     Numbers([u8; 2]),
-    /// The symbols of text: their bytes.
+    /// The symbols of text: their bytes and lengths.
     Symbols(Arc<[(u64, u8)]>),
 }
 
-/// What was chosen at a place of a tree.
+/// The choice at a place in the tree of encodings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
-    /// The digits say which child of which child it is.
+    /// The position in the tree: an octal digit for the child at each level.
     pub(crate) path: u32,
     pub(crate) encoding: u8,
     pub(crate) note: Note,
 }
 
-/// What was chosen for a block.
+/// The choices for a block.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) places: Vec<Place>,
     pub(crate) codec: Codec,
 }
 
-/// What was best for the blocks of a column before.
+/// The best choices for the previous blocks of a column.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     chosen: Option<Chosen>,
     /// Stored bytes for each byte of the values.
     ratio: f64,
     tolerance: f64,
-    /// Blocks that went by it, and how many may.
+    /// Blocks that used the plan, and the most that may.
     age: u32,
     age_max: u32,
 }
 
 impl Plan {
-    /// What to do again with a column of so many rows.
+    /// The choices to repeat for a column of this many rows.
     pub(crate) fn known(&mut self, row_count: usize) -> Option<Chosen> {
         if row_count < ROWS_MIN || self.age >= self.age_max {
             return None;
@@ -76,13 +78,14 @@ impl Plan {
         self.chosen.clone()
     }
 
-    /// Whether a block that went by the plan is as small as it should be.
+    /// Whether a block that used the plan is as small as expected.
     pub(crate) fn holds(&self, row_count: usize, stored_bytes: usize, value_bytes: usize) -> bool {
         let stored_bytes = stored_bytes.saturating_sub(row_count / ROWS_PER_BYTE);
         ratio(stored_bytes, value_bytes) <= self.ratio * self.tolerance
     }
 
-    /// The same with symbols to be found anew, if there are symbols in it: text changes sooner than what suits it.
+    /// The choices without their symbols, if there are any, so that these are found anew: the text of a
+    /// column changes sooner than the best encoding.
     pub(crate) fn without_symbols(&self) -> Option<Chosen> {
         let is_symbols = |place: &Place| matches!(place.note, Note::Symbols(_));
         let mut chosen = self.chosen.clone().filter(|chosen| chosen.places.iter().any(is_symbols))?;
@@ -91,12 +94,12 @@ impl Plan {
         Some(chosen)
     }
 
-    /// Remembers what was found out for a block that went by it.
+    /// Replaces the parameters after a block that used the choices.
     pub(crate) fn learn(&mut self, chosen: Chosen) {
         self.chosen = Some(chosen);
     }
 
-    /// Remembers what was chosen for a block.
+    /// Remembers the choices for a block.
     pub(crate) fn set(&mut self, chosen: Chosen, row_count: usize, stored_bytes: usize, value_bytes: usize) {
         if row_count < ROWS_MIN {
             return;
@@ -124,7 +127,7 @@ impl Plan {
 }
 
 fn ratio(stored_bytes: usize, value_bytes: usize) -> f64 {
-    /// Headers, which small blocks have, too.
+    /// The size of headers, which small blocks have, too.
     const BYTES: usize = 256;
     (stored_bytes + BYTES) as f64 / (value_bytes + BYTES) as f64
 }
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(plan.known(5000), Some(chosen(2)));
         assert!(plan.holds(5000, 10_500, 100_000) && !plan.holds(5000, 12_000, 100_000));
         assert!(plan.holds(50_000, 12_000, 100_000), "more rows are not worth the bytes");
-        // The same again, so the column is like that.
+        // The same choice again shows that the sizes in this column vary.
         plan.set(chosen(2), 5000, 10_000, 100_000);
         assert!(plan.holds(5000, 12_000, 100_000) && !plan.holds(5000, 15_000, 100_000));
         plan.set(chosen(3), 5000, 10_000, 100_000);

@@ -1,13 +1,13 @@
-//! The way through bytes that nobody can trust: whoever takes them learns where they ended.
+//! Reads untrusted bytes from front to back.
 
 use keirin_kernels::Level;
 
 use crate::{Error, Result};
 
-/// How deep encodings may lie inside each other: a dictionary of deltas of packed bits is three.
+/// The greatest depth of nested encodings: a dictionary of deltas of packed bits is three.
 pub(crate) const DEPTH_LIMIT: u32 = 4;
 
-/// Bytes and how far they were read, with what opening the encodings in them takes.
+/// Bytes, how far they were read, and the state for opening the encodings in them.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, depth: 0, level }
     }
 
-    /// The place of the next byte.
+    /// The position of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -44,21 +44,21 @@ impl<'a> Reader<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
-    /// The encoding that the next byte names: its place among all of them.
+    /// Reads the id of an encoding, which is its index in `all`.
     pub(crate) fn encoding<E: Copy>(&mut self, all: &[E]) -> Result<E> {
         let at = self.at;
         let id = self.u8()?;
         all.get(usize::from(id)).copied().ok_or(Error::UnknownEncoding { at, id })
     }
 
-    /// A count that no honest writer makes larger than `limit`.
+    /// Reads a count, which no correct writer makes larger than `limit`.
     pub(crate) fn count(&mut self, limit: usize, reason: &'static str) -> Result<usize> {
         let at = self.at;
         let count = self.array().map(u32::from_le_bytes)? as usize;
         if count > limit { Err(Error::Corrupt { at, reason }) } else { Ok(count) }
     }
 
-    /// What `open` makes of the bytes that follow, one level further in.
+    /// Calls `open` for the bytes that follow, one level deeper.
     pub(crate) fn nested<T>(&mut self, open: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_LIMIT {
             return Err(Error::TooDeep { at: self.at, limit: DEPTH_LIMIT });
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         opened
     }
 
-    /// Fails when there are bytes left.
+    /// Fails if bytes are left.
     pub(crate) fn end(&self) -> Result<()> {
         match self.bytes.len() - self.at {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! Where encodings are written, and what their choice goes by.
+//! Writes encodings, and holds the state on which their choice depends.
 
 use keirin_kernels::Level;
 
@@ -9,23 +9,23 @@ use crate::plan::{Chosen, Note, Place};
 use crate::reader::DEPTH_LIMIT;
 use crate::{Choice, Goal, judge, strings};
 
-/// Bytes that grow, and how to choose what is appended.
+/// Growing bytes, and how to choose the encodings of what is appended.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) level: Level,
     choice: Choice,
-    /// Whether all of the bytes may be compressed.
+    /// Whether the bytes as a whole may be compressed.
     may_compress: bool,
-    /// How many encodings lie around the one that is written.
+    /// How many encodings enclose the one being written.
     depth: u32,
-    /// What to do again, at the places where that can be.
+    /// Choices to repeat where possible.
     known: Option<Chosen>,
-    /// What was done.
+    /// The choices that were made.
     places: Vec<Place>,
-    /// The column that is written, and how many inside it were.
+    /// The position in the tree of the column being written, and how many children of it were written.
     path: u32,
     child: u32,
-    /// The entries of a dictionary that lies in nothing else.
+    /// The entries of an outermost dictionary.
     pub(crate) entries: Option<strings::Buffer>,
     pub(crate) bytes: Vec<u8>,
 }
@@ -37,18 +37,19 @@ impl Writer {
         Self { level, choice, may_compress, depth: 0, known, places, path: 0, child: 0, entries, bytes }
     }
 
-    /// A writer of bytes that may be compressed, if the choice has it so, and goes by what is known.
+    /// A writer for a frame: its bytes may be compressed if `choice` allows it, and `known` choices are
+    /// repeated.
     pub(crate) fn for_frame(level: Level, choice: Choice, known: Option<Chosen>) -> Self {
         Self { may_compress: choice.may_compress, known, ..Self::new(level, choice) }
     }
 
-    /// What was written, and what was chosen for it.
+    /// The written bytes, and the choices made for them.
     pub(crate) fn finish(self, codec: Codec) -> (Vec<u8>, Chosen) {
         (self.bytes, Chosen { places: self.places, codec })
     }
 
-    /// Appends a column: with `write_as` in the way that is known, if there is one and it can hold the values; else
-    /// in the way that `choose` finds. How to compress it.
+    /// Appends a column: by `write_as` with the known encoding, if there is one and it can hold the values;
+    /// else with the one that `choose` returns. Returns how to compress it.
     pub(crate) fn column<E: Copy>(
         &mut self,
         all: &[E],
@@ -56,7 +57,7 @@ impl Writer {
         mut write_as: impl FnMut(&mut Self, E) -> bool,
     ) -> Codec {
         let outside = (self.path, self.child);
-        // No encoding has eight columns inside.
+        // No encoding has more than seven child columns.
         (self.path, self.child) = (outside.0 * 8 + outside.1 + 1, 0);
         let place = self.places.len();
         self.places.push(Place { path: self.path, encoding: 0, note: Note::Nothing });
@@ -68,7 +69,7 @@ impl Writer {
             Some((encoding, id, codec)) if write_as(self, encoding) => (id, codec),
             _ => {
                 let (encoding, codec, written) = choose(self);
-                // What was found out for another encoding is not for this one.
+                // Parameters that were found for another encoding do not apply to this one.
                 let path = self.path;
                 self.known.iter_mut().for_each(|known| known.places.retain(|place| place.path != path));
                 let start = self.bytes.len();
@@ -91,27 +92,27 @@ impl Writer {
         codec
     }
 
-    /// Passes over columns that are not there this time.
+    /// Skips the positions of child columns that are absent this time.
     pub(crate) fn skip_columns(&mut self, count: u32) {
         self.child += count;
     }
 
-    /// What was found out about the values of this column before.
+    /// The known parameters for this column.
     pub(crate) fn known_note(&self) -> Option<&Note> {
         let known = self.known.as_ref()?;
         known.places.iter().find(|place| place.path == self.path).map(|place| &place.note)
     }
 
-    /// Keeps what was found out about the values of this column.
+    /// Keeps parameters that were found for this column.
     pub(crate) fn keep_note(&mut self, note: Note) {
         let place = self.places.iter_mut().rfind(|place| place.path == self.path);
-        // Outside of any column, where an encoding was asked for by name, nothing is kept.
+        // Outside of any column, when an encoding was requested explicitly, nothing is kept.
         if let Some(place) = place {
             place.note = note;
         }
     }
 
-    /// Another writer at the same place, to see how long something gets.
+    /// Another writer for the same position, to try an encoding.
     pub(crate) fn trial(&self) -> Self {
         let Self { level, choice, may_compress, depth, path, .. } = *self;
         let places = vec![Place { path, encoding: 0, note: Note::Nothing }];
@@ -122,33 +123,33 @@ impl Writer {
         self.choice.goal
     }
 
-    /// Whether the choice at this depth, for so many rows, takes times.
+    /// Whether the choice at this depth, for this many rows, uses measured times.
     pub(crate) fn is_timed(&self, row_count: usize) -> bool {
         self.depth == 0 && row_count >= judge::TIMED_ROWS_MIN && self.choice.clock == Clock::Measured
     }
 
-    /// Whether nothing lies around what is written.
+    /// Whether the column being written is the outermost.
     pub(crate) fn is_outermost(&self) -> bool {
         self.depth == 0
     }
 
-    /// How what is written at this depth may be compressed.
+    /// The codecs to try for a column at this depth.
     pub(crate) fn codecs(&self) -> &'static [Codec] {
         if self.may_compress && self.depth == 0 { judge::codecs(self.choice.goal) } else { &[] }
     }
 
-    /// Whether an encoding may have others inside.
+    /// Whether an encoding at this depth may have others inside.
     pub(crate) fn may_nest(&self) -> bool {
         self.depth + 1 < DEPTH_LIMIT
     }
 
-    /// A count that a reader takes with `Reader::count`.
+    /// Appends a count that `Reader::count` reads.
     pub(crate) fn count(&mut self, count: usize) {
         let count = u32::try_from(count).expect("a block has fewer than 2^32 rows");
         self.bytes.extend_from_slice(&count.to_le_bytes());
     }
 
-    /// What `write` appends, one level further in.
+    /// Calls `write` one level deeper.
     pub(crate) fn nested<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         self.depth += 1;
         let written = write(self);
@@ -176,7 +177,7 @@ mod tests {
             let first = write(None);
             assert_eq!(write(Some(first.1.1.clone())), first, "{rows} rows as {}", texts[0]);
         };
-        // A sample has them all; a dictionary is looked at as a whole; only samples are.
+        // All rows are in the sample; a dictionary is tried on all rows; only samples are tried.
         check(1000, &|row| format!("https://example.com/{}", row * row));
         check(20_000, &|row| format!("https://example.com/{}", row % 3000 * 77_777));
         check(20_000, &|row| format!("https://example.com/{}", row * 77_777));

@@ -1,8 +1,8 @@
 //! Builds Arrow arrays from fields, one column of a block of records at a time.
 //!
-//! A loop per type runs over the block, so that what is known of the type stays in registers and branches
-//! are predictable; the choice of the loop is one virtual call per block. Values that do not convert are
-//! noted, and a NULL keeps their place until the row is left out.
+//! A loop per type runs over the block, so that what is known of the type stays in registers and branches are
+//! predictable; the choice of the loop is one virtual call per block. A value that does not convert is noted, and a
+//! NULL takes its place until the row is left out.
 
 use std::{marker::PhantomData, sync::Arc};
 
@@ -151,7 +151,7 @@ fn timestamps(unit: TimeUnit, zone: Option<Arc<str>>, reading: Reading) -> Box<d
     }
 }
 
-/// What a cell of a column that is not text holds: the value, `Ok(None)` for NULL.
+/// The value of a cell in a column that is not text; `Ok(None)` for NULL.
 #[inline]
 fn convert<V>(cell: &[u8], nulls: &Nulls, parse: impl Fn(&[u8]) -> Option<V>) -> Result<Option<V>, ()> {
     if let Some(value) = parse(cell) {
@@ -160,7 +160,7 @@ fn convert<V>(cell: &[u8], nulls: &Nulls, parse: impl Fn(&[u8]) -> Option<V>) ->
     convert_oddity(cell, nulls, parse)
 }
 
-/// NULL, or a value between blanks.
+/// A cell that `parse` refuses as it is: NULL, or a value between blanks.
 fn convert_oddity<V>(
     cell: &[u8],
     nulls: &Nulls,
@@ -259,7 +259,7 @@ impl Builder for Booleans {
     }
 }
 
-/// Text: the bytes of all values on end. A chunk is shorter than 1 GiB, so 32-bit offsets reach.
+/// Text: the bytes of all values, one after the other. A chunk is shorter than 1 GiB, so 32-bit offsets suffice.
 struct Texts {
     bytes: Vec<u8>,
     offsets: Vec<i32>,
@@ -334,7 +334,7 @@ impl Builder for Texts {
     }
 }
 
-/// Any other type: text first, then Arrow's cast.
+/// Any other type: collected as text, then cast by Arrow.
 struct Casts {
     to: DataType,
     blocks: Vec<ArrayRef>,

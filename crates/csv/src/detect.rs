@@ -1,4 +1,4 @@
-//! What a file is, told from its first records: dialect, names and types of the columns.
+//! Detection from a file's first records: dialect, names and types of the columns.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Column {
     pub data_type: DataType,
     pub(crate) reading: Reading,
     pub(crate) evidence: Evidence,
-    /// The caller decided the type.
+    /// Whether the caller decided the type.
     pub(crate) given: bool,
 }
 
@@ -56,11 +56,11 @@ pub(crate) fn schema_of<'a>(columns: impl Iterator<Item = &'a Column>) -> Schema
 const MAX_COLUMNS: usize = 32_768;
 
 impl Source {
-    /// Detects dialect, names and types from the first bytes, which stay to be read.
+    /// Detects dialect, names and types from the first bytes, without consuming them.
     ///
-    /// Names in [`Options::types`] that the file does not have are left to [`unify`](crate::unify) to judge.
-    /// An empty file (or one of blank lines) yields no columns. Fails if the options contradict each
-    /// other or the file, and if the bytes are no text.
+    /// Names in [`Options::types`] that the file does not have are left to [`unify`](crate::unify) to judge. An
+    /// empty file (or one of blank lines) yields no columns. Fails if the options contradict each other or the
+    /// file, and if the bytes are not text.
     pub fn detect(&mut self, options: &Options) -> Result<Detected, Error> {
         options.check()?;
         let file = Arc::clone(self.name());
@@ -82,7 +82,7 @@ impl Source {
                 nulls: Nulls::new(options.nulls.as_deref()),
                 formats: Formats::new(options),
             };
-            // Records longer than the sample: look further, up to the longest that is allowed.
+            // If a record is longer than the sample, look further, up to the longest that is allowed.
             let records = detection.sample();
             if records.records.len() > 1 || at_limit && (whole || records_end > 0) {
                 return detection.run(&records);
@@ -131,7 +131,7 @@ pub(crate) fn last_record_end(text: &[u8], dialect: &Dialect) -> usize {
     end
 }
 
-/// A record of nothing but blanks, which is no record where there are several columns.
+/// Whether a record is nothing but blanks; such a line is skipped if there are several columns.
 pub(crate) fn is_blank(bytes: &[u8], records: &Records, record: &Record) -> bool {
     let fields = records.fields_of(record);
     fields.len() == 1 && !fields[0].quoted() && fields[0].raw(bytes).trim_ascii().is_empty()
@@ -175,7 +175,7 @@ impl Detection<'_> {
         Ok(Detected { dialect: self.dialect, columns, file: self.file })
     }
 
-    /// The sampled records, without blank ones; among those of a single column only at the beginning.
+    /// The sampled records without blank ones; in a file of one column, without those at the beginning only.
     fn sample(&self) -> Records {
         let mut sample = Records::default();
         let count = self.options.sample_rows.saturating_add(1);
@@ -192,11 +192,12 @@ impl Detection<'_> {
         sample
     }
 
-    /// The greatest width that the table may have; the header decides between the candidates.
+    /// The greatest width that the table may have; the header decides which of the candidates it is.
     fn check_width(&self, records: &Records) -> Result<usize, Error> {
         let Some(first) = records.records.first() else { return Ok(0) };
         if let (Some(flaw), true) = (first.flaw, self.options.header != Some(false)) {
-            // Without a first record nothing can be told; where it is data, reading it will report it.
+            // A flawed first record may be the header, so nothing can be detected. If it is data for certain,
+            // reading it will report the flaw.
             let error = match flaw {
                 Flaw::Unterminated => "the quoted field is not closed",
                 _ => "there is text between the closing quote and the next delimiter",
@@ -212,7 +213,7 @@ impl Detection<'_> {
         Ok(width)
     }
 
-    /// The texts of the first record, and what the other records say of the types.
+    /// The texts of the first record, and the evidence of the other records for the types.
     fn evidence(&self, records: &Records, width: usize) -> (Vec<String>, Vec<Evidence>) {
         let mut evidence = vec![Evidence::NONE; width];
         let Some((first, others)) = records.records.split_first() else { return (Vec::new(), evidence) };
@@ -240,12 +241,20 @@ impl Detection<'_> {
         }
     }
 
-    /// A header's texts do not fit the types below them; where all is text, they are distinct words that
-    /// do not come again.
+    /// Whether the first record is a header: its texts do not fit the types below them; or, if all columns are
+    /// text, they are distinct words that do not come again, or known names.
     fn has_header(&self, records: &Records, first: &[String], evidence: &[Evidence]) -> bool {
         let Some((_, others)) = records.records.split_first() else { return false };
         let given = &self.options.columns;
         if !given.is_empty() && given.iter().eq(first.iter().take(given.len())) {
+            return true;
+        }
+        let names = &self.options.header_names;
+        let place = |text: &String| names.iter().position(|name| name.eq_ignore_ascii_case(text.trim()));
+        let mut places: Vec<Option<usize>> = first.iter().map(place).collect();
+        places.sort_unstable();
+        places.dedup();
+        if places.len() == first.len() && places.iter().all(Option::is_some) {
             return true;
         }
         let (formats, nulls) = (&self.formats, &self.nulls);
@@ -263,6 +272,9 @@ impl Detection<'_> {
         if misfits + fits > 0 {
             return misfits > 0;
         }
+        if self.options.no_other_header {
+            return false;
+        }
         let is_word = |text: &String| {
             !looks_typed(text.as_bytes())
                 && !nulls.typed(text.as_bytes())
@@ -279,7 +291,7 @@ impl Detection<'_> {
         words && distinct.len() == first.len() && !again
     }
 
-    /// Whether every line ends with a delimiter, which makes no column.
+    /// Whether every line ends with a delimiter that begins no column.
     fn has_empty_last_column(&self, records: &Records, names: &[String], rows: usize) -> bool {
         let width = names.len();
         let data = &records.records[records.records.len() - rows..];
@@ -290,12 +302,13 @@ impl Detection<'_> {
         width > 1
             && self.options.columns.len() < width
             && names.last().is_some_and(String::is_empty)
-            // Without a header a last column of NULLs looks the same; only with bars is the habit common.
+            // Without a header, a last column of NULLs looks the same; trailing delimiters are common only with
+            // `|`.
             && (self.dialect.header || rows > 0 && self.dialect.delimiter == b'|')
             && data.iter().all(last_is_empty)
     }
 
-    /// Names from the options replace those of the file.
+    /// Replaces names of the file by those of the options.
     fn give_names(&self, names: &mut Vec<String>, evidence: &mut Vec<Evidence>) -> Result<(), Error> {
         let given = &self.options.columns;
         if names.is_empty() && self.whole {
@@ -348,7 +361,7 @@ impl Detection<'_> {
     }
 }
 
-/// The column that an option means: in case of doubt the one of exactly this name.
+/// The column that an option names, whatever the case of letters; an exact match comes first.
 pub(crate) fn find_column(columns: &[Column], name: &str) -> Option<usize> {
     let exact = columns.iter().position(|column| column.name == name);
     exact.or_else(|| columns.iter().position(|column| column.name.eq_ignore_ascii_case(name)))
@@ -362,7 +375,7 @@ pub(crate) fn most_frequent(values: impl Iterator<Item = usize>) -> usize {
     runs.max_by_key(|run| run.len()).map_or(0, |run| run[0])
 }
 
-/// Names columns without a name by their position, and numbers names that come again.
+/// Names unnamed columns by their position, and numbers repeated names.
 fn make_unique(names: &mut [String]) {
     let mut taken = std::collections::HashSet::new();
     let mut next_number = std::collections::HashMap::new();

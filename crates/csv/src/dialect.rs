@@ -7,7 +7,7 @@ pub struct Dialect {
     pub delimiter: u8,
     /// The byte around a field; it counts only where a field begins.
     pub quote: Option<u8>,
-    /// The byte before a special one, inside quotes; the quote itself where quotes are doubled.
+    /// The byte that escapes the next one inside quotes; the quote itself if quotes are doubled.
     pub escape: Option<u8>,
     /// Lines that begin with it are skipped.
     pub comment: Option<u8>,

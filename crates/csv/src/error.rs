@@ -43,7 +43,7 @@ pub enum Error {
     /// A record is bad.
     #[error("{0}")]
     Record(Box<Reject>),
-    /// Arrow refused to build a batch, which is a defect of this crate or a type nobody can hold.
+    /// Arrow refused to build a batch: a defect of this crate, or a type that cannot hold the values.
     #[error("cannot build a batch of {file}")]
     Arrow {
         /// The file.
@@ -94,7 +94,7 @@ pub struct Reject {
     pub(crate) flaw: Flaw,
 }
 
-/// Which kind of bad a record is.
+/// What is wrong with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// A value does not have the type of its column.

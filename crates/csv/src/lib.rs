@@ -33,7 +33,7 @@
 //!   are columns, or is bad.
 //! - Types are detected so that no value of the sample loses anything; a later value that does not fit is
 //!   an error that says where and what, or a [`Reject`].
-//! - Any bytes may come: the answer is rows, a reject or an error, with memory bounded by
+//! - Any bytes may come: the answer is rows, rejects or an error, with memory bounded by
 //!   [`Options::chunk_bytes`] and [`Options::max_line_bytes`].
 //!
 //! It knows text files, and nothing of SQL, plans or async.

@@ -39,6 +39,10 @@ pub struct Options {
     pub nulls: Option<Vec<String>>,
     /// Names of the columns, from the left; they replace those of a header.
     pub columns: Vec<String>,
+    /// A first line of such names, whatever their case and order, is a header.
+    pub header_names: Vec<String>,
+    /// A first line of other words is not a header: the names are those of the table that is loaded.
+    pub no_other_header: bool,
     /// Types of columns by name; columns not named are detected.
     pub types: Vec<(String, DataType)>,
     /// Every column without a type of its own is text.
@@ -77,6 +81,8 @@ impl Default for Options {
             skip_lines: None,
             nulls: None,
             columns: Vec::new(),
+            header_names: Vec::new(),
+            no_other_header: false,
             types: Vec::new(),
             all_text: false,
             date_format: None,
@@ -164,21 +170,21 @@ fn show(byte: u8) -> String {
     byte.escape_ascii().to_string()
 }
 
-/// The texts that mean NULL. An unquoted match is NULL in any column; in a column that is not text a
-/// quoted one is as well, since there it can mean nothing else.
+/// The texts that mean NULL. An unquoted match is NULL in any column; a quoted one only in columns that are not
+/// text, where it can mean nothing else.
 #[derive(Debug, Clone)]
 pub(crate) struct Nulls {
     text: Spellings,
     typed: Spellings,
 }
 
-/// Some texts, and what tells quickly that a cell is none of them.
+/// Spellings of NULL, with a quick test that excludes most cells.
 #[derive(Debug, Clone)]
 struct Spellings {
     texts: Vec<Vec<u8>>,
-    /// The empty text is one.
+    /// Whether the empty text is one of them.
     empty: bool,
-    /// Which bytes one begins with.
+    /// The bytes that one of them begins with.
     first: [bool; 256],
 }
 
@@ -200,7 +206,7 @@ impl Spellings {
 }
 
 impl Nulls {
-    /// Text columns take few spellings, because `NA` may be Namibia; among numbers it can only be a gap.
+    /// Text columns take few spellings, because `NA` may be Namibia; among numbers it can only mean NULL.
     const TEXT: [&str; 3] = ["", "NULL", "\\N"];
     const TYPED: [&str; 10] = ["", "NULL", "null", "Null", "\\N", "NA", "N/A", "n/a", "#N/A", "None"];
 

@@ -1,8 +1,8 @@
-//! From chunks to record batches: splits, checks the widths, converts the wanted columns, sorts out what
-//! is bad.
+//! From chunks to record batches: splits records, checks their widths, converts the wanted columns, and reports or
+//! leaves out bad records.
 //!
-//! Where bad records are left out, the columns that nobody wants are converted too and thrown away: which
-//! rows a file has must not depend on the columns that a query reads.
+//! If bad records are left out, the unwanted columns are converted too and thrown away: the rows of a file must not
+//! depend on the columns that a query reads.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub struct ChunkParser {
     names: Vec<String>,
     /// The columns of the result, then those that are only checked.
     outputs: Vec<Output>,
-    /// Of the result.
+    /// The schema of the result.
     schema: SchemaRef,
     nulls: Nulls,
     ignore_errors: bool,
@@ -50,7 +50,7 @@ pub struct ChunkParser {
 #[derive(Debug)]
 struct Output {
     column: Column,
-    /// Where it is in the file; a column that the file lacks is NULL.
+    /// The column's position in the file; `None` if the file lacks it, and it is NULL.
     position: Option<usize>,
 }
 
@@ -74,17 +74,17 @@ const MAX_REJECTS: usize = 65_536;
 /// A bad record of a block.
 struct Bad {
     record: Record,
-    /// Its row among those converted; `None` if it was left out before.
+    /// Its row among the converted ones; `None` if it was taken out before.
     row: Option<usize>,
     position: Option<usize>,
     flaw: Flaw,
 }
 
 impl ChunkParser {
-    /// A parser for the file that `detected` was detected of, which yields columns of `table`: what the
-    /// file alone or [`unify`](crate::unify) said. `projection` picks columns of `table` by position, in
-    /// the order wanted; without it all are read. With [`Options::ignore_errors`] the others are checked all
-    /// the same. Fails if the file has columns that `table` lacks.
+    /// A parser for the file that `detected` describes, which yields columns of `table`: the same `detected`, or
+    /// the result of [`unify`](crate::unify). `projection` picks columns of `table` by position, in the order
+    /// wanted; without it all are read. With [`Options::ignore_errors`] the others are checked all the same. Fails
+    /// if the file has columns that `table` lacks.
     pub fn new(
         detected: &Detected,
         table: &Detected,
@@ -347,7 +347,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The lines of rising offsets, each part of the chunk counted once.
+/// Line numbers of ascending offsets; each part of the chunk is counted once.
 struct LineCounter<'a> {
     chunk: &'a Chunk,
     offset: usize,

@@ -1,10 +1,10 @@
 //! Cuts a file into chunks of whole records, so that several threads can parse one file.
 //!
-//! The engine keeps the reader behind a lock: [`ChunkReader::next_chunk`] only reads, decompresses and
-//! looks for line ends and quotes; everything else happens in [`ChunkParser`](crate::ChunkParser), outside
-//! the lock. A record that does not end (an open quote, or longer than the limit) becomes a chunk of its
-//! own with only its first line, and reading goes on behind that line: memory stays bounded and one stray
-//! quote costs one line. What is parsed does not depend on where chunks are cut.
+//! The engine keeps the reader behind a lock: [`ChunkReader::next_chunk`] only reads, decompresses and looks for
+//! line ends and quotes; everything else happens in [`ChunkParser`](crate::ChunkParser), outside the lock. A record
+//! that does not end (an open quote, or longer than the limit) becomes a chunk with only its first line, and
+//! reading goes on after that line: memory stays bounded, and one stray quote costs one line. The result does not
+//! depend on where chunks are cut.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Chunk {
     pub byte_offset: u64,
     /// Bytes of the (compressed) file that were read up to here, for a progress bar.
     pub source_bytes: u64,
-    /// The chunk is the first line of a record that has no end.
+    /// Set if the chunk is only the first line of a record that does not end.
     pub(crate) flaw: Option<Flaw>,
 }
 
@@ -40,9 +40,9 @@ pub struct ChunkReader {
     dialect: Dialect,
     chunk_bytes: usize,
     max_line_bytes: usize,
-    /// Bytes read behind the last chunk.
+    /// Bytes read after the end of the last chunk.
     carry: Vec<u8>,
-    /// The source has nothing behind `carry`.
+    /// The source has nothing after `carry`.
     ended: bool,
     lines_to_skip: u64,
     header_is_next: bool,
@@ -52,7 +52,7 @@ pub struct ChunkReader {
 }
 
 impl ChunkReader {
-    /// Starts to read `source` as `detected` of it.
+    /// A reader of `source`, which `detected` describes.
     pub fn new(source: Source, detected: &Detected, options: &Options) -> ChunkReader {
         let dialect = detected.dialect;
         ChunkReader {
@@ -124,7 +124,7 @@ impl ChunkReader {
                 self.ended = self.source.read(&mut self.carry, missing)?;
             }
             let (buffer, ended) = (&self.carry, self.ended);
-            // In a short buffer no record is too long; then only the last end matters.
+            // In a short buffer no record can be too long, so only the end of the last one is needed.
             if buffer.len() <= self.max_line_bytes
                 && let Some(end) = last_end(self.dialect.shape(), buffer, ended)
                 && (end > 0 || ended)
@@ -151,15 +151,15 @@ impl ChunkReader {
         }
     }
 
-    /// Where the header ends in whole records that begin with it; if only blank lines and comments are
-    /// there, all of them are to be skipped.
+    /// The end of the header in `bytes`, whole records of which it is the first; the end of all if there are only
+    /// blank lines and comments.
     fn header_end(&mut self, bytes: &[u8]) -> usize {
         let mut scanner = Scanner::new(self.dialect.shape());
         let mut start = 0;
         while let Scan::End(end) = scanner.next(bytes, true) {
             let record = &bytes[start..end];
             let comment = self.dialect.comment.is_some_and(|comment| record.starts_with(&[comment]));
-            // As `is_blank`: a line of blanks is none unless blanks separate.
+            // As in `is_blank`: a line of blanks is skipped unless the delimiter is a blank.
             let blank = record.trim_ascii().is_empty() && !record.contains(&self.dialect.delimiter);
             if !comment && !blank {
                 self.header_is_next = false;
@@ -170,13 +170,13 @@ impl ChunkReader {
         bytes.len()
     }
 
-    /// Takes one line off the file, whatever its length, and returns its beginning.
+    /// Consumes one line of any length and returns its first bytes.
     fn take_line(&mut self, kept_bytes: usize) -> Result<Vec<u8>, Error> {
         let mut line = Vec::new();
         loop {
             let found = memchr::memchr2(b'\n', b'\r', &self.carry);
             let end = found.and_then(|at| Some(at + line_end_bytes(&self.carry[at..], self.ended)?));
-            // A CR at the end of the buffer stays, until the next byte tells what it is.
+            // A CR at the end of the buffer stays until the next byte shows whether it is CR LF.
             let take = end.unwrap_or(found.unwrap_or(self.carry.len()));
             line.extend_from_slice(&self.carry[..take.min(kept_bytes.saturating_sub(line.len()).max(1))]);
             self.next_offset += take as u64;
@@ -204,7 +204,7 @@ impl ChunkReader {
     }
 }
 
-/// The beginning of a bad line that is kept, in bytes.
+/// How many bytes of a bad line are kept.
 pub(crate) const KEPT_LINE_BYTES: usize = 4096;
 
 impl Chunk {

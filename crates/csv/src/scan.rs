@@ -1,4 +1,4 @@
-//! Where records end, found as fast as memory is searched, in a buffer that may stop anywhere.
+//! Finds the ends of records, about as fast as memory can be searched, in a buffer that may stop anywhere.
 //!
 //! A quote opens only at the beginning of a field; a line end inside quotes does not end the record.
 //! [`Tokenizer`](crate::tokenize::Tokenizer) applies the same rules to whole records; the two must agree
@@ -22,7 +22,7 @@ pub(crate) enum Scan {
     Unterminated,
 }
 
-/// Walks over a buffer record by record; where the buffer stops it can go on with a longer one.
+/// Walks over a buffer record by record; at the end of the buffer it can go on with a longer one.
 pub(crate) struct Scanner {
     shape: Shape,
     state: State,
@@ -128,10 +128,10 @@ impl Scanner {
     }
 }
 
-/// Where the last record of a buffer ends (0 if none does), as the scanner would find it but faster:
-/// without a quote it is the last line end; else a byte is inside quotes when the number of quotes before
-/// it is odd. The latter holds only if every quote that opens stands where a field begins; where one does
-/// not, and where the scanner has something to report, the answer is `None`.
+/// Where the last record of a buffer ends (0 if none does), as the scanner would find it but faster: without a
+/// quote it is the last line end; else a byte is inside quotes when the number of quotes before it is odd. The
+/// latter holds only if every opening quote stands where a field begins; if one does not, or the scanner has an
+/// error to report, the answer is `None`.
 pub(crate) fn last_end(shape: Shape, buffer: &[u8], last: bool) -> Option<usize> {
     if shape.comment.is_some() || shape.escape.is_some() || shape.quote.is_some() && !shape.doubled {
         return None;
@@ -161,7 +161,7 @@ fn last_end_by_parity(text: &[u8], quote: u8, delimiter: u8, last: bool) -> Opti
         });
         let within = parity(quotes) ^ inside;
         inside = if within >> 63 == 1 { !0 } else { 0 };
-        // A quote behind a closing one makes a pair with it, and opens again.
+        // A quote right after a closing one forms a pair with it and opens again.
         let before_field = quotes | line_ends | delimiters;
         if quotes & within & !(before_field << 1 | field_begins) != 0 {
             return None;
@@ -211,7 +211,7 @@ mod tests {
             let mut end = 0;
             let stop = loop {
                 match scanner.next(text.as_bytes(), last) {
-                    // At the end of the file the scanner stands behind the last record.
+                    // At the end of the file the scanner stops after the last record.
                     Scan::End(at) => end = at,
                     stop => break stop,
                 }

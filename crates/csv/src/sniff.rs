@@ -1,5 +1,5 @@
-//! The dialect of a file, found by trying: the delimiter and quote under which most of the text falls
-//! into records of one width.
+//! Detects the dialect by trials: it is the delimiter and quote that split most of the text into records of one
+//! width.
 
 use crate::{
     detect::{is_blank, last_record_end, most_frequent, skip_lines},
@@ -9,17 +9,17 @@ use crate::{
     tokenize::{Records, Tokenizer},
 };
 
-/// Delimiters in the order of preference. The first four are usual; the others are taken only where every
-/// record agrees. Blank and colon are not among them: they split times and prose.
+/// Delimiters in the order of preference. The first four are usual; the others are taken only where every record
+/// agrees. Blank and colon are left out: they split times and prose.
 const USUAL: [u8; 4] = [b',', b'\t', b';', b'|'];
 const RARE: [u8; 4] = [0x01, 0x1F, b'~', b'^'];
 
-/// Text that is tried, at most.
+/// The most bytes of text that are tried.
 const TRIED_BYTES: usize = 128 << 10;
 /// Lines above the table that are not part of it, at most.
 const MAX_PREAMBLE_LINES: usize = 20;
 
-/// Finds the dialect; what the options say is taken as it is. `header` is left to the types.
+/// Finds the dialect; options override detection. `header` is decided later, with the types.
 pub(crate) fn sniff(sample: &[u8], whole: bool, options: &Options) -> Dialect {
     let mut dialect = Dialect {
         delimiter: options.delimiter.unwrap_or(b','),
@@ -30,7 +30,7 @@ pub(crate) fn sniff(sample: &[u8], whole: bool, options: &Options) -> Dialect {
         skip_lines: options.skip_lines.unwrap_or(0),
     };
     let mut text = skip_lines(sample, dialect.skip_lines);
-    // Leading lines with # are looked at when the width of the others is known.
+    // Leading lines with `#` are judged below, when the width of the others is known.
     let marked_lines = if options.comment.is_none() { leading_marked_lines(text) } else { 0 };
     let marked = text;
     text = skip_lines(text, marked_lines);
@@ -44,7 +44,7 @@ pub(crate) fn sniff(sample: &[u8], whole: bool, options: &Options) -> Dialect {
         let line_end = memchr::memchr2(b'\n', b'\r', last).unwrap_or(last.len());
         let width = Trial::new(&last[..line_end], true, dialect).width;
         if text.is_empty() || width == trial.width && trial.width > 1 {
-            // The last of them is a header such as `#id,name`; what stands above it is not.
+            // The last marked line is a header such as `#id,name`; the lines above it are skipped.
             if options.skip_lines.is_none() {
                 dialect.skip_lines = marked_lines - 1;
             }
@@ -100,14 +100,14 @@ fn choose_delimiter(text: &[u8], whole: bool, dialect: Dialect, options: &Option
     // One column: the delimiter is the first usual one that nothing else uses.
     best.unwrap_or_else(|| {
         let delimiter = USUAL.into_iter().find(|&delimiter| free(delimiter, options)).unwrap_or(b',');
-        // A comma within one column of text would split it: take a delimiter that does not occur.
+        // A comma inside the text of a single column would split it, so take a delimiter that does not occur.
         let unused =
             USUAL.into_iter().chain(RARE).find(|&d| free(d, options) && memchr::memchr(d, text).is_none());
         choose_quote(text, whole, Dialect { delimiter: unused.unwrap_or(delimiter), ..dialect }, options)
     })
 }
 
-/// No other option uses the byte.
+/// Whether no other option uses the byte.
 fn free(byte: u8, options: &Options) -> bool {
     ![options.quote, options.escape, options.comment].contains(&Some(Some(byte)))
 }
@@ -136,7 +136,7 @@ fn choose_quote(text: &[u8], whole: bool, dialect: Dialect, options: &Options) -
                 candidate = escaped;
             }
         }
-        // Apostrophes begin words as well: they are quotes only where they stand around many fields.
+        // Apostrophes also begin words: they count as quotes only if they enclose many fields.
         let quoted = candidate.1.quoted;
         let sound = quoted > 3 * candidate.1.flawed;
         let usual = quote == Some(b'"') || 2 * quoted >= candidate.1.records;
@@ -145,7 +145,7 @@ fn choose_quote(text: &[u8], whole: bool, dialect: Dialect, options: &Options) -
             chosen = candidate;
         }
     }
-    // Where quotes do not come in pairs and the file is regular without them, they are ordinary text.
+    // If quotes do not come in pairs and the file is regular without them, they are ordinary text.
     if options.quote.is_none() && chosen.1.flawed > 0 && most_quoted == 0 {
         let plain = attempt(None, None);
         if plain.1.good_bytes * 100 >= plain.1.bytes * 99 && plain.1.width > 1 {
@@ -159,7 +159,7 @@ fn free_of(byte: u8, dialect: Dialect) -> bool {
     byte != dialect.delimiter && Some(byte) != dialect.comment
 }
 
-/// How the text falls apart under one dialect.
+/// How one dialect splits the text.
 #[derive(Default)]
 struct Trial {
     records: usize,
@@ -182,8 +182,8 @@ impl Trial {
     fn new(text: &[u8], whole: bool, dialect: Dialect) -> Trial {
         let mut records = Records::default();
         Tokenizer::new(text, dialect.shape(), false).next(usize::MAX, &mut records);
-        // The last record may be cut off by the end of the sample. If it spans lines, it more likely hangs
-        // on a quote that does not close, and counts as bad.
+        // The last record may be cut off by the end of the sample. If it spans lines, it more likely has an
+        // unclosed quote, and counts as bad.
         if !whole && records.records.len() > 1 {
             let end = last_record_end(text, &dialect);
             let is_cut =
@@ -196,7 +196,7 @@ impl Trial {
         trial.width = most_frequent(rows.iter().filter(|row| row.flaw.is_none()).map(|row| row.field_count));
         trial.first_width = rows.first().map_or(0, |row| row.field_count);
         if rows.len() < 10 && trial.first_width > 1 {
-            // Too few to vote: the first is the header.
+            // Too few records for a majority: take the width of the first, which may be a header.
             trial.width = trial.first_width;
         }
         let lead = rows.iter().take(MAX_PREAMBLE_LINES + 1).take_while(|row| row.field_count < 2).count();
@@ -228,13 +228,13 @@ impl Trial {
         trial
     }
 
-    /// The text has several columns under this dialect.
+    /// Whether this dialect splits the text into several columns.
     fn is_table(&self) -> bool {
         let regular = self.good_bytes * 10 >= self.bytes * 7;
         self.width > 1 && self.first_width > 1 && (regular || self.records < 10)
     }
 
-    /// More regular, or as regular and with more numbers and dates.
+    /// Whether this trial is more regular, or as regular with more numbers and dates.
     fn beats(&self, other: &Trial) -> bool {
         let share = |part: usize, of: usize| part as f64 / of.max(1) as f64;
         let (own, others) = (share(self.good_bytes, self.bytes), share(other.good_bytes, other.bytes));

@@ -1,5 +1,5 @@
-//! The bytes of a file: decompressed, without a byte order mark, with a look ahead for detection, and
-//! with a count of the compressed bytes taken so far.
+//! The bytes of a file: decompressed, without a byte order mark, with lookahead for detection and a count of the
+//! compressed bytes read so far.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -27,8 +27,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Takes over a reader at its start. `name` is what errors call it; without `compression` the first
-    /// bytes tell. Fails if the first bytes cannot be read or belong to a format that is not text.
+    /// Takes a reader at its start. Errors call it `name`; without `compression` the first bytes decide. Fails if
+    /// the first bytes cannot be read or belong to a format that is not text.
     pub fn new(
         name: &str,
         reader: impl Read + Send + 'static,
@@ -145,7 +145,7 @@ fn not_text(first: &[u8]) -> Option<&'static str> {
         (b"\xFF\xFE", "UTF-16"),
         (b"\xFE\xFF", "UTF-16"),
     ];
-    // `ORC` and `BZh` may begin a text as well; a binary file has control characters soon after.
+    // Text may also begin with `ORC` or `BZh`; a binary file has control characters soon after.
     let binary = first.iter().any(|&b| b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r') || b == 0x7F);
     let known = magics
         .iter()
@@ -160,7 +160,7 @@ fn not_text(first: &[u8]) -> Option<&'static str> {
     wide.then_some("UTF-16")
 }
 
-/// Counts the bytes that pass.
+/// Counts the bytes that are read.
 struct Counted<R> {
     reader: R,
     bytes: Arc<AtomicU64>,
@@ -174,7 +174,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A decompressor that is opened at the first byte: an empty file is empty, whatever its name says.
+/// A decompressor that is opened at the first byte: an empty file is no error, whatever its name says.
 struct WhenAny<B, R> {
     input: Option<B>,
     open: fn(B) -> io::Result<R>,

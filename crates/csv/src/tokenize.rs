@@ -89,7 +89,7 @@ impl Records {
 pub(crate) struct Tokenizer<'a> {
     bytes: &'a [u8],
     shape: Shape,
-    /// An empty line is a record with one empty field, which it is in a file of one column.
+    /// Whether an empty line is a record with one empty field, as in a file of one column.
     blank_is_record: bool,
     position: usize,
 }
@@ -216,7 +216,7 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// The last record, where the file does not end with a line end.
+    /// Ends the last record of a file without a final line end.
     #[expect(clippy::too_many_arguments, reason = "the state of `next`, handed over once")]
     fn finish(
         &self,

@@ -1,5 +1,5 @@
-//! Which type a column has: each value strikes out the types it does not fit, the most specific one that
-//! is left is taken. Two files are unified by leaving what both have left.
+//! Detects the type of a column: each value rules out the types it does not fit, and the most specific remaining
+//! one is taken. Two files are unified by intersecting their remaining types.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evidence {
     candidates: u64,
-    /// Some value spoke; NULLs do not, nor do `nan` and `inf`, which are words as well.
+    /// Whether some value counted; NULLs do not, nor do `nan` and `inf`, which are also words.
     seen: bool,
 }
 
@@ -99,7 +99,7 @@ impl Evidence {
     }
 
     fn temporal(&self, cell: &[u8]) -> u64 {
-        // Shorter than `1:23`, or longer than a timestamp with everything.
+        // Shorter than `1:23`, or longer than any timestamp.
         if !(4..=48).contains(&cell.len()) {
             return 0;
         }
@@ -250,12 +250,12 @@ fn days_since_epoch(date: NaiveDate) -> Option<i32> {
     i32::try_from((date - NaiveDate::default()).num_days()).ok()
 }
 
-/// A date in a format of the caller's.
+/// Parses a date in a format of the caller's.
 pub(crate) fn parse_custom_date(cell: &[u8], format: &str) -> Option<i32> {
     days_since_epoch(NaiveDate::parse_from_str(std::str::from_utf8(cell).ok()?, format).ok()?)
 }
 
-/// A timestamp in a format of the caller's; a format without a time of day means midnight.
+/// Parses a timestamp in a format of the caller's; a format without a time of day means midnight.
 pub(crate) fn parse_custom_timestamp(cell: &[u8], format: &str) -> Option<Moment> {
     let text = std::str::from_utf8(cell).ok()?;
     let (moment, offset_seconds) = if custom_has_zone(format) {

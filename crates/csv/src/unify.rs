@@ -51,7 +51,7 @@ pub fn unify(files: &[Detected], options: &Options) -> Result<Option<Detected>, 
     Ok(Some(table))
 }
 
-/// Where each name is.
+/// The position of each name.
 pub(crate) fn positions(columns: &[Column]) -> HashMap<&str, usize> {
     columns.iter().enumerate().map(|(position, column)| (column.name.as_str(), position)).collect()
 }

@@ -61,7 +61,7 @@ pub(crate) fn parse_f64(text: &[u8]) -> Option<f64> {
         [b'-', digits @ ..] => (true, digits),
         _ => (false, text),
     };
-    // The short way out must not overflow: 18 digits and a point.
+    // The fast path must not overflow: 18 digits and a point.
     if digits.len() <= 19 {
         let mut mantissa = 0u64;
         let mut point = usize::MAX;
@@ -95,12 +95,12 @@ fn parse_f64_slow(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// As [`parse_f64`], rounded once.
+/// As [`parse_f64`], rounded directly to `f32`.
 pub(crate) fn parse_f32(text: &[u8]) -> Option<f32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// `true` and `false` in any case, and what people write instead.
+/// `true` and `false` in any case, and the usual alternatives.
 pub(crate) fn parse_bool(text: &[u8]) -> Option<bool> {
     let is = |words: [&str; 5]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
     if is(["true", "t", "yes", "y", "1"]) {

@@ -1,4 +1,5 @@
-//! The changes of ALTER TABLE: those that sqlparser knows, and those of ClickHouse and MySQL that it does not.
+//! The changes of ALTER TABLE: those that sqlparser knows, and those of ClickHouse and MySQL that it does
+//! not.
 
 use datafusion::sql::sqlparser::ast::{self, Ident};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -10,7 +11,7 @@ use crate::table_clauses::order_by;
 /// One change of ALTER TABLE.
 #[derive(Clone, Debug)]
 pub(crate) enum Alteration {
-    /// As the parser knows it.
+    /// A change as sqlparser parses it.
     Standard(Box<ast::AlterTableOperation>),
     /// `[MODIFY] ORDER BY keys`.
     OrderBy(Vec<ast::OrderByExpr>),
@@ -28,7 +29,7 @@ pub(crate) fn alteration(parser: &mut Parser<'_>) -> Result<Alteration, ParserEr
     parser.parse_alter_table_operation().map(|operation| Alteration::Standard(Box::new(operation)))
 }
 
-/// A change that the parser does not know; all else is an error.
+/// Parses a change that sqlparser does not know; anything else is an error.
 fn own_alteration(parser: &mut Parser<'_>) -> Result<Alteration, ParserError> {
     let is_modify = parser.parse_one_of_keywords(&[Keyword::MODIFY, Keyword::ALTER]).is_some();
     if parser.parse_keywords(&[Keyword::ORDER, Keyword::BY]) {

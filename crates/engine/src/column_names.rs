@@ -1,9 +1,10 @@
-//! What columns are called: what was written, `avg(fare)`, not `avg(trips.fare)`; twice, if it was twice.
+//! The names of columns: the expression as written, `avg(fare)`, not `avg(trips.fare)`; two columns may share
+//! a name.
 //!
-//! The planner names an expression by its plan, with qualifiers and types, and wants every name once. So
-//! before planning, each unnamed expression of a SELECT gets its own text as its name. A name that stands
-//! twice gets an ending: one that nobody can write and nobody sees where the columns are the answer
-//! (`SELECT a, a`), and `_1` where they are those of a table (`SELECT a_1 FROM (SELECT a, a FROM t)`).
+//! The planner names an expression by its plan, with qualifiers and types, and requires unique names. So
+//! before planning, each unnamed expression of a SELECT gets its own text as its name. A repeated name gets a
+//! suffix: in the answer (`SELECT a, a`) an invisible one that nobody can write, and `_1` where the columns
+//! are those of a table (`SELECT a_1 FROM (SELECT a, a FROM t)`).
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -19,15 +20,15 @@ use datafusion::sql::sqlparser::ast::{
 use crate::parser::Ast;
 use crate::relations::normalized;
 
-/// Begins the ending that tells twins apart in the answer; a number follows. It shows as nothing.
+/// The first character of the suffix of a repeated name in the answer; a number follows. It is invisible.
 pub(crate) const TWIN: char = '\u{2063}';
 
-/// How the second column of a name is called.
+/// How the second column of the same name is called.
 #[derive(Clone, Copy, PartialEq)]
 enum Twins {
-    /// As the first, when it is shown.
+    /// As the first one when shown: an invisible suffix.
     Shown,
-    /// By a name of its own.
+    /// By a visible suffix with a number.
     Numbered,
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn name_columns(ast: &mut Ast) {
     }
 }
 
-/// Names the columns of a query that is read as a table.
+/// Names the columns of a query that is used as a table.
 pub(crate) fn name_as_table(query: &mut Query) {
     name_in_query(query, Twins::Numbered);
 }
@@ -68,11 +69,11 @@ fn name_in_query(query: &mut Query, twins: Twins) {
     for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
         name_as_table(&mut cte.query);
     }
-    // An ending that we invent must not be what ORDER BY means.
+    // An invented suffix must not make a name that ORDER BY mentions.
     let mut mentioned = Mentioned(HashSet::new());
     let _ = VisitMut::visit(&mut query.order_by, &mut mentioned);
     name_in_body(&mut query.body, twins, &mentioned.0);
-    // ORDER BY of a SELECT DISTINCT may only name what was selected, which has a new name now.
+    // ORDER BY of a SELECT DISTINCT may only name selected columns, which have new names now.
     let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &mut query.order_by) else { return };
     let ast::OrderByKind::Expressions(keys) = &mut order.kind else { return };
     if select.distinct.is_none() {
@@ -141,9 +142,9 @@ fn name_in_select(select: &mut Select, twins: Twins, mentioned: &HashSet<String>
     }
 }
 
-/// Gives every column that is written beside a `*` an ending, so that it differs from what `*` stands for:
-/// `SELECT *, a`. For queries that the planner refused because of it; others keep their names, which
-/// GROUP BY and HAVING may use.
+/// Gives every column that is written beside a `*`, as in `SELECT *, a`, a suffix, so that it differs from
+/// the columns of `*`. This is for queries that the planner refused because of equal names; others keep their
+/// names, which GROUP BY and HAVING may use.
 pub(crate) fn tell_apart_from_wildcards(statement: &mut Statement) {
     let _ = VisitMut::visit(statement, &mut BesideWildcards);
 }
@@ -166,7 +167,8 @@ impl VisitorMut for BesideWildcards {
     }
 }
 
-/// Renames the columns beside a `*`, unless that was done; `aliases` gets the names given with AS and the new.
+/// Renames the columns beside a `*` unless that is done already; adds pairs of the names given with AS and
+/// the new names to `aliases`.
 fn rename_beside_wildcard(select: &mut Select, aliases: &mut Vec<(String, String)>) {
     let is_wildcard =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
@@ -190,7 +192,7 @@ fn rename_beside_wildcard(select: &mut Select, aliases: &mut Vec<(String, String
     }
 }
 
-/// Renames what an expression mentions by a bare name.
+/// Renames the bare names in an expression.
 struct Rename(Vec<(String, String)>);
 
 impl VisitorMut for Rename {
@@ -206,7 +208,7 @@ impl VisitorMut for Rename {
     }
 }
 
-/// The bare names that expressions mention.
+/// Collects the bare names in expressions.
 struct Mentioned(HashSet<String>);
 
 impl VisitorMut for Mentioned {
@@ -220,7 +222,7 @@ impl VisitorMut for Mentioned {
     }
 }
 
-/// The schema with the names that are shown, if some differ.
+/// The schema with the names as shown, if any differ.
 pub(crate) fn shown_schema(schema: &Schema) -> Option<SchemaRef> {
     if !schema.fields().iter().any(|field| field.name().contains(TWIN)) {
         return None;
@@ -229,7 +231,7 @@ pub(crate) fn shown_schema(schema: &Schema) -> Option<SchemaRef> {
     Some(Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())))
 }
 
-/// The names that the columns of `schema` have as a table's: `a, a_1` for `a, a`.
+/// The names of the columns of `schema` when it is a table: `a, a_1` for `a, a`.
 pub(crate) fn table_names(schema: &Schema) -> Vec<String> {
     let shown_names: Vec<&str> = schema.fields().iter().map(|field| shown(field.name())).collect();
     let mut taken = HashSet::new();
@@ -247,14 +249,14 @@ pub(crate) fn table_names(schema: &Schema) -> Vec<String> {
     names
 }
 
-/// The schema with its columns called as a table's.
+/// The schema with its columns named as those of a table.
 pub(crate) fn table_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().zip(table_names(schema));
     let fields = fields.map(|(field, name)| field.as_ref().clone().with_name(name));
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
-/// The name without the ending that tells twins apart.
+/// The name without the invisible suffix.
 pub(crate) fn shown(name: &str) -> &str {
     match name.rsplit_once(TWIN) {
         Some((shown, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => shown,
@@ -262,7 +264,7 @@ pub(crate) fn shown(name: &str) -> &str {
     }
 }
 
-/// The name that a column has without our doing.
+/// The name of a column if no suffix is added.
 pub(crate) fn given_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => column_name(expr),

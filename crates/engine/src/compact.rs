@@ -1,4 +1,4 @@
-//! Batches whose memory is their own.
+//! Batches that do not keep larger buffers alive.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use arrow::compute::concat;
 use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
 use datafusion::error::Result;
 
-/// The same rows, but without buffers of which they use less than half: a few rows of a file must not keep
-/// all of the file in memory.
+/// The same rows, with each buffer copied of which they use less than half: a few rows of a file must not
+/// keep all of the file in memory.
 pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     fn compact_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef> {
         let held: usize = views.data_buffers().iter().map(Buffer::capacity).sum();
@@ -25,12 +25,12 @@ pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
         };
         let column = compacted.unwrap_or_else(|| column.clone());
         let used = column.to_data().get_slice_memory_size()?;
-        // Views are compact now, but count as using nothing but themselves.
+        // Views are compact now, but their memory in use is counted without their data buffers.
         let is_view = matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
         if is_view || column.get_buffer_memory_size() <= 2 * used {
             return Ok(column);
         }
-        // One array alone would be handed back as it is.
+        // `concat` would return a single array as it is, without a copy.
         Ok(concat(&[column.as_ref(), new_empty_array(column.data_type()).as_ref()])?)
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -38,13 +38,13 @@ pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }
 
-/// All rows of `batches`, of which each has the columns of `schema` and may say less of nulls, in one that shares
-/// nothing with them.
+/// All rows of `batches` in one batch that shares no buffers with them. Each batch has the columns of
+/// `schema`, but may differ in whether a column is nullable.
 pub(crate) fn joined(batches: &[RecordBatch], schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = (0..schema.fields().len()).map(|column| {
         let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(column).as_ref()).collect();
         let all = concat(&arrays)?;
-        // Views would keep the buffers of all.
+        // Concatenated views would keep the data buffers of all batches.
         Ok(match all.data_type() {
             DataType::Utf8View => Arc::new(all.as_string_view().gc()) as ArrayRef,
             DataType::BinaryView => Arc::new(all.as_binary_view().gc()),

@@ -20,12 +20,12 @@ use crate::session::Session;
 use crate::stored::{BlockCache, CacheOptions, Store};
 use crate::work::Work;
 
-/// How long closing a database waits for threads that are in the middle of something.
+/// How long closing a database waits for threads that are still running something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Planning deep expressions recurses; unoptimised builds need room for it.
 const THREAD_STACK_BYTES: usize = 16 << 20;
 
-/// What decoded blocks may take of a limit of memory, unless told otherwise.
+/// The default limit of the cache of decoded blocks, as a share of the memory limit.
 pub(crate) fn default_block_cache_bytes(memory_limit_bytes: usize) -> usize {
     memory_limit_bytes / 8
 }
@@ -54,15 +54,15 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<FairPool>,
     pub(crate) catalog: Arc<MemoryCatalogProvider>,
     pub(crate) threads: usize,
-    /// What is known of the fastest loops.
+    /// Measurements of which variants of raced loops are fastest.
     pub(crate) races: Arc<Races>,
-    /// The limit that it was opened with, in bytes; RESET gives it back.
+    /// The memory limit in bytes that the database was opened with; RESET restores it.
     pub(crate) memory_limit_bytes: usize,
-    /// Statements whose task is still there.
+    /// Statements whose task has not ended.
     pub(crate) statement_count: AtomicUsize,
-    /// What its threads do that may block.
+    /// The database's work on threads that may block.
     pub(crate) work: Work,
-    /// The directory, unless the database is memory alone.
+    /// The database directory; `None` for a database in memory.
     pub(crate) store: Option<Arc<Store>>,
     runtime: Option<Runtime>,
     spill: SpillDirectory,
@@ -84,7 +84,8 @@ impl Drop for Shared {
             store.end_upkeep();
         }
         let Some(runtime) = self.runtime.take() else { return };
-        // Waiting would panic inside a runtime. Elsewhere a short wait lets cancelled writers remove their files.
+        // Waiting would panic inside a runtime. Elsewhere a short wait lets cancelled writers remove their
+        // files.
         if tokio::runtime::Handle::try_current().is_ok() {
             runtime.shutdown_background();
         } else {
@@ -94,7 +95,7 @@ impl Drop for Shared {
 }
 
 impl Database {
-    /// A database that lives in memory and is gone with its last handle.
+    /// Opens a database in memory, which is gone with its last handle.
     ///
     /// # Errors
     /// See [`DatabaseBuilder::in_memory`].
@@ -102,7 +103,7 @@ impl Database {
         Self::builder().in_memory()
     }
 
-    /// Opens the database in directory `path`; makes one if there is nothing.
+    /// Opens the database in directory `path`, or creates it if there is none.
     ///
     /// # Errors
     /// See [`DatabaseBuilder::open`].
@@ -110,12 +111,12 @@ impl Database {
         Self::builder().open(path)
     }
 
-    /// Settings that hold for the whole database.
+    /// Builds a database with other settings than the default ones.
     pub fn builder() -> DatabaseBuilder {
         DatabaseBuilder::default()
     }
 
-    /// A new session: its own settings and temporary objects, the database's tables.
+    /// A new session: its own settings and temporary objects, and the database's tables.
     pub fn session(&self) -> Session {
         Session::new(self.shared.clone())
     }
@@ -138,6 +139,7 @@ pub struct DatabaseBuilder {
     temp_directory: Option<PathBuf>,
     read_only: bool,
     cache: CacheOptions,
+    whole_process: bool,
 }
 
 impl DatabaseBuilder {
@@ -148,18 +150,27 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Threads, beside those, for what may block, such as reading files; they are started when they are needed. By
-    /// default 64 for each thread, and at least 512. With fewer everything takes longer, that is all.
+    /// Extra threads for work that may block, such as reading files; they are started when needed. By default
+    /// 64 for each query thread, and at least 512. With fewer, work waits for a free thread.
     #[must_use]
     pub fn blocking_threads(mut self, threads: usize) -> Self {
         self.blocking_threads = Some(threads.max(1));
         self
     }
 
-    /// Memory that queries may use together; by default 80 % of the machine or its control group.
+    /// The memory limit that all queries share; by default 80 % of the machine's or control group's memory.
     #[must_use]
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether the limit also applies to all memory that the process allocates after the database was opened:
+    /// for programs that consist of little else than this database and use mimalloc as their allocator. Linux
+    /// only.
+    #[must_use]
+    pub fn whole_process(mut self, whole_process: bool) -> Self {
+        self.whole_process = whole_process;
         self
     }
 
@@ -170,33 +181,34 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Whether a database directory is opened for reading only: beside the one process that writes to it, any
-    /// number may read it so. Each statement sees the newest version.
+    /// Whether a database directory is opened only for reading: beside the one process that writes to it, any
+    /// number of processes may read it. Each statement sees the newest version.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Where what was read of a database behind a URL is kept, so that it is not fetched again; by default the
-    /// directory of the system for such things. Processes may share it.
+    /// The directory of the cache for a database behind a URL, so that data is not fetched again; by default
+    /// the system's cache directory. Processes may share it.
     #[must_use]
     pub fn cache_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.cache.directory = Some(path.into());
         self
     }
 
-    /// How many bytes that may be, 4 GB by default; with 0 nothing is kept.
+    /// The size limit of that cache in bytes, 4 GB by default; with 0 nothing is cached.
     #[must_use]
     pub fn cache_limit_bytes(mut self, bytes: u64) -> Self {
         self.cache.limit_bytes = bytes;
         self
     }
 
-    /// Whether files of tables may be read as memory, which is the default. That takes a handler of SIGBUS, one for the
-    /// process, which the first such file installs; signals that are none of ours go to the handler that was there
-    /// before. A program that wants its own says `false` to all its databases: then files are read into memory
-    /// instead, and no database of this process ever installs a handler again. Linux only.
+    /// Whether files of tables may be memory-mapped, which is the default. That needs a handler of SIGBUS,
+    /// one for the process, which the first mapped file installs; signals from other memory go to the handler
+    /// that was there before. A program that wants its own handler passes `false` for all its databases: then
+    /// files are read into memory instead, and no database of this process ever installs a handler again.
+    /// Linux only.
     #[must_use]
     pub fn memory_maps(self, memory_maps: bool) -> Self {
         if !memory_maps {
@@ -215,13 +227,13 @@ impl DatabaseBuilder {
         self.build(pool, None)
     }
 
-    /// Opens the database in directory `path`; makes one if there is nothing. `path` may be a URL, too: a database in an
-    /// object store (`s3://bucket/path`, `gs://`, `az://`) or on a web server (`https://host/path`) can be read.
+    /// Opens the database in directory `path`, or creates it if there is none. `path` may also be a URL: a
+    /// database in an object store (`s3://bucket/path`, `gs://`, `az://`) or on a web server
+    /// (`https://host/path`) can be read.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the directory cannot be read or made, or another process writes to it,
-    /// [`ErrorKind::Invalid`] when it holds
-    /// something else or was made by a newer version.
+    /// [`ErrorKind::Invalid`] when it holds something else or was made by a newer version.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let pool = self.pool();
         let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
@@ -230,18 +242,23 @@ impl DatabaseBuilder {
     }
 
     fn pool(&self) -> Arc<FairPool> {
-        Arc::new(FairPool::new(self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes)))
+        let limit_bytes = self.memory_limit_bytes.unwrap_or_else(memory::default_limit_bytes);
+        Arc::new(match self.whole_process {
+            true => FairPool::of_process(limit_bytes),
+            false => FairPool::new(limit_bytes),
+        })
     }
 
     fn build(self, pool: Arc<FairPool>, store: Option<Arc<Store>>) -> Result<Database> {
         Level::check_environment().map_err(|unknown| Error::new(ErrorKind::Invalid, unknown.to_string()))?;
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
-        // The program may change its working directory.
+        // Absolute, as the program may change its working directory.
         let spill = SpillDirectory::create(&std::path::absolute(&parent).unwrap_or(parent))?;
         let memory_limit_bytes = pool.limit_bytes();
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
-            // The disk's own size is the limit; what a query leaves is removed with it.
+            // No limit but the disk's size. The directory, and any file left in it, is removed with the
+            // database.
             .with_max_temp_directory_size(u64::MAX);
         let environment = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
@@ -254,7 +271,8 @@ impl DatabaseBuilder {
         let work = Work::default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
-            // Each partition of an aggregate takes one until it is done; tokio's 512 are few for many queries.
+            // Each partition of an aggregation occupies one until it is done; tokio's default of 512 is too
+            // few for many queries.
             .max_blocking_threads(self.blocking_threads.unwrap_or(512.max(64 * threads)))
             .on_thread_start({
                 let work = work.clone();

@@ -1,9 +1,10 @@
-//! How deep SQL may be nested.
+//! Limits on how deep SQL may be nested.
 //!
-//! A tree is walked, cloned and dropped by recursion, of ours, of the parser's and of the planner's, and not all of it
-//! looks after its stack. So depth is bounded three times: in the tokens, where whatever can become a level of the tree is
-//! counted roughly, so that a tree that is too deep can be made at all, and thrown away, on a stack made for it; in the tree that was
-//! parsed; and in the statement that is planned, with its views in their places.
+//! We, the parser and the planner walk, clone and drop syntax trees by recursion, and not every such
+//! recursion checks its stack. So depth is limited three times: in the tokens, where whatever can become a
+//! level of the tree is counted roughly, so that a tree that is too deep can be built and dropped on a stack
+//! large enough for it; in the parsed tree; and in the statement that is planned, with views replaced by
+//! their queries.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -20,31 +21,35 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
 use crate::text::byte_range;
 
-/// Levels of a statement: operators in a row, joins of a FROM and set operations are levels as much as parentheses.
+/// Levels of a statement: not only parentheses count, but also operators in a row, joins of a FROM and set
+/// operations.
 const DEPTH_MAX: usize = 1000;
-/// As many levels is a query inside another: planning takes longer for each that is around it.
+/// A query inside another counts as this many levels: planning takes longer with each enclosing query.
 const QUERY_LEVELS: usize = 5;
-/// As many levels is a set operation inside another: what walks them takes more of a stack.
+/// A set operation inside another counts as this many levels: walking them takes more stack.
 const SET_LEVELS: usize = 4;
-/// UNIONs in a row that become a tree as flat as can be. Fewer keep the order in which their types are brought together.
+/// Chains of at least this many UNIONs become a balanced tree. Shorter ones keep the order in which their
+/// types are unified.
 const UNIONS_BALANCED_MIN: usize = 64;
-/// Queries inside each other in expressions and in WITH: the planner looks at each twice for every one around it.
+/// Queries nested in expressions and in WITH: the planner visits each twice for every enclosing one, so 2^n
+/// times.
 const BRANCHES_MAX: usize = 16;
-/// What a statement may read, each use of a view or of a query of WITH counted with all that is inside.
+/// Relations that a statement may read; each use of a view or of a query of WITH counts all relations inside.
 const RELATIONS_MAX: usize = 20_000;
-/// Brackets inside each other in the text. The parser follows fewer; not all of it counts them.
+/// Nested brackets in the text. The parser allows fewer, but not every construct counts them.
 const BRACKETS_MAX: usize = 400;
-/// Tokens that are neither names nor constants between two commas or brackets: more could be a tree that is too deep for
-/// [`PARSING_STACK_BYTES`].
+/// Tokens between two commas or brackets, names and constants not counted: more could become a tree too deep
+/// for [`PARSING_STACK_BYTES`].
 const ROW_MAX: usize = 20_000;
-/// Levels that any stack has room for.
+/// Levels for which any stack has room.
 const ROW_SMALL: usize = 200;
-/// A level of the tree takes less than 3 kB to drop, also in unoptimised builds; the parser's own recursion is bounded.
+/// Dropping a level of the tree takes less than 3 kB, also in unoptimised builds; the parser's own recursion
+/// is bounded.
 const PARSING_STACK_BYTES: usize = 96 << 20;
-/// What parsing takes of a stack when nothing is deep.
+/// The stack that parsing needs when nothing is deep.
 const PARSING_STACK_SMALL_BYTES: usize = 512 << 10;
 
-/// Runs `parse` on a stack that is large enough to make a tree of so many levels, and to throw it away.
+/// Runs `parse` on a stack that is large enough to build and drop a tree of `levels` levels.
 pub(crate) fn with_stack<T>(levels: usize, parse: impl FnOnce() -> T) -> T {
     if levels > ROW_SMALL {
         stacker::grow(PARSING_STACK_BYTES, parse)
@@ -53,11 +58,11 @@ pub(crate) fn with_stack<T>(levels: usize, parse: impl FnOnce() -> T) -> T {
     }
 }
 
-/// At least the levels of the tree that `tokens` make: what may become a level is counted between commas, and of what is
-/// inside brackets the most.
+/// An upper bound of the levels of the tree that `tokens` become: the tokens that may become levels are
+/// counted between commas, and of several brackets the deepest counts.
 ///
 /// # Errors
-/// [`ErrorKind::Syntax`] for more than any stack of ours has room for.
+/// [`ErrorKind::Syntax`] for more levels than the largest parsing stack has room for.
 pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<usize> {
     let mut open = vec![Bracket::default()];
     let mut longest = 0;
@@ -86,7 +91,7 @@ pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<us
             Token::Gt => close_type(&mut open),
             Token::ShiftRight => (0..2).for_each(|_| close_type(&mut open)),
             Token::RParen | Token::RBracket | Token::RBrace => {
-                // What looked like a type was a comparison, if it is still open.
+                // A `<` that is still open here was a comparison, not the beginning of a type's parts.
                 while open.last().is_some_and(|bracket| bracket.is_type) {
                     close(&mut open);
                 }
@@ -100,20 +105,20 @@ pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<us
     Ok(longest)
 }
 
-/// What is inside one pair of brackets, up to here.
+/// The tokens so far inside one pair of brackets.
 #[derive(Default)]
 struct Bracket {
-    /// The `<` of a type: `ARRAY<INT>`.
+    /// Whether the bracket is the `<` of a type: `ARRAY<INT>`.
     is_type: bool,
-    /// Tokens since the last comma.
+    /// Counted tokens since the last comma.
     row: usize,
-    /// The levels inside brackets since the last comma.
+    /// The most levels of any bracket since the last comma.
     inside: usize,
-    /// The levels between commas that are past.
+    /// The most levels between two commas so far.
     past: usize,
-    /// They are inside each other, whatever commas are between them.
+    /// Set operations so far. They nest in each other, whatever commas are between them.
     set_operations: usize,
-    /// Subscripts, and the `[]` of types, that follow each other.
+    /// Successive subscripts, or `[]` of types.
     subscripts: usize,
 }
 
@@ -164,19 +169,19 @@ fn close_type(open: &mut Vec<Bracket>) {
     }
 }
 
-/// Whether a `<` behind this begins the parts of a type.
+/// Whether a `<` after this token begins the parts of a type.
 fn is_type_with_parts(before: Option<&Token>) -> bool {
     matches!(before, Some(Token::Word(word))
         if matches!(word.keyword, Keyword::ARRAY | Keyword::MAP | Keyword::STRUCT | Keyword::TABLE))
 }
 
-/// Whether a SELECT behind this is the next one of UNION and the like.
+/// Whether a SELECT after this token is the right side of a set operation.
 fn follows_set_operator(before: Option<&Token>) -> bool {
     matches!(before, Some(Token::Word(word)) if matches!(word.keyword,
         Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS | Keyword::ALL | Keyword::DISTINCT | Keyword::NAME))
 }
 
-/// Makes long rows of UNION, each over the one before, a tree that is as flat as can be: it has the same rows.
+/// Turns long chains of UNION, each over the one before, into balanced trees with the same rows.
 pub(crate) fn balance_unions(statement: &mut impl VisitMut) {
     struct Unions;
     impl VisitorMut for Unions {
@@ -246,7 +251,7 @@ fn balance(body: &mut Box<SetExpr>) {
     }
 }
 
-/// Refuses a statement that is nested too deep, or reads too much, to be planned.
+/// Refuses a statement that is nested too deep, or reads too many relations, to be planned.
 ///
 /// # Errors
 /// [`ErrorKind::Syntax`].
@@ -264,31 +269,31 @@ fn too_deep() -> Error {
         .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs")
 }
 
-/// What is known of a query: how many levels it has, and how many relations it reads.
+/// The levels of a query, and the relations that it reads.
 #[derive(Clone, Copy, Default)]
 struct Size {
     levels: usize,
     relations: usize,
 }
 
-/// A query while it is walked.
+/// A query that is being walked.
 #[derive(Default)]
 struct Scope {
-    /// Where it begins.
+    /// The depth at which it begins.
     depth: usize,
     size: Size,
-    /// Names of WITH whose queries are still to come; they come first.
+    /// Names of WITH whose queries are not visited yet; the visitor meets these queries first, in this order.
     unseen: VecDeque<String>,
-    /// The queries of WITH.
+    /// The sizes of the queries of WITH.
     named: HashMap<String, Size>,
-    /// Whether it is such a query itself.
+    /// Whether the query is itself one of WITH.
     is_named: bool,
 }
 
 struct Measure {
     depth: usize,
     branches: usize,
-    /// The queries around, outermost first; the first is the statement.
+    /// The enclosing queries, outermost first; the first is the statement itself.
     scopes: Vec<Scope>,
 }
 
@@ -298,7 +303,7 @@ impl Measure {
         &mut self.scopes[last]
     }
 
-    /// Notes that something of a size is here.
+    /// Adds something of this size at the current place.
     fn note(&mut self, size: Size) -> ControlFlow<Error> {
         let reached = self.depth + size.levels;
         let scope = self.scope();
@@ -412,14 +417,14 @@ impl VisitorMut for Measure {
 }
 
 impl Measure {
-    /// The query of WITH that a name means here.
+    /// The size of the query of WITH that a name means here.
     fn named(&self, name: &Ident) -> Option<Size> {
         let name = normalized(name);
         self.scopes.iter().rev().find_map(|scope| scope.named.get(&name).copied())
     }
 }
 
-/// The set operations of a query that are inside each other, and its pipe operators, which are too.
+/// The nested set operations of a query, plus its pipe operators, which nest as well.
 fn levels_of_query(query: &Query) -> usize {
     let mut deepest = 0;
     let mut bodies = vec![(query.body.as_ref(), 0)];
@@ -433,7 +438,7 @@ fn levels_of_query(query: &Query) -> usize {
     QUERY_LEVELS + SET_LEVELS * deepest + query.pipe_operators.len()
 }
 
-/// The joins of a SELECT: each is over the one before.
+/// The joins of a SELECT: each is one level above the one before.
 fn levels_of_select(select: &Select) -> usize {
     select.from.iter().map(|from| 1 + from.joins.len()).sum::<usize>() + select.lateral_views.len()
 }
@@ -442,7 +447,7 @@ fn is_query(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
-/// An expression, and the fields and subscripts behind it, each of which is over the one before.
+/// The levels that an expression adds; each field or subscript behind it is one level above the one before.
 fn levels_of_expr(expr: &Expr) -> usize {
     match expr {
         Expr::CompoundFieldAccess { access_chain, .. } => 1 + access_chain.len(),

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// `Result` with Keirin's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller could do differently.
+/// The kind of an error: what a caller could do differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Resources,
     /// The statement is right but not supported.
     Unsupported,
-    /// Someone else changed the same; the statement can be run again.
+    /// Another statement changed the same data at the same time; the statement can be run again.
     Conflict,
     /// The query was cancelled.
     Cancelled,
@@ -60,7 +60,7 @@ impl ErrorKind {
 /// An error of the engine: message, detail, hint and the place in the SQL.
 #[derive(Clone, Debug)]
 pub struct Error {
-    // Boxed: results stay one word wide on the good path.
+    // Boxed, so that a `Result` of a small value stays small.
     parts: Box<Parts>,
 }
 
@@ -94,7 +94,7 @@ impl Error {
         self
     }
 
-    /// Adds the place in the SQL text, in bytes.
+    /// Adds the position in the SQL text, as a range of bytes.
     #[must_use]
     pub fn with_span(mut self, span: Range<usize>) -> Self {
         self.parts.span = Some(span);
@@ -116,12 +116,12 @@ impl Error {
         self.parts.detail.as_deref()
     }
 
-    /// What to do, if we know.
+    /// What to do, if known.
     pub fn hint(&self) -> Option<&str> {
         self.parts.hint.as_deref()
     }
 
-    /// Where in the SQL text it is, in bytes, if it is anywhere in particular.
+    /// The position in the SQL text, as a range of bytes, if the error has one.
     pub fn span(&self) -> Option<Range<usize>> {
         self.parts.span.clone()
     }
@@ -131,8 +131,8 @@ impl Error {
         self.kind().sqlstate()
     }
 
-    /// The whole story over several lines: message, the line of `sql` with a caret under the culprit,
-    /// detail and hint. `sql` is the text that the failing call was given.
+    /// The error over several lines: message, the line of `sql` with a caret under the culprit, detail and
+    /// hint. `sql` is the text that the failing call was given.
     pub fn report(&self, sql: &str) -> String {
         let mut text = format!("error: {}\n", self.message());
         if let Some(span) =
@@ -152,8 +152,8 @@ impl Error {
 /// Characters of a line shown around the culprit.
 const LINE_SHOWN_MAX: usize = 96;
 
-/// The line of `sql` that holds the start of `span`, with carets under what belongs to the span. A long
-/// line is cut on both sides.
+/// The line of `sql` that holds the start of `span`, with carets under the span. A long line is cut on both
+/// sides.
 fn caret(sql: &str, span: &Range<usize>) -> String {
     let line_start = sql[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
     let line_end = sql[span.start..].find('\n').map_or(sql.len(), |newline| span.start + newline);

@@ -1,8 +1,9 @@
-//! DataFusion's errors and its parser's, said our way.
+//! Turns errors of DataFusion and of sqlparser into ours.
 //!
-//! The parser's say what was expected, what was found and where, and get the keyword that was meant. Planning errors carry a place in the SQL and the names that would have been right; execution
-//! errors carry an Arrow, Parquet or file error somewhere below layers of context. This file digs them
-//! out, once, so that no other file formats a foreign error.
+//! Those of the parser say what was expected, what was found and where; for a mistyped keyword the intended
+//! one is added. Planning errors carry a place in the SQL and the names that would have been right. Execution
+//! errors carry an Arrow, Parquet or file error below layers of context. Only this file takes them apart, so
+//! that no other file formats a foreign error.
 
 use arrow::error::ArrowError;
 use datafusion::common::{Column, Diagnostic, SchemaError, Span};
@@ -16,9 +17,9 @@ use crate::functions;
 use crate::parser::NESTING_MAX;
 use crate::text::{byte_offset, byte_range, nearest};
 
-/// Column names listed when one is not found.
+/// How many column names are listed when one is not found.
 const NAMES_LISTED_MAX: usize = 12;
-/// Keywords that people mistype where one of them must stand.
+/// Keywords that are suggested where the parser expects one and finds a similar word.
 const SUGGESTED_KEYWORDS: &[&str] = &[
     "ALTER",
     "COPY",
@@ -61,7 +62,7 @@ impl From<ArrowError> for Error {
     }
 }
 
-/// The error with its place in `sql`, the text that was planned.
+/// Our error for `error`, with its place in `sql`, the text that was planned.
 pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
     match error {
         DataFusionError::Shared(inner) => explain(inner, sql),
@@ -72,8 +73,10 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         DataFusionError::Diagnostic(diagnostic, inner) => place(explain(inner, sql), diagnostic, sql),
         DataFusionError::Context(context, inner) => {
             let inner = explain(inner, sql);
-            // The context of type checking repeats the message; that of files and operators adds to it.
-            let is_noise = context.len() > 200 || context.starts_with("Optimizer rule");
+            // The context of type checking repeats the message and is dropped; that of files and operators is
+            // kept.
+            let is_rule = || context.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            let is_noise = context.len() > 200 || context.starts_with("Optimizer rule") || is_rule();
             if inner.detail().is_some() || is_noise { inner } else { inner.with_detail(context) }
         }
         DataFusionError::External(inner) => explain_any(inner.as_ref()),
@@ -96,7 +99,7 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         }
         DataFusionError::ExecutionJoin(inner) => explain_panic(&inner.to_string()),
         DataFusionError::Internal(text) => {
-            // The library asks to report bugs to it; its users are ours.
+            // Removes DataFusion's request to report bugs to its project.
             let text = text.split(".\nThis issue was likely caused").next().unwrap_or(text);
             if let Some(what) = refused_unnest(text) {
                 return sentence(ErrorKind::Unsupported, what)
@@ -110,7 +113,8 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
 
 /// The error of a statement that panicked with this text.
 pub(crate) fn explain_panic(text: &str) -> Error {
-    // Arrow counts the bytes of a column's texts, or the elements of its lists, in 32 bits, and has no error for more.
+    // Arrow counts the bytes of a text column, or the elements of a list column, in 32 bits, and panics
+    // instead of returning an error.
     if text.contains("offset overflow") {
         let message = "a function gave more than 2 GB of text, or more than 2147483647 elements, at a time";
         return Error::new(ErrorKind::Resources, message).with_hint("shorten the texts or lists");
@@ -118,7 +122,7 @@ pub(crate) fn explain_panic(text: &str) -> Error {
     Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin").with_detail(text)
 }
 
-/// What the planner refuses of UNNEST as an error of its own.
+/// What our message says of an UNNEST that the planner refuses with an error of its own.
 fn refused_unnest(text: &str) -> Option<&'static str> {
     if text.contains("unnest on struct can only be applied at the root level") {
         Some("a struct is unnested inside another expression: it is several columns, not a value")
@@ -129,7 +133,7 @@ fn refused_unnest(text: &str) -> Option<&'static str> {
     }
 }
 
-/// The message without the syntax tree that the planner prints behind it.
+/// The message without the syntax tree that the planner appends.
 fn without_tree(text: &str) -> &str {
     if text.starts_with("compound identifier: [") {
         return "no column has so many names in front of it";
@@ -146,7 +150,7 @@ fn without_tree(text: &str) -> &str {
     }
 }
 
-/// An error that crossed a boundary in a box: ours, Arrow's, DataFusion's, or somebody's.
+/// An error that crossed a boundary in a box: ours, Arrow's, DataFusion's, or another.
 fn explain_any(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(ours) = error.downcast_ref::<Error>() {
         ours.clone()
@@ -294,7 +298,7 @@ fn explain_plan(text: &str) -> Error {
     sentence(kind, text)
 }
 
-/// A function that does not take what it was given; the planner calls it a bug of its own.
+/// A call with wrong arguments; the planner reports it as an internal error.
 fn explain_call(text: &str) -> Option<Error> {
     let (_, rest) = text.split_once("No function matches the given name and argument types '")?;
     let (call, rest) = rest.split_once('\'')?;
@@ -302,14 +306,14 @@ fn explain_call(text: &str) -> Option<Error> {
     let error =
         Error::new(ErrorKind::Invalid, format!("function '{name}' does not take ({}", sql_types(arguments)));
     let (_, candidates) = rest.split_once("Candidate functions:")?;
-    // Some versions of the text have their tabs and line ends spelled out.
+    // In some versions of the text tabs and newlines are escaped.
     let candidates = candidates.replace("\\t", " ").replace("\\n", " ");
     let candidates: Vec<_> = candidates.split_whitespace().collect();
     let candidates = sql_types(&candidates.join(" ")).replace(&format!(") {name}("), &format!("), {name}("));
     Some(error.with_detail(format!("there is {candidates}")))
 }
 
-/// `text` with the names that SQL has for types.
+/// `text` with Arrow's type names replaced by SQL's.
 fn sql_types(text: &str) -> String {
     const NAMES: &[(&str, &str)] = &[
         ("Boolean", "BOOLEAN"),
@@ -361,7 +365,7 @@ fn explain_resources(text: &str) -> Error {
     )
 }
 
-/// The parser's error as ours. It puts the place at the end of its message.
+/// Our error for one of the parser, which puts the place at the end of its message.
 pub(crate) fn explain_syntax(sql: &str, tokens: &[TokenWithSpan], error: ParserError) -> Error {
     let text = match error {
         ParserError::RecursionLimitExceeded => {
@@ -377,7 +381,7 @@ pub(crate) fn explain_syntax(sql: &str, tokens: &[TokenWithSpan], error: ParserE
     let message = lower_first(&message.replace("Expected: ", "expected ").replace(", found: ", ", found "));
     let error = Error::new(ErrorKind::Syntax, format!("syntax error: {message}"));
     let Some(location) = location else {
-        // Without a place it is the end of the text.
+        // An error without a place is at the end of the text.
         return if text.contains("found: EOF") {
             error.with_span(sql.trim_end().len()..sql.len())
         } else {
@@ -399,7 +403,7 @@ pub(crate) fn explain_syntax(sql: &str, tokens: &[TokenWithSpan], error: ParserE
     }
 }
 
-/// The keyword that the found word, or the one before it, probably should have been.
+/// The keyword that the token at the error, or the one before it, was probably meant to be.
 fn mistyped_keyword(tokens: &[TokenWithSpan]) -> Option<&'static str> {
     tokens
         .iter()
@@ -422,7 +426,8 @@ fn split_location(text: &str) -> (&str, Option<Location>) {
     (message, location)
 }
 
-/// A message in our form, from text in theirs: the first line, lower case, no full stop; the rest is detail.
+/// An error in our form from a foreign text: the message is its first line, lower case, no full stop; the
+/// rest is detail.
 fn sentence(kind: ErrorKind, text: &str) -> Error {
     let text = text.trim();
     let (first, rest) = text.split_once('\n').map_or((text, ""), |(first, rest)| (first, rest.trim()));
@@ -443,7 +448,7 @@ fn lower_first(text: &str) -> String {
     }
 }
 
-/// Adds what a diagnostic knows: the place, and its advice where we have none.
+/// Adds what a diagnostic holds: the place, and its advice if the error has no hint yet.
 fn place(error: Error, diagnostic: &Diagnostic, sql: Option<&str>) -> Error {
     let span = diagnostic.span.as_ref().or_else(|| diagnostic.notes.first()?.span.as_ref());
     let error = match span.and_then(|span| range(span, sql?)) {

@@ -1,14 +1,16 @@
-//! Operators that stop when they are told to, and let others run.
+//! Guards around operators: a query stops when it is cancelled, and lets others use its threads.
 //!
-//! An operator of DataFusion works until its task is polled to the end, which may take seconds: a join that finds
-//! few matches looks at all pairs before it comes back. So just before a plan runs, each operator gets a [`Guarded`]
-//! around it, whose stream looks whether the statement is to stop before each batch and gives the thread away from
-//! time to time, and the conditions and keys of joins become [`Interruptible`]: a join computes them again and again
-//! between two batches. What sorts and merges asks for memory instead (see [`crate::running`]).
+//! An operator of DataFusion works until its poll ends, which may take seconds: a join with few matches
+//! compares all pairs before it returns. So just before a plan runs, each operator is wrapped in a
+//! [`Guarded`]. Its stream checks before each batch whether the statement is cancelled, and yields the thread
+//! from time to time. The conditions and keys of joins, which are computed again and again between two
+//! batches, become [`Interruptible`]. Sorts and merges ask for memory instead, and are stopped there (see
+//! [`crate::running`]).
 //!
-//! Two operators get more, for the memory that they do not book themselves: [`Role`].
+//! Projections and window functions get more than that, because they do not reserve all memory that they use:
+//! see [`Role`].
 //!
-//! To whoever looks at the plan, an operator that is guarded is the operator itself.
+//! In the plan a guarded operator looks like the operator itself.
 
 use std::any::Any;
 use std::fmt;
@@ -24,11 +26,11 @@ use datafusion::common::Statistics;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::config::SessionConfig;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::expressions::Literal;
-use datafusion::physical_expr::projection::Projector;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, Projector};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
@@ -38,7 +40,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
     replace_children_if_necessary,
@@ -46,20 +48,20 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::compact::compact;
-use crate::functions::is_bounded;
+use crate::functions::gentle;
 use crate::running::{Running, Stop};
 
-/// How long a stream may keep its thread to itself.
+/// How long a stream may occupy its thread before it yields.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
-/// `plan` with a guard around each of its operators, which look at `stop`.
+/// `plan` with a guard around each of its operators, which checks `stop`.
 pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         let node = interruptible(node, stop)?;
         let role = Role::of(&node);
         let inner = match role {
-            Role::Holder => {
-                let held = node.children().into_iter().cloned().map(|input| guard(input, Role::Held));
+            Role::Holder(kept) => {
+                let held = node.children().into_iter().cloned().map(|input| guard(input, Role::Held(kept)));
                 let held = held.collect();
                 replace_children_if_necessary(node, held)?
             }
@@ -74,17 +76,26 @@ fn guard(inner: Arc<dyn ExecutionPlan>, role: Role) -> Arc<dyn ExecutionPlan> {
     Arc::new(Guarded { inner, role, metrics: ExecutionPlanMetricsSet::new() })
 }
 
-/// What a guard does beside guarding.
+/// What a guard does besides checking for cancellation and yielding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Guard,
-    /// Of a projection with functions that may make too much of a batch: gives them fewer rows at a time.
+    /// Around a projection with functions or constants that may make a large batch: computes fewer rows at a
+    /// time.
     Projection,
-    /// Of window functions, which hold all rows of their partition and give them back as one batch: what is held is
-    /// booked, and cut into batches.
-    Holder,
-    /// Of what a [`Self::Holder`] reads.
-    Held,
+    /// Around window functions, which hold their input without a reservation: reserves memory for it.
+    Holder(Kept),
+    /// Around the input of a [`Self::Holder`]: counts the batches.
+    Held(Kept),
+}
+
+/// The part of their input that window functions hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// All rows of a partition, which they return as one batch; the guard cuts it into smaller ones.
+    Rows,
+    /// Only texts: views of rows that are still held keep the text buffers of whole batches.
+    Texts,
 }
 
 impl Role {
@@ -93,7 +104,7 @@ impl Role {
             let has_bounded = |expression: &Arc<dyn PhysicalExpr>| {
                 expression.exists(|expression| {
                     let function = expression.downcast_ref::<ScalarFunctionExpr>();
-                    Ok(function.is_some_and(|function| is_bounded(function.fun())))
+                    Ok(function.is_some_and(|function| gentle(function.fun()).is_some()))
                 })
             };
             let is_bounded =
@@ -102,16 +113,27 @@ impl Role {
                 return Self::Projection;
             }
         }
-        if node.is::<WindowAggExec>() { Self::Holder } else { Self::Guard }
+        if node.is::<WindowAggExec>() {
+            return Self::Holder(Kept::Rows);
+        }
+        let has_views = || node.schema().fields().iter().any(|field| is_view(field.data_type()));
+        if node.is::<BoundedWindowAggExec>() && has_views() { Self::Holder(Kept::Texts) } else { Self::Guard }
     }
 }
 
-/// What the rows are booked to that an operator holds. An extension of the context of what it reads.
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+/// The reservation for the rows that window functions hold; their input finds it as an extension of its
+/// context.
 struct Holding(MemoryReservation);
 
-/// Constants from this size on, such as lists, are not repeated for a whole batch at once.
+/// Constants larger than this, such as lists, are not repeated for a whole batch at once.
 const LARGE_CONSTANT_BYTES: usize = 1 << 10;
-/// So much may be made of a constant at once.
+/// A repeated constant may take this share of the memory limit divided by the number of partitions (1/128),
+/// but no more than `REPEATED_BYTES_MAX`.
+const REPEATED_SHARE: usize = 128;
 const REPEATED_BYTES_MAX: usize = 4 << 20;
 
 /// The size of the constants that a projection repeats for each row.
@@ -120,7 +142,7 @@ fn constant_bytes(projection: &ProjectionExec) -> usize {
     constants.map(|constant| constant.value().size()).sum()
 }
 
-/// What window functions take for each row while they are computed.
+/// The memory that window functions take for each row while they run.
 const WINDOW_ROW_BYTES: usize = 64;
 
 /// See the [module](self).
@@ -128,7 +150,7 @@ const WINDOW_ROW_BYTES: usize = 64;
 struct Guarded {
     inner: Arc<dyn ExecutionPlan>,
     role: Role,
-    /// Of what it does in the operator's place.
+    /// Metrics of the work that the guard does in the operator's place.
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -137,28 +159,50 @@ impl Guarded {
         guard(inner, self.role)
     }
 
+    fn partition_count(&self) -> usize {
+        self.inner.properties().output_partitioning().partition_count()
+    }
+
     fn rows(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         match (self.role, self.inner.downcast_ref::<ProjectionExec>()) {
             (Role::Projection, Some(projection)) => {
-                let input = projection.input().execute(partition, context)?;
-                let projector = projection.projection_expr().make_projector(&input.schema())?;
+                let input = projection.input().execute(partition, context.clone())?;
+                let projectors = [gently(projection)?, projection.projection_expr().clone()];
+                let [gentle, last] = projectors.map(|projector| projector.make_projector(&input.schema()));
                 let metrics = BaselineMetrics::new(&self.metrics, partition);
-                let rows_max = (REPEATED_BYTES_MAX / constant_bytes(projection).max(1)).max(1);
-                Ok(projected(input, projector, self.schema(), rows_max, metrics))
+                let bytes_max = match context.memory_pool().memory_limit() {
+                    MemoryLimit::Finite(bytes) => bytes / REPEATED_SHARE / self.partition_count(),
+                    _ => usize::MAX,
+                };
+                let bytes_max = bytes_max.min(REPEATED_BYTES_MAX);
+                let rows_max = (bytes_max / constant_bytes(projection).max(1)).max(1);
+                Ok(projected(
+                    input,
+                    Projectors { gentle: gentle?, last: last? },
+                    self.schema(),
+                    rows_max,
+                    metrics,
+                ))
             }
-            (Role::Holder, _) => {
+            (Role::Holder(kept), _) => {
                 let consumer = MemoryConsumer::new("window functions");
                 let holding = Arc::new(Holding(consumer.register(context.memory_pool())));
                 let batch_rows = context.session_config().batch_size();
                 let config = context.session_config().clone().with_extension(holding.clone());
                 let rows = self.inner.execute(partition, with_config(&context, config))?;
-                Ok(in_batches(rows, batch_rows, holding))
+                Ok(match kept {
+                    Kept::Rows => in_batches(rows, batch_rows, holding),
+                    Kept::Texts => held(rows, move |_| {
+                        let _booked = &holding;
+                        Ok(())
+                    }),
+                })
             }
-            (Role::Held, _) => {
+            (Role::Held(kept), _) => {
                 let holding: Option<Arc<Holding>> = context.session_config().get_extension();
                 let rows = self.inner.execute(partition, context)?;
                 Ok(match holding {
-                    Some(holding) => held(rows, holding),
+                    Some(holding) => held(rows, move |batch| holding.book(batch, kept)),
                     None => rows,
                 })
             }
@@ -181,19 +225,36 @@ fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext>
     ))
 }
 
-/// Books each batch of `rows`, twice, for it is copied before it is used.
-fn held(rows: SendableRecordBatchStream, holding: Arc<Holding>) -> SendableRecordBatchStream {
+impl Holding {
+    fn book(&self, batch: &mut RecordBatch, kept: Kept) -> Result<()> {
+        let bytes = match kept {
+            // The operator concatenates the batches, which copies them.
+            Kept::Rows => 2 * batch.get_array_memory_size() + batch.num_rows() * WINDOW_ROW_BYTES,
+            Kept::Texts => {
+                *batch = compact(batch)?;
+                let columns = batch.columns().iter().filter(|column| is_view(column.data_type()));
+                columns.map(|column| column.get_array_memory_size()).sum()
+            }
+        };
+        self.0.try_grow(bytes)
+    }
+}
+
+/// `rows`, with `look` applied to each batch before it is passed on.
+fn held(
+    rows: SendableRecordBatchStream,
+    look: impl Fn(&mut RecordBatch) -> Result<()> + Send + 'static,
+) -> SendableRecordBatchStream {
     let schema = rows.schema();
     let rows = rows.map(move |batch| {
-        let batch = batch?;
-        let bytes = 2 * batch.get_array_memory_size() + batch.num_rows() * WINDOW_ROW_BYTES;
-        holding.0.try_grow(bytes)?;
+        let mut batch = batch?;
+        look(&mut batch)?;
         Ok(batch)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// `rows` in batches of `batch_rows`; what they are of is booked until the end.
+/// `rows` in batches of `batch_rows`; the reservation for the original batches lasts until the end.
 fn in_batches(
     rows: SendableRecordBatchStream,
     batch_rows: usize,
@@ -211,11 +272,38 @@ fn in_batches(
     Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten()))
 }
 
-/// What `projector` makes of `input`: of `rows_max` rows at a time, and of half of them, and so on, where all need too
+/// The columns of `projection`, computed by function variants that fail early rather than return a large
+/// result.
+fn gently(projection: &ProjectionExec) -> Result<ProjectionExprs> {
+    let columns = projection.expr().iter().map(|column| {
+        let gentle = column.expr.clone().transform_up(|expression| {
+            let function = expression.downcast_ref::<ScalarFunctionExpr>();
+            let gentle = function.and_then(|function| Some((function, gentle(function.fun())?.clone())));
+            let Some((function, gentle)) = gentle else { return Ok(Transformed::no(expression)) };
+            let (arguments, field) =
+                (function.args().to_vec(), function.return_field(projection.input().schema().as_ref())?);
+            let config = Arc::new(function.config_options().clone());
+            let gentle = ScalarFunctionExpr::new(function.name(), gentle, arguments, field, config);
+            Ok(Transformed::yes(Arc::new(gentle) as Arc<dyn PhysicalExpr>))
+        });
+        Ok(ProjectionExpr::new(gentle?.data, column.alias.clone()))
+    });
+    Ok(ProjectionExprs::new(columns.collect::<Result<Vec<_>>>()?))
+}
+
+/// Two projectors for the same columns.
+struct Projectors {
+    /// For several rows: fails if the result would be too large.
+    gentle: Projector,
+    /// For a single row, which cannot be split further.
+    last: Projector,
+}
+
+/// The projection of `input`, computed for up to `rows_max` rows at a time, and for fewer if those need too
 /// much memory.
 fn projected(
     input: SendableRecordBatchStream,
-    projector: Projector,
+    projectors: Projectors,
     schema: SchemaRef,
     rows_max: usize,
     metrics: BaselineMetrics,
@@ -223,34 +311,39 @@ fn projected(
     let columns = schema.clone();
     let project = move |rows: &RecordBatch| {
         let _timer = metrics.elapsed_compute().timer();
+        let projector = if rows.num_rows() > 1 { &projectors.gentle } else { &projectors.last };
         let made = projector.project_batch(rows)?;
         metrics.record_output(made.num_rows());
         let options = RecordBatchOptions::new().with_row_count(Some(made.num_rows()));
         Ok(RecordBatch::try_new_with_options(columns.clone(), made.columns().to_vec(), &options)?)
     };
     let rows = stream::try_unfold(
-        (input, Vec::new(), project),
-        move |(mut input, mut waiting, project)| async move {
+        (input, None, rows_max, project),
+        move |(mut input, mut waiting, mut rows_now, project)| async move {
             loop {
-                let rows: RecordBatch = match waiting.pop() {
+                let rows: RecordBatch = match waiting.take() {
                     Some(rows) => rows,
                     None => match input.try_next().await? {
                         Some(rows) => rows,
                         None => return Ok(None),
                     },
                 };
-                if rows.num_rows() > rows_max {
-                    waiting.push(rows.slice(rows_max, rows.num_rows() - rows_max));
-                    waiting.push(rows.slice(0, rows_max));
-                    continue;
-                }
-                match project(&rows) {
-                    Err(error) if rows.num_rows() > 1 && is_too_much(&error) => {
-                        let half = rows.num_rows() / 2;
-                        waiting.push(rows.slice(half, rows.num_rows() - half));
-                        waiting.push(rows.slice(0, half));
+                let first = rows.slice(0, rows_now.min(rows.num_rows()));
+                match project(&first) {
+                    Err(error) if first.num_rows() > 1 && is_too_much(&error) => {
+                        rows_now = first.num_rows() / 2;
+                        waiting = Some(rows);
                     }
-                    made => return made.map(|made| Some((made, (input, waiting, project)))),
+                    Err(error) => return Err(error),
+                    Ok(made) => {
+                        let rest = rows.num_rows() - first.num_rows();
+                        waiting = (rest > 0).then(|| rows.slice(first.num_rows(), rest));
+                        // The next rows may be smaller.
+                        if first.num_rows() == rows_now {
+                            rows_now = (2 * rows_now).min(rows_max);
+                        }
+                        return Ok(Some((made, (input, waiting, rows_now, project))));
+                    }
                 }
             }
         },
@@ -354,7 +447,7 @@ impl ExecutionPlan for Guarded {
     }
 }
 
-/// The rows of an operator. It keeps the statement running.
+/// The stream of a guarded operator. It keeps the statement's task alive.
 struct GuardedStream {
     rows: SendableRecordBatchStream,
     running: Arc<Running>,
@@ -374,6 +467,7 @@ impl Stream for GuardedStream {
             return Poll::Pending;
         }
         let polled = self.rows.poll_next_unpin(context);
+        self.running.relieve();
         if polled.is_pending() {
             self.turn_began = Instant::now();
         }
@@ -391,7 +485,7 @@ impl RecordBatchStream for GuardedStream {
     }
 }
 
-/// Joins with conditions and keys that fail when they are to stop; other operators as they are.
+/// Makes the conditions and keys of joins interruptible; other operators stay as they are.
 fn interruptible(node: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn ExecutionPlan>> {
     let expression = |inner: &Arc<dyn PhysicalExpr>| -> Arc<dyn PhysicalExpr> {
         Arc::new(Interruptible { inner: inner.clone(), stop: stop.clone() })
@@ -401,7 +495,7 @@ fn interruptible(node: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn Ex
         JoinFilter::new(expression(filter.expression()), columns, schema)
     };
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        // The left keys are computed for batch after batch when the hash table is made.
+        // Building the hash table computes the keys of the left (build) side for batch after batch.
         let on = join.on().iter().map(|(left, right)| (expression(left), right.clone())).collect();
         return join.builder().with_on(on).with_filter(join.filter().map(condition)).build_exec();
     }
@@ -425,7 +519,7 @@ fn interruptible(node: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn Ex
     Ok(node)
 }
 
-/// An expression that fails when its statement is to stop.
+/// An expression that fails when its statement is cancelled.
 #[derive(Debug)]
 struct Interruptible {
     inner: Arc<dyn PhysicalExpr>,

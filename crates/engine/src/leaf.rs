@@ -1,7 +1,7 @@
-//! What every plan without inputs says of itself in DataFusion's words.
+//! The parts of DataFusion's `ExecutionPlan` that are the same for all plan nodes without inputs.
 
-/// The methods of `ExecutionPlan` that are the same for all leaves: no children, no expressions; properties
-/// and metrics are fields of these names.
+/// The methods of `ExecutionPlan` for a leaf: no children, no expressions; properties and metrics are fields
+/// of these names.
 macro_rules! leaf_methods {
     () => {
         fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {

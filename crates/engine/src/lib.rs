@@ -21,16 +21,17 @@
 //! Promises: a dropped stream stops its query; memory stays under `keirin.memory_limit`, spilling to
 //! a temporary directory that is removed; an [`Error`] names what was wrong and what to do.
 //!
-//! What is one for the process: the list of temporary files ([`remove_temporary_files`]); on Linux a handler of
-//! SIGBUS, once a file of a database directory is mapped, which passes on what is not its own and which
-//! [`DatabaseBuilder::memory_maps`] keeps out; and, only where a program asks for it, a panic hook
-//! ([`hide_caught_panics`]).
+//! State that is global to the process: the list of temporary files ([`remove_temporary_files`]); on Linux a
+//! handler of SIGBUS, installed when a file of a database directory is first mapped, which passes on signals
+//! that are not its own and which [`DatabaseBuilder::memory_maps`] can prevent; and, only if a program asks
+//! for it, a panic hook ([`hide_caught_panics`]).
 
 #![forbid(unsafe_code)]
 
 mod database;
 mod memory;
 mod pool;
+mod process;
 mod temporary;
 mod work;
 
@@ -47,7 +48,10 @@ mod column_names;
 mod compact;
 mod conditions;
 mod depth;
+pub mod display;
+mod fast_path;
 mod functions;
+mod grouping;
 mod numbers;
 mod parameters;
 mod parser;

@@ -1,9 +1,9 @@
-//! How much memory there is, and where to go when it is used up.
+//! How much memory queries may use, and where they spill when it runs out.
 //!
-//! The limit is one pool for all sessions of a database: operators that can spill share what is left
-//! fairly, so that one greedy sort cannot starve the others. Spill files live in a directory of this
-//! process, marked by a locked file: when a process dies without cleaning up, the next one that opens
-//! a database sees that nobody holds the lock and removes the directory.
+//! The limit is one pool for all sessions of a database: operators that can spill share fairly what is left,
+//! so that one greedy sort cannot starve the others. Spill files are in a directory of this process, marked
+//! by a locked file: when a process dies without cleaning up, the next one that opens a database sees that
+//! nobody holds the lock, and removes the directory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,30 +14,31 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_reason;
 use crate::temporary::Listed;
 
-/// Share of the machine's memory that queries may use unless told otherwise.
+/// Share of the machine's memory that queries may use by default.
 const DEFAULT_SHARE_PERCENT: u64 = 80;
-/// Batches are not cut smaller than this: rows that are wider than memory allows fail.
+/// Batches have at least this many rows, if memory is limited: a query whose rows are too wide for that
+/// fails.
 const BATCH_ROWS_MIN: usize = 128;
 const DIRECTORY_PREFIX: &str = "keirin-spill-";
 const LOCK_NAME: &str = "lock";
 
-/// What one part of a query needs to sort, group and join by spilling, in bytes.
+/// The memory that one partition of a query needs to sort, group and join with spilling, in bytes.
 const PART_BYTES_MIN: usize = 32 << 20;
-/// Memory of a part for each row of a batch: sorted runs are merged a batch of each at a time, so that rows
-/// of a few kilobytes need batches of fewer rows where memory is short.
-const PART_BYTES_PER_BATCH_ROW: usize = 64 << 10;
-/// What a sort keeps back of a part's memory to merge what it holds before it spills: one in so many.
+/// Memory of a partition per row of a batch: sorted runs are merged with a batch of each in memory, so rows
+/// of a few kilobytes need smaller batches where memory is short.
+const PART_BYTES_PER_BATCH_ROW: usize = 128 << 10;
+/// The share of a partition's memory that a sort reserves for merging its rows before it spills: 1/16.
 const SORT_RESERVE_DIVISOR: usize = 16;
 
-/// Fits a query to the memory that there is: fewer parts, smaller batches and reserves than `options` say
-/// where the limit leaves no room for more.
+/// Fits the options of a query to the memory limit: fewer partitions, smaller batches and reserves than in
+/// `options` if the limit leaves no room for more.
 pub(crate) fn fit(options: &mut ConfigOptions, limit_bytes: usize) {
     let parts = options.execution.target_partitions.min(limit_bytes / PART_BYTES_MIN).max(1);
     let part_bytes = limit_bytes / parts;
     options.execution.target_partitions = parts;
     let rows = (part_bytes / PART_BYTES_PER_BATCH_ROW).max(BATCH_ROWS_MIN);
     if options.execution.batch_size.get() > rows {
-        // Not zero: at least BATCH_ROWS_MIN.
+        // The value is valid: it is at least BATCH_ROWS_MIN.
         let _ = options.set("datafusion.execution.batch_size", &rows.to_string());
     }
     let reserve = part_bytes / SORT_RESERVE_DIVISOR;
@@ -45,12 +46,12 @@ pub(crate) fn fit(options: &mut ConfigOptions, limit_bytes: usize) {
     *reserved = reserve.min(*reserved);
 }
 
-/// 80 % of what this process may use, in bytes.
+/// 80 % of the memory that this process may use, in bytes.
 pub(crate) fn default_limit_bytes() -> usize {
     usize::try_from(usable_bytes() / 100 * DEFAULT_SHARE_PERCENT).unwrap_or(usize::MAX)
 }
 
-/// What this process may use, in bytes: the machine's memory or its control group's limit.
+/// The memory that this process may use, in bytes: the machine's memory or its control group's limit.
 fn usable_bytes() -> u64 {
     let cgroup = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limits = cgroup.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
@@ -104,7 +105,7 @@ fn machine_bytes() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The spill directory of this process; dropping it removes it with all it holds.
+/// The spill directory of this process; dropping it removes the directory with all of its files.
 #[derive(Debug)]
 pub(crate) struct SpillDirectory {
     path: PathBuf,
@@ -138,13 +139,13 @@ impl SpillDirectory {
 
 impl Drop for SpillDirectory {
     fn drop(&mut self) {
-        // Nothing to be done about a failure here: the next process tries again.
+        // A failure is ignored: the next process tries again.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Makes the lock file of a directory. It is locked before it has its name, or another process could take the
-/// directory for one that is abandoned.
+/// Makes the lock file of a directory. The file is locked before it gets its name, or another process could
+/// take the directory for an abandoned one.
 fn new_lock(directory: &Path) -> std::io::Result<File> {
     let unnamed = directory.join("lock.new");
     let lock = File::create(&unnamed)?;
@@ -153,7 +154,7 @@ fn new_lock(directory: &Path) -> std::io::Result<File> {
     Ok(lock)
 }
 
-/// Removes the spill directories whose process is gone. One without a lock file is being made just now.
+/// Removes the spill directories of processes that ended. A directory without a lock file is just being made.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -225,8 +226,8 @@ mod tests {
             assert_eq!(fitted, expected, "{threads} threads, {limit_bytes} bytes");
         };
         check(8, 8 << 30, (8, 8192, 10 << 20));
-        check(2, 128 << 20, (2, 1024, 4 << 20));
-        check(16, 128 << 20, (4, 512, 2 << 20));
+        check(2, 128 << 20, (2, 512, 4 << 20));
+        check(16, 128 << 20, (4, 256, 2 << 20));
         check(2, 1 << 20, (1, 128, 64 << 10));
     }
 

@@ -1,5 +1,5 @@
-//! Numbers and the units of intervals, in the tokens: what is glued to a number, or follows an INTERVAL, is part of it
-//! or an error. To the parser it would be the name of a column.
+//! Corrects numbers and the units of intervals in the tokens: a word glued to a number, or behind an
+//! INTERVAL, is part of it or an error. The parser would take it for the name of a column.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::{byte_range, nearest};
 
-/// The units of INTERVAL as the parser knows them, with the other words for each.
+/// The units of INTERVAL in the parser's words, each with its synonyms.
 const UNITS: &[(&str, &[&str])] = &[
     ("MILLENNIUM", &["MILLENNIUMS", "MILLENNIA", "MILLENIUM", "MIL", "MILS"]),
     ("CENTURY", &["CENTURIES", "CENT", "C"]),
@@ -46,7 +46,7 @@ pub(crate) fn join_digits(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> Result<
                 digits.push_str(&word.replace('_', ""));
                 last.span = last.span.union(&token.span);
             }
-            // `1_000.5` is cut in three.
+            // The tokenizer cuts `1_000.5` into three tokens.
             (Token::Number(digits, _), None, Token::Number(fraction, _))
                 if fraction.starts_with('.') && !digits.contains(['.', 'e', 'E']) =>
             {
@@ -73,7 +73,7 @@ pub(crate) fn join_digits(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> Result<
     Ok(())
 }
 
-/// Whether a word behind digits is more of them: `_000`, or `_000e3`.
+/// Whether a word behind digits continues the number: `_000`, or `_000e3`.
 fn is_digits_behind(digits: &str, word: &str) -> bool {
     let (groups, exponent) = word.split_once(['e', 'E']).unwrap_or((word, "0"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -84,7 +84,7 @@ fn is_digits_behind(digits: &str, word: &str) -> bool {
         && is_number(exponent)
 }
 
-/// Says the unit behind INTERVAL and its value in the word that the parser knows, and refuses one that is none.
+/// Replaces the unit behind INTERVAL and its value by the parser's word, and refuses an unknown unit.
 pub(crate) fn name_units(sql: &str, tokens: &mut [TokenWithSpan]) -> Result<()> {
     for index in 0..tokens.len() {
         let is_interval =
@@ -93,7 +93,7 @@ pub(crate) fn name_units(sql: &str, tokens: &mut [TokenWithSpan]) -> Result<()> 
         let Some(end) = end_of_value(tokens, value) else { continue };
         let is_number = match &tokens[value].token {
             Token::Number(..) | Token::Minus | Token::Plus => true,
-            // A text that has units of its own may be followed by a name.
+            // A text with units of its own may be followed by an alias.
             Token::SingleQuotedString(text) => text.trim().parse::<f64>().is_ok(),
             _ => false,
         };
@@ -141,7 +141,7 @@ fn unit(word: &str) -> Option<&'static str> {
         .map(|(unit, _)| *unit)
 }
 
-/// Where the tokens behind a value of INTERVAL begin: a constant, a name, a call or what is in parentheses.
+/// The index behind the value of an INTERVAL: a constant, a name, a call or a parenthesised expression.
 fn end_of_value(tokens: &[TokenWithSpan], value: usize) -> Option<usize> {
     match &tokens[value].token {
         Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => Some(value + 1),
@@ -177,7 +177,7 @@ fn end_of_brackets(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     None
 }
 
-/// The place of the first token from `start` on that is no space.
+/// The index of the first token from `start` on that is no white space.
 fn next(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     (start..tokens.len()).find(|place| !matches!(tokens[*place].token, Token::Whitespace(_)))
 }

@@ -44,7 +44,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The values for one run of a statement.
+/// The parameter values for one run of a statement.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Parameters {
@@ -76,7 +76,7 @@ impl<K: Into<String>, V: Into<Value>, const N: usize> From<[(K, V); N]> for Para
 }
 
 impl Parameters {
-    /// Puts the values where `statement`, which was parsed from `sql`, has parameters.
+    /// Replaces the parameters of `statement`, which was parsed from `sql`, by the values.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a parameter without a value.
@@ -147,7 +147,7 @@ fn literal(value: &Value) -> Expr {
             expr: Box::new(number(value.unsigned_abs().to_string())),
         },
         Value::Int64(value) => number(value.to_string()),
-        // As text and cast: NaN, infinities and exponents have no literal.
+        // A cast of a text: NaN, infinities and exponents have no literal.
         Value::Float64(value) => Expr::Cast {
             kind: ast::CastKind::Cast,
             expr: Box::new(Expr::value(ast::Value::SingleQuotedString(value.to_string()))),

@@ -1,7 +1,7 @@
 //! Text to statements.
 //!
 //! sqlparser reads the SQL; this file adds the statements that it lacks or reads differently (COPY,
-//! SUMMARIZE, DESCRIBE of a query), cuts scripts into statements and numbers the `?` parameters.
+//! SUMMARIZE, DESCRIBE of a query), splits scripts into statements and numbers the `?` parameters.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::tokens::{
 };
 
 const DIALECT: GenericDialect = GenericDialect {};
-/// Nesting that the parser follows; its frames are large, so this also bounds its stack.
+/// The most nesting that the parser accepts; its stack frames are large, so this also bounds its stack.
 pub(crate) const NESTING_MAX: usize = 128;
 
-/// What can be created and dropped.
+/// Kinds of objects that CREATE and DROP take.
 const OBJECTS: &[&str] = &["DATABASE", "FUNCTION", "INDEX", "SCHEMA", "TABLE", "TRIGGER", "VIEW"];
 
 /// One parsed statement. Run it with [`Session::run`](crate::Session::run).
@@ -38,18 +38,18 @@ const OBJECTS: &[&str] = &["DATABASE", "FUNCTION", "INDEX", "SCHEMA", "TABLE", "
 pub struct Statement {
     // Shared: a tree is cloned by recursion, and a caller's stack may be small.
     pub(crate) ast: Arc<Ast>,
-    // The whole script: places in errors are places in what the caller wrote.
+    // The whole script: positions in errors are positions in the text that the caller wrote.
     pub(crate) script: String,
     range: Range<usize>,
 }
 
 impl Statement {
-    /// The text it was parsed from, without the semicolon.
+    /// The text of the statement, without the semicolon.
     pub fn text(&self) -> &str {
         &self.script[self.range.clone()]
     }
 
-    /// What it does, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
+    /// The kind of the statement, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
     pub(crate) fn tag(&self) -> String {
         let mut words =
             self.text().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| !w.is_empty());
@@ -65,20 +65,20 @@ impl Statement {
     }
 }
 
-/// What a statement asks for.
+/// The syntax tree of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Ast {
     /// Standard SQL.
     Sql(Box<ast::Statement>),
-    /// CREATE TABLE, and what it says behind the columns.
+    /// CREATE TABLE, and our clauses behind the columns.
     CreateTable { statement: Box<ast::Statement>, clauses: Box<TableClauses> },
     /// `ALTER TABLE [IF EXISTS] table alterations`.
     AlterTable { table: ObjectName, if_exists: bool, alterations: Vec<Alteration> },
-    /// `CHECK TABLE table`: what is damaged.
+    /// `CHECK TABLE table`: reports damage.
     CheckTable(ObjectName),
-    /// `REPAIR TABLE table`: keeps what is whole.
+    /// `REPAIR TABLE table`: keeps the undamaged part.
     RepairTable(ObjectName),
-    /// `REPAIR DATABASE`: writing goes on from the last version that can be read.
+    /// `REPAIR DATABASE`: goes back to the last version that can be read.
     RepairDatabase,
     /// `COPY (query) TO 'path' (options)`, or a table's name instead of the query.
     CopyTo { query: Box<Query>, path: Expr, options: Vec<(Ident, Expr)> },
@@ -123,7 +123,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     parse_tokens(sql, |_| ())
 }
 
-/// Parses the text of a view. Its places are none: they would be looked for in the statement that uses it.
+/// Parses the text of a view, without positions: they would be looked up in the statement that uses the view.
 pub(crate) fn parse_view(definition: &str) -> Result<ast::CreateView> {
     let statements = parse_tokens(definition, |token| token.span = Span::empty())?;
     match statements.into_iter().next().map(|statement| Arc::unwrap_or_clone(statement.ast)) {
@@ -152,7 +152,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
     })
 }
 
-/// Parses tokens, which were changed, of the text.
+/// Parses tokens of `sql` that were changed.
 fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>> {
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
@@ -185,18 +185,18 @@ fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>
     }
 }
 
-/// Whether `sql` ends with a semicolon outside quotes and comments: a shell may run it. So it may what is wrong, whatever
-/// follows; running it tells the error.
+/// Whether `sql` ends with a semicolon outside quotes and comments, so that a shell may run it. That also
+/// holds for text with an error that nothing after it can mend: running it shows the error.
 pub fn is_complete(sql: &str) -> bool {
     let tokens = match Tokenizer::new(&DIALECT, sql).tokenize() {
         Ok(tokens) => tokens,
-        // The tokenizer has no other sign of quotes and comments that are still open.
+        // Only the tokenizer's messages tell that a quote or comment is still open.
         Err(error) => return !["Unterminated", "EOF"].iter().any(|sign| error.message.contains(sign)),
     };
     tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_))) == Some(&Token::SemiColon)
 }
 
-/// sqlparser's parser with our statements in front.
+/// sqlparser's parser, preceded by our statements.
 struct StatementParser<'a> {
     parser: Parser<'a>,
 }
@@ -240,7 +240,7 @@ impl StatementParser<'_> {
         }
     }
 
-    /// `CREATE [OR REPLACE] TABLE`, and no other kind of table.
+    /// Whether `CREATE [OR REPLACE] TABLE` follows, and no other kind of table.
     fn is_create_table(&self) -> bool {
         match self.keyword(1) {
             Keyword::TABLE => true,
@@ -273,7 +273,7 @@ impl StatementParser<'_> {
         )
     }
 
-    /// Parses the statement from tokens that were changed, for clauses that the parser does not know.
+    /// Parses the statement again from changed tokens, for clauses that sqlparser does not know.
     fn changed<T>(
         &mut self,
         change: impl FnOnce(Vec<TokenWithSpan>) -> Result<(Vec<TokenWithSpan>, T), ParserError>,
@@ -296,7 +296,7 @@ impl StatementParser<'_> {
         Ok(ast)
     }
 
-    /// `CHECK TABLE t`, `REPAIR TABLE t`.
+    /// The statement of `CHECK TABLE t` or `REPAIR TABLE t`.
     fn table_after(&mut self, ast: fn(ObjectName) -> Ast) -> Result<Ast, ParserError> {
         self.parser.advance_token();
         self.parser.expect_keyword(Keyword::TABLE)?;
@@ -384,7 +384,7 @@ impl StatementParser<'_> {
     }
 }
 
-/// `SELECT columns FROM table`, all columns where none are named.
+/// `SELECT columns FROM table`, or `SELECT *` if `columns` is empty.
 pub(crate) fn select_from(columns: &[Ident], table: ObjectName) -> Result<Box<Query>, ParserError> {
     let mut query = parse_query("SELECT * FROM t")?;
     if let Some(TableFactor::Table { name, .. }) = relation_mut(&mut query) {
@@ -397,7 +397,7 @@ pub(crate) fn select_from(columns: &[Ident], table: ObjectName) -> Result<Box<Qu
     Ok(query)
 }
 
-/// Parses a statement that we wrote ourselves.
+/// Parses SQL that the engine itself generates.
 pub(crate) fn parse_standard(sql: &str) -> Result<ast::Statement> {
     Parser::new(&DIALECT)
         .try_with_sql(sql)
@@ -405,7 +405,7 @@ pub(crate) fn parse_standard(sql: &str) -> Result<ast::Statement> {
         .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
 }
 
-/// Parses an expression that we wrote ourselves.
+/// Parses an expression that the engine itself generates.
 pub(crate) fn parse_expression(sql: &str) -> Result<Expr> {
     Parser::new(&DIALECT)
         .try_with_sql(sql)
@@ -417,7 +417,7 @@ fn parse_query(sql: &str) -> Result<Box<Query>, ParserError> {
     Parser::new(&DIALECT).try_with_sql(sql)?.parse_query()
 }
 
-/// The SELECT that a query is, unless it is a set operation or the like.
+/// The SELECT of a query; `None` for a set operation or the like.
 pub(crate) fn select_mut(query: &mut Query) -> Option<&mut ast::Select> {
     match query.body.as_mut() {
         ast::SetExpr::Select(select) => Some(select),

@@ -1,9 +1,14 @@
 //! The memory pool: one limit for all queries of a database, changeable while they run.
 //!
-//! Who can spill gets an equal share of what the others leave, and never the last quarter: sorts and
-//! exchanges that read spilled rows back need some memory that cannot spill, or nothing would ever end.
-//! A share that is too small makes its operator spill, or fail; the message names who uses most.
-//! What is only kept for speed gives way to all of them.
+//! Consumers that can spill get equal shares of what the others leave, and never the last quarter: sorts and
+//! exchanges that read spilled rows back need some memory that cannot spill, or no query would ever end. A
+//! request beyond the share makes its operator spill, or fail; the message names the largest consumers. The
+//! cache of decoded blocks, which only saves time, gives its memory to all of them.
+//!
+//! Not all memory is reserved: batches between operators are not, nor is what the allocator keeps after it
+//! was freed. In a process that is little else than a database the pool counts that, too
+//! ([`crate::process`]): consumers that can spill do so when the process reaches the limit.
+//!
 //! Equal shares are the rule of DataFusion's `FairSpillPool`, which cannot change its limit.
 
 use std::collections::HashMap;
@@ -16,14 +21,23 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool
 use parking_lot::Mutex;
 
 use crate::memory::format_bytes;
+use crate::process::ProcessMemory;
 
-/// The part of the limit that is kept for those who cannot spill: one in so many.
+/// The share of the limit that is left to consumers that cannot spill: 1/4.
 const HEADROOM_DIVISOR: usize = 4;
-/// The name of the one whose memory the others get when there is none left.
+/// The name of the consumer whose memory is reclaimed for others when none is left.
 pub(crate) const RECLAIMABLE: &str = "decoded blocks";
-/// What is left to each of those that share but have nothing yet, so that they can begin, and spill.
+/// The bytes that stay free for each consumer of a kind that holds nothing yet, so that it can begin, and
+/// spill.
 const IDLE_BYTES: usize = 4 << 20;
-/// Users that are named when memory runs out.
+/// A merge of runs from disk uses at least three times its reservation (decoded batches, batches read ahead,
+/// keys in row format), so it may reserve only 1/4 of its share.
+const READ_BACK_DIVISOR: usize = 4;
+/// A consumer that cannot spill is large if it has more than 1/4 of the limit.
+const LARGE_DIVISOR: usize = 4;
+/// A large consumer gets no more memory when the process exceeds the limit by more than 1/8.
+const EXCESS_DIVISOR: usize = 8;
+/// The number of consumers that an error names when memory runs out.
 const USERS_NAMED_MAX: usize = 3;
 
 /// See the [module](self).
@@ -32,26 +46,28 @@ pub(crate) struct FairPool {
     limit_bytes: AtomicUsize,
     state: Mutex<State>,
     reclaimable: OnceLock<Weak<dyn Reclaim>>,
+    /// The memory of the process, if all of it counts against the limit.
+    process: Option<ProcessMemory>,
 }
 
-/// Who has what can be reclaimed.
+/// The owner of reclaimable memory.
 pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
-    /// Lets go of at least so many bytes, if there are as many.
+    /// Frees at least `bytes` bytes, or all if there are fewer.
     fn give_back(&self, bytes: usize);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// Needs what it asks for.
+    /// Cannot spill: needs all it asks for.
     Fixed,
-    /// Spills when it does not get what it asks for.
+    /// Spills when a request is refused.
     Spiller,
-    /// Merges sorted runs from disk: takes what it can get and makes do with fewer runs at once. It says
-    /// that it cannot spill; unbounded, it would leave nothing to the others.
+    /// Merges sorted runs from disk: makes do with fewer runs at once if a request is refused. It declares
+    /// that it cannot spill; treated so, it would leave nothing to the others.
     Merge,
-    /// Gives back what others need.
+    /// Gives its memory back when others need it.
     Reclaimable,
-    /// Hands rows from part to part, mostly through few bytes; counted as a spiller it would take shares that
+    /// Passes rows between partitions, mostly with few bytes; counted as a spiller it would take shares that
     /// it does not use.
     Exchange,
 }
@@ -72,7 +88,8 @@ impl Kind {
     }
 }
 
-/// Whether a join gathers batches that it makes one of, by the name that DataFusion gives it.
+/// Whether the consumer is a join's buffer of batches that are concatenated; recognised by DataFusion's name
+/// for it.
 fn is_copied(consumer: &MemoryConsumer) -> bool {
     ["HashJoinInput", "NestedLoopJoinLoad", "CrossJoinExec"]
         .iter()
@@ -84,6 +101,8 @@ struct User {
     name: String,
     kind: Kind,
     bytes: usize,
+    /// Whether a request of it was ever refused.
+    was_refused: bool,
 }
 
 #[derive(Debug, Default)]
@@ -92,12 +111,12 @@ struct State {
     totals: HashMap<Kind, Total>,
 }
 
-/// All users of a kind.
+/// The sums over all consumers of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     bytes: usize,
     users: usize,
-    /// Users that have something.
+    /// Consumers that have memory.
     holders: usize,
 }
 
@@ -110,34 +129,75 @@ impl State {
         self.totals.values().map(|total| total.bytes).sum()
     }
 
-    /// What `consumer` may still have of `limit`, when it gets what can be reclaimed.
-    fn available(&self, consumer: &MemoryConsumer, limit: usize) -> usize {
+    /// How much `reservation` may grow under `limit`, in a process that has `grown` by this many bytes;
+    /// reclaimable memory counts as free.
+    fn available(&self, reservation: &MemoryReservation, limit: usize, grown: usize) -> usize {
+        let bookable = self.bookable(reservation, limit);
+        let used = reservation.size();
+        let room = match Kind::of(reservation.consumer()) {
+            // The memory of a merge was taken into account when the rows were sorted.
+            Kind::Merge => return bookable,
+            // A small consumer may still finish, if others spill.
+            Kind::Fixed if used < limit / LARGE_DIVISOR => return bookable,
+            Kind::Fixed => limit + limit / EXCESS_DIVISOR,
+            // A consumer that cannot begin cannot spill either.
+            _ if used == 0 => return bookable,
+            // What is on its way to disk takes memory, too.
+            _ => limit - limit / EXCESS_DIVISOR,
+        };
+        bookable.min(room.saturating_sub(grown).max(IDLE_BYTES.saturating_sub(used)))
+    }
+
+    /// As [`Self::available`], judged by the reservations alone.
+    fn bookable(&self, reservation: &MemoryReservation, limit: usize) -> usize {
+        let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.total(Kind::Reclaimable).bytes };
         let free = limit.saturating_sub(self.bytes() - reclaimable);
         let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
         let fixed_bytes = self.total(Kind::Fixed).bytes;
         let others_bytes = match kind {
-            // What it has, it copies before it uses it.
+            // A join copies what it has gathered before it uses it, so it needs that much again.
             Kind::Fixed if is_copied(consumer) => return free.saturating_sub(used) / 2,
             Kind::Fixed => return free,
             Kind::Reclaimable => return free.saturating_sub(limit / HEADROOM_DIVISOR),
             Kind::Spiller => fixed_bytes + self.total(Kind::Merge).bytes + self.total(Kind::Exchange).bytes,
-            // The rows that a merge holds were booked by its sort, which frees them as the merge books them.
+            // The rows of a merge were reserved by its sort, which releases them as the merge reserves them.
             Kind::Merge | Kind::Exchange => fixed_bytes,
         };
         let kept = others_bytes.max(limit / HEADROOM_DIVISOR);
         let share = self.total(kind).share(limit.saturating_sub(kept), used == 0);
-        // A sort that spills merges what it holds, which takes more memory than holding it.
-        let is_sort = consumer.name().starts_with("ExternalSorter[");
-        let share = if is_sort { share / 3 * 2 } else { share };
+        // A merge of runs from disk has one reservation for all of them; of rows in memory each batch has its
+        // own.
+        let is_alone = used > 0 && reservation.size() == used;
+        let reads_back = kind == Kind::Merge && is_alone;
+        let share = match consumer.name() {
+            // A sort that spills first merges its rows in memory, which takes more memory than holding them.
+            name if name.starts_with("ExternalSorter[") => share / 3 * 2,
+            _ if reads_back => share / READ_BACK_DIVISOR,
+            // Groups that were spilled are merged at the end, which needs memory for the runs and for the
+            // merged groups.
+            name if name.contains("AggregateStream[") && self.was_refused(consumer) => {
+                if is_alone {
+                    share / READ_BACK_DIVISOR
+                } else {
+                    share / 2
+                }
+            }
+            _ => share,
+        };
         let available = share.saturating_sub(used).min(free);
-        if kind == Kind::Merge {
-            // The last merge before a spill needs a little more than the rows that it merges.
-            let spare = free.saturating_sub(limit / HEADROOM_DIVISOR);
+        if kind == Kind::Merge && !reads_back {
+            // The last merge before a spill needs a little more than the rows that it merges, while another
+            // sort may already take the memory that they had.
+            let spare = free.saturating_sub(limit / HEADROOM_DIVISOR / 4);
             return available.max((2 * share).saturating_sub(used).min(spare));
         }
         available
+    }
+
+    fn was_refused(&self, consumer: &MemoryConsumer) -> bool {
+        self.users.get(&consumer.id()).is_some_and(|user| user.was_refused)
     }
 
     fn add(&mut self, reservation: &MemoryReservation, bytes: usize) {
@@ -160,6 +220,7 @@ impl State {
         additional: usize,
         available: usize,
         limit: usize,
+        grown: usize,
     ) -> DataFusionError {
         let mut text = format!(
             "{} needs {} more, {} of {} are left to it",
@@ -172,10 +233,15 @@ impl State {
         if !largest.is_empty() {
             text = format!("{text}; {largest}");
         }
+        if grown > limit {
+            let unbooked = format_bytes(grown.saturating_sub(self.bytes()));
+            text =
+                format!("{text}; {unbooked} more are on their way between operators or not given back yet");
+        }
         DataFusionError::ResourcesExhausted(text)
     }
 
-    /// `a has 20 MB, b has 4 MB`: those who use most.
+    /// The largest consumers: `a has 20 MB, b has 4 MB`.
     fn largest(&self) -> String {
         let is_named = |user: &&User| user.bytes > 0 && user.kind != Kind::Reclaimable;
         let mut users: Vec<&User> = self.users.values().filter(is_named).collect();
@@ -188,8 +254,9 @@ impl State {
 }
 
 impl Total {
-    /// What one of them may have of `bytes` that all share; `is_new` if it has nothing yet. Those that have nothing
-    /// do not get a whole share, for they may never want it: the operators of a query above a sort wait for its end.
+    /// How much of `bytes`, which all consumers of the kind share, one of them may have; `is_new` if it has
+    /// nothing yet. No whole share is kept for consumers without memory, for they may never need it:
+    /// operators above a sort wait for its end.
     fn share(&self, bytes: usize, is_new: bool) -> usize {
         let holders = (self.holders + usize::from(is_new)).clamp(1, self.users.max(1));
         let idle = self.users.saturating_sub(holders);
@@ -201,31 +268,52 @@ impl Total {
 impl FairPool {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let limit_bytes = AtomicUsize::new(limit_bytes);
-        Self { limit_bytes, state: Mutex::default(), reclaimable: OnceLock::new() }
+        Self { limit_bytes, state: Mutex::default(), reclaimable: OnceLock::new(), process: None }
     }
 
-    /// Names, once, the one who registers as [`RECLAIMABLE`].
+    /// Applies the limit to all memory that the process allocates from now on.
+    pub(crate) fn of_process(limit_bytes: usize) -> Self {
+        let pool = Self { process: ProcessMemory::from_now(), ..Self::new(limit_bytes) };
+        pool.set_limit_bytes(limit_bytes);
+        pool
+    }
+
+    /// Sets, once, the owner of the memory that is registered as [`RECLAIMABLE`].
     pub(crate) fn set_reclaimable(&self, of: Weak<dyn Reclaim>) {
         self.reclaimable.get_or_init(|| of);
     }
 
-    /// What someone is told who wants so many bytes more and may have fewer.
+    /// The error for a request of `additional` bytes of which only `available` are allowed.
     pub(crate) fn refusal(
         &self,
         reservation: &MemoryReservation,
         additional: usize,
         available: usize,
     ) -> DataFusionError {
-        self.state.lock().refusal(reservation.consumer(), additional, available, self.limit_bytes())
+        let (limit, grown) = (self.limit_bytes(), self.grown_bytes());
+        self.state.lock().refusal(reservation.consumer(), additional, available, limit, grown)
+    }
+
+    /// By how much the process has grown since the start, or 0 if that is not counted. Beyond the limit the
+    /// allocator first returns freed memory to the system.
+    pub(crate) fn grown_bytes(&self) -> usize {
+        self.process.as_ref().map_or(0, |process| process.grown_bytes(self.limit_bytes()))
+    }
+
+    fn reclaim(&self, bytes: usize) {
+        if let Some(of) = self.reclaimable.get().and_then(Weak::upgrade) {
+            of.give_back(bytes);
+        }
     }
 
     pub(crate) fn limit_bytes(&self) -> usize {
         self.limit_bytes.load(Ordering::Relaxed)
     }
 
-    /// Running operators notice when they next ask for memory.
+    /// Running operators notice the new limit with their next request.
     pub(crate) fn set_limit_bytes(&self, bytes: usize) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.process.iter().for_each(|process| process.fit_to(bytes));
     }
 }
 
@@ -237,7 +325,10 @@ impl MemoryPool for FairPool {
     fn register(&self, consumer: &MemoryConsumer) {
         let mut state = self.state.lock();
         let kind = Kind::of(consumer);
-        state.users.insert(consumer.id(), User { name: consumer.name().to_owned(), kind, bytes: 0 });
+        state.users.insert(
+            consumer.id(),
+            User { name: consumer.name().to_owned(), kind, bytes: 0, was_refused: false },
+        );
         state.totals.entry(kind).or_default().users += 1;
     }
 
@@ -261,17 +352,25 @@ impl MemoryPool for FairPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let limit = self.limit_bytes();
         let consumer = reservation.consumer();
+        let mut grown = self.grown_bytes();
+        if grown > limit && Kind::of(consumer) != Kind::Reclaimable {
+            self.reclaim(grown - limit);
+            grown = self.process.as_ref().map_or(0, |process| process.recount(limit));
+        }
         let mut state = self.state.lock();
-        let available = state.available(consumer, limit);
+        let available = state.available(reservation, limit, grown);
         if additional > available {
-            return Err(state.refusal(consumer, additional, available, limit));
+            if let Some(user) = state.users.get_mut(&consumer.id()) {
+                user.was_refused = true;
+            }
+            return Err(state.refusal(consumer, additional, available, limit, grown));
         }
         state.add(reservation, additional);
         let excess = state.bytes().saturating_sub(limit);
         drop(state);
-        // Never of the one who asks: it gets what is free alone.
-        if let Some(of) = self.reclaimable.get().filter(|_| excess > 0).and_then(Weak::upgrade) {
-            of.give_back(excess);
+        // A reclaimable consumer cannot cause this: it only gets free memory.
+        if excess > 0 {
+            self.reclaim(excess);
         }
         Ok(())
     }
@@ -328,7 +427,7 @@ mod tests {
         let users: Vec<_> = (0..6)
             .map(|user| MemoryConsumer::new(format!("{user}")).with_can_spill(true).register(&shared))
             .collect();
-        // A quarter is for others, and five times a little for those that wait.
+        // A quarter is for others, and five times `IDLE_BYTES` for the consumers without memory.
         users[0].try_grow(55 << 20).unwrap();
         assert!(users[0].try_grow(1).is_err());
         users[1..].iter().for_each(|user| user.try_grow(IDLE_BYTES).unwrap());
@@ -378,6 +477,47 @@ mod tests {
         first.shrink(37);
         second.try_grow(37).unwrap();
         assert!(first.try_grow(2).is_err() && second.try_grow(2).is_err(), "a quarter stays free");
+    }
+
+    #[test]
+    fn what_reads_runs_back_takes_less_than_what_merges_rows_in_memory() {
+        let (_, shared) = pool(128);
+        let merge = MemoryConsumer::new("ExternalSorterMerge[0]").register(&shared);
+        merge.try_grow(4).unwrap();
+        merge.try_grow(20).unwrap();
+        assert!(merge.try_grow(1).is_err(), "a quarter of 96");
+        let cursor = merge.new_empty();
+        cursor.try_grow(60).unwrap();
+        drop((merge, cursor));
+
+        let groups =
+            MemoryConsumer::new("FinalHashAggregateStream[0]").with_can_spill(true).register(&shared);
+        groups.try_grow(90).unwrap();
+        assert!(groups.try_grow(10).is_err(), "all of 96");
+        groups.free();
+        groups.try_grow(20).unwrap();
+        assert!(groups.try_grow(10).is_err(), "it spilled, and will read back");
+        groups.new_empty().try_grow(20).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_the_limit_spills() {
+        const LIMIT: usize = 128 << 20;
+        let (pool, shared) = pool(LIMIT);
+        let [spiller, merge, other] = ["ExternalSorter[0]", "ExternalSorterMerge[0]", "fixed"].map(|name| {
+            MemoryConsumer::new(name).with_can_spill(name == "ExternalSorter[0]").register(&shared)
+        });
+        let available = |reservation: &MemoryReservation, grown| {
+            pool.state.lock().available(reservation, LIMIT, grown) >> 20
+        };
+        assert_eq!(available(&spiller, LIMIT), 64, "it has to begin");
+        spiller.try_grow(2 << 20).unwrap();
+        assert_eq!([LIMIT / 2, LIMIT, 2 * LIMIT].map(|grown| available(&spiller, grown)), [48, 2, 2]);
+        assert_eq!(available(&merge, 2 * LIMIT), available(&merge, 0), "its rows are there already");
+        other.try_grow(10 << 20).unwrap();
+        assert_eq!(available(&other, 2 * LIMIT), 116);
+        other.try_grow(30 << 20).unwrap();
+        assert_eq!([LIMIT, 2 * LIMIT].map(|grown| available(&other, grown)), [16, 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! PREPARE, EXECUTE and DEALLOCATE: a session's statements by name.
 //!
-//! What is kept is the statement as it was written: each EXECUTE plans it anew, over the tables and files that
-//! there are then.
+//! A prepared statement is kept as its syntax tree: each EXECUTE plans it anew, over the tables and files
+//! that exist then.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ struct Prepared {
 }
 
 impl PreparedStatements {
-    /// The statement that is to be run for `ast`; none if all is done.
+    /// The statement to run for `ast`; `None` if there is nothing left to run.
     pub(crate) fn resolve(&self, ast: Ast) -> Result<Option<Ast>> {
         let Ast::Sql(statement) = ast else { return Ok(Some(ast)) };
         match *statement {
@@ -58,6 +58,7 @@ impl PreparedStatements {
     fn execute(&self, name: &str, values: Vec<Expr>) -> Result<Ast> {
         let prepared = self.by_name.lock().get(name).cloned().ok_or_else(|| not_found(name))?;
         let Prepared { types, mut statement } = prepared;
+        let given = values.len();
         let typed = values.into_iter().enumerate().map(|(index, value)| match types.get(index) {
             Some(data_type) => Expr::Cast {
                 kind: ast::CastKind::Cast,
@@ -68,7 +69,13 @@ impl PreparedStatements {
             },
             None => Expr::Nested(Box::new(value)),
         });
-        match VisitMut::visit(&mut statement, &mut Fill { values: typed.collect() }) {
+        let mut fill = Fill { values: typed.collect(), parameters: types.len() };
+        match VisitMut::visit(&mut statement, &mut fill) {
+            ControlFlow::Continue(()) if given > fill.parameters => {
+                let message =
+                    format!("EXECUTE {name} gives {given} values for {} parameters", fill.parameters);
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
             ControlFlow::Continue(()) => Ok(Ast::Sql(Box::new(statement))),
             ControlFlow::Break(placeholder) => {
                 let message = format!("EXECUTE {name} gives no value for {placeholder}");
@@ -92,9 +99,11 @@ fn not_found(name: &str) -> Error {
         .with_hint(format!("PREPARE {name} AS SELECT ..."))
 }
 
-/// Puts values in the place of `$1` and so on.
+/// Replaces `$1` and so on by values.
 struct Fill {
     values: Vec<Expr>,
+    /// The highest parameter number so far.
+    parameters: usize,
 }
 
 impl VisitorMut for Fill {
@@ -104,6 +113,7 @@ impl VisitorMut for Fill {
         let Expr::Value(value) = expr else { return ControlFlow::Continue(()) };
         let ast::Value::Placeholder(name) = &value.value else { return ControlFlow::Continue(()) };
         let index = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        self.parameters = self.parameters.max(index.unwrap_or(0));
         match index.and_then(|index| self.values.get(index.checked_sub(1)?)) {
             Some(value) => {
                 *expr = value.clone();

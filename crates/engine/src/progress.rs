@@ -1,7 +1,7 @@
-//! How far a query is, read from its plan while it runs.
+//! The progress of a query, read from its plan while it runs.
 //!
-//! Operators count what they do; the leaves of the plan know how much there is. Nothing is added to the
-//! work itself: whoever wants to know looks.
+//! Operators already count rows and bytes in their metrics; the leaves of the plan know the totals. So
+//! progress costs the query nothing: it is computed when a caller asks.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 
 use crate::files;
 
-/// How far a query is. Clones look at the same query.
+/// The progress of a query. Clones share the query.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     leaves: Arc<RwLock<Vec<Leaf>>>,
@@ -41,11 +41,11 @@ impl Leaf {
     }
 
     fn rows_read(&self, metrics: &MetricsSet) -> usize {
-        // Rows that a filter inside the scan drops were read too.
+        // Rows that a filter inside the scan drops count as read.
         metrics.output_rows().unwrap_or(0) + sum(metrics, "pushdown_rows_pruned")
     }
 
-    /// Share read, and its weight among the leaves.
+    /// The share that was read of this leaf, and its weight among the leaves.
     #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
     fn share(&self) -> Option<(f64, f64)> {
         let metrics = self.plan.metrics()?;
@@ -60,7 +60,7 @@ impl Leaf {
 }
 
 impl Progress {
-    /// Looks at `plan` from now on.
+    /// Sets the plan whose progress is reported.
     pub(crate) fn watch(&self, plan: &Arc<dyn ExecutionPlan>) {
         let mut leaves = Vec::new();
         find_leaves(plan, &mut leaves);
@@ -77,7 +77,7 @@ impl Progress {
         self.sum(|_, metrics| sum(metrics, "bytes_scanned"))
     }
 
-    /// Share of the input that is read, 0 to 1; `None` while it is not known.
+    /// The share of the input that was read, 0 to 1; `None` while it is unknown.
     pub fn fraction(&self) -> Option<f64> {
         let leaves = self.leaves.read();
         let shares: Vec<(f64, f64)> = leaves.iter().filter_map(Leaf::share).collect();

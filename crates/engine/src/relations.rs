@@ -1,8 +1,8 @@
-//! Files in the place of tables: `FROM 'x.parquet'`, `read_csv('x.csv', delim = ';')`.
+//! Files as tables: `FROM 'x.parquet'`, `read_csv('x.csv', delim = ';')`.
 //!
-//! Before a statement is planned, its relations are looked through. Files are taken out of the tree and
-//! named tables put in their place; names that are neither file nor table fail here, where the place in
-//! the SQL and the names that would have been right are at hand.
+//! Before a statement is planned, its relations are visited. Files are replaced in the tree by named tables;
+//! names that are neither file nor table fail here, where their position in the SQL and similar names are at
+//! hand.
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
@@ -41,30 +41,30 @@ const FILE_FUNCTIONS: &[(&str, Option<FileFormat>)] = &[
     ("parquet_scan", Some(FileFormat::Parquet)),
 ];
 
-/// Views of views that are followed.
+/// The most views nested in each other.
 const VIEWS_DEEP_MAX: usize = 100;
-/// Views that one statement may read, each time that it does.
+/// The most views that one statement may read, counting each use.
 const VIEWS_MAX: usize = 5_000;
 
-/// A file that a statement reads, and the name under which the changed statement expects it.
+/// A file that a statement reads, and the table name that replaces it in the statement.
 pub(crate) struct FileReference {
     pub(crate) name: String,
     pub(crate) table: FileTable,
     pub(crate) span: Option<Range<usize>>,
 }
 
-/// What a statement reads that is in no schema.
+/// The tables of a statement that are in no permanent schema.
 pub(crate) struct Taken {
     pub(crate) files: Vec<FileReference>,
-    /// Older versions of tables, there while this lives.
+    /// Older versions of tables, which exist as long as this value.
     pub(crate) versions: Vec<OpenFile>,
 }
 
-/// Takes the files and the versions of tables out of `statement`, which was parsed from `sql`.
+/// Replaces the files, and the older versions of tables, in `statement`, which was parsed from `sql`.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] for a name that is no table, [`ErrorKind::Invalid`] for arguments of a file function
-/// that are not constants.
+/// [`ErrorKind::NotFound`] for a name that is no table, [`ErrorKind::Invalid`] for arguments of a file
+/// function that are not constants.
 pub(crate) fn take_files(
     statement: &mut impl VisitMut,
     sql: &str,
@@ -87,14 +87,14 @@ pub(crate) fn take_files(
     }
 }
 
-/// Which version of a table is meant.
+/// The version of a table to read.
 enum Version {
     Number(u64),
     Time(String),
 }
 
 impl Version {
-    /// What the last part of a name says, if it is a version.
+    /// The version that the last part of a name denotes, if it does.
     fn of(last: &Ident) -> Option<Self> {
         let number = last.value.strip_prefix(VERSION_MARK);
         let number = number.map(|number| Self::Number(number.parse().unwrap_or(u64::MAX)));
@@ -102,13 +102,13 @@ impl Version {
     }
 }
 
-/// A query around a place, with the names that its WITH gives.
+/// An enclosing query, with the names of its WITH.
 struct Around {
     names: Vec<String>,
     is_recursive: bool,
-    /// How many of the queries of WITH have been come to.
+    /// How many of the queries of its WITH were visited.
     begun: usize,
-    /// Whether the query is one of the WITH of the query around it.
+    /// Whether it is itself in the WITH of the enclosing query.
     is_named: bool,
 }
 
@@ -116,14 +116,14 @@ struct Finder<'a> {
     sql: &'a str,
     catalog: &'a Arc<SessionCatalog>,
     function_names: &'a HashSet<String>,
-    /// The queries around the place, outermost first.
+    /// The enclosing queries, outermost first.
     queries: Vec<Around>,
-    /// The schema of names without one.
+    /// The schema in which names without a schema are looked up.
     default_schema: String,
     taken: Taken,
-    /// The views that are being looked into, outermost first.
+    /// The views that are being expanded, outermost first.
     views: Vec<String>,
-    /// How many views were put in so far.
+    /// How many views were expanded so far.
     view_count: usize,
 }
 
@@ -175,7 +175,7 @@ impl Finder<'_> {
         if parts.len() == 3 && parts[1].value == FILES_SCHEMA {
             return Ok(());
         }
-        // The text of a view is not the text that places are looked for in.
+        // Positions in the text of a view are not positions in the statement.
         let span = byte_range(self.sql, parts[0].span.union(&last.span)).filter(|_| self.views.is_empty());
         if let Some(arguments) = args {
             let function = normalized(last);
@@ -234,7 +234,8 @@ impl Finder<'_> {
             return Ok(());
         }
         if self.is_table(&parts) {
-            // In a view a name means what it meant there, whatever WITH says around it.
+            // Inside a view a name has the meaning it had there, whatever the WITH of the outer query
+            // defines.
             if let ([table], false) = (parts.as_slice(), self.views.is_empty())
                 && !self.is_local(&normalized(table))
             {
@@ -257,7 +258,7 @@ impl Finder<'_> {
         alias: &mut Option<TableAlias>,
         span: Option<Range<usize>>,
     ) -> Result<()> {
-        let table = FileTable { paths: vec![path.to_owned()], format: None, options: Vec::new() };
+        let table = FileTable { paths: vec![path.to_owned()], ..FileTable::default() };
         *name = self.take(table, span);
         alias.get_or_insert_with(|| table_alias(&stem(path)));
         Ok(())
@@ -270,8 +271,8 @@ impl Finder<'_> {
         ObjectName::from(parts.to_vec())
     }
 
-    /// The names that WITH gives to queries and that can be read at this place: those of a WITH before the query that
-    /// is looked at, and its own where it is recursive.
+    /// The names of WITH that are visible here: those of earlier queries in the same WITH, and the query's
+    /// own name if the WITH is recursive.
     fn local_names(&self) -> impl Iterator<Item = &str> {
         self.queries.iter().enumerate().flat_map(|(depth, around)| {
             let is_inside = self.queries.get(depth + 1).is_some_and(|query| query.is_named);
@@ -295,7 +296,7 @@ impl Finder<'_> {
             })
     }
 
-    /// A table as it was in another version, under a name of its own.
+    /// A table in an older version, under a generated name.
     fn at_version(&self, parts: &[&Ident], version: &Version) -> Result<(OpenFile, ObjectName)> {
         let (schema, table) = self.schema_and_table(parts).ok_or_else(|| self.not_found(parts))?;
         let stored = (self.catalog.database.as_ref() as &dyn std::any::Any).downcast_ref::<StoredCatalog>();
@@ -321,7 +322,7 @@ impl Finder<'_> {
         Ok((self.catalog.files.add(name, found), ObjectName::from(parts.to_vec())))
     }
 
-    /// The view that `parts` name, if they do.
+    /// The view that `parts` name, if there is one.
     fn view(&self, parts: &[&Ident]) -> Option<View> {
         if parts.len() == 1 && self.is_local(&normalized(parts[0])) {
             return None;
@@ -331,7 +332,7 @@ impl Finder<'_> {
         (table.as_ref() as &dyn std::any::Any).downcast_ref::<View>().cloned()
     }
 
-    /// The query of a view as it is to be run now: over the files and tables that there are now.
+    /// The query of a view, ready to run over the files and tables that exist now.
     fn expand(&mut self, name: &str, view: &View) -> Result<(Query, Vec<TableAliasColumnDef>)> {
         if self.views.iter().any(|view| view == name) {
             return Err(Error::new(ErrorKind::Invalid, format!("view '{name}' reads itself"))
@@ -373,7 +374,7 @@ impl Finder<'_> {
         Ok((*parsed.query, columns.collect()))
     }
 
-    /// Where a name leads in our catalogue.
+    /// The schema and table that a name denotes in our catalogue.
     fn schema_and_table(&self, parts: &[&Ident]) -> Option<(String, String)> {
         let names: Vec<String> = parts.iter().map(|part| normalized(part)).collect();
         match names.as_slice() {
@@ -446,7 +447,7 @@ fn stem(path: &str) -> String {
 
 /// The arguments of `read_csv` and its like: paths first, then named options.
 fn file_function(arguments: &[FunctionArg], format: Option<FileFormat>) -> Result<FileTable> {
-    let mut table = FileTable { paths: Vec::new(), format, options: Vec::new() };
+    let mut table = FileTable { format, ..FileTable::default() };
     for argument in arguments {
         match argument {
             FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
@@ -459,7 +460,7 @@ fn file_function(arguments: &[FunctionArg], format: Option<FileFormat>) -> Resul
             } => {
                 table.options.push((name.value.to_lowercase(), constant(value)?));
             }
-            // `delim = ';'` is an equation to the parser.
+            // The parser reads `delim = ';'` as a comparison.
             FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
                 left,
                 op: ast::BinaryOperator::Eq,
@@ -497,7 +498,7 @@ fn not_a_path(value: &Expr) -> Error {
     Error::new(ErrorKind::Invalid, format!("expected a path in quotes or a list of them, found {value}"))
 }
 
-/// The value of an option, which must be written out.
+/// The value of an option, which must be a constant.
 pub(crate) fn constant(expr: &Expr) -> Result<OptionValue> {
     let unknown = || Error::new(ErrorKind::Invalid, format!("expected a constant, found {expr}"));
     Ok(match expr {

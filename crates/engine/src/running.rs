@@ -1,8 +1,9 @@
-//! What all work of one statement shares: whether anybody still wants it, and that it is there.
+//! The state that all work of one statement shares: whether it is cancelled, and that it is still running.
 //!
-//! A statement is plans, tasks and threads that outlive whoever asked for them. Each holds its [`Running`]: a
-//! statement runs until the last of them lets go of it, so that waiting until a database is idle means what it
-//! says. Whoever does not want the statement any more sets its [`Stop`], and each step of the work looks at that.
+//! The plans, tasks and threads of a statement can outlive its caller. Each holds the statement's
+//! [`Running`]: the statement counts as running until the last of them drops it, so that waiting until a
+//! database is idle is reliable. A caller that no longer wants the statement sets its [`Stop`], which each
+//! step of the work checks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 
 tokio::task_local! {
-    /// The statement whose task this is.
+    /// The statement of the current task.
     static OURS: Arc<Running>;
 }
 
-/// Tells all work of a statement to stop. Clones are the same.
+/// A flag that cancels all work of a statement. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
@@ -34,7 +35,7 @@ impl Stop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Fails when the statement is to stop.
+    /// Fails if the statement is cancelled.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() {
             return Err(Error::new(ErrorKind::Cancelled, "the statement was stopped"));
@@ -42,7 +43,7 @@ impl Stop {
         Ok(())
     }
 
-    /// [`Self::check`] among DataFusion's operators.
+    /// [`Self::check`] for use in DataFusion's operators.
     pub(crate) fn check_operator(&self) -> DataFusionResult<()> {
         self.check().map_err(|error| DataFusionError::External(Box::new(error)))
     }
@@ -57,7 +58,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// See the [module](self). It counts as a statement for as long as it is there.
+/// See the [module](self). As long as it exists, the statement counts as running.
 pub(crate) struct Running {
     pub(crate) stop: Stop,
     shared: Arc<Shared>,
@@ -75,22 +76,28 @@ impl Running {
         Arc::new(Self { stop, shared })
     }
 
-    /// `work`, a task of this statement.
+    /// Makes `work` a task of this statement.
     pub(crate) fn task<F: Future>(self: Arc<Self>, work: F) -> impl Future<Output = F::Output> {
         OURS.scope(self, work)
     }
 
-    /// The statement whose task we are in. Tasks that operators start have none.
+    /// The statement of the current task; `None` in tasks that operators start.
     pub(crate) fn current() -> Option<Arc<Self>> {
         OURS.try_with(Clone::clone).ok()
     }
 
-    /// The statement that `context` is of.
+    /// The statement to which `context` belongs.
     pub(crate) fn of(context: &TaskContext) -> Option<Arc<Self>> {
         context.session_config().get_extension()
     }
 
-    /// `context` for this statement's operators: they find it there, and do not get memory once it is to stop.
+    /// Returns freed memory of the allocator to the system, if the process exceeds the limit.
+    pub(crate) fn relieve(&self) {
+        self.shared.pool.grown_bytes();
+    }
+
+    /// `context` for this statement's operators: they find the statement in it, and their requests for memory
+    /// fail once it is cancelled.
     pub(crate) fn context(self: &Arc<Self>, context: TaskContext) -> Arc<TaskContext> {
         let config = context.session_config().clone().with_extension(self.clone());
         let environment = context.runtime_env();
@@ -106,8 +113,9 @@ impl Drop for Running {
     }
 }
 
-/// The database's memory, as one statement gets it. Operators that sort, merge or spill for long between two
-/// batches ask for memory all the while: so they hear that they are to stop.
+/// The database's memory pool for one statement, which refuses memory once the statement is cancelled.
+/// Operators that sort, merge or spill for long between two batches keep asking for memory, so this stops
+/// them.
 #[derive(Debug)]
 struct StatementPool {
     pool: Arc<dyn MemoryPool>,

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
@@ -17,7 +20,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, StreamExt};
 use keirin_storage::Snapshot;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
 use crate::bind::settle_names;
@@ -29,29 +32,34 @@ use crate::database::Shared;
 use crate::depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_panic;
+use crate::fast_path::FastPath;
 use crate::files::{self, FileTable, Rejects};
 use crate::functions;
+use crate::grouping::GroupRows;
 use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
 use crate::prepared::PreparedStatements;
+use crate::progress::Progress;
 use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
-use crate::rules::{CommonTypes, Fences, LargeTop, Meanings, Subqueries, Uuids, Volatile};
+use crate::rules::{
+    CommonTypes, Fences, Gathering, LargeTop, Meanings, NestedOrder, Subqueries, Uuids, Volatile,
+};
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
 use crate::sql_types::{SessionZone, SqlTypes};
 use crate::statements::{self, Answer};
 use crate::stored::{
-    AggregateStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
+    AggregateStored, GroupStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
 };
-use crate::stream::{BATCHES_AHEAD, ResultStream, StatementTask, hand_over};
+use crate::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
 use crate::tpch::TpchFunction;
 
-/// How often waiting for statements to end looks whether they have.
+/// How often [`Session::wait_until_idle`] checks.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// What a merge of sorted files or parts reads ahead of each.
+/// The bytes that a merge of sorted files or partitions reads ahead of each.
 const MERGE_AHEAD_BYTES: usize = 1 << 20;
 
 /// One client's view of a database: its own settings, the database's tables.
@@ -75,21 +83,49 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) context: SessionContext,
     pub(crate) catalog: Arc<SessionCatalog>,
-    /// The list that has `catalog` alone.
+    /// The list of catalogues, with `catalog` as the only one.
     catalogs: Arc<dyn CatalogProviderList>,
     rejects: Arc<Rejects>,
     prepared: Arc<PreparedStatements>,
     table_functions: Arc<HashSet<String>>,
-    /// What a statement is planned with: made once, for a session's functions and options are many. None of a session
-    /// that is not as one statement sees it, whose settings may change.
+    /// The state with which a statement is planned: made once, because copying a session's functions and
+    /// options takes time. `None` if the session is not bound to a statement, as its settings may change.
     state: Option<Arc<OnceLock<Arc<SessionState>>>>,
-    /// The statement that it is for, if it is for one.
+    /// The statement for which this copy of the session was made.
     running: Option<Arc<Running>>,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("id", &self.context.session_id()).finish_non_exhaustive()
+    }
+}
+
+/// The properties of an answer that are known before its rows.
+struct Heading {
+    kind: StatementKind,
+    schema: SchemaRef,
+    progress: Progress,
+    notice: Option<String>,
+}
+
+/// A statement whose planning has begun.
+struct Begun {
+    answer: oneshot::Receiver<Result<Heading>>,
+    tag: String,
+    batches: mpsc::Receiver<Result<RecordBatch>>,
+    is_finished: Arc<AtomicBool>,
+    task: StatementTask,
+}
+
+impl Begun {
+    /// Waits until the statement is planned and reading has begun.
+    async fn answer(self) -> Result<ResultStream> {
+        let Self { answer, tag, batches, is_finished, task } = self;
+        let Heading { kind, schema, progress, notice } = answer
+            .await
+            .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
+        Ok(ResultStream { schema, kind, tag, batches, progress, notice, is_finished, _task: task })
     }
 }
 
@@ -102,9 +138,16 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
             .with_extension(shared.races.clone())
             .with_extension(zone.clone());
+        config.options_mut().extensions.insert(FastPath::default());
         config.options_mut().sql_parser.collect_spans = true;
         config.options_mut().sql_parser.parse_float_as_decimal = true;
+        // The rows of a query keep the order of an inner ORDER BY: in a subquery, a query of WITH or a view.
+        config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
+        // A file for each batch that an exchange spills. With more in one, DataFusion's reader waits for the end of a file
+        // that its writer, waiting for the reader, does not come back to (`spill_pool.rs`, several writers).
+        config.options_mut().execution.max_spill_file_size_bytes =
+            ConfigNonZeroUsize::try_new(1).expect("one is not zero");
         let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
             Arc::new(Subqueries),
             Arc::new(Uuids),
@@ -112,8 +155,9 @@ impl Session {
             Arc::new(Volatile),
             Arc::new(Meanings),
         ];
-        let fences: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(Fences);
-        let physical_rules = std::iter::once(fences).chain(physical_rules());
+        let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 2] =
+            [Arc::new(Gathering), Arc::new(Fences)];
+        let physical_rules = first.into_iter().chain(physical_rules());
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
@@ -121,6 +165,7 @@ impl Session {
             .with_type_planner(Arc::new(SqlTypes { zone: zone.as_ref().clone() }))
             .with_optimizer_rules(optimizer_rules())
             .with_optimizer_rule(Arc::new(TextLengths))
+            .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_analyzer_rule(Arc::new(Arguments))
@@ -128,6 +173,8 @@ impl Session {
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .with_physical_optimizer_rule(Arc::new(AggregateStored))
+            .with_physical_optimizer_rule(Arc::new(GroupStored))
+            .with_physical_optimizer_rule(Arc::new(GroupRows))
             .build();
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))
@@ -146,7 +193,7 @@ impl Session {
         let table_functions = Arc::new(state.table_functions().keys().cloned().collect());
         let context = SessionContext::new_with_state(state);
         let rejects = Arc::new(Rejects::new(shared.pool.clone()));
-        // The settings table must not keep the context that it belongs to alive: it holds a weak state.
+        // The settings table must not keep the context alive that contains it: it holds a weak reference.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store) = (rejects.clone(), shared.store.clone());
         let mut system = vec![
@@ -155,7 +202,7 @@ impl Session {
             SystemTable { name: "settings", rows: Arc::new(move || Ok(settings.batch())) },
         ];
         system.extend(shared.store.iter().flat_map(system_tables));
-        // Statements see a version of the directory in its place.
+        // For a database directory, each statement replaces this by a version of the directory.
         let database = shared.catalog.clone();
         let catalog = Arc::new(SessionCatalog {
             database,
@@ -179,10 +226,10 @@ impl Session {
         }
     }
 
-    /// This session as one statement sees it, from planning to its end: of a database directory, one version.
+    /// This session as one statement sees it throughout: for a database directory, with the newest version.
     async fn at_newest(&self) -> Result<Self> {
         match &self.shared.store {
-            // A disk or a server may be slow.
+            // Reading the newest version may block, on a disk or a server.
             Some(store) if store.is_refreshed() => {
                 let store = store.clone();
                 Ok(self.at(blocking(move || store.snapshot()).await?))
@@ -192,7 +239,7 @@ impl Session {
         }
     }
 
-    /// This session as it sees one version of its database directory.
+    /// This session with one version of its database directory.
     pub(crate) fn at(&self, snapshot: Snapshot) -> Self {
         let Some(store) = self.shared.store.clone() else { return self.clone() };
         let state = Arc::downgrade(&self.context.state_ref());
@@ -207,7 +254,7 @@ impl Session {
         Self { catalog, catalogs, state: Some(Arc::default()), ..self.clone() }
     }
 
-    /// The session's state, with names as the statement sees them, fitted to the memory that there is.
+    /// The session's state for planning, with the statement's catalogue, and fitted to the memory limit.
     pub(crate) fn state(&self) -> Arc<SessionState> {
         let make = || {
             let mut state = self.context.state();
@@ -218,7 +265,7 @@ impl Session {
         self.state.as_ref().map_or_else(make, |state| state.get_or_init(make).clone())
     }
 
-    /// What operators of this session's statement are executed with, planned with `state`.
+    /// The context for executing operators of this session's statement, planned with `state`.
     pub(crate) fn task_context(&self, state: &SessionState) -> Arc<TaskContext> {
         let context = TaskContext::from(state);
         match &self.running {
@@ -227,7 +274,7 @@ impl Session {
         }
     }
 
-    /// Tells the work of this session's statement to stop, when nobody wants it any more.
+    /// The flag that cancels this session's statement.
     pub(crate) fn stop(&self) -> Stop {
         self.running.as_ref().map(|running| running.stop.clone()).unwrap_or_default()
     }
@@ -261,16 +308,23 @@ impl Session {
     /// Whatever is wrong with the statement or its data before the first batch; later errors arrive in the
     /// stream.
     pub async fn run(&self, statement: &Statement, parameters: Parameters) -> Result<ResultStream> {
+        self.begin(statement, parameters).answer().await
+    }
+
+    /// Begins a statement on the database's threads.
+    // Neither `async` nor generic: each crate that calls such a function would compile the whole engine
+    // again.
+    fn begin(&self, statement: &Statement, parameters: Parameters) -> Begun {
         let (mut session, statement) = (self.clone(), statement.clone());
         let tag = statement.tag();
-        let (answered, answer) = tokio::sync::oneshot::channel();
+        let (answered, answer) = oneshot::channel();
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let is_finished = Arc::new(AtomicBool::new(false));
         let finished = is_finished.clone();
         let stop = Stop::default();
         let running = Running::new(self.shared.clone(), stop.clone());
         session.running = Some(running.clone());
-        // However the task ends, work that it leaves behind ends, too.
+        // However the task ends, this stops the work that it leaves behind.
         let end = StopOnDrop(stop.clone());
         let task = self.shared.runtime().spawn(running.task(async move {
             let _end = end;
@@ -286,13 +340,13 @@ impl Session {
                     let behind = session.shared.store.as_ref().and_then(|store| store.behind());
                     let notice =
                         behind.into_iter().chain(notice).reduce(|all, more| format!("{all}; {more}"));
-                    if answered.send(Ok((kind, schema, progress, notice))).is_err() {
+                    if answered.send(Ok(Heading { kind, schema, progress, notice })).is_err() {
                         return;
                     }
                     batches
                 }
                 Err(error) => {
-                    // Nobody may be waiting any more; then nobody wants to know.
+                    // Fails if no caller is waiting any more, who then needs no error.
                     let _ = answered.send(Err(error));
                     return;
                 }
@@ -306,17 +360,14 @@ impl Session {
             finished.store(true, Ordering::Release);
         }));
         let task = StatementTask { task, stop };
-        let (kind, schema, progress, notice) = answer
-            .await
-            .map_err(|_| Error::new(ErrorKind::Internal, "the statement broke off: a bug in Keirin"))??;
-        Ok(ResultStream { schema, kind, tag, batches, progress, notice, is_finished, _task: task })
+        Begun { answer, tag, batches, is_finished, task }
     }
 
-    /// Waits until no statement of the database is running, and no thread works for one that was stopped, at most
-    /// `wait_max`; tells whether that is so.
+    /// Waits, for at most `wait_max`, until no statement of the database is running and no thread works for a
+    /// cancelled one; returns whether that is so.
     ///
-    /// A statement that was stopped ends at its next pause; a program that exits before may leave its
-    /// temporary files behind.
+    /// A cancelled statement ends at its next check; a program that exits before may leave temporary files of
+    /// it behind.
     pub fn wait_until_idle(&self, wait_max: Duration) -> bool {
         let deadline = Instant::now() + wait_max;
         while self.shared.statement_count.load(Ordering::Acquire) + self.shared.work.count() > 0 {
@@ -335,7 +386,7 @@ impl Session {
         let Some(mut ast) = self.prepared.resolve((*statement.ast).clone())? else {
             return Ok(Answer::done());
         };
-        // The places of a prepared statement are places in another script.
+        // Positions in a prepared statement refer to another script.
         let is_execute =
             matches!(&*statement.ast, Ast::Sql(ast) if matches!(**ast, ast::Statement::Execute { .. }));
         let written = (!is_execute).then_some(statement);
@@ -350,7 +401,7 @@ impl Session {
         refuse_unread(&mut ast)?;
         let taken = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         depth::check(&mut ast)?;
-        // Held until the statement is planned; from then on the plan holds the tables.
+        // The old versions are held until the statement is planned; then the plan holds the tables.
         let mut open = taken.versions;
         let rejects = self.rejects.statement();
         for reference in taken.files {
@@ -367,7 +418,7 @@ impl Session {
         statements::execute(self, ast, script, &text).await
     }
 
-    /// Opens a file under a fresh name; it can be read in SQL while the second part of the pair lives.
+    /// Opens a file under a fresh name, by which SQL can read it as long as the returned [`OpenFile`] lives.
     pub(crate) async fn open_file(&self, file: FileTable) -> Result<(String, OpenFile)> {
         let table = files::open(&self.state(), &file, &self.rejects.statement()).await?;
         let open = self.catalog.files.add(self.catalog.files.fresh_name(), table);
@@ -379,7 +430,7 @@ impl Session {
     }
 }
 
-/// A panic on the way is an error of the statement.
+/// Turns a panic in `work` into an error of the statement.
 async fn survived<T>(work: impl Future<Output = T>) -> Result<T> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -387,7 +438,7 @@ async fn survived<T>(work: impl Future<Output = T>) -> Result<T> {
     })
 }
 
-/// The text of a statement that EXECUTE runs: that of its tree.
+/// The SQL text of a statement that EXECUTE runs, made from its tree.
 fn prepared_text(ast: &Ast) -> String {
     match ast {
         Ast::Sql(statement) => statement.to_string(),

@@ -1,8 +1,8 @@
-//! Settings: what can be set, what it means, what it is.
+//! Settings: their names, meaning and values.
 //!
-//! Every setting has a name under `keirin.`, a default that is right for most, and a description; all of
-//! it is visible in `system.settings`. The names work without the prefix too. What DataFusion can be
-//! told stays reachable under `datafusion.`.
+//! Every setting has a name under `keirin.`, a default that is right for most users, and a description; all
+//! of it is visible in `system.settings`. The names also work without the prefix. DataFusion's settings can
+//! be changed under `datafusion.`.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 
 use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fast_path::{self, FAST_PATH_OPTION};
 use crate::files::ParquetDecoder;
 use crate::memory;
 use crate::sql_types::SessionZone;
@@ -27,11 +28,11 @@ const PREFIX: &str = "keirin.";
 /// Settings of the planner and its operators, under their own names.
 const DATAFUSION_PREFIX: &str = "datafusion.";
 
-/// Where settings live: some are the database's, some the session's.
+/// Access to the settings, some of which belong to the database, some to the session.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) shared: Arc<Shared>,
-    /// Weak: the session's catalogue, which its state owns, holds settings too.
+    /// Weak: the session's catalogue, which its state owns, holds a `Settings` too.
     pub(crate) state: Weak<RwLock<SessionState>>,
 }
 
@@ -48,13 +49,13 @@ struct Setting {
     description: &'static str,
     get: fn(&Settings) -> String,
     default: fn(&Settings) -> String,
-    /// The value's text; `None` means the default.
+    /// Sets the value from its text; `None` sets the default.
     set: fn(&Settings, Option<&str>) -> std::result::Result<(), String>,
 }
 
 const BATCH_ROWS: usize = 8192;
 const TIME_ZONE: &str = "+00:00";
-/// What types call it.
+/// The name of the zone in data types.
 const UTC: &str = "UTC";
 const TIME_ZONE_OPTION: &str = "datafusion.execution.time_zone";
 
@@ -129,6 +130,21 @@ const SETTINGS: &[Setting] = &[
         default: |_| true.to_string(),
         set: |settings, value| {
             settings.set_option("datafusion.sql_parser.parse_float_as_decimal", value.unwrap_or("true"))
+        },
+    },
+    Setting {
+        name: "fast_path",
+        scope: "session",
+        description: "Whether Keirin's own operators take over parts of a query; otherwise DataFusion's give the same answer",
+        get: |settings| if settings.options(fast_path::is_on) { "on" } else { "off" }.to_owned(),
+        default: |_| "on".to_owned(),
+        set: |settings, value| {
+            let is_on = match value.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
+                None | Some("on" | "true" | "1") => true,
+                Some("off" | "false" | "0") => false,
+                Some(_) => return Err("it is on or off".to_owned()),
+            };
+            settings.set_option(FAST_PATH_OPTION, &is_on.to_string())
         },
     },
     Setting {
@@ -231,7 +247,7 @@ fn verify_name(verify: Verify) -> String {
     found.map_or_else(String::new, |(name, _)| name.to_owned())
 }
 
-/// What a setting of database directories is; nothing for a database in memory.
+/// The value of a setting of database directories; empty for a database in memory.
 fn of_store(settings: &Settings, get: impl FnOnce(&Store) -> String) -> String {
     settings.shared.store.as_ref().map_or_else(String::new, |store| get(store))
 }
@@ -245,10 +261,10 @@ fn block_cache_bytes(settings: &Settings) -> usize {
 }
 
 impl Settings {
-    /// Sets `name`, with or without prefix; `None` gives back the default.
+    /// Sets `name`, with or without prefix; `None` restores the default.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for an unknown name, [`ErrorKind::Invalid`] for a value that is no good.
+    /// [`ErrorKind::NotFound`] for an unknown name, [`ErrorKind::Invalid`] for an invalid value.
     pub(crate) fn set(&self, name: &str, value: Option<&str>) -> Result<()> {
         if name.starts_with(DATAFUSION_PREFIX) {
             return self.set_datafusion(name, value);
@@ -260,7 +276,7 @@ impl Settings {
         })
     }
 
-    /// Gives every setting its default that can be set and is not kept.
+    /// Restores the defaults of all settings, except those that are read-only or kept in the directory.
     pub(crate) fn reset_all(&self) -> Result<()> {
         let is_kept = |setting: &&Setting| [READ_ONLY, DIRECTORY].contains(&setting.scope);
         let is_absent = |setting: &&Setting| (setting.default)(self).is_empty();
@@ -294,7 +310,7 @@ impl Settings {
         RecordBatch::try_from_iter(columns).expect("columns of one length")
     }
 
-    /// What is to be said of the cache; nothing if the database has no URL.
+    /// The value of a setting of the cache; empty if the database has no URL.
     fn cache_of(&self, say: impl FnOnce(&CacheOptions) -> String) -> String {
         let remote = self.shared.store.as_ref().and_then(|store| store.remote.as_ref());
         remote.map_or_else(String::new, |remote| say(&remote.cache().options()))
@@ -360,7 +376,7 @@ fn unknown(name: &str) -> Error {
 /// Units of time, greatest first, and their seconds.
 const UNITS: [(&str, u64); 5] =
     [("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)];
-/// Some 100 years.
+/// About 100 years.
 const SECONDS_MAX: u64 = 100 * 366 * 86_400;
 
 fn retention(store: &Store) -> String {

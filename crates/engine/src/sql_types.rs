@@ -1,5 +1,5 @@
-//! SQL types that DataFusion's planner does not know: JSON, UUID, MAP, and the names that MySQL and ClickHouse
-//! have for others.
+//! SQL types that DataFusion's planner does not know: JSON, UUID, MAP, and MySQL's and ClickHouse's names of
+//! other types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::relations::normalized;
 use crate::types::{EXTENSION, JSON};
 use crate::uuids::as_uuid;
 
-/// The zone of a session's timestamps WITH TIME ZONE. Copies are of the same session.
+/// The time zone of a session, for TIMESTAMP WITH TIME ZONE. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionZone(Arc<RwLock<Arc<str>>>);
 
@@ -46,7 +46,7 @@ impl TypePlanner for SqlTypes {
     }
 }
 
-/// What a type is here, `None` where it is the planner's.
+/// The field of a type that is ours; `None` for the planner's types.
 fn field(sql_type: &SqlType, zone: &SessionZone) -> Result<Option<FieldRef>> {
     let plain = |data_type| Ok(Some(Arc::new(Field::new("", data_type, true))));
     match sql_type {
@@ -110,7 +110,8 @@ fn field(sql_type: &SqlType, zone: &SessionZone) -> Result<Option<FieldRef>> {
             let entries = DataType::Struct(vec![key, value].into());
             plain(DataType::Map(Arc::new(Field::new("entries", entries, false)), false))
         }
-        // As in ClickHouse; every column may have nulls here, and text finds its own dictionaries.
+        // ClickHouse's wrappers change nothing: every column here may have NULLs, and text is
+        // dictionary-encoded as needed.
         SqlType::Nullable(inner) | SqlType::LowCardinality(inner) => known(inner, zone).map(Some),
         SqlType::Custom(name, arguments) if arguments.is_empty() => {
             let name = name.to_string();
@@ -129,12 +130,12 @@ const CUSTOM: &[(&str, DataType)] = &[
     ("timestamp_us", DataType::Timestamp(TimeUnit::Microsecond, None)),
     ("uinteger", DataType::UInt32),
 ];
-/// The widest whole numbers: 38 digits, which is not all that DuckDB's 128 bits hold.
+/// The widest integer type: 38 digits, slightly less than DuckDB's 128 bits hold.
 const HUGE: DataType = DataType::Decimal128(38, 0);
-/// The digits behind the second of a timestamp that says no number of them.
+/// The default number of digits of the fraction of a second.
 const MICROSECONDS: u64 = 6;
 
-/// The type inside another: ours, or one of the planner's that can stand there.
+/// The type inside another one: ours, or one of the planner's that is allowed there.
 fn known(sql_type: &SqlType, zone: &SessionZone) -> Result<FieldRef> {
     if let Some(field) = field(sql_type, zone)? {
         return Ok(field);

@@ -15,18 +15,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::running::Stop;
 
-/// Batches that wait for a slow reader before the query pauses.
+/// Batches that are buffered for a slow reader before the query pauses.
 pub(crate) const BATCHES_AHEAD: usize = 4;
-/// Batches from this size on wait alone.
+/// A larger batch is buffered alone.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Hands `batch` to the reader of the stream, when there is room; tells whether there still is a reader.
+/// Sends `batch` to the reader of the stream when there is room; returns whether there still is a reader.
 pub(crate) async fn hand_over(
     sender: &mpsc::Sender<Result<RecordBatch>>,
     batch: Result<RecordBatch>,
 ) -> bool {
     let is_large = batch.as_ref().is_ok_and(|batch| batch.get_array_memory_size() > BATCH_BYTES_MAX);
-    // All places are free once the reader has taken all batches.
+    // All permits are free only when the reader has taken all batches.
     let permits = if is_large { BATCHES_AHEAD } else { 1 };
     let Ok(mut permits) = sender.reserve_many(permits).await else { return false };
     if let Some(permit) = permits.next() {
@@ -35,7 +35,7 @@ pub(crate) async fn hand_over(
     true
 }
 
-/// What a statement gives back.
+/// The kind of a statement's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
     /// Rows to look at: SELECT, SHOW, DESCRIBE, EXPLAIN.
@@ -77,18 +77,18 @@ pub struct ResultStream {
     pub(crate) batches: mpsc::Receiver<Result<RecordBatch>>,
     pub(crate) progress: Progress,
     pub(crate) notice: Option<String>,
-    /// Set by the task when it has sent all there is. A task that died has not.
+    /// Set by the statement's task when it has sent everything; not set if the task died.
     pub(crate) is_finished: Arc<AtomicBool>,
     pub(crate) _task: StatementTask,
 }
 
 impl ResultStream {
-    /// What the statement did otherwise than someone might think, such as clauses that it read over.
+    /// What the statement ignored, such as clauses, or did differently than a user might expect.
     pub fn notice(&self) -> Option<&str> {
         self.notice.as_deref()
     }
 
-    /// The columns of every batch.
+    /// The schema that all batches share.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
@@ -98,12 +98,12 @@ impl ResultStream {
         self.kind
     }
 
-    /// What ran, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
+    /// The kind of statement, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// A handle that tells how far the query is, usable while the stream is read elsewhere.
+    /// A handle to the progress of the query, usable while the stream is read elsewhere.
     pub fn progress(&self) -> Progress {
         self.progress.clone()
     }
@@ -126,7 +126,8 @@ impl Stream for ResultStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.batches.poll_recv(context) {
-            // The channel closed without the task's word that this was all: it must not look like an end.
+            // The channel closed before the task marked the answer as complete: this must not look like an
+            // end.
             Poll::Ready(None) if !self.is_finished.swap(true, Ordering::Acquire) => Poll::Ready(Some(Err(
                 Error::new(ErrorKind::Internal, "the query broke off: a bug in Keirin"),
             ))),
@@ -135,7 +136,7 @@ impl Stream for ResultStream {
     }
 }
 
-/// The task of a statement, which ends with all its work when nobody waits for it any more.
+/// The task of a statement; dropping it cancels the task and all of its work.
 #[derive(Debug)]
 pub(crate) struct StatementTask {
     pub(crate) task: JoinHandle<()>,

@@ -1,8 +1,8 @@
-//! What CREATE TABLE says behind its columns, and CODEC(...) of columns.
+//! The clauses of CREATE TABLE behind its columns, and CODEC(...) of columns.
 //!
-//! sqlparser knows these clauses in one order only, and neither codecs nor the direction of ORDER BY. So the
-//! clauses are parsed here and taken out of the tokens, and `CODEC(x)` becomes `OPTIONS(codec = 'x')`, which it
-//! does know.
+//! sqlparser accepts these clauses in one order only, and neither codecs nor the direction of ORDER BY. So
+//! the clauses are parsed here and removed from the tokens, and `CODEC(x)` becomes `OPTIONS(codec = 'x')`,
+//! which it does accept.
 
 use datafusion::sql::sqlparser::ast::{
     ColumnOption, CreateTable, Expr, OrderByExpr, SqlOption, TableConstraint, Value,
@@ -17,18 +17,18 @@ use crate::text::nearest;
 
 const CODEC: &str = "codec";
 
-/// What holds for a table as a whole.
+/// The clauses that apply to a table as a whole.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableClauses {
     pub(crate) order_by: Vec<OrderByExpr>,
     pub(crate) partition_by: Option<Expr>,
     pub(crate) comment: Option<String>,
     pub(crate) collation: Option<String>,
-    /// Clauses of other databases that mean nothing here, as they are written.
+    /// Clauses of other databases that have no effect here, as they are written.
     pub(crate) ignored: Vec<&'static str>,
 }
 
-/// Takes the clauses out of the tokens of a CREATE TABLE.
+/// Removes the clauses from the tokens of a CREATE TABLE.
 pub(crate) fn take_clauses(
     dialect: &'static dyn Dialect,
     tokens: Vec<TokenWithSpan>,
@@ -39,7 +39,7 @@ pub(crate) fn take_clauses(
     let mut parser = Parser::new(dialect).with_tokens_with_locations(tokens[end..].to_vec());
     let mut clauses = TableClauses::default();
     while clauses.take_next(&mut parser)? {}
-    // What is not ours is the parser's: AS query, LIKE, or an error.
+    // The rest is left to the parser: AS query, LIKE, or an error.
     while let Some(token) = parser.next_token_no_skip() {
         kept.push(token.clone());
     }
@@ -66,8 +66,8 @@ fn end_of_columns(tokens: &[TokenWithSpan]) -> usize {
     tokens.len()
 }
 
-/// Puts `key` and `index` in quotes where they are columns: `(key VARCHAR, index INT)`. To the parser they begin an index,
-/// as in `(a INT, KEY by_a (a))`.
+/// Quotes `key` and `index` where they are column names: `(key VARCHAR, index INT)`. To the parser they begin
+/// an index, as in `(a INT, KEY by_a (a))`.
 fn quote_columns(tokens: &mut [TokenWithSpan]) {
     let places: Vec<usize> =
         (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
@@ -163,8 +163,8 @@ pub(crate) fn codec_of_option(option: &ColumnOption) -> Option<&str> {
     })
 }
 
-/// Collations whose names are kept. Text is compared by its bytes, which is what those that end with `_bin` say, but for
-/// spaces at the end.
+/// Collations that are accepted and remembered. Text is compared by its bytes, as the collations that end
+/// with `_bin` do, except that they ignore spaces at the end.
 const COLLATIONS: &[&str] = &[
     "ascii_bin",
     "binary",
@@ -189,7 +189,7 @@ const COLLATIONS: &[&str] = &[
     "utf8mb4_unicode_ci",
 ];
 
-/// Refuses a collation that is not known.
+/// Refuses an unknown collation.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`].
@@ -207,7 +207,7 @@ pub(crate) fn check_collation(name: &str) -> Result<()> {
     })
 }
 
-/// What to tell about what a CREATE TABLE says and nothing obeys.
+/// The notice about clauses of a CREATE TABLE that have no effect.
 pub(crate) fn notice(table: &CreateTable, clauses: &TableClauses) -> Option<String> {
     let options = || table.columns.iter().flat_map(|column| &column.options).map(|option| &option.option);
     let mut lines: Vec<String> = Vec::new();
@@ -239,10 +239,10 @@ pub(crate) fn notice(table: &CreateTable, clauses: &TableClauses) -> Option<Stri
 }
 
 impl TableClauses {
-    /// Refuses what nothing would obey.
+    /// Refuses clauses with invalid values.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for a collation that is not known.
+    /// [`ErrorKind::NotFound`] for an unknown collation.
     pub(crate) fn check(&self) -> Result<()> {
         self.collation.as_deref().map_or(Ok(()), check_collation)
     }
@@ -252,11 +252,11 @@ impl TableClauses {
         if parser.parse_keywords(&[Keyword::ORDER, Keyword::BY]) {
             self.order_by = order_by(parser)?;
         } else if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
-            // ClickHouse's word for nothing.
+            // ClickHouse writes `tuple()` for no partitioning.
             let partition = parser.parse_expr()?;
             self.partition_by = (partition.to_string() != "tuple()").then_some(partition);
         } else if parser.parse_keywords(&[Keyword::PRIMARY, Keyword::KEY]) {
-            // Nothing enforces it; as in ClickHouse it is the beginning of the order.
+            // Nothing enforces the key; as in ClickHouse it becomes the beginning of the order.
             let keys = order_by(parser)?;
             self.ignored.push("PRIMARY KEY");
             if self.order_by.is_empty() {
@@ -266,7 +266,7 @@ impl TableClauses {
             let _ = parser.consume_token(&Token::Eq);
             self.comment = Some(parser.parse_literal_string()?);
         } else if parser.parse_keyword(Keyword::ENGINE) {
-            // There is one; scripts of other databases name theirs.
+            // There is only one engine; scripts for other databases name theirs.
             let _ = parser.consume_token(&Token::Eq);
             parser.parse_identifier()?;
             skip_parentheses(parser);
@@ -298,7 +298,7 @@ impl TableClauses {
     }
 }
 
-/// `a DESC, b` or `(a DESC, b)` or `()`, or `tuple()` as ClickHouse says it.
+/// `a DESC, b` or `(a DESC, b)` or `()`, or ClickHouse's `tuple()`.
 pub(crate) fn order_by(parser: &mut Parser<'_>) -> Result<Vec<OrderByExpr>, ParserError> {
     let is_tuple = matches!(&parser.peek_token_ref().token, Token::Word(word)
         if word.value.eq_ignore_ascii_case("tuple"));

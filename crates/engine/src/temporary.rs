@@ -1,8 +1,9 @@
 //! Files and directories that must not outlive the process, however it ends.
 //!
-//! Each removes itself when it is dropped. A program that ends at once drops nothing, so their paths are
-//! listed here too: [`remove_temporary_files`] removes what is listed, and none is made as long as what it
-//! returns lives. A path is made and listed under one lock, so that none can slip through between the two.
+//! Each removes itself when it is dropped. A program that exits without unwinding drops nothing, so their
+//! paths are also listed here: [`remove_temporary_files`] removes all listed files, and prevents new ones as
+//! long as the value that it returns lives. A file is made and listed under one lock, so that none is missed
+//! in between.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,11 +15,11 @@ static LIST: Mutex<List> = Mutex::new(List { paths: BTreeSet::new(), closed: 0 }
 
 struct List {
     paths: BTreeSet<PathBuf>,
-    /// How many hold it closed: the process is about to end.
+    /// How many [`NoTemporaryFiles`] prevent new files, because the process is about to end.
     closed: usize,
 }
 
-/// The entry of one path; dropping it takes the path from the list and leaves the file alone.
+/// The entry of one path; dropping it removes the path from the list, but not the file.
 #[derive(Debug)]
 pub(crate) struct Listed {
     path: PathBuf,
@@ -44,7 +45,7 @@ impl Drop for Listed {
     }
 }
 
-/// As long as it lives, no database of this process makes temporary files.
+/// While this value lives, no database of this process makes temporary files.
 #[derive(Debug)]
 #[must_use = "temporary files are made again once it is dropped"]
 pub struct NoTemporaryFiles(());
@@ -55,17 +56,17 @@ impl Drop for NoTemporaryFiles {
     }
 }
 
-/// Removes the temporary files of all databases of this process, for a program that ends now: files that
-/// `COPY` has not finished, and what queries spilled to disk. None is made, and statements that need one fail,
-/// until what it returns is dropped: a program holds it until its end.
+/// Removes the temporary files of all databases of this process, for a program that is about to end:
+/// unfinished files of `COPY`, and files that queries spilled to disk. New ones cannot be made, and
+/// statements that need one fail, until the returned value is dropped: a program holds it until its end.
 ///
-/// The list of temporary files is one for the process. Ending a program by leaving `main` needs this only where
-/// statements may still be running.
+/// The list of temporary files is global to the process. A program that ends by returning from `main` needs
+/// this only if statements may still be running.
 pub fn remove_temporary_files() -> NoTemporaryFiles {
     let mut list = LIST.lock();
     list.closed += 1;
     for path in std::mem::take(&mut list.paths) {
-        // Nothing to be done about a failure here.
+        // A failure is ignored: the process is ending.
         let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
     NoTemporaryFiles(())

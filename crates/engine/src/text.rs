@@ -1,4 +1,4 @@
-//! Places in SQL text: the parser counts lines and columns of characters, people's tools count bytes.
+//! Positions in SQL text: the parser counts lines and columns in characters, users' tools count bytes.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub(crate) fn byte_offset(sql: &str, location: Location) -> Option<usize> {
     Some(line_start + line.char_indices().nth(column_index).map_or(line.len(), |(offset, _)| offset))
 }
 
-/// The name among `candidates` that `name` probably meant: at most a third of it is mistyped.
+/// The name among `candidates` that `name` probably meant: at most a third of its characters differ.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     candidates

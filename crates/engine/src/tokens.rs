@@ -1,6 +1,6 @@
-//! What is done to the tokens of a script before they are parsed: `?` parameters get numbers, a FROM that comes first
-//! gets its SELECT, the version of a table becomes the last part of its name, the fields of a STRUCT stand in angle
-//! brackets, and MATERIALIZED is left out.
+//! Changes to the tokens of a script before they are parsed: `?` parameters get numbers, a FROM that comes
+//! first gets its SELECT, the version of a table becomes the last part of its name, the fields of a STRUCT
+//! get angle brackets, and MATERIALIZED is dropped.
 
 use datafusion::sql::sqlparser::keywords::{
     Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER, RESERVED_FOR_TABLE_ALIAS,
@@ -26,7 +26,8 @@ pub(crate) fn number_parameters(tokens: &mut [TokenWithSpan]) {
 pub(crate) fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>) {
     let is_word = |token: &Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
     let mut starts = Vec::new();
-    // Where the statement begins if that is a FROM, whether its SELECT was seen, and the depth of parentheses.
+    // The index of a FROM that begins the statement, until its SELECT is seen; whether the statement has no
+    // token yet; and the depth of parentheses.
     let (mut start, mut is_first, mut depth) = (None, true, 0_i32);
     for (index, token) in tokens.iter().map(|token| &token.token).enumerate() {
         match token {
@@ -52,7 +53,8 @@ pub(crate) fn select_all_where_from_comes_first(tokens: &mut Vec<TokenWithSpan>)
     }
 }
 
-/// `WITH q AS [NOT] MATERIALIZED (...)` loses the word: a query of WITH is always planned where it is used.
+/// Drops the word from `WITH q AS [NOT] MATERIALIZED (...)`: a query of WITH is always planned where it is
+/// used.
 pub(crate) fn forget_materialized(tokens: &mut Vec<TokenWithSpan>) {
     let keyword = |token: Option<&TokenWithSpan>| match token.map(|token| &token.token) {
         Some(Token::Word(word)) if word.quote_style.is_none() => Some(word.keyword),
@@ -79,11 +81,12 @@ pub(crate) fn forget_materialized(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// What a name's last part begins with when it is the version of a table. Nobody types it.
+/// The prefixes of the last part of a name that denotes the version of a table. Nobody types them.
 pub(crate) const VERSION_MARK: &str = "\u{1}version ";
 pub(crate) const TIMESTAMP_MARK: &str = "\u{1}timestamp ";
 
-/// `t AS OF VERSION 3` and `t AS OF TIMESTAMP '...'`: the parser's dialect has no such thing.
+/// Turns `t AS OF VERSION 3` and `t AS OF TIMESTAMP '...'`, which the parser's dialect lacks, into such
+/// names.
 pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
     let is_word = |token: &Token, text: &str| {
         matches!(token, Token::Word(word)
@@ -115,10 +118,10 @@ pub(crate) fn versions_as_names(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// Words in front of an operand: `STRUCT(NOT a)` is a value.
+/// Keywords before an operand: `STRUCT(NOT a)` is a value.
 const PREFIXES: &[Keyword] = &[Keyword::CASE, Keyword::NOT];
 
-/// Words behind an operand: `STRUCT(a IS NULL)` is a value.
+/// Keywords after an operand: `STRUCT(a IS NULL)` is a value.
 const INFIXES: &[Keyword] = &[
     Keyword::AND,
     Keyword::AS,
@@ -142,16 +145,17 @@ const INFIXES: &[Keyword] = &[
     Keyword::XOR,
 ];
 
-/// Words in front of a name, behind others: `CREATE TABLE struct (a INT)` has no type, `(table STRUCT(a INT))` has.
+/// Keywords before the name of an object: in `CREATE TABLE struct (a INT)` the word is no type, in `(table
+/// STRUCT(a INT))` it is.
 const NAMED: &[Keyword] =
     &[Keyword::EXISTS, Keyword::FUNCTION, Keyword::INTO, Keyword::ON, Keyword::TABLE, Keyword::VIEW];
 
-/// `STRUCT(a INT, b TEXT)` becomes `STRUCT<a INT, b TEXT>`, which the parser's dialect reads. A STRUCT of values
-/// stays: there, a name is not followed by another.
+/// Turns `STRUCT(a INT, b TEXT)` into `STRUCT<a INT, b TEXT>`, which the parser's dialect reads. A STRUCT of
+/// values stays: in it no name is followed by another.
 pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
-    // For each open parenthesis: whether it is that of a struct's fields.
+    // For each open parenthesis, whether it begins the fields of a struct.
     let mut open = Vec::new();
-    // The last five tokens but spaces.
+    // The indices of the last five tokens that are not white space.
     let mut before = [None::<usize>; 5];
     for index in 0..tokens.len() {
         match &tokens[index].token {
@@ -190,7 +194,7 @@ pub(crate) fn struct_fields_in_angle_brackets(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// Words that begin a clause or are values where a name may stand.
+/// Keywords that begin a clause or are values where a name may stand, so names like them need quotes.
 const QUOTED: &[Keyword] = &[
     Keyword::CHECK,
     Keyword::COMMENT,
@@ -220,7 +224,7 @@ const QUOTED: &[Keyword] = &[
     Keyword::USER,
 ];
 
-/// A name, in quotes unless it can be read without.
+/// A name, in quotes unless it can be read without them.
 pub(crate) fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');

@@ -1,15 +1,15 @@
-//! What Arrow's types are called in SQL.
+//! The SQL names of Arrow's types.
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
 use crate::tokens::quoted;
 
-/// Arrow's name for what a type means beyond its layout.
+/// Arrow's metadata key for the meaning of a field beyond its layout.
 pub(crate) const EXTENSION: &str = "ARROW:extension:name";
 pub(crate) const JSON: &str = "arrow.json";
-/// Of 16 bytes.
+/// A UUID as 16 bytes.
 pub(crate) const UUID: &str = "arrow.uuid";
-/// Of text, as which queries have them: see [`crate::uuids`].
+/// A UUID as text, as queries have it: see [`crate::uuids`].
 pub(crate) const UUID_TEXT: &str = "keirin.uuid";
 pub(crate) const UUID_BYTES: i32 = 16;
 
@@ -78,7 +78,7 @@ pub fn sql_type_name(data_type: &DataType) -> String {
     fixed.to_owned()
 }
 
-/// The SQL name of a column's type: that of what the values mean, where the field says.
+/// The SQL name of a column's type: that of its meaning, if the field's metadata has one.
 pub(crate) fn sql_field_type(field: &Field) -> String {
     match field.metadata().get(EXTENSION).map(String::as_str) {
         Some(JSON) => "JSON".to_owned(),

@@ -1,8 +1,8 @@
-//! UUIDs: text of 8-4-4-4-12 hexadecimal digits to SQL, 16 bytes on disk.
+//! UUIDs: in SQL text of 8-4-4-4-12 hexadecimal digits, on disk 16 bytes.
 //!
-//! In queries they are text in lower case, so that all that works with text works with them and their order is that
-//! of their bytes; the field's metadata says that they are more. Text becomes one where it is cast, inserted or
-//! compared with one.
+//! Queries have them as text in lower case, so that all text functions work on them and they sort as their
+//! bytes do; the field's metadata marks them as UUIDs. Text is converted to UUIDs by casts, by INSERT, and by
+//! comparison with one.
 
 use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeBinaryArray, FixedSizeBinaryBuilder, StringViewArray,
@@ -14,30 +14,30 @@ use arrow::datatypes::{DataType, Field};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{EXTENSION, UUID, UUID_BYTES, UUID_TEXT};
 
-/// Where hyphens stand in the text.
+/// The positions of the hyphens in the text.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 const TEXT_BYTES: usize = 36;
 const BYTES: usize = UUID_BYTES as usize;
 
-/// Whether a field has UUIDs as text.
+/// Whether a field holds UUIDs as text.
 pub(crate) fn is_uuid(field: &Field) -> bool {
     field.metadata().get(EXTENSION).is_some_and(|name| name == UUID_TEXT)
 }
 
-/// Whether a field has UUIDs as 16 bytes.
+/// Whether a field holds UUIDs as 16 bytes.
 pub(crate) fn is_binary_uuid(field: &Field) -> bool {
     *field.data_type() == DataType::FixedSizeBinary(UUID_BYTES)
         && field.metadata().get(EXTENSION).is_some_and(|name| name == UUID)
 }
 
-/// The field as one that has UUIDs as text.
+/// The field marked as holding UUIDs as text.
 pub(crate) fn as_uuid(field: Field) -> Field {
     let mut metadata = field.metadata().clone();
     metadata.insert(EXTENSION.to_owned(), UUID_TEXT.to_owned());
     field.with_data_type(DataType::Utf8View).with_metadata(metadata)
 }
 
-/// The bytes of a text: in lower or upper case, in braces or not, with hyphens or without.
+/// Parses a text: in lower or upper case, in braces or not, with hyphens or without.
 pub(crate) fn parse(text: &str) -> Option<[u8; BYTES]> {
     let text = text.trim();
     let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text).as_bytes();
@@ -76,7 +76,7 @@ pub(crate) fn not_one(text: &str) -> Error {
     Error::new(ErrorKind::Data, message)
 }
 
-/// UUIDs as 16 bytes, from text or from such bytes; what is none is an error.
+/// UUIDs as 16 bytes, from text or from such bytes; any other value is an error.
 pub(crate) fn to_bytes(values: &ArrayRef) -> Result<FixedSizeBinaryArray> {
     if let Some(values) =
         values.as_fixed_size_binary_opt().filter(|values| values.value_length() == UUID_BYTES)
@@ -94,7 +94,7 @@ pub(crate) fn to_bytes(values: &ArrayRef) -> Result<FixedSizeBinaryArray> {
     Ok(builder.finish())
 }
 
-/// UUIDs as text, from text or 16 bytes; what is none is an error, or NULL if the cast is a try.
+/// UUIDs as text, from text or from 16 bytes; any other value is an error, or NULL if `is_try`.
 pub(crate) fn to_text(values: &ArrayRef, is_try: bool) -> Result<StringViewArray> {
     let binary = values.as_fixed_size_binary_opt().filter(|values| values.value_length() == UUID_BYTES);
     let mut builder = StringViewBuilder::with_capacity(values.len());

@@ -1,10 +1,10 @@
-//! Work that may block, on the threads that a database has for it: reading and writing files, decoding, encoding.
+//! Blocking work, on the threads that a database has for it: reading and writing files, decoding, encoding.
 //!
-//! Such a thread never waits for work that needs another of them: rows come to it, it does not wait for rows
-//! ([`feed`]). So however few threads there are, whoever has one gets on.
+//! Such a thread never waits for work that needs another one: rows are sent to it, it does not wait for them
+//! ([`feed`]). So however few threads there are, each that has work makes progress.
 //!
-//! What was begun goes on when its statement is stopped, until it looks ([`cancellable`]) or ends; so it is counted,
-//! for those who wait until nothing runs any more.
+//! Work that has begun continues after its statement is cancelled, until it checks for that ([`cancellable`])
+//! or ends; so it is counted, for callers that wait until the database is idle.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use keirin_storage::Cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::running::Running;
 
-/// Batches that wait for a thread that is busy with those before.
+/// Batches that are buffered while the thread works on earlier ones.
 const BATCHES_AHEAD: usize = 2;
 
 thread_local! {
-    /// The count of the database to which the thread belongs.
+    /// The counter of the database to which the thread belongs.
     static COUNT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
-/// How much work that may block was begun on the threads of a database, or waits for one, and has not ended.
+/// Counts the pieces of blocking work of a database that are running or waiting for a thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work(Arc<AtomicUsize>);
 
 impl Work {
-    /// Makes this thread one of the database.
+    /// Makes the current thread belong to the database.
     pub(crate) fn enter(&self) {
         COUNT.with(|count| *count.borrow_mut() = Some(self.0.clone()));
     }
@@ -43,7 +43,7 @@ impl Work {
     }
 }
 
-/// A piece of work that is counted as long as this lives.
+/// Counts a piece of work as long as this value lives.
 struct Counted(Option<Arc<AtomicUsize>>);
 
 impl Counted {
@@ -60,7 +60,8 @@ impl Drop for Counted {
     }
 }
 
-/// Begins `work` on a thread for it. If what this gives is dropped before a thread was free, it never runs.
+/// Begins `work` on a blocking thread. If the returned task is dropped before a thread was free, the work
+/// never runs.
 pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> SpawnedTask<T> {
     let counted = Counted::new();
     SpawnedTask::spawn_blocking(move || {
@@ -70,11 +71,11 @@ pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     })
 }
 
-/// Runs what reads and writes files where it may block.
+/// Runs `work`, which may block on files, on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    // Work that nobody waits for any more goes on, and the statement with it.
+    // If the caller stops waiting, the work continues, and the statement counts as running until it ends.
     let running = Running::current();
     let work = move || {
         let _running = running;
@@ -84,7 +85,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     spawn(work).await.map_err(broken)?
 }
 
-/// The same of what looks now and then whether it is to stop, which it is when nobody waits for it any more.
+/// As [`blocking`], for work that checks its [`Cancel`] now and then; it is cancelled when the caller stops
+/// waiting.
 pub(crate) async fn cancellable<T: Send + 'static>(
     work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -99,8 +101,8 @@ pub(crate) async fn cancellable<T: Send + 'static>(
     blocking(move || work(&cancel)).await
 }
 
-/// Gives all batches of a stream to `take`, with what it makes of them, which comes back; the stream is read on while
-/// a thread is busy with that. `sink` is dropped where it is, when this is dropped.
+/// Passes all batches of a stream to `take`, with `sink`, which is returned at the end; the stream is read on
+/// while a thread is busy in `take`. If this future is dropped, `sink` is dropped by the thread that has it.
 pub(crate) async fn feed<S: Send + 'static>(
     mut stream: SendableRecordBatchStream,
     sink: S,
@@ -169,7 +171,7 @@ mod tests {
         RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![value])) as ArrayRef)]).unwrap()
     }
 
-    /// Each batch is made by a thread, of which there is one.
+    /// A blocking thread makes each batch, although there is only one such thread.
     fn batches(count: i64) -> SendableRecordBatchStream {
         let make = |value| async move { Ok(spawn(move || batch(value)).await.unwrap()) };
         Box::pin(RecordBatchStreamAdapter::new(batch(0).schema(), stream::iter(0..count).then(make)))

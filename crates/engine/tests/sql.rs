@@ -64,6 +64,31 @@ fn sql_behaves_as_written() {
     });
 }
 
+/// A session that runs all on DataFusion's operators.
+struct WithoutFastPath(InProcess, bool);
+
+#[async_trait]
+impl Connection for WithoutFastPath {
+    async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
+        if !std::mem::replace(&mut self.1, true) {
+            self.0.run("SET keirin.fast_path = off").await?;
+        }
+        self.0.run(sql).await
+    }
+}
+
+#[test]
+fn sql_behaves_the_same_without_the_fast_path() {
+    run_dir(&tests("sql"), STYLE, || {
+        let directory = directory();
+        let database = Database::builder().threads(2).open(directory.path()).expect("a database opens");
+        move || {
+            let _is_kept = &directory;
+            Ok(WithoutFastPath(InProcess(database.session()), false))
+        }
+    });
+}
+
 #[test]
 fn sql_behaves_as_written_in_a_directory() {
     run_in_directory("sql");

@@ -1,15 +1,15 @@
-//! Bytes that begin on a cache line, and bytes as the numbers that they are.
+//! Bytes that begin on a cache line, and bytes viewed as numbers.
 //!
-//! What is read from a file is used where it lies: the buffer begins at a multiple of 64 bytes, values lie at
-//! multiples of their size in it, and [`numbers`] gives them without a copy. Unsafe buys that copy, which takes as
-//! long as reading the bytes from the cache of the system.
+//! File contents are used where they were read: the buffer begins at a multiple of 64 bytes, values lie in it
+//! at multiples of their size, and [`numbers`] views them without a copy. The unsafe code saves that copy,
+//! which takes as long as reading the bytes from the page cache.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::region::{Region, Zero};
 
-/// A fixed count of bytes on cache lines of their own.
+/// A buffer of fixed size on cache lines of its own.
 pub struct AlignedBytes {
     region: Region<u8>,
 }
@@ -18,13 +18,13 @@ pub struct AlignedBytes {
 unsafe impl Zero for u8 {}
 
 impl AlignedBytes {
-    /// So many zeros.
+    /// A buffer of `len` zeros.
     ///
     /// # Panics
-    /// When there is no room for them in the address space.
+    /// When the address space has no room for them.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        // A region is not empty.
+        // A region cannot be empty.
         Self { region: Region::zeroed(len.max(1)) }
     }
 }
@@ -49,7 +49,7 @@ impl fmt::Debug for AlignedBytes {
     }
 }
 
-/// Numbers of which any bytes are a value.
+/// Numbers for which any bytes are a valid value.
 pub trait Number: Copy + sealed::Sealed {}
 
 mod sealed {
@@ -67,8 +67,8 @@ macro_rules! numbers {
 }
 numbers! { i8, i16, i32, i64, i128, u8, u16, u32, u64, u128, f32, f64 }
 
-/// Little-endian bytes as numbers, without a copy: none if they do not lie at a multiple of the size of a number, are
-/// no whole count of them, or this machine has its bytes the other way round.
+/// Little-endian bytes viewed as numbers, without a copy. `None` if they are not aligned to the size of a
+/// number, are not a whole count of numbers, or this machine is big-endian.
 #[must_use]
 pub fn numbers<T: Number>(bytes: &[u8]) -> Option<&[T]> {
     if cfg!(target_endian = "big") && size_of::<T>() > 1 {
@@ -81,7 +81,7 @@ pub fn numbers<T: Number>(bytes: &[u8]) -> Option<&[T]> {
     }
 }
 
-/// The same, to be written; whatever is there are numbers, too.
+/// As [`numbers`], for writing; the bytes there are valid numbers, too.
 #[must_use]
 pub fn numbers_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
     if cfg!(target_endian = "big") && size_of::<T>() > 1 {
@@ -94,7 +94,7 @@ pub fn numbers_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
     }
 }
 
-/// Numbers as their little-endian bytes, without a copy: none if this machine has its bytes the other way round.
+/// Numbers viewed as their little-endian bytes, without a copy. `None` if this machine is big-endian.
 #[must_use]
 pub fn bytes_of<T: Number>(numbers: &[T]) -> Option<&[u8]> {
     if cfg!(target_endian = "big") && size_of::<T>() > 1 {

@@ -1,7 +1,7 @@
-//! Arrow's arrays of text that was checked here.
+//! Arrow's arrays of text that was validated here.
 //!
-//! Arrow's safe functions make or check views row by row, which takes several times as long as decoding the rows.
-//! Here the bytes of all rows are checked together, those of a dictionary once.
+//! Arrow's safe functions make or check views row by row, which takes several times as long as decoding the
+//! rows. Here the bytes of all rows are validated together, those of a dictionary once.
 
 use arrow_array::GenericByteViewArray;
 use arrow_array::types::ByteViewType;
@@ -9,9 +9,11 @@ use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
 use crate::Level;
 use crate::gather::gather;
+use crate::group_table::PART_BITS;
+use crate::hash::INLINE_BYTES;
 use crate::text::{LayoutError, Strings, is_utf8, views_of};
 
-/// Views of the rows whose offsets and bytes are given, or, with `codes`, of the entry that each code names.
+/// Views of the rows with these offsets and bytes, or, with `codes`, of the entry that each code refers to.
 ///
 /// ```
 /// use arrow_array::StringViewArray;
@@ -25,10 +27,10 @@ use crate::text::{LayoutError, Strings, is_utf8, views_of};
 /// ```
 ///
 /// # Errors
-/// When the offsets are not those of rows, or text is not UTF-8.
+/// When the offsets are invalid, or text is not UTF-8.
 ///
 /// # Panics
-/// When a code is not that of an entry, or there are not as many nulls as rows.
+/// When a code refers to no entry, or there are not as many nulls as rows.
 pub fn text_views<V: ByteViewType>(
     level: Level,
     offsets: &[i32],
@@ -36,24 +38,79 @@ pub fn text_views<V: ByteViewType>(
     codes: Option<&[u32]>,
     nulls: Option<NullBuffer>,
 ) -> Result<GenericByteViewArray<V>, LayoutError> {
-    /// Longer text is not in a view.
-    const INLINE_MAX: u32 = 12;
     let rows = Strings::new(level, offsets, &bytes)?;
     if V::IS_UTF8 && !is_utf8(level, rows) {
         return Err(LayoutError::Utf8);
     }
     let mut views = views_of(level, rows);
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the length")]
-    let is_long = |view: &u128| *view as u32 > INLINE_MAX;
+    let is_long = |view: &u128| *view as u32 as usize > INLINE_BYTES;
     let buffers: Vec<Buffer> = views.iter().any(is_long).then_some(bytes).into_iter().collect();
     if let Some(codes) = codes {
         views = gather(level, &views, codes);
     }
     assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as rows");
-    // SAFETY: each view is one of `views_of`: the text of a row, or its length, beginning and place in the first
-    // buffer, which is there if any row is so long, and which nobody can change. Where text has to be UTF-8, all rows
-    // were seen to be. There are as many nulls as views.
+    // SAFETY: each view is one of `views_of`: the text of a row, or its length, beginning and place in the
+    // first buffer, which is there if any row is so long, and which nobody can change. Where text has to be
+    // UTF-8, all rows were seen to be. There are as many nulls as views.
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
+}
+
+/// An array of the views that [`StringGroupTable::into_views`](crate::group_table::StringGroupTable::into_views)
+/// gives, as they are.
+///
+/// The bytes of long texts are checked together, short ones by their view.
+///
+/// # Errors
+/// When a view points outside of the bytes, or text is not UTF-8.
+///
+/// # Panics
+/// When there are not as many nulls as views.
+pub fn group_views<V: ByteViewType>(
+    views: Vec<u128>,
+    bytes: Vec<u8>,
+    nulls: Option<NullBuffer>,
+) -> Result<GenericByteViewArray<V>, LayoutError> {
+    /// Longer parts have offsets that a view has no room for.
+    const REACH: usize = i32::MAX as usize;
+    let is_boundary = |place: usize| bytes.get(place).is_none_or(|byte| !(0x80..0xC0).contains(byte));
+    if V::IS_UTF8 && simdutf8::basic::from_utf8(&bytes).is_err() {
+        return Err(LayoutError::Utf8);
+    }
+    for view in &views {
+        let view = view.to_le_bytes();
+        let word =
+            |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
+        let len = word(0);
+        if len <= INLINE_BYTES {
+            let (text, padding) = view[4..].split_at(len);
+            if padding.iter().any(|byte| *byte != 0) {
+                return Err(LayoutError::Offsets);
+            }
+            if V::IS_UTF8 && !text.is_ascii() && std::str::from_utf8(text).is_err() {
+                return Err(LayoutError::Utf8);
+            }
+            continue;
+        }
+        let start = (word(8) << PART_BITS) + word(12);
+        let text = start.checked_add(len).and_then(|end| bytes.get(start..end));
+        if text.is_none_or(|text| text[..4] != view[4..8]) || word(12) + len > REACH {
+            return Err(LayoutError::Offsets);
+        }
+        if V::IS_UTF8 && !(is_boundary(start) && is_boundary(start + len)) {
+            return Err(LayoutError::Utf8);
+        }
+    }
+    assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as views");
+    let bytes = Buffer::from_vec(bytes);
+    let parts = (0..bytes.len()).step_by(1 << PART_BITS);
+    let parts = parts.map(|start| bytes.slice_with_length(start, (bytes.len() - start).min(REACH)));
+    let (views, parts): (ScalarBuffer<u128>, Vec<Buffer>) = (views.into(), parts.collect());
+    // SAFETY: each view was seen to be a short text with zeros behind it, or the length, beginning and place of a text
+    // in one of the parts, which reach far enough. Where text has to be UTF-8, the bytes of all long ones together are,
+    // and each begins and ends between characters; short ones were looked at one by one. There are as many nulls as
+    // views.
+    Ok(unsafe { GenericByteViewArray::new_unchecked(views, parts, nulls) })
 }
 
 #[cfg(test)]
@@ -122,5 +179,45 @@ mod tests {
         assert_eq!(of(&[0, 1, 2], "ß".as_bytes()), Err(LayoutError::Utf8), "a row begins inside a character");
         assert_eq!(of(&[0, 2], "ß".as_bytes()), Ok(1));
         assert_eq!(of(&[0, 1], b"\xff"), Err(LayoutError::Utf8));
+    }
+
+    #[test]
+    fn groups_are_the_texts_that_they_were() {
+        use crate::group_table::StringGroupTable;
+        use crate::hash::{Seed, Strings};
+        use arrow_array::types::{BinaryViewType, StringViewType};
+
+        let texts =
+            ["a", "", "thirteen char", "ßß ÿ", "ß much longer than what a view has", "thirteen chars"];
+        let bytes = texts.concat().into_bytes();
+        let mut offsets = vec![0_i32];
+        texts
+            .iter()
+            .for_each(|text| offsets.push(offsets.last().unwrap() + i32::try_from(text.len()).unwrap()));
+        let mut table = StringGroupTable::new(Seed::random());
+        let mut groups = vec![0; texts.len()];
+        table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
+        let (views, bytes) = table.into_views();
+        let array = group_views::<StringViewType>(views.clone(), bytes.clone(), None).unwrap();
+        array.to_data().validate_full().unwrap();
+        assert_eq!(array.iter().flatten().collect::<Vec<_>>(), texts);
+
+        let check = |views: &[u128], bytes: &[u8], expected| {
+            let found = group_views::<StringViewType>(views.to_vec(), bytes.to_vec(), None);
+            assert_eq!(found.err(), Some(expected));
+        };
+        check(&views, &bytes[..bytes.len() - 1], LayoutError::Offsets);
+        check(&[1 | 0xC3 << 32], &[], LayoutError::Utf8);
+        check(&[1 | 0x6161 << 32], &[], LayoutError::Offsets);
+        let mut torn = bytes;
+        torn[0] = 0xC3;
+        check(&views, &torn, LayoutError::Utf8);
+        // From the middle of a character.
+        let inside: Vec<u8> = "ß thirteen char".into();
+        let view = 15_u128
+            | u128::from(u32::from_le_bytes([inside[1], inside[2], inside[3], inside[4]])) << 32
+            | 1 << 96;
+        check(&[view], &inside, LayoutError::Utf8);
+        assert!(group_views::<BinaryViewType>(vec![view], inside, None).is_ok());
     }
 }

@@ -55,7 +55,7 @@ impl<'a> Bits<'a> {
         self.len.div_ceil(WORD_BITS)
     }
 
-    /// Bits `64 * index ..`, zeros behind the end.
+    /// Bits `64 * index ..`, with zeros behind the end.
     #[must_use]
     #[inline(always)]
     pub fn word(&self, index: usize) -> u64 {
@@ -78,7 +78,7 @@ impl<'a> Bits<'a> {
         (self.len / WORD_BITS).min(self.bytes.len().saturating_sub(1) / 8)
     }
 
-    /// [`Bits::word`] without branches, so that loops over it become vector code at every offset.
+    /// [`Bits::word`] without branches, so that loops over it vectorise at every offset.
     ///
     /// # Safety
     /// `index` must be below [`Bits::inside_word_count`].
@@ -91,11 +91,11 @@ impl<'a> Bits<'a> {
         let low = u64::from_le(unsafe { at.cast::<u64>().read_unaligned() });
         // SAFETY: bytes `8 * index + 1 .. 8 * index + 9` are inside.
         let high = u64::from_le(unsafe { at.add(1).cast::<u64>().read_unaligned() });
-        // Where the two overlap they hold the same bits.
+        // Where the two words overlap they hold the same bits.
         low >> self.offset | high << (8 - self.offset)
     }
 
-    /// Calls `visit` with the number and the bits of each word.
+    /// Calls `visit` with the index and the bits of each word.
     #[inline(always)]
     pub(crate) fn for_each_word(self, mut visit: impl FnMut(usize, u64)) {
         let inside = self.inside_word_count();
@@ -108,7 +108,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// The words, zeros behind the end of the last.
+    /// The words, with zeros behind the end of the last.
     #[inline(always)]
     pub fn words(&self) -> impl Iterator<Item = u64> + use<'a> {
         let bits = *self;
@@ -138,7 +138,7 @@ fn count_ones_plain(bits: Bits<'_>) -> usize {
     count
 }
 
-/// A word of fewer than eight bytes.
+/// A word from fewer than eight bytes, zero-extended.
 #[cold]
 fn tail_word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
@@ -187,13 +187,13 @@ impl BitBuffer {
         self.len == 0
     }
 
-    /// The words, zeros behind the end of the last.
+    /// The words, with zeros behind the end of the last.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// The words alone.
+    /// The words alone, without the length.
     #[must_use]
     pub fn into_words(self) -> Vec<u64> {
         self.words

@@ -1,10 +1,10 @@
-//! A blocked Bloom filter: most keys that a join does not know are rejected at the price of one cache line.
+//! A blocked Bloom filter: rejects most keys without a match in a join at the price of one cache line.
 //!
-//! The plain version sets `k` bits of the whole array for each key, and asks for all of them: `k` misses.
-//! Here the bits of a key are in one block of 32 bytes, one bit in each of eight words, as in Parquet's
-//! filters: the multiplications and shifts of a block are one vector instruction each. Putze, Sanders,
-//! Singler, "Cache-, hash- and space-efficient Bloom filters", 2009; Polychroniou, Ross, DaMoN 2014.
-//! At 16 bits a key about one stranger in 1,000 passes, at 8 about one in 40.
+//! The plain version sets `k` bits anywhere in the array for each key, and tests all of them: `k` cache
+//! misses. Here the bits of a key are in one block of 32 bytes, one bit in each of eight words, as in
+//! Parquet's filters: the multiplications and shifts of a block are one vector instruction each. Putze,
+//! Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters", 2009; Polychroniou, Ross, DaMoN 2014.
+//! The false positive rate is about 1 in 1,000 at 16 bits a key, about 1 in 40 at 8.
 
 #![allow(clippy::cast_possible_truncation, reason = "hashes are cut to indices")]
 
@@ -12,7 +12,7 @@ use crate::region::{Region, Zero, prefetch};
 use crate::{BitBuffer, Level};
 
 const WORDS: usize = 8;
-/// Odd factors that spread one half of the hash over the words: those of the Parquet format.
+/// Odd factors that spread one half of the hash over the words, as in the Parquet format.
 const FACTORS: [u32; WORDS] =
     [0x47B6_137B, 0x4497_4D91, 0x8824_AD5B, 0xA2B7_289D, 0x7054_95C7, 0x2DF1_424B, 0x9EFC_4947, 0x5C6B_FB31];
 const BLOCK_ROWS: usize = 64;
@@ -24,7 +24,7 @@ struct Block([u32; WORDS]);
 // SAFETY: an array of integers.
 unsafe impl Zero for Block {}
 
-/// A set of hashes that may claim to have one that it has not, never the reverse.
+/// A set of hashes with false positives, but no false negatives.
 pub struct BloomFilter {
     blocks: Region<Block>,
 }
@@ -37,7 +37,7 @@ impl BloomFilter {
         Self { blocks: Region::zeroed(bits.div_ceil(WORDS * 32)) }
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.blocks.bytes()
@@ -48,13 +48,13 @@ impl BloomFilter {
         insert(level, self, hashes);
     }
 
-    /// A bit a hash: whether it may be in the set.
+    /// A bit for each hash: whether it may be in the set.
     #[must_use]
     pub fn may_contain(&self, level: Level, hashes: &[u64]) -> BitBuffer {
         may_contain(level, self, hashes)
     }
 
-    /// Adds what another filter of the same size has.
+    /// Adds the hashes of another filter of the same size.
     ///
     /// # Panics
     /// When sizes differ.
@@ -67,7 +67,7 @@ impl BloomFilter {
         }
     }
 
-    /// High bits to the block, low bits to the place in it.
+    /// High bits of the hash choose the block, low bits the bits in it.
     #[inline(always)]
     fn index(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize

@@ -1,22 +1,23 @@
-//! Which CPU this is, and the macro that compiles a loop once for each level of CPU.
+//! Detects the level of the CPU, and defines the macro that compiles a loop once for each level.
 //!
-//! A [`Level`] is proof: only detection makes one, so whoever holds a level may run the code compiled for
-//! it. This is the only file that asks what the CPU can do. The environment variable `KEIRIN_CPU_LEVEL`
-//! (`portable`, `avx2`, `avx512`, `vbmi`, `neon`) can lower the level, never raise it; a value that is no level of the
-//! architecture changes nothing, so programs say so at their start ([`Level::check_environment`]).
+//! A [`Level`] is proof of support: only detection makes one, so code that holds a level may run the code
+//! compiled for it. This is the only file that asks what the CPU can do. The environment variable
+//! `KEIRIN_CPU_LEVEL` (`portable`, `avx2`, `avx512`, `vbmi`, `neon`) can lower the level, never raise it; a
+//! value that is not a level of the architecture has no effect, so programs report it at their start
+//! ([`Level::check_environment`]).
 
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// A set of instructions that this CPU was seen to have. Pick one once and pass it down.
+/// A set of instructions that this CPU was detected to have. Pick one once and pass it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Kind);
 
-/// From the lowest to the highest, on each architecture.
+/// The levels of each architecture, from the lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// What every CPU of the architecture has.
+    /// The instructions that every CPU of the architecture has.
     Portable,
     /// x86-64-v3: AVX2, BMI, FMA.
     #[cfg(target_arch = "x86_64")]
@@ -60,13 +61,13 @@ impl Kind {
     }
 }
 
-/// Lowers the level.
+/// The environment variable that lowers the level.
 const VARIABLE: &str = "KEIRIN_CPU_LEVEL";
 
-/// What `KEIRIN_CPU_LEVEL` says is no level.
+/// The error of a value of `KEIRIN_CPU_LEVEL` that is not a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLevel {
-    /// What it says.
+    /// The value.
     pub name: String,
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for UnknownLevel {
 impl std::error::Error for UnknownLevel {}
 
 fn wanted(value: Option<OsString>) -> Result<Option<Kind>, UnknownLevel> {
-    // An empty variable is as good as none.
+    // An empty variable counts as unset.
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
     match Kind::ALL.iter().find(|kind| value == kind.name()) {
         Some(kind) => Ok(Some(*kind)),
@@ -88,7 +89,7 @@ fn wanted(value: Option<OsString>) -> Result<Option<Kind>, UnknownLevel> {
     }
 }
 
-/// The levels of this machine, lowest first, after `KEIRIN_CPU_LEVEL`.
+/// The levels of this machine, lowest first, limited by `KEIRIN_CPU_LEVEL`.
 static AVAILABLE: LazyLock<Vec<Level>> = LazyLock::new(|| {
     let mut highest = detect();
     if let Ok(Some(wanted)) = wanted(std::env::var_os(VARIABLE)) {
@@ -122,10 +123,10 @@ impl Level {
         self.0.name()
     }
 
-    /// Whether `KEIRIN_CPU_LEVEL` is a level of this architecture, if it is set.
+    /// Fails if `KEIRIN_CPU_LEVEL` is set to something other than a level of this architecture.
     ///
     /// # Errors
-    /// When it is not; the loops then run as if it were not set.
+    /// When it is; the loops then run as if it were not set.
     pub fn check_environment() -> Result<(), UnknownLevel> {
         wanted(std::env::var_os(VARIABLE)).map(|_| ())
     }
@@ -141,7 +142,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// Hands the features of a level to `$then!`, so that detection and compilation read one list.
+/// Passes the features of a level to `$then!`, so that detection and compilation use the same list.
 #[cfg(target_arch = "x86_64")]
 macro_rules! with_features {
     (avx2, $then:ident! $($rest:tt)*) => {
@@ -178,8 +179,8 @@ fn detect() -> Kind {
     }
 }
 
-/// Whether taking bits out of a word by `pext` is one instruction. Up to Zen 2, AMD's CPUs have it as microcode of some
-/// eight cycles a bit, and a loop is faster.
+/// Whether `pext`, which extracts bits from a word, is a fast instruction. Up to Zen 2, AMD's CPUs implement
+/// it in microcode at some eight cycles a bit, and a loop is faster.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_fast_pext() -> bool {
     static IS_FAST: LazyLock<bool> = LazyLock::new(|| {
@@ -191,7 +192,7 @@ pub(crate) fn has_fast_pext() -> bool {
     *IS_FAST
 }
 
-/// By the maker's name and the signature with the family.
+/// Decides by the vendor's name and the signature with the family.
 #[cfg(target_arch = "x86_64")]
 fn is_pext_fast(maker: &[u8], signature: u32) -> bool {
     let family = match signature >> 8 & 0xF {
@@ -212,7 +213,8 @@ fn detect() -> Kind {
     Kind::Portable
 }
 
-/// Compiles a loop once for each level and picks by the level that is passed first.
+/// Compiles a loop once for each level and calls the version for the level that is passed as the first
+/// argument.
 ///
 /// ```text
 /// kernel! {
@@ -220,11 +222,11 @@ fn detect() -> Kind {
 ///     pub fn sum[T: Float][T](values: &[T]) -> f64 = plain::sum, avx512 = x86::sum_avx512;
 /// }
 /// ```
-/// makes `pub fn sum<T: Float>(level: Level, values: &[T]) -> f64`. The first bracket declares generics,
-/// the second names them; both are left out where there are none. `plain::sum` is a safe `#[inline(always)]`
+/// makes `pub fn sum<T: Float>(level: Level, values: &[T]) -> f64`. The first bracket declares generics, the
+/// second names them; both are left out where there are none. `plain::sum` is a safe `#[inline(always)]`
 /// function. After it, a level may name a function of its own with the same signature; that one is either
-/// safe and plain, too, or has a `#[target_feature]` attribute with features of that level, and it serves
-/// the levels above unless they name their own. Name `popcnt` and `bmi1` there, too, where bits are counted:
+/// safe and plain, too, or has a `#[target_feature]` attribute with features of that level, and it is used
+/// for the levels above unless they name their own. If it counts bits, name `popcnt` and `bmi1` there, too:
 /// AVX-512 does not imply them, and without them a loop that counts is half as fast.
 macro_rules! kernel {
     (
@@ -256,7 +258,8 @@ macro_rules! kernel {
                     $crate::dispatch::Kind::Portable => $body($($arg),*),
                     // SAFETY: a level is made by detection alone, from the list that `avx2` is compiled with.
                     $crate::dispatch::Kind::Avx2 => unsafe { avx2 $(::<$($pass),*>)? ($($arg),*) },
-                    // SAFETY: a level is made by detection alone, from the list that `avx512` is compiled with.
+                    // SAFETY: a level is made by detection alone, from the list that `avx512` is compiled
+                    // with.
                     $crate::dispatch::Kind::Avx512 => unsafe { avx512 $(::<$($pass),*>)? ($($arg),*) },
                     // SAFETY: a level is made by detection alone, from the list that `vbmi` is compiled with.
                     $crate::dispatch::Kind::Vbmi => unsafe { vbmi $(::<$($pass),*>)? ($($arg),*) },
@@ -283,7 +286,7 @@ macro_rules! kernel {
     };
 }
 
-/// A function with the features of a level.
+/// A function compiled with the features of a level.
 #[cfg(target_arch = "x86_64")]
 macro_rules! compiled {
     ([$($feature:tt)*] $($function:tt)*) => {
@@ -292,7 +295,7 @@ macro_rules! compiled {
     };
 }
 
-/// Calls the first of the wanted levels' own functions, or else the plain one.
+/// Calls the function for the first of the wanted levels that has one of its own, or else the plain one.
 macro_rules! special {
     (($($arg:expr),*) [] $specials:tt $body:path) => { $body($($arg),*) };
     ($args:tt [$level:tt $($lower:tt)*] $specials:tt $body:path) => {

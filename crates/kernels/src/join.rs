@@ -1,13 +1,13 @@
 //! Equi-joins: pairs of rows with the same key.
 //!
 //! The plain version is a hash map from key to a chain of row numbers. Here the map is a [`group_table`] of
-//! the build side's keys, of whatever type, and the chains are ranges of one array: a counting sort of the
-//! build rows by their group keeps duplicates together and in order, where a chain costs a miss a row. When
-//! no key comes twice and none is null, the group number *is* the row number, and there is no array.
+//! the build side's keys, of any type, and the chains are ranges of one array: a counting sort of the build
+//! rows by group keeps duplicates together and in order, where a chain costs a miss a row. If no key occurs
+//! twice and none is NULL, the group number *is* the row number, and there is no array.
 //!
-//! To join: `find_or_insert` the build keys, [`JoinRows::new`] with their groups, `find` the probe keys (that is
-//! where hashing, prefetching and misses are), and [`JoinRows::pairs`] with their groups. Semi-joins,
-//! anti-joins and outer rows need the groups alone: [`matched`], [`mark`].
+//! To join: `find_or_insert` the build keys, call [`JoinRows::new`] with their groups, `find` the probe keys
+//! (which includes hashing, prefetching and cache misses), and call [`JoinRows::pairs`] with their groups.
+//! Semi-joins, anti-joins and outer rows need only the groups: [`matched`], [`mark`].
 //!
 //! [`group_table`]: crate::group_table
 
@@ -16,10 +16,10 @@
 use crate::group_table::NO_GROUP;
 use crate::{BitBuffer, Bits};
 
-/// The build rows of each key.
+/// The build rows of each group.
 #[derive(Debug)]
 pub struct JoinRows {
-    /// Without: row `i` has key `i`.
+    /// `None` if row `i` is the only one of group `i`.
     ranges: Option<Ranges>,
     group_count: usize,
 }
@@ -31,17 +31,17 @@ struct Ranges {
     rows: Vec<u32>,
 }
 
-/// Where the pairs of a batch of probe rows stand: begin with the default, go on until [`JoinRows::pairs`]
-/// says that there are no more.
+/// The position in the pairs of a batch of probe rows: start with the default, and continue until
+/// [`JoinRows::pairs`] returns that there are no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     probe_row: usize,
-    /// Pairs of that row that were given already.
+    /// How many pairs of that row were returned already.
     given: usize,
 }
 
 impl JoinRows {
-    /// From the group of each build row; [`NO_GROUP`] rows (keys with nulls) match nothing.
+    /// Made from the group of each build row; [`NO_GROUP`] rows (keys with NULLs) match nothing.
     ///
     /// # Panics
     /// When a group is neither below `group_count` nor [`NO_GROUP`], or there are more than 2^32 - 1 rows.
@@ -68,7 +68,7 @@ impl JoinRows {
         Self { ranges: Some(Ranges { starts, rows }), group_count }
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let ranges = self.ranges.as_ref();
@@ -76,8 +76,9 @@ impl JoinRows {
     }
 
     /// Appends pairs (probe row, build row) for the groups of a batch of probe rows, in the order of probe
-    /// rows and then of build rows, until there are `pair_count_max` of them in the vectors or no more.
-    /// Says whether there are more: then call again with the same cursor, when the vectors have room.
+    /// rows and then of build rows, until the vectors have `pair_count_max` of them or there are no more.
+    /// Returns whether there are more: then call again with the same cursor, after making room in the
+    /// vectors.
     ///
     /// # Panics
     /// When a group is neither one of the build side nor [`NO_GROUP`], or the vectors differ in length.
@@ -123,7 +124,7 @@ impl JoinRows {
         false
     }
 
-    /// At most one pair a probe row: written always, kept when it is one, without a branch.
+    /// At most one pair for each probe row: always written, but kept only if it is a match, without a branch.
     fn unique_pairs(
         &self,
         groups: &[u32],
@@ -166,7 +167,7 @@ fn matched_plain(groups: &[u32]) -> BitBuffer {
     BitBuffer::from_words(groups.chunks(64).map(word).collect(), groups.len())
 }
 
-/// Marks the groups that probe rows met: what is left at the end are the build side's outer rows.
+/// Marks the groups that probe rows matched: the unmarked ones at the end are the build side's outer rows.
 ///
 /// # Panics
 /// When a group is neither an index of `is_met` nor [`NO_GROUP`].
@@ -176,7 +177,7 @@ pub fn mark(groups: &[u32], is_met: &mut [bool]) {
     }
 }
 
-/// Lets the rows without value match nothing, as SQL's `=` has it.
+/// Makes the rows with NULL match nothing, as SQL's `=` requires.
 ///
 /// # Panics
 /// When lengths differ.
@@ -184,7 +185,7 @@ pub fn forget_nulls(validity: Bits<'_>, groups: &mut [u32]) {
     assert_eq!(validity.len(), groups.len(), "a bit a row");
     for (groups, valid) in groups.chunks_mut(64).zip(validity.words()) {
         for (row, group) in groups.iter_mut().enumerate() {
-            // All ones for a null, which is `NO_GROUP`.
+            // All ones for a NULL, which is `NO_GROUP`.
             *group |= ((valid >> row & 1) as u32).wrapping_sub(1);
         }
     }

@@ -1,8 +1,8 @@
 //! The hot loops: safe functions over slices and bitmaps.
 //!
-//! A kernel takes a [`Level`] (which CPU this is), slices and numbers, and never fails: preconditions are
-//! asserted, all else is data. There is no I/O and no configuration here, no Arrow but with the feature `arrow`,
-//! and this crate is the only home of unsafe code.
+//! A kernel takes a [`Level`] (the level of the CPU), slices and numbers, and never returns an error:
+//! preconditions are asserted. There is no I/O and no configuration here, Arrow only with the feature
+//! `arrow`, and this crate is the only home of unsafe code.
 //!
 //! ```
 //! use keirin_kernels::{Bits, Level};
@@ -11,15 +11,16 @@
 //! assert_eq!(keirin_kernels::count_ones(Level::best(), valid), 3);
 //! ```
 //!
-//! To add a kernel: write the loop once, plainly, `#[inline(always)]`, and hand it to the `kernel!` macro of
+//! To add a kernel: write the loop once, plainly, `#[inline(always)]`, and pass it to the `kernel!` macro of
 //! `dispatch.rs`, which compiles it for each level. Write intrinsics only when a benchmark shows the gain;
-//! they stand beside the plain loop with the same signature, and `tests/` compares both with the naive
+//! they are next to the plain loop and have the same signature, and `tests/` compares both with the naive
 //! answer of the testkit at every level.
 //!
 //! | module | what |
 //! |---|---|
 //! | `arrow` | Arrow's arrays of text that was checked |
 //! | [`aggregate`] | sum, count, smallest and largest of a column |
+//! | [`allocator`] | memory that was freed, back to the system |
 //! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
 //! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
 //! | [`bloom`] | reject keys before they are looked for |
@@ -39,7 +40,8 @@
 //! | [`sort`] | sort rows by several keys, find the first few |
 //! | [`text`] | search, equality, order, `LIKE` and case of text |
 //!
-//! Buffers need no padding: loops read whole vectors inside the slice and copy the tail aside.
+//! Buffers need no padding: loops read whole vectors inside the slice and copy the tail to a buffer of their
+//! own.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -49,6 +51,7 @@ const _: () = assert!(usize::BITS == 64, "sums of lengths and of 32-bit offsets 
 mod dispatch;
 pub mod aggregate;
 pub mod aligned;
+pub mod allocator;
 #[cfg(feature = "arrow")]
 pub mod arrow;
 #[cfg(feature = "bench")]

@@ -1,18 +1,19 @@
-//! Files as memory.
+//! Memory-mapped files.
 //!
-//! Memory that belongs to a file is read as fast as any, without a copy. But where the file ends too early, or its
-//! disk fails, a load has no way to say so: the system sends SIGBUS, which ends the process. So a handler puts zeros
-//! where the file cannot be read, marks the map, and lets the load go on; whoever reads asks for the mark behind it
-//! ([`Map::read`]) and has an error instead of a signal. The zeros reach to the end of the map, for one mapping a
-//! page would be more than the system allows, and the mark is never taken away.
+//! Mapped memory is read as fast as any other, without a copy. But if the file is too short, or its disk
+//! fails, a load has no way to report it: the system sends SIGBUS, which ends the process. So a handler
+//! replaces the pages that cannot be read by zeros, marks the map, and lets the load continue; readers check
+//! the mark afterwards ([`Map::read`]) and get an error instead of a signal. The zeros reach to the end of
+//! the map, because one mapping for each page would be more than the system allows, and the mark is never
+//! removed.
 //!
 //! # A handler of the whole process
 //!
-//! A process has one handler of SIGBUS. The first [`Map`] installs ours; SIGBUS for addresses outside of all maps goes
-//! to the handler that was there before, or ends the process as it would have done without us. A program that installs
-//! its own later must pass on what is not its own, and one that wants nothing of this calls [`switch_off`] before it
-//! opens a database: then there are no maps and no handler, and files are read into memory instead. Linux only;
-//! elsewhere there are no maps.
+//! A process has one handler of SIGBUS. The first [`Map`] installs ours; SIGBUS for addresses outside of all
+//! maps goes to the handler that was there before, or ends the process as it would have done without us. A
+//! program that installs its own later must pass on what is not its own, and one that wants no such handler
+//! calls [`switch_off`] before it opens a database: then there are no maps and no handler, and files are read
+//! into memory instead. Linux only; elsewhere there are no maps.
 
 use std::fs::File;
 use std::io;
@@ -24,13 +25,13 @@ use linux::Mapping;
 
 static IS_SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Makes no more maps in this process and installs no handler of SIGBUS. Maps that there are stay, and so does a
-/// handler that one of them has installed: call it first.
+/// Makes no more maps in this process, and installs no handler of SIGBUS. Existing maps stay, and so does a
+/// handler that one of them has installed: call this first.
 pub fn switch_off() {
     IS_SWITCHED_OFF.store(true, Ordering::Relaxed);
 }
 
-/// A file, or its beginning, as memory to read from.
+/// A file, or its beginning, mapped to memory for reading.
 #[derive(Debug)]
 pub struct Map {
     #[cfg(target_os = "linux")]
@@ -38,12 +39,13 @@ pub struct Map {
 }
 
 impl Map {
-    /// The first `byte_count` bytes of a file; whether there are so many, reading tells.
+    /// Maps the first `byte_count` bytes of a file; if the file is shorter, reading fails.
     ///
     /// # Safety
-    /// As long as the map lives, nobody writes to these bytes of the file, in this process or another. (The file may get
-    /// shorter or fail to be read: that turns bytes into zeros while they are read, once. Whoever reads must not
-    /// take an unchecked length or address from bytes of the map that it looked at before.)
+    /// As long as the map lives, nobody may write to these bytes of the file, in this process or another.
+    /// (The file may get shorter or fail to be read: then bytes turn into zeros, once, while they are being
+    /// read. So a reader must not use a length or an address from the map unchecked because it checked these
+    /// bytes before.)
     ///
     /// # Errors
     /// When the system refuses, there are too many maps, or there are none here or after [`switch_off`].
@@ -63,7 +65,7 @@ impl Map {
         }
     }
 
-    /// What `read` makes of a range of the bytes.
+    /// Applies `read` to a range of the bytes.
     ///
     /// # Errors
     /// When the range is not in the map, or some of the map could not be read, now or before.
@@ -95,11 +97,11 @@ mod linux {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
-    /// A map that the handler knows. It has no lock and takes no memory, for a signal may come anywhere. The address of
-    /// one map with the end of another would make the handler overwrite what is between them, so both are read under a
-    /// number that counts their changes (a seqlock).
+    /// A map that the handler knows. It uses no lock and allocates no memory, as a signal may come at any
+    /// time. The start of one map with the end of another would make the handler overwrite what is between
+    /// them, so both are read under a version number that counts their changes (a seqlock).
     pub(super) struct Place {
-        /// Odd while the thread that made it so changes what follows.
+        /// Odd while the thread that made it odd changes the fields below.
         version: AtomicU64,
         /// The first address; zero if there is no map.
         start: AtomicUsize,
@@ -121,7 +123,7 @@ mod linux {
             }
         }
 
-        /// Makes the place the caller's to [`Place::set`], if it is nobody's.
+        /// Reserves the place for the caller, who must [`Place::set`] it; false if it is in use.
         pub(super) fn take(&self) -> bool {
             let version = self.version.load(Ordering::Acquire);
             version.is_multiple_of(2)
@@ -132,14 +134,14 @@ mod linux {
                     .is_ok()
         }
 
-        /// Hides the map from the handler until [`Place::set`]; the caller owns it.
+        /// Hides the map from the handler until [`Place::set`]; only for the owner of the place.
         pub(super) fn hide(&self) {
             self.version.fetch_add(1, Ordering::Relaxed);
         }
 
-        /// Ends what `take` or `hide` began: what the place stands for from now on, `0..0` for nothing.
+        /// Ends what `take` or `hide` began: publishes the map that the place stands for, `0..0` for none.
         pub(super) fn set(&self, start: usize, end: usize) {
-            // Whoever sees one of these numbers sees the odd version, too.
+            // A reader that sees one of these numbers also sees the odd version.
             fence(Ordering::Release);
             self.is_damaged.store(false, Ordering::Relaxed);
             self.end.store(end, Ordering::Relaxed);
@@ -147,7 +149,8 @@ mod linux {
             self.version.fetch_add(1, Ordering::Release);
         }
 
-        /// The end of the map if `address` is in it. A place that is being changed is none that a thread reads from.
+        /// The end of the map if `address` is in it. A place that is being changed is not one that a thread
+        /// reads from.
         pub(super) fn end_if_at(&self, address: usize) -> Option<usize> {
             let version = self.version.load(Ordering::Acquire);
             let start = self.start.load(Ordering::Relaxed);
@@ -158,7 +161,7 @@ mod linux {
         }
     }
 
-    /// What was done about SIGBUS before, and the size of a page; known before the handler is there.
+    /// The previous action for SIGBUS, and the page size; both are set before the handler is installed.
     static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
     #[derive(Debug)]
@@ -175,14 +178,15 @@ mod linux {
 
     impl Mapping {
         /// # Safety
-        /// Nobody writes to these bytes of the file as long as the mapping lives.
+        /// As long as the mapping lives, nobody may write to these bytes of the file.
         pub(super) unsafe fn new(file: &File, len: usize) -> io::Result<Self> {
             install()?;
             if len == 0 {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             let place = MAPS.iter().position(Place::take).ok_or(io::ErrorKind::QuotaExceeded)?;
-            // SAFETY: a new map at an address that the system chooses; the file stays mapped when it is closed.
+            // SAFETY: a new map at an address that the system chooses; the file stays mapped when it is
+            // closed.
             let first = unsafe {
                 libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
             };
@@ -197,16 +201,17 @@ mod linux {
         }
 
         pub(super) fn bytes(&self) -> &[u8] {
-            // SAFETY: so many bytes are mapped until `self` is dropped; what cannot be read becomes zeros; nobody
-            // writes to them, as the caller of `new` promised.
+            // SAFETY: so many bytes are mapped until `self` is dropped; what cannot be read becomes zeros;
+            // nobody writes to them, as the caller of `new` promised.
             unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
         }
 
-        /// Whether what this thread has read so far may be zeros of the handler.
+        /// Whether the bytes that this thread has read so far may be zeros from the handler.
         pub(super) fn is_damaged(&self) -> bool {
-            // The handler runs in the middle of a load of this thread: the compiler may not move loads behind this.
+            // The handler interrupts a load of this thread: the compiler must not move loads behind this
+            // check.
             compiler_fence(Ordering::SeqCst);
-            // Nor may the CPU move loads behind it that saw zeros which another thread's handler made.
+            // Nor may the CPU move loads behind it that saw zeros from a handler in another thread.
             fence(Ordering::Acquire);
             MAPS[self.place].is_damaged.load(Ordering::Relaxed)
         }
@@ -233,35 +238,37 @@ mod linux {
             // SAFETY: no action is set, and what there is is written to a value of this type.
             let is_known = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } == 0;
             let Some(page) = page.ok().filter(|_| is_known) else { return false };
-            // A signal may come as soon as ours is there.
+            // A signal may come as soon as our handler is installed.
             BEFORE.get_or_init(|| (before, page));
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
             // SAFETY: zeros are a value of this plain structure.
             let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
             ours.sa_sigaction = handler as usize;
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: the handler has the signature that the flags say, and does nothing that a handler may not.
+            // SAFETY: the handler has the signature that the flags say, and does nothing that a handler may
+            // not.
             unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) == 0 }
         });
         if *is_installed { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
-    /// Puts zeros where a map cannot be read. Atomics and system calls are all that a handler may use.
+    /// Replaces the pages of a map that cannot be read by zeros. A signal handler may use only atomics and
+    /// system calls.
     extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         let Some((before, page)) = BEFORE.get() else { return };
         // SAFETY: the system gives a handler with these flags a signal's facts, and SIGBUS has an address.
         let address = unsafe { (*info).si_addr() }.addr();
         for place in &MAPS {
             let Some(end) = place.end_if_at(address) else { continue };
-            // In front of the zeros, so that whoever sees them sees the mark.
+            // Before the zeros, so that a thread that sees them also sees the mark.
             place.is_damaged.store(true, Ordering::SeqCst);
             let first = address / page * page;
             // SAFETY: the address of a variable of this thread, which the calls below may set.
             let errno = unsafe { libc::__errno_location() };
             // SAFETY: the address is valid as long as this thread runs.
             let kept = unsafe { *errno };
-            // SAFETY: replaces pages of a map of ours, up to its end, which go on being readable. The thread that this
-            // handler interrupts reads from the map, so nobody drops it.
+            // SAFETY: replaces pages of a map of ours, up to its end, which go on being readable. The thread
+            // that this handler interrupts reads from the map, so nobody drops it.
             let zeros = unsafe {
                 libc::mmap(
                     ptr::without_provenance_mut(first),
@@ -334,12 +341,13 @@ mod tests {
         assert_eq!(sum(&other, 0..50_000).unwrap(), 350_000);
     }
 
-    /// The two halves of a place are never those of different maps, however often it changes hands in between.
+    /// Tests that start and end of a place are never seen from different maps, however often it changes in
+    /// between.
     #[test]
     fn a_place_is_never_seen_half_changed() {
         use std::sync::atomic::{AtomicBool, Ordering};
 
-        /// Maps are so far apart, and one byte longer each.
+        /// The distance between maps, each of which is one byte longer than the one before.
         const APART: usize = 1 << 20;
         const TURNS: usize = if cfg!(miri) { 200 } else { 200_000 };
         let place = linux::Place::new();
@@ -358,7 +366,7 @@ mod tests {
             });
             while !is_done.load(Ordering::Relaxed) {
                 for index in 1..=7 {
-                    // Between the first map and the last: the start of one and the end of another hold it.
+                    // Between the first map and the last, an address that only a mix of two maps contains.
                     assert_eq!(place.end_if_at(index * APART + APART / 2), None);
                     let end = place.end_if_at(index * APART);
                     assert!(

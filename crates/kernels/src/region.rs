@@ -1,11 +1,12 @@
-//! Memory for large tables: zeroed or without values, in huge pages where the system has them.
+//! Memory for large tables: zeroed or uninitialised, in huge pages where the system has them.
 //!
-//! A table probed at random misses the TLB at nearly every row when it lies in 4 KiB pages: huge pages made
-//! probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size begins at a
-//! multiple of 2 MiB and is advised (`madvise`, Linux only; elsewhere and for small regions nothing happens). The
-//! memory comes from the global allocator and is not touched here: pages arrive as zeros when first written to.
+//! A table that is probed at random misses the TLB at nearly every row if it is in 4 KiB pages: huge pages
+//! made probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size
+//! begins at a multiple of 2 MiB, and huge pages are requested (`madvise`, Linux only; elsewhere and for
+//! small regions nothing happens). The memory comes from the global allocator and is not touched here: pages
+//! are zeroed when they are first written to.
 //!
-//! Unsafe buys untouched memory with an alignment, which `Vec` cannot give.
+//! The unsafe code gains untouched memory with an alignment, which `Vec` cannot give.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
@@ -14,7 +15,7 @@ use std::ptr::NonNull;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) const LINE_BYTES: usize = 64;
-/// What the standard library leaves to `calloc`, on 64-bit machines.
+/// The alignment up to which the standard library uses `calloc`, on 64-bit machines.
 const SYSTEM_ALIGN: usize = 16;
 
 /// Types of which all-zero bytes are a value.
@@ -22,12 +23,12 @@ const SYSTEM_ALIGN: usize = 16;
 /// # Safety
 /// All-zero bytes must be a value, and the type must not need to be dropped.
 pub(crate) unsafe trait Zero: Copy {
-    /// The value of zeros.
+    /// The value whose bytes are all zero.
     // SAFETY: implementing the trait says that all-zero bytes are a value.
     const ZERO: Self = unsafe { std::mem::zeroed() };
 }
 
-/// A fixed count of values, zeros or [`MaybeUninit`] at first, on a cache line of their own.
+/// A buffer of fixed size on cache lines of its own, with zeros or [`MaybeUninit`] values at first.
 pub(crate) struct Region<T> {
     base: NonNull<u8>,
     layout: Layout,
@@ -49,7 +50,7 @@ impl<T: Zero> Region<T> {
 }
 
 impl<T: Copy> Region<MaybeUninit<T>> {
-    /// Places without values, which cost less where the allocator has memory that was in use before.
+    /// Uninitialised values, which cost less if the allocator reuses memory.
     pub(crate) fn uninit(len: usize) -> Self {
         // SAFETY: whatever lies there is a value of `MaybeUninit`.
         unsafe { Self::allocate(len, alloc) }
@@ -58,14 +59,15 @@ impl<T: Copy> Region<MaybeUninit<T>> {
 
 impl<T> Region<T> {
     /// # Safety
-    /// `allocate` must be a function of the global allocator, and what it gives values of `T`, which must not
-    /// need to be dropped.
+    /// `allocate` must be a function of the global allocator, and the bytes that it gives must be values of
+    /// `T`, which must not need to be dropped.
     unsafe fn allocate(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE_BYTES) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).expect("a size in memory");
         let is_huge = bytes >= HUGE_PAGE_BYTES;
-        // Room to begin at a huge page; what is skipped is never touched and costs no memory. The allocator of
-        // the system gets zeros untouched from the kernel only for its own alignment; others it writes.
+        // With slack to begin at a huge page; skipped memory is never touched and costs nothing. The system's
+        // allocator passes on zeroed pages from the kernel only for its own alignment; for others it writes
+        // zeros.
         let (slack, align) = if is_huge { (HUGE_PAGE_BYTES, SYSTEM_ALIGN) } else { (0, LINE_BYTES) };
         let layout = bytes
             .checked_add(slack)
@@ -83,7 +85,7 @@ impl<T> Region<T> {
         Self { base, layout, first: first.cast(), len }
     }
 
-    /// Bytes that hold values.
+    /// The size of the values in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
@@ -114,7 +116,7 @@ impl<T> DerefMut for Region<T> {
     }
 }
 
-/// Asks for huge pages where whole pages of the range lie; anything but Linux ignores it.
+/// Requests huge pages for the whole pages inside the range; ignored except on Linux.
 pub(crate) fn advise_huge_pages(start: *mut u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -130,13 +132,13 @@ pub(crate) fn advise_huge_pages(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Asks for the cache line of `value`, to be read and written soon.
+/// Prefetches the cache line of `value`, for reading and writing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     prefetch_ptr(value);
 }
 
-/// The same for an address where there may be nothing.
+/// As [`prefetch`], for an address that need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch_ptr<T>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,7 +1,8 @@
-//! The types that loops trust.
+//! The types whose implementations loops trust.
 //!
-//! A loop that checks the greatest index once, or the sum of all lengths, and then reads and writes without
-//! looking again, believes what a type says of its own order and value. So no other crate may bring a type:
+//! Some loops check the greatest index once, or the sum of all lengths, and then read and write without
+//! further checks: they rely on what a type reports as its order and value. So no other crate may implement
+//! these traits:
 //!
 //! ```compile_fail,E0277
 //! #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +51,7 @@
 
 use crate::compare::Ieee;
 
-/// Numbers without padding, of which all bits are a value.
+/// Numbers without padding, for which all bit patterns are valid.
 pub trait Sealed {}
 
 macro_rules! sealed {

@@ -1,9 +1,9 @@
-//! Which rows of a batch a kernel looks at.
+//! The rows of a batch that a kernel processes.
 
 use crate::bits::count_ones;
 use crate::{Bits, Level};
 
-/// Rows of a batch.
+/// A selection of rows of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
     /// Every row.

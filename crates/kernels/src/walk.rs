@@ -1,7 +1,7 @@
-//! Set bits one after the other: as positions and as runs.
+//! Iterates over set bits: as positions and as runs.
 //!
-//! Whole words of zeros cost one test, whole words of ones extend a run by one test. Loops that want all
-//! positions at once call [`positions`](crate::bitmaps::positions).
+//! A word of zeros costs one test, and so does a word of ones inside a run. Loops that need all positions at
+//! once call [`positions`](crate::bitmaps::positions).
 
 use std::iter::from_fn;
 use std::ops::Range;
@@ -22,7 +22,7 @@ impl<'a> Bits<'a> {
         })
     }
 
-    /// The longest ranges of set bits, ascending.
+    /// The maximal ranges of set bits, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let bits = *self;
         let mut next = 0;
@@ -34,7 +34,7 @@ impl<'a> Bits<'a> {
         })
     }
 
-    /// The number of the first bit at or behind `start` that is set, or with `flip` all ones, is not.
+    /// The position of the first set bit at or after `start`; with `flip` all ones, of the first unset bit.
     #[inline(always)]
     fn first_from(&self, start: usize, flip: u64) -> Option<usize> {
         let mut index = start / WORD_BITS;

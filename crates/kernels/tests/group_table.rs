@@ -327,9 +327,9 @@ fn packed_keys_are_equal_when_all_columns_are() {
     let valid = Bits::new(&[0b00111], 0, 5);
     let wide = [7_u32, 7, 7, 7, 7];
     let columns = [
-        KeyColumn { values: KeyValues::Bytes1(&small), validity: Some(valid) },
-        KeyColumn { values: KeyValues::Bytes4(&wide), validity: None },
-        KeyColumn { values: KeyValues::Bytes2(&[0, 0, 0, 5, 5]), validity: None },
+        KeyColumn { values: KeyValues::Bytes1(&small), validity: Some(valid), is_nullable: true },
+        KeyColumn { values: KeyValues::Bytes4(&wide), validity: None, is_nullable: false },
+        KeyColumn { values: KeyValues::Bytes2(&[0, 0, 0, 5, 5]), validity: None, is_nullable: false },
     ];
     assert_eq!(packed_bytes(&columns), 8);
     for level in Level::available() {

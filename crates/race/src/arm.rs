@@ -1,39 +1,41 @@
-//! What is believed of one implementation: its time per unit of work, and how sure that is.
+//! The belief about one implementation: its time per unit of work, and how certain that is.
 //!
 //! The belief is a normal distribution over the true mean, in picoseconds per unit, and follows a Kalman
 //! filter for a mean that wanders (Kalman 1960; Thompson sampling over it: Gupta, Granmo, Agrawala 2011):
 //! each call of the race adds a little variance to every arm, each observation takes some away. An arm that
 //! is not tried becomes uncertain and is tried again, the more rarely the further it is behind.
 //!
-//! Times are noisy on one side: a call that was preempted takes longer, none is faster than it can be.
-//! So a time far above the belief counts as one [`CLIP`] standard deviations above, but raises doubt; if
-//! the next ones are as slow, the belief follows in a few calls. A time far below replaces the belief.
+//! Noise only adds time: a preempted call takes longer, none is faster than it can be. So a time far above the
+//! belief is clipped to [`CLIP`] standard deviations above it, but raises the variance; if the next ones are as
+//! slow, the belief follows in a few calls. A time far below replaces the belief.
 //!
-//! The variance of a mean falls with what it is taken over, so a call that did twice the usual work says twice as much.
+//! The variance of a mean falls with the amount of work, so a call that did twice the usual work weighs twice as
+//! much.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Share of the square of a surprise too large to be noise that is added to the variance.
+/// When an observation is too far off to be noise, this share of the squared difference is added to the variance.
 const SURPRISE_DOUBT: f32 = 0.25;
-/// Observations further above the belief than this many standard deviations are moved to there.
+/// Observations more than this many standard deviations above the belief are clipped.
 const CLIP: f32 = 3.0;
-/// Share of the mean by which it may wander in one call of the race, as a standard deviation.
+/// The drift of a mean in one call of the race: a standard deviation, as a share of the mean.
 const DRIFT: f32 = 0.003;
 /// Standard deviation of a belief from one observation, as a share of the mean.
 const FIRST_DEVIATION: f32 = 0.2;
 /// Standard deviation of a belief taken over from a similar race. Ratios between arms differ more from stream to stream
 /// than their times from call to call.
 const PRIOR_DEVIATION: f32 = 0.15;
-/// No belief is less sure than this share of its mean: an arm that once looked slow is seen again.
+/// The greatest standard deviation of a belief, as a share of the mean, so that an arm that once looked slow is
+/// tried again.
 const DEVIATION_MAX: f32 = 0.4;
 /// Weight of an observation in the estimate of noise.
 const NOISE_WEIGHT: f32 = 1.0 / 16.0;
-/// A call weighs at least and at most as much, the usual one 1.
+/// The least and the greatest weight of a call; a call of the usual size has 1.
 const WEIGHTS: (f32, f32) = (1.0 / 32.0, 8.0);
-/// Clocks and caches make at least this much noise, as a share of the mean.
+/// The least noise, from clocks and caches, as a share of the mean.
 const NOISE_MIN: f32 = 0.01;
 
-/// A snapshot of what is believed: picoseconds per unit and their squares.
+/// A snapshot of a belief: picoseconds per unit and their squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Belief {
     pub(crate) mean: f32,
@@ -44,8 +46,8 @@ pub(crate) struct Belief {
 /// One implementation, shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct Arm {
-    /// Mean and variance as the bits of two f32. Zero is "nothing known"; the variance is negative after one
-    /// call, which filled caches and trained predictors: it shows only which arms have no hope.
+    /// Mean and variance as the bits of two f32. Zero means that nothing is known. The variance is negative after
+    /// the first call, which also warmed up caches and predictors: that call only shows which arms are hopeless.
     belief: AtomicU64,
     /// Variance of single observations (f32), and the call of the race at the last of them. Threads may
     /// overwrite each other's estimate of noise; beliefs and totals lose nothing.
@@ -65,7 +67,7 @@ fn unpack(pair: u64) -> (u32, u32) {
 }
 
 impl Arm {
-    /// How many more calls it needs before its belief can decide.
+    /// How many more calls the arm needs before its belief can decide.
     pub(crate) fn first_calls_left(&self) -> u32 {
         let (mean, variance) = self.mean_and_variance();
         if mean <= 0.0 { 2 } else { u32::from(variance < 0.0) }
@@ -76,7 +78,7 @@ impl Arm {
         (f32::from_bits(mean), f32::from_bits(variance))
     }
 
-    /// The belief at call `now` of the race, with the doubt that grew since the last observation.
+    /// The belief at call `now` of the race, with the variance that grew since the last observation.
     pub(crate) fn belief(&self, now: u32) -> Option<Belief> {
         let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
         let (mean, variance) = self.mean_and_variance();
@@ -101,7 +103,7 @@ impl Arm {
         if units == 0 {
             return;
         }
-        // Of the usual call; the first one is.
+        // Relative to the mean size of calls so far; the first has weight 1.
         let weight = if units_before == 0 { 1.0 } else { units as f32 * calls as f32 / units_before as f32 };
         let weight = weight.clamp(WEIGHTS.0, WEIGHTS.1);
         let observed = time_of_unit(units, picoseconds);
@@ -123,7 +125,7 @@ impl Arm {
         self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
     }
 
-    /// Multiplies what is believed: its times were in other units.
+    /// Multiplies the belief, whose times were in other units.
     pub(crate) fn scale(&self, factor: f32) {
         let (noise, call) = unpack(self.noise_and_call.load(Relaxed));
         let (mean, variance) = self.mean_and_variance();
@@ -133,7 +135,7 @@ impl Arm {
         self.belief.store(pack(mean.to_bits(), variance.to_bits()), Relaxed);
     }
 
-    /// Takes over the mean of a similar arm, to be doubted.
+    /// Starts from the mean of a similar arm, with a large variance.
     pub(crate) fn begin_from(&self, mean: f32, noise: f32, now: u32) {
         let deviation = PRIOR_DEVIATION * mean;
         self.noise_and_call.store(pack(noise.to_bits(), now), Relaxed);
@@ -175,7 +177,7 @@ fn learned(belief: Belief, elapsed: u32, observed: f32, weight: f32) -> ((f32, f
         return ((mean, -variance), noise);
     }
     if belief.variance < 0.0 {
-        // The second call, warm at last; should it have been preempted, the first one is nearer the truth.
+        // The second call is the first warm one; if it was preempted, the first is nearer the truth.
         return fresh(observed.min(belief.mean));
     }
     let variance = drifted(belief.mean, belief.variance, elapsed);

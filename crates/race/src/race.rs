@@ -3,9 +3,9 @@
 //! Each arm's belief gives one random mean; the arm with the smallest runs (Thompson 1933). So an arm runs
 //! as often as it is likely to be the fastest, and equal arms share the work.
 //!
-//! What another race or another day tells is how the arms compare, not how long they take: one stream is text and the
-//! next one flags. So such means are ratios, of whatever scale, and the first calls, of arms that have one, set the
-//! scale of all.
+//! Prior knowledge, from another race or an earlier run, tells how the arms compare, not how long they take: one
+//! stream is text and the next one flags. So the means of arms with a prior are ratios, of arbitrary scale, until
+//! the first calls of such arms set the scale of all.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -16,25 +16,26 @@ use std::time::{Duration, Instant};
 
 use crate::arm::{Arm, time_of_unit};
 
-/// The most arms that a race can have: quarantine is a bit each.
+/// The most arms of a race: quarantine takes a bit each.
 pub const ARM_COUNT_MAX: usize = 64;
 
-/// An arm whose first call took so many times as long as the best arm's is not tried a second time at once ...
+/// An arm is hopeless, and its second call is put off, if its first call took this many times as long as the best
+/// arm's.
 const HOPELESS: f32 = 1.5;
-/// ... but after so many calls of the race: it may have been preempted.
+/// Calls of the race after which a hopeless arm gets its second call: the first may have been preempted.
 const PUT_OFF_CALLS: u32 = 128;
 
-/// Modes that are no arm's number.
+/// Modes other than the number of a forced arm.
 const FREE: usize = usize::MAX;
 const FROZEN: usize = usize::MAX - 1;
 
-/// Beliefs are times.
+/// All means are times.
 const SCALED: u8 = 0;
 /// Means of arms with a prior are ratios.
 const RATIOS: u8 = 1;
-/// One call has set their scale; it may have been a cold or preempted one, so the next may lower it.
+/// One call has set the scale; it may have been cold or preempted, so the next may lower it.
 const SCALED_ONCE: u8 = 2;
-/// A thread is at it.
+/// A thread is setting the scale.
 const BEING_SCALED: u8 = 3;
 
 /// Implementations of one loop, racing over one kind of data. Threads share it without a lock.
@@ -47,7 +48,7 @@ pub struct Race {
     quarantined: AtomicU64,
     /// A bit for each arm whose mean was learned elsewhere.
     with_prior: AtomicU64,
-    /// What these means are: [`SCALED`] and so on.
+    /// Whether those means are times or ratios: [`SCALED`] and so on.
     scale: AtomicU8,
     /// Calls so far; it may wrap around.
     now: AtomicU32,
@@ -95,8 +96,8 @@ impl fmt::Debug for Race {
 }
 
 impl Race {
-    /// A race among `arms`, the first of which is the reference; `seed` alone decides the choices between
-    /// arms of which equal things are known.
+    /// A race among `arms`, the first of which is the reference; between arms with equal beliefs only `seed`
+    /// decides.
     ///
     /// # Panics
     /// With no arms or more than [`ARM_COUNT_MAX`].
@@ -140,7 +141,7 @@ impl Race {
         }
         let now = self.now.fetch_add(1, Relaxed);
         let quarantined = self.quarantined.load(Relaxed);
-        // Ratios compare with nothing else, so an arm that has one goes first.
+        // Ratios cannot be compared with times, so an arm with a ratio goes first.
         let with_prior = self.with_prior.load(Relaxed) & !quarantined;
         let are_ratios = matches!(self.scale.load(Relaxed), RATIOS | BEING_SCALED) && with_prior != 0;
         let candidates = if are_ratios { with_prior } else { !quarantined };
@@ -154,7 +155,7 @@ impl Race {
         let mut random = self.seed.wrapping_add(calls_done.wrapping_mul(STEP));
         let (mut fastest, mut shortest) = (0, f32::INFINITY);
         for index in (0..self.arms.len()).filter(allowed) {
-            // A free race has arms that wait only where they have no hope.
+            // In a free race, an arm still short of first calls at this point is hopeless.
             let is_waiting = mode == FREE && self.arms[index].first_calls_left() > 0;
             let Some(belief) = self.arms[index].belief(now).filter(|_| !is_waiting) else { continue };
             let doubt = if mode == FREE { normal(random) * belief.variance.sqrt() } else { 0.0 };
@@ -166,7 +167,8 @@ impl Race {
         fastest
     }
 
-    /// The arm that is to be tried before beliefs decide, if there still is one: all once, then those with hope.
+    /// The arm to try before beliefs decide, if any: every arm once, then those that are not hopeless a second
+    /// time.
     fn next_first_call(&self, now: u32, allowed: impl Fn(&usize) -> bool) -> Option<usize> {
         let waiting = |index: &usize| allowed(index) && self.arms[*index].first_calls_left() > 0;
         (0..self.arms.len()).find(waiting)?;
@@ -194,7 +196,7 @@ impl Race {
             return self.arms[arm].observe(self.now.load(Relaxed), units, picoseconds);
         }
         self.arms[arm].count(units, picoseconds);
-        // One call that is lost, while another thread sets the scale, is no harm.
+        // A call is lost while another thread sets the scale, which does no harm.
         if scale != BEING_SCALED && self.scale.compare_exchange(scale, BEING_SCALED, Acquire, Relaxed).is_ok()
         {
             self.set_scale(arm, time_of_unit(units, picoseconds), scale == RATIOS);
@@ -202,7 +204,7 @@ impl Race {
         }
     }
 
-    /// Makes times of ratios by the time of one arm; the second time only if that makes them shorter.
+    /// Scales ratios to times by the observed time of one arm; a second call only lowers the scale.
     fn set_scale(&self, arm: usize, observed: f32, is_first: bool) {
         let now = self.now.load(Relaxed);
         let Some(believed) = self.arms[arm].belief(now).map(|belief| belief.mean) else { return };
@@ -279,12 +281,12 @@ impl Race {
     /// Mean and noise of an arm, for a similar race or for saving.
     pub(crate) fn known(&self, index: usize) -> Option<(f32, f32)> {
         let belief = self.arms[index].belief(self.now.load(Relaxed))?;
-        // One call, maybe cold or preempted, is no knowledge.
+        // A single call may have been cold or preempted, so it does not count as knowledge.
         (self.arms[index].first_calls_left() == 0).then_some((belief.mean, belief.noise))
     }
 
-    /// Starts an arm from a mean and a noise that were learned elsewhere, as those of other arms were. Before the first
-    /// call.
+    /// Starts an arm from a mean and a noise that were learned elsewhere, together with those of the other arms.
+    /// Must come before the first call.
     pub(crate) fn begin_from(&self, index: usize, (mean, noise): (f32, f32)) {
         self.arms[index].begin_from(mean, noise, self.now.load(Relaxed));
         self.with_prior.fetch_or(1 << index, Relaxed);
@@ -297,11 +299,11 @@ impl Race {
     }
 }
 
-/// What a counter of random numbers goes on by.
+/// The increment of the random generator's counter.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A random number that is nearly normal, to four standard deviations: the count of ones in 64 random bits is
-/// binomial; a uniform number fills the steps. Some 2 ns, where the exact ways take 10.
+/// An approximately normal random number, good to four standard deviations: the count of ones in 64 random bits is
+/// binomial, and a uniform number smooths the steps. It takes some 2 ns, exact methods 10.
 fn normal(counter: u64) -> f32 {
     // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the sequence is a counter, so threads can share it.
     let mut bits = counter;

@@ -1,11 +1,11 @@
 //! All races of a program: by kernel, class of data, and stream.
 //!
-//! A stream is where blocks alike come from, such as a column of a table; a class groups streams of which
-//! one may tell about another. A new race starts from the ratios between arms that were saved for it, else from those
-//! of the most experienced race of its class, else from nothing.
+//! A stream is a source of similar blocks, such as a column of a table; a class groups similar streams. A new race
+//! starts from the ratios between arms that were saved for its stream, else from those of the most experienced race
+//! of its class, else from nothing.
 //!
-//! Streams may be named by outsiders and come and go with tables, so those that nobody asked for the longest are
-//! forgotten when there are too many.
+//! Streams come and go with tables, and users choose their names, so the least recently used races are dropped when
+//! there are too many.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::race::{Race, UnknownArm};
 use crate::text::{self, LoadError, Record};
 
-/// More races than this are not kept.
+/// The most races that are kept.
 const RACE_COUNT_MAX: usize = 65_536;
-/// Share of the races that go when there are so many.
+/// One race in this many is dropped when there are too many.
 const FORGOTTEN_SHARE: usize = 8;
 
 /// Names a race.
@@ -43,13 +43,13 @@ pub struct Races {
 #[derive(Default)]
 struct State {
     races: BTreeMap<Key, Kept>,
-    /// Of each kernel and class the race that had made most calls when it was last asked for.
+    /// For each kernel and class, the race with the most calls when it was last used.
     veterans: BTreeMap<(String, String), Arc<Race>>,
-    /// Counts what was asked for.
+    /// Counts look-ups of races.
     now: u64,
-    /// What was loaded and has no race yet.
+    /// Loaded records of streams that have no race yet.
     saved: BTreeMap<Key, Vec<Record>>,
-    /// Kernel and arm.
+    /// The forced arm of each kernel.
     forced: BTreeMap<String, String>,
     is_frozen: bool,
 }
@@ -57,7 +57,7 @@ struct State {
 #[derive(Debug)]
 struct Kept {
     race: Arc<Race>,
-    /// When it was asked for last.
+    /// The look-up that used it last.
     used: u64,
 }
 
@@ -146,7 +146,7 @@ impl Races {
         state.races.values().for_each(|kept| kept.race.release());
     }
 
-    /// What was learned on the CPU called `cpu`, as text for [`Self::load`].
+    /// The knowledge gained on the CPU called `cpu`, as text for [`Self::load`].
     #[must_use]
     pub fn save(&self, cpu: &str) -> String {
         let state = self.state();
@@ -163,11 +163,10 @@ impl Races {
         text::write(cpu, learned.chain(unused))
     }
 
-    /// Takes over what [`Self::save`] wrote. Races that run already keep what they know; a text of another
-    /// CPU changes nothing.
+    /// Loads the text of [`Self::save`]. Existing races keep what they know; a text of another CPU changes nothing.
     ///
     /// # Errors
-    /// When the text is damaged: then nothing is taken over.
+    /// When the text is damaged: then nothing is loaded.
     pub fn load(&self, text: &str, cpu: &str) -> Result<(), LoadError> {
         if let Some(records) = text::read(text, cpu, RACE_COUNT_MAX)? {
             self.state().saved.extend(records);
@@ -186,7 +185,7 @@ impl State {
         self.races.iter().filter(move |(key, _)| key.kernel == kernel).map(|(_, kept)| &kept.race)
     }
 
-    /// The race of a key, if there is one; it is needed now.
+    /// The race of a key, if there is one; marks it as used now.
     fn used(&mut self, key: &Key) -> Option<Arc<Race>> {
         self.now += 1;
         let kept = self.races.get_mut(key)?;
@@ -199,7 +198,7 @@ impl State {
         Some(race)
     }
 
-    /// Forgets the races that nobody asked for the longest; who has one keeps it.
+    /// Drops the least recently used races; holders of one keep it.
     fn forget_some(&mut self) {
         let mut times: Vec<u64> = self.races.values().map(|kept| kept.used).collect();
         let (_, oldest_kept, _) = times.select_nth_unstable(self.races.len() / FORGOTTEN_SHARE);
@@ -207,7 +206,7 @@ impl State {
         self.races.retain(|_, kept| kept.used >= oldest_kept);
     }
 
-    /// Gives a new race what is known of its stream or else of its class.
+    /// Starts a new race from what is known of its stream, or else of its class.
     fn start(&self, key: &Key, race: &Race) {
         if let Some(records) = self.saved.get(key) {
             for record in records {

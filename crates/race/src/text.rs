@@ -1,13 +1,12 @@
-//! What races learned, as text.
+//! The knowledge of races as text.
 //!
 //! ```text
 //! keirin races 1
 //! AMD EPYC 9R45
 //! lz4 <tab> text <tab> hits.URL <tab> wide <tab> 212.5 <tab> 81.3
 //! ```
-//! The second line is the CPU that it holds for; then a line for each arm: kernel, class, stream, arm, the
-//! mean in picoseconds per unit and the variance of single times. Names have their tabs, line ends and
-//! backslashes escaped.
+//! The second line is the CPU; then comes a line for each arm: kernel, class, stream, arm, the mean in picoseconds
+//! per unit and the variance of single times. Names have their tabs, line ends and backslashes escaped.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -15,7 +14,7 @@ use std::fmt::{self, Write};
 use crate::races::Key;
 
 const HEADER: &str = "keirin races 1";
-/// Times above an hour a unit are no times.
+/// Times above an hour per unit are invalid.
 const MEAN_MAX: f32 = 3.6e15;
 
 /// What is known of an arm.

@@ -1,8 +1,8 @@
-//! Bits that grow.
+//! Bit buffers that are appended to.
 
 use keirin_kernels::{BitBuffer, Bits};
 
-/// The bits, and others behind them.
+/// Appends the bits of `back` to `front`.
 pub(crate) fn append(front: BitBuffer, back: Bits<'_>) -> BitBuffer {
     let (len, shift) = (front.len() + back.len(), front.len() % 64);
     let mut words = front.into_words();
@@ -20,7 +20,7 @@ pub(crate) fn append(front: BitBuffer, back: Bits<'_>) -> BitBuffer {
     BitBuffer::from_words(words, len)
 }
 
-/// So many bits that are all set.
+/// `len` bits, all set.
 pub(crate) fn ones(len: usize) -> BitBuffer {
     BitBuffer::from_words(vec![!0; len.div_ceil(64)], len)
 }

@@ -1,8 +1,8 @@
-//! Values in memory: someone else's, our own, or where a file was read to, shared by all who have them.
+//! Values in memory: borrowed, owned, or shared memory that a file was read into.
 //!
-//! What a file has as it is in memory is used where it was read to, and lives as long as anyone has it. The buffers
-//! that files are read to, and numbers decoded to, are kept for the next when they are free again: memory that was
-//! used before is there at once, new memory has to be cleared page by page, which takes longer than reading.
+//! Values that a file stores in their memory format are used in place, and that memory lives as long as anyone
+//! holds it. Free buffers are kept and reused: memory that was used before is there at once, whereas the system
+//! clears new memory page by page, which takes longer than reading.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::database::locked;
 /// Values, borrowed, owned or shared.
 #[derive(Clone)]
 pub enum Buffer<'a, T> {
-    /// Someone else's.
+    /// Borrowed from the caller.
     Borrowed(&'a [T]),
-    /// Ours.
+    /// Owned by this buffer.
     Owned(Vec<T>),
-    /// In memory that others have, too.
+    /// In memory with several holders.
     Shared(Shared<T>),
 }
 
@@ -38,7 +38,7 @@ impl<T: Number> Deref for Buffer<'_, T> {
 }
 
 impl<T: Number> Buffer<'_, T> {
-    /// The values to be changed, copied unless they are ours.
+    /// Mutable access to the values; copies them unless they are owned.
     pub fn to_mut(&mut self) -> &mut Vec<T> {
         if !matches!(self, Self::Owned(_)) {
             *self = Self::Owned(self.to_vec());
@@ -49,7 +49,7 @@ impl<T: Number> Buffer<'_, T> {
         }
     }
 
-    /// The values, copied unless they are ours.
+    /// The values as a vector; copies them unless they are owned.
     #[must_use]
     pub fn into_owned(self) -> Vec<T> {
         match self {
@@ -104,8 +104,7 @@ impl<T: Number + fmt::Debug> fmt::Debug for Buffer<'_, T> {
     }
 }
 
-/// Values in memory that others have, too: aligned, and never changed. As bytes it is what Arrow takes without a
-/// copy.
+/// Aligned, immutable values in memory with several holders. Arrow takes its bytes without a copy.
 #[derive(Clone)]
 pub struct Shared<T> {
     bytes: Arc<FileBytes>,
@@ -114,7 +113,7 @@ pub struct Shared<T> {
 }
 
 impl<T: Number> Shared<T> {
-    /// A range of the bytes as values, if it is aligned as they are.
+    /// A range of the bytes as values, if its alignment allows that.
     pub(crate) fn new(bytes: &Arc<FileBytes>, range: Range<usize>) -> Option<Self> {
         numbers::<T>(bytes.get(range.clone())?)?;
         Some(Self { bytes: Arc::clone(bytes), range, values: PhantomData })
@@ -135,10 +134,10 @@ impl<T: Number> Deref for Shared<T> {
     }
 }
 
-/// Bytes that a file was read to.
+/// A buffer that bytes of a file are read into; dropping it gives it back to the pool.
 #[derive(Debug)]
 pub(crate) struct FileBytes {
-    /// Always some, until it goes back.
+    /// `None` only while it is dropped.
     bytes: Option<AlignedBytes>,
     used: usize,
     pool: Arc<Pool>,
@@ -164,7 +163,7 @@ impl Drop for FileBytes {
     }
 }
 
-/// Buffers that are free.
+/// Free buffers, kept for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Mutex<Free>,
@@ -172,19 +171,19 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// By the logarithm of their size; the last are those of the most bytes.
+    /// Indexed by the binary logarithm of the buffer's size.
     buffers: [Vec<AlignedBytes>; 22],
     bytes: usize,
 }
 
 impl Pool {
-    /// Larger ones are not kept.
+    /// Larger buffers are not kept.
     const BYTES_MAX: usize = 2 << 20;
-    /// All that are kept.
+    /// The most bytes of all kept buffers together.
     const FREE_BYTES_MAX: usize = 32 << 20;
 
-    /// Numbers that `write` sets, all of them: there may be anything before. None where numbers have their bytes the
-    /// other way round.
+    /// A buffer of numbers, all of which `write` must set: their content is arbitrary before. `None` on big-endian
+    /// machines.
     pub(crate) fn numbers<T: Number, E>(
         self: &Arc<Self>,
         count: usize,
@@ -197,7 +196,7 @@ impl Pool {
         Ok(Shared::new(&Arc::new(bytes), range))
     }
 
-    /// A buffer with whatever bytes in it.
+    /// A buffer of arbitrary content.
     pub(crate) fn take(self: &Arc<Self>, byte_count: usize) -> FileBytes {
         let size = byte_count.max(1 << 12).next_power_of_two();
         let kept = {
@@ -206,7 +205,7 @@ impl Pool {
             free.bytes -= kept.as_ref().map_or(0, |bytes| bytes.len());
             kept
         };
-        // Large ones are as large as they must be: they do not come back.
+        // Large buffers are not kept, so their size need not be rounded up.
         let bytes = if size > Self::BYTES_MAX { byte_count } else { size };
         let bytes = kept.unwrap_or_else(|| AlignedBytes::zeroed(bytes));
         FileBytes { bytes: Some(bytes), used: byte_count, pool: Arc::clone(self) }

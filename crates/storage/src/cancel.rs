@@ -1,16 +1,16 @@
-//! A word to work on other threads that nobody wants it any more.
+//! Cancellation of work on other threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Lets work be stopped: whoever does it asks now and then. Clones are one.
+/// A flag that the work polls now and then. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Says that the work is to stop.
+    /// Asks the work to stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What is known to be damaged, and the search for more.
+//! The list of known damage, and the search for more.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 
 impl Database {
-    /// What was found to be damaged since the database was opened.
+    /// Damage that was found since the database was opened.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         locked(&self.damage).clone()
     }
 
-    /// Adds damage to what [`Database::damage`] says, for who found it while reading.
+    /// Adds damage that a reader found to the list of [`Database::damage`].
     pub fn report(&self, found: Damage) {
         let mut damage = locked(&self.damage);
         if !damage.contains(&found) {
@@ -108,13 +108,13 @@ fn check_part(
 
 /// Whether the rows of a part are in the order that its footer says.
 struct Order {
-    /// The columns of the order, as a table of their own.
+    /// The sort columns, as the definition of a table.
     definition: Definition,
-    /// Those of the part, by the columns of the order.
+    /// For each sort column, its index among the part's columns.
     places: Vec<usize>,
-    /// Of the stripe that is looked at, as far as they could be read.
+    /// The sort columns of the current stripe, as far as they could be read.
     columns: Vec<Option<Column<'static>>>,
-    /// The last row of the stripe before.
+    /// The last row of the previous stripe.
     last: Option<Vec<Column<'static>>>,
 }
 
@@ -136,8 +136,8 @@ impl Order {
         }
     }
 
-    /// Whether the rows of the stripe follow each other and the last of the one before. Where some cannot be read, that
-    /// was said.
+    /// Whether the stripe is sorted and follows the previous one. True if a column could not be read, which was
+    /// reported already.
     fn is_kept(&mut self) -> bool {
         let level = Level::best();
         if self.definition.keys.len() != self.places.len() {
@@ -157,7 +157,7 @@ impl Order {
             return true;
         }
         self.last = last;
-        // Equal rows keep their order.
+        // The sort is stable, so a sorted stripe comes out as it went in.
         sort_rows(level, &self.definition, &rows).is_ok_and(|order| order.is_sorted())
     }
 }

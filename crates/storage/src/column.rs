@@ -1,7 +1,7 @@
-//! Columns in memory: typed values, which of them are there, and columns inside columns.
+//! Columns in memory: typed values, their validity, and nested columns.
 //!
-//! Values are borrowed, owned or shared ([`Buffer`]), so that whoever has them lends them to be written, and gets
-//! vectors or memory of a file when they are read, which Arrow takes without a copy. Text and lists have offsets of 32 bits with sign, as there.
+//! Values are borrowed, owned or shared ([`Buffer`]): writers lend theirs, and readers get vectors or memory of a
+//! file, which Arrow takes without a copy. Offsets of text and lists are signed 32-bit numbers, as in Arrow.
 
 use std::ops::Range;
 
@@ -21,16 +21,16 @@ use crate::schema::DataType;
 pub struct Column<'a> {
     /// A bit for each row that has a value; none if all have.
     pub validity: Option<Flags<'a>>,
-    /// A value for each row, whatever it is where there is none.
+    /// A value for each row; it is arbitrary where the row is null.
     pub values: Values<'a>,
 }
 
 /// Bits, borrowed or owned.
 #[derive(Clone, Debug)]
 pub enum Flags<'a> {
-    /// Someone else's.
+    /// Borrowed from the caller.
     Borrowed(Bits<'a>),
-    /// Ours.
+    /// Owned by the column.
     Owned(BitBuffer),
 }
 
@@ -55,12 +55,12 @@ pub enum Values<'a> {
         offsets: Buffer<'a, i32>,
         bytes: Buffer<'a, u8>,
     },
-    /// Row `i` has rows `offset i` to `offset i + 1` of each of the columns inside: one for a list, two for a map.
+    /// Row `i` has rows `offset i` to `offset i + 1` of each child column: one child for a list, two for a map.
     List {
         offsets: Buffer<'a, i32>,
         children: Vec<Column<'a>>,
     },
-    /// Row `i` has row `i` of each of the columns inside.
+    /// Row `i` has row `i` of each child column.
     Struct {
         row_count: usize,
         children: Vec<Column<'a>>,
@@ -97,7 +97,7 @@ impl Flags<'_> {
         }
     }
 
-    /// The bits, copied unless they are ours.
+    /// The bits as a buffer; copies them unless they are owned.
     #[must_use]
     pub fn into_owned(self) -> BitBuffer {
         match self {
@@ -116,7 +116,7 @@ impl Flags<'_> {
     }
 }
 
-/// The value in front of it for each row that has none, so that encodings see nothing new there.
+/// Gives each null the value before it, so that encodings see nothing new there.
 fn repeat_over_nulls<T: Number + Default>(values: &mut Buffer<'_, T>, first: usize, validity: Bits<'_>) {
     let values = values.to_mut();
     for row in (0..validity.len()).filter(|row| !validity.get(*row)) {
@@ -124,13 +124,13 @@ fn repeat_over_nulls<T: Number + Default>(values: &mut Buffer<'_, T>, first: usi
     }
 }
 
-/// From the first to the last of offsets that are in order.
+/// The range from the first to the last of ascending offsets.
 pub(crate) fn span(offsets: &[i32]) -> Range<usize> {
     let place = |offset: Option<&i32>| usize::try_from(*offset.unwrap_or(&0)).unwrap_or(0);
     place(offsets.first())..place(offsets.last())
 }
 
-/// Slices; a function so that the macro need not name types.
+/// A function so that the macro need not name types.
 fn slice<T>(values: &[T], rows: Range<usize>) -> Buffer<'_, T> {
     Buffer::Borrowed(&values[rows])
 }
@@ -162,7 +162,7 @@ impl Column<'_> {
         Column { validity: None, values }
     }
 
-    /// Takes the rows away, not the memory that they had.
+    /// Removes the rows and keeps the memory for the next ones.
     pub(crate) fn clear(&mut self) {
         self.validity = None;
         each_number!(&mut self.values, numbers => numbers.to_mut().clear(),
@@ -182,7 +182,7 @@ impl Column<'_> {
         );
     }
 
-    /// A column of this type without a value in any row.
+    /// A column of this type in which every row is null.
     #[must_use]
     pub fn nulls(data_type: &DataType, row_count: usize) -> Column<'static> {
         let mut column = Column::empty(data_type);
@@ -215,7 +215,7 @@ impl Column<'_> {
         )
     }
 
-    /// Bytes that the values take, about; a flag counts as one.
+    /// Approximate bytes that the values take; a flag counts as one.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         each_number!(&self.values, numbers => size_of_val::<[_]>(numbers),
@@ -313,8 +313,8 @@ impl Column<'_> {
         Column { validity: self.validity.as_ref().map(take_flags), values }
     }
 
-    /// The rows of these numbers, in this order, of a column that others were appended to; lent if they lie there
-    /// so.
+    /// The rows of these numbers, in this order, of a column built with [`Column::append`]; borrowed if they are
+    /// consecutive.
     ///
     /// # Panics
     /// When there is no such row.
@@ -328,7 +328,7 @@ impl Column<'_> {
         column
     }
 
-    /// Numbers as [`Column::append`] leaves them where there is no value.
+    /// Fills nulls as [`Column::append`] does.
     fn repeat_over_nulls(&mut self) {
         if let Values::List { children, .. } | Values::Struct { children, .. } = &mut self.values {
             children.iter_mut().for_each(Column::repeat_over_nulls);
@@ -337,7 +337,7 @@ impl Column<'_> {
         each_number!(&mut self.values, numbers => repeat_over_nulls(numbers, 0, validity), _ => {});
     }
 
-    /// Appends the rows of a column of the same type. What lies where there is no value is not kept: numbers
+    /// Appends the rows of a column of the same type. The arbitrary values of null rows are not kept: numbers
     /// repeat the one before, text and lists become empty.
     ///
     /// # Errors
@@ -398,7 +398,7 @@ impl Column<'_> {
     }
 }
 
-/// Appends offsets, and with `append` what lies between them, but for rows without a value.
+/// Appends offsets, and with `append` the content between them; null rows get no content.
 fn append_ranges(
     offsets: &mut Vec<i32>,
     theirs: &[i32],
@@ -419,7 +419,7 @@ fn append_ranges(
         if !theirs[run.start..=run.end].is_sorted() {
             return Err(wrong());
         }
-        // Offsets ascend: where the last has room, all have.
+        // Offsets ascend: if the last one fits, all do.
         let shift = i64::from(here) - i64::from(theirs[run.start]);
         let full = || Error::Invalid("a block would have 2 GiB of text or 2^31 elements".to_owned());
         i32::try_from(i64::from(theirs[run.end]) + shift).map_err(|_| full())?;

@@ -1,8 +1,7 @@
-//! Makes one part of several, without the rows that are deleted, in the order of the table's key.
+//! Compaction: rewrites several parts as one, without deleted rows, in the order of the table's key.
 //!
-//! Parts that are sorted are merged a stripe of each at a time: the stripes are sorted together, and written as
-//! far as the first row behind which a part has stripes that are not there yet. Equal rows keep the order of
-//! their parts.
+//! Sorted parts are merged with one stripe of each in memory: the stripes are sorted together, and rows are written
+//! up to the first row that ends a stripe of a part with more to come. Equal rows keep the order of their parts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,27 +19,27 @@ use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::transaction::Transaction;
 
-/// Rows that are sorted in memory, about.
+/// Approximate bytes of rows that are sorted in memory.
 pub(crate) const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
-/// So many times what is sorted together is in memory: as it was read, together, and sorted.
+/// Copies of the rows in memory during a sort: as read, concatenated, and sorted.
 pub(crate) const STRIPES_HELD: u64 = 3;
 
-/// A part that is read stripe by stripe.
+/// A part as an input of compaction, read stripe by stripe.
 pub(crate) struct Source {
     reader: PartReader,
     deletions: DeletionVector,
-    /// Where the columns of the table are in the part, or the one value of those that it lacks.
+    /// For each column of the table its index in the part, or the initial value if the part lacks it.
     columns: Vec<std::result::Result<usize, Column<'static>>>,
     next_stripe: usize,
     cancel: Cancel,
-    /// Rows that were read and not written.
+    /// Rows that were read and are not written yet.
     rows: Vec<Column<'static>>,
-    /// The last row that was written, to hold the next against.
+    /// The last row that was written, which the next must not precede.
     last: Vec<Column<'static>>,
 }
 
-/// What is wrong with a part whose footer says otherwise.
+/// The damage of a part that claims to be sorted and is not.
 pub(crate) const NOT_SORTED: &str = "its rows are not in the order that its footer says";
 
 fn row_count(columns: &[Column<'_>]) -> usize {
@@ -86,22 +85,22 @@ impl Source {
         self.reader.keys() == keys
     }
 
-    /// Reads the next stripe from this one on.
+    /// Goes on reading at this stripe.
     pub(crate) fn go_to(&mut self, stripe: usize) {
         self.next_stripe = stripe;
     }
 
-    /// The next stripe.
+    /// The index of the next stripe.
     pub(crate) fn next_stripe(&self) -> usize {
         self.next_stripe
     }
 
-    /// Says that it claims an order that its rows do not have.
+    /// The error of a part that claims to be sorted and is not.
     fn not_sorted(&self) -> Error {
         self.reader.damage(NOT_SORTED.to_owned())
     }
 
-    /// Fails unless the rows that were just read follow the last that was written.
+    /// Fails if the rows just read do not follow the last row written.
     fn check_follows(&self, level: Level, definition: &Definition) -> Result<()> {
         if row_count(&self.last) == 0 || row_count(&self.rows) == 0 {
             return Ok(());
@@ -112,12 +111,12 @@ impl Source {
         if sort_rows(level, definition, &pair)? == [0, 1] { Ok(()) } else { Err(self.not_sorted()) }
     }
 
-    /// The numbers of the next stripe's rows.
+    /// The row numbers of the next stripe.
     pub(crate) fn next_rows(&self) -> Range<u64> {
         self.reader.stripe(self.next_stripe)
     }
 
-    /// The next stripe's rows that are not deleted; of no row if all are.
+    /// The live rows of the next stripe; columns without rows if all are deleted.
     fn next(&mut self, level: Level) -> Result<Vec<Column<'static>>> {
         self.cancel.check()?;
         let stripe = self.next_stripe;
@@ -138,7 +137,7 @@ impl Source {
 }
 
 impl Source {
-    /// Rows from here on in the order of the table's key: all of the part, or about as many as a run has.
+    /// The next rows, sorted by the table's key: the rest of the part, or as many as make a run.
     fn next_run(&mut self, level: Level, definition: &Definition) -> Result<Vec<Column<'static>>> {
         let mut rows = empty(definition);
         while !self.is_at_end() && byte_count(&rows) < RUN_BYTES {
@@ -151,10 +150,10 @@ impl Source {
 }
 
 impl Transaction {
-    /// Replaces parts of one partition by one that has the rows that are left, if any are, with nulls in columns
-    /// that a part lacks: in the order of the table's key, or without one in the order that they have. Of a part
-    /// that is sorted a stripe is in memory at a time; what is not sorted is read in runs, and those that are too
-    /// large together become parts of their own.
+    /// Replaces parts of one partition by one part with their live rows, if there are any; columns that a part
+    /// lacks become nulls. The rows are sorted by the table's key, or keep their order if there is none. A sorted
+    /// part takes the memory of one stripe; unsorted rows are sorted in runs, and runs that are too large together
+    /// become parts of their own.
     ///
     /// # Errors
     /// `Cancelled`; `Invalid` when there is no such table or part, the parts are of several partitions, a part lacks a column
@@ -218,7 +217,7 @@ impl Transaction {
     }
 }
 
-/// Writes the next stripe's rows that are not deleted.
+/// Writes the live rows of the next stripe.
 pub(crate) fn append_live(source: &mut Source, level: Level, writer: &mut PartWriter) -> Result<()> {
     writer.push(&source.next(level)?)
 }
@@ -253,7 +252,7 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
             return Ok(());
         }
         let mut all = empty(definition);
-        // The numbers behind the last row of each source, and of those the rows that more rows may follow.
+        // For each source the end of its rows in `all`; and the last rows of the sources that have more stripes.
         let (mut ends, mut open_ends) = (Vec::new(), Vec::new());
         for source in &sources {
             append(&mut all, &source.rows)?;
@@ -263,8 +262,8 @@ fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut Par
         let order = sort_rows(level, definition, &all)?;
         let is_open_end = |row: &u32| open_ends.contains(&(*row as usize));
         let count = order.iter().position(is_open_end).map_or(order.len(), |place| place + 1);
-        // Equal rows keep their order, so the rows of each source come as they are, unless it is not sorted: then
-        // those that are written are not its first.
+        // The sort is stable, so the rows of a sorted source are written in their order; a row out of turn shows
+        // that the source is not sorted.
         let mut next: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
         for row in &order[..count] {
             let (row, source) = (*row as usize, ends.partition_point(|end| *end <= *row as usize));
@@ -362,7 +361,7 @@ mod tests {
             number
         };
         let whole = write(&mut transaction, &[&[1, 5], &[5, 9]]);
-        // Inside a stripe, and from one to the next.
+        // Out of order inside a stripe, and from one stripe to the next.
         let lying = [&[&[4, 3][..]][..], &[&[6, 7], &[2, 8]]];
         let lying = lying.map(|stripes| write(&mut transaction, stripes));
         transaction.commit().unwrap();

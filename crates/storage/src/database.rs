@@ -1,8 +1,9 @@
-//! A database: opened at its newest version, read at any, changed by one transaction after the other.
+//! A database: opened at its newest version, readable at any retained version, changed by one transaction at a
+//! time.
 //!
-//! `docs/format/database.md` says which steps make a change durable, and what may be removed when. The
-//! invariants: a version that was given out never changes; what a commit refers to was synced before it; after a
-//! sync that failed nothing is written any more.
+//! `docs/format/database.md` says which steps make a change durable, and when files may be removed. The invariants:
+//! a version never changes once a reader has it; what a commit refers to was synced before it; after a failed sync
+//! nothing is written any more.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::maintenance::Compacting;
 use crate::marker;
 use crate::opening::load;
 use crate::part::{Verify, default_open_files_max};
-use crate::removal::{self, Needless};
+use crate::removal::{self, Obsolete};
 use crate::snapshot::Snapshot;
 use crate::state::{Action, State, Table};
 use crate::store::{Store, TABLES, make_directory, table_path};
@@ -26,11 +27,11 @@ use crate::transaction::Transaction;
 
 /// Locked by the process that writes.
 pub(crate) const LOCK: &str = "LOCK";
-/// There while a process writes, and after one that did not end well.
+/// Exists while a process writes, and after a writer crashed.
 pub(crate) const WRITING: &str = "WRITING";
-/// So many times the distance of checkpoints, and a commit writes one that nobody else has written.
+/// A commit writes the checkpoint itself when maintenance is late by this many intervals.
 const CHECKPOINT_DELAY_MAX: u64 = 4;
-/// A version that is so many microseconds in the future is from a clock that was wrong.
+/// If the newest version is this many microseconds in the future, its clock was wrong.
 const CLOCK_DIFFERENCE_MAX: i64 = 24 * 3600 * 1_000_000;
 
 /// What a database is opened for.
@@ -42,15 +43,15 @@ pub enum Access {
     Write,
 }
 
-/// How a database is kept.
+/// Options of an open database.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Commits between two checkpoints.
     pub checkpoint_every: u64,
-    /// When blocks are held against their checksums.
+    /// When the checksums of blocks are verified.
     pub verify: Verify,
-    /// Files of parts that are open at the same time. Those that are read while there are more of them are closed and
-    /// opened again; by default half of what the system lets the process have.
+    /// The most files of parts that are open at the same time. Beyond that, the least recently read one is closed,
+    /// and opened again when needed; by default half of the process's limit.
     pub open_files_max: usize,
 }
 
@@ -66,20 +67,20 @@ pub struct Database {
     pub(crate) store: Arc<Store>,
     pub(crate) options: Options,
     current: RwLock<Arc<State>>,
-    /// Versions that were given out; their files stay while anyone has them.
-    given: Mutex<Vec<Weak<State>>>,
+    /// Versions that snapshots hold; their files are not removed meanwhile.
+    pinned: Mutex<Vec<Weak<State>>>,
     pub(crate) damage: Mutex<Vec<Damage>>,
-    /// Whether there are versions behind the newest that can be read.
+    /// Whether the log has versions after the newest readable one.
     is_behind: AtomicBool,
     pub(crate) inserts: Inserts,
-    /// Unless it was opened for reading.
+    /// `None` if the database was opened for reading.
     pub(crate) writing: Option<Writing>,
 }
 
-/// What only the writer has.
+/// The state that only a writer has.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    /// Kept until the database is closed.
+    /// The lock on [`LOCK`], held until the database is closed.
     lock: Box<dyn Lock>,
     /// Whether the log can be read to its end.
     log_is_whole: AtomicBool,
@@ -91,18 +92,18 @@ pub(crate) struct Writing {
     pub(crate) committing: Mutex<Committing>,
     /// Tables whose directory is durable.
     directories: Mutex<BTreeSet<u64>>,
-    pub(crate) needless: Mutex<Needless>,
+    pub(crate) obsolete: Mutex<Obsolete>,
     pub(crate) compacting: Mutex<Compacting>,
-    /// Whoever merged parts is done with them.
+    /// Signalled when a merge of parts has ended.
     pub(crate) compacted: Condvar,
-    /// Held by who removes files.
+    /// Held while files are removed.
     pub(crate) removing: Mutex<()>,
     /// For each transaction that rewrites rows of a table, the table as it was when it began.
     rewriting: Mutex<Vec<Arc<Table>>>,
 }
 
 impl Writing {
-    /// What a process has that has not written yet. `is_durable` says whether the last one ended well.
+    /// The state of a process that has not written yet. `is_durable` says whether the previous writer ended well.
     pub(crate) fn new(
         lock: Box<dyn Lock>,
         log_is_whole: bool,
@@ -118,7 +119,7 @@ impl Writing {
             unfinished: Mutex::default(),
             committing: Mutex::new(Committing { checkpoint, is_durable, is_marked: !is_durable }),
             directories: Mutex::default(),
-            needless: Mutex::default(),
+            obsolete: Mutex::default(),
             compacting: Mutex::default(),
             compacted: Condvar::default(),
             removing: Mutex::default(),
@@ -127,19 +128,19 @@ impl Writing {
     }
 }
 
-/// What is done by one transaction at a time.
+/// The state of the commit, which one transaction at a time holds.
 #[derive(Debug)]
 pub(crate) struct Committing {
     /// The version of the newest checkpoint.
     pub(crate) checkpoint: u64,
-    /// Whether the newest version is certainly on the disk: what another process wrote may be in the cache alone,
-    /// if a sync of it failed.
+    /// Whether the newest version is certainly on disk: one that another process wrote may be in the system's cache
+    /// only, if a sync failed.
     is_durable: bool,
-    /// Whether there is a file that says that this process writes.
+    /// Whether the file [`WRITING`] exists.
     is_marked: bool,
 }
 
-/// What a panic elsewhere left: every change of ours is done under one lock in one step.
+/// Locks a mutex, poisoned or not: every change is one step under one lock, so a panic leaves none half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -153,43 +154,44 @@ impl Database {
         writing: Option<Writing>,
     ) -> Arc<Self> {
         let (store, current, damage) = (Arc::new(store), RwLock::new(Arc::new(state)), Mutex::new(damage));
-        let (given, inserts, is_behind) = (Mutex::default(), Inserts::default(), AtomicBool::default());
-        Arc::new(Self { store, options, current, given, damage, is_behind, inserts, writing })
+        let (pinned, inserts, is_behind) = (Mutex::default(), Inserts::default(), AtomicBool::default());
+        Arc::new(Self { store, options, current, pinned, damage, is_behind, inserts, writing })
     }
 
     /// The newest version that this process knows.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        // Whoever removes files looks at the newest version first, and then for those that someone reads.
-        let given = locked(&self.given);
-        self.add_given(given, self.current())
+        // Locked before the newest version is read: removal reads the newest version first and the held versions
+        // after it.
+        let pinned = locked(&self.pinned);
+        self.add_pinned(pinned, self.current())
     }
 
-    pub(crate) fn give(&self, state: Arc<State>) -> Snapshot {
-        self.add_given(locked(&self.given), state)
+    pub(crate) fn pin(&self, state: Arc<State>) -> Snapshot {
+        self.add_pinned(locked(&self.pinned), state)
     }
 
-    fn add_given(&self, mut given: MutexGuard<'_, Vec<Weak<State>>>, state: Arc<State>) -> Snapshot {
-        let is_new = given.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), &*state));
+    fn add_pinned(&self, mut pinned: MutexGuard<'_, Vec<Weak<State>>>, state: Arc<State>) -> Snapshot {
+        let is_new = pinned.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), &*state));
         if is_new {
-            given.retain(|version| version.strong_count() > 0);
-            given.push(Arc::downgrade(&state));
+            pinned.retain(|version| version.strong_count() > 0);
+            pinned.push(Arc::downgrade(&state));
         }
         Snapshot { store: Arc::clone(&self.store), state }
     }
 
-    /// Versions that someone in this process still reads.
-    pub(crate) fn given(&self) -> Vec<Arc<State>> {
-        locked(&self.given).iter().filter_map(Weak::upgrade).collect()
+    /// Versions that snapshots of this process hold.
+    pub(crate) fn pinned(&self) -> Vec<Arc<State>> {
+        locked(&self.pinned).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// When blocks are held against their checksums.
+    /// When the checksums of blocks are verified.
     #[must_use]
     pub fn verify(&self) -> Verify {
         self.store.verify()
     }
 
-    /// Changes that for parts that are opened from now on.
+    /// Sets when checksums are verified, for parts that are opened from now on.
     pub fn set_verify(&self, verify: Verify) {
         self.store.set_verify(verify);
     }
@@ -204,7 +206,7 @@ impl Database {
         if self.writing.is_some() || files.newest() <= before.version {
             return Ok(());
         }
-        log::settle(io)?;
+        log::sync(io)?;
         let mut state = (*before).clone();
         let commits = state.version + 1..=files.newest();
         io.fetch(&mut commits.map(|version| log::path(FileKind::Commit, version)));
@@ -213,7 +215,7 @@ impl Database {
             if let Error::Newer { .. } = error {
                 return Err(error);
             }
-            // Removed meanwhile, or damaged: a checkpoint may help.
+            // The commit was removed meanwhile or is damaged: a checkpoint may help.
             let (loaded, _) = load(io, files.newest(), true)?;
             loaded.damage.into_iter().for_each(|damage| self.report(damage));
             self.set_is_behind(!loaded.is_whole);
@@ -226,7 +228,7 @@ impl Database {
         Ok(())
     }
 
-    /// Whether what was committed last is not seen, for it cannot be read: [`Database::damage`] says why.
+    /// Whether the latest commits cannot be read and so are missing from snapshots; [`Database::damage`] says why.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Acquire)
@@ -245,14 +247,14 @@ impl Database {
         Ok(Transaction::new(Arc::clone(self), self.snapshot(), None))
     }
 
-    /// Begins a transaction that will delete or replace rows of a table that are there: until it ends, compaction
-    /// leaves the parts alone that the table has now, so that the two do not conflict.
+    /// Begins a transaction that will delete or replace existing rows of a table: until it ends, compaction leaves
+    /// the present parts of the table alone, so that the two do not conflict.
     ///
     /// # Errors
     /// When the database cannot be written to.
     pub fn begin_rewriting(self: &Arc<Self>, table: u64) -> Result<Transaction> {
         let writing = self.writing()?;
-        // Not between a look at this and the commit that relies on it.
+        // A commit checks `rewriting` and relies on it under this lock.
         let _committing = locked(&writing.committing);
         let base = self.snapshot();
         let table = base.table(table).cloned();
@@ -268,7 +270,7 @@ impl Database {
         }
     }
 
-    /// A table as transactions saw it when they began that rewrite rows of it.
+    /// The table as it was when each running transaction that rewrites its rows began.
     pub(crate) fn rewritten(&self, table: u64) -> Vec<Arc<Table>> {
         let Some(writing) = &self.writing else { return Vec::new() };
         locked(&writing.rewriting).iter().filter(|other| other.number == table).cloned().collect()
@@ -278,7 +280,7 @@ impl Database {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What writing takes, unless something speaks against it.
+    /// The writer's state; fails if the database cannot be written to.
     pub(crate) fn writing(&self) -> Result<&Writing> {
         self.store.check()?;
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
@@ -289,7 +291,7 @@ impl Database {
         }
     }
 
-    /// Fails, and lets nothing be written any more, when the lock no longer keeps other writers out.
+    /// Fails and stops all writing if the lock no longer keeps other writers out.
     pub(crate) fn check_lock(&self) -> Result<()> {
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
         match writing.lock.is_held() {
@@ -299,8 +301,7 @@ impl Database {
         }
     }
 
-    /// Fails, and lets nothing be written any more, when files are gone that a transaction made: another process took
-    /// them for nobody's.
+    /// Fails and stops all writing if files of a transaction are gone: another writer took them for orphans.
     pub(crate) fn check_files(&self, mut paths: Vec<String>) -> Result<()> {
         let are_there = self.store.io.are_there(&paths).map_err(Error::io("look for", TABLES))?;
         match are_there.iter().position(|is_there| !is_there) {
@@ -309,11 +310,11 @@ impl Database {
         }
     }
 
-    /// Fails, and lets nothing be written any more, when the log has versions that this process did not write: to it
-    /// their files seem to be nobody's.
+    /// Fails and stops all writing if the log has versions that this process did not write, whose files it would
+    /// take for orphans.
     pub(crate) fn check_is_newest(&self, files: &Files) -> Result<()> {
         self.check_lock()?;
-        // A commit of this process may have its name already and not be the newest version yet.
+        // Under the lock no commit of this process is between its publishing and its becoming the newest version.
         let _committing = locked(&self.writing()?.committing);
         match files.newest() {
             newest if newest <= self.current().version => Ok(()),
@@ -321,8 +322,8 @@ impl Database {
         }
     }
 
-    /// Runs what sets aside all that cannot be read of the log, which is told whether there is such a thing; then it
-    /// is whole.
+    /// Runs `repair`, which sets aside the unreadable files of the log and is told whether the log is whole;
+    /// afterwards the log counts as whole.
     pub(crate) fn repair_under_lock(&self, repair: impl FnOnce(bool) -> Result<()>) -> Result<()> {
         let writing = self.writing.as_ref().ok_or(Error::ReadOnly)?;
         let _committing = locked(&writing.committing);
@@ -336,7 +337,7 @@ impl Database {
         Ok(())
     }
 
-    /// A number that nothing has, for a file or a table that a transaction makes.
+    /// An unused number for a file or a table that a transaction makes.
     pub(crate) fn new_number(&self) -> Result<u64> {
         let writing = self.writing()?;
         let mut unfinished = locked(&writing.unfinished);
@@ -350,7 +351,7 @@ impl Database {
         Ok(number)
     }
 
-    /// Says that a transaction is over, and the files it made are committed or nobody's.
+    /// Called at the end of a transaction: files with these numbers are now committed or orphans.
     pub(crate) fn forget_numbers(&self, numbers: &BTreeSet<u64>) {
         if let Some(writing) = &self.writing {
             let mut unfinished = locked(&writing.unfinished);
@@ -369,7 +370,7 @@ impl Database {
         Ok(())
     }
 
-    /// Removes the directory of a table that is not there, if there is nothing in it.
+    /// Removes the directory of a table that does not exist, if it is empty.
     pub(crate) fn remove_unused_directory(&self, table: u64) {
         let Some(writing) = &self.writing else { return };
         let mut directories = locked(&writing.directories);
@@ -379,7 +380,7 @@ impl Database {
         }
     }
 
-    /// Makes a version durable that `next` makes of the newest, with the actions that lead to it.
+    /// Commits: `next` makes the new version from the newest, with the actions that lead to it.
     pub(crate) fn commit(
         &self,
         directories: &BTreeSet<u64>,
@@ -387,7 +388,7 @@ impl Database {
     ) -> std::result::Result<u64, Failed> {
         let writing = self.writing().map_err(Failed::Before)?;
         let mut committing = locked(&writing.committing);
-        // Another may have failed while this one waited.
+        // Another commit may have failed while this one waited for the lock.
         self.store.check().map_err(Failed::Before)?;
         self.check_lock().map_err(Failed::Before)?;
         let before = self.current();
@@ -409,11 +410,11 @@ impl Database {
             Record { previous: before.hash, time: state.time, next_number: state.next_number, actions };
         state.hash = self.write_log(FileKind::Commit, &state, &record)?;
         let state = Arc::new(state);
-        locked(&writing.needless).add(state.version, state.time, replaced);
+        locked(&writing.obsolete).add(state.version, state.time, replaced);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
         let delay = self.options.checkpoint_every.saturating_mul(CHECKPOINT_DELAY_MAX);
         if state.version >= committing.checkpoint.saturating_add(delay) {
-            // The commit is durable whatever becomes of this; a failed sync stops what comes next.
+            // The commit is durable even if the checkpoint fails; a failed sync stops later commits.
             if self.write_checkpoint(&state).is_ok() {
                 committing.checkpoint = state.version;
             }
@@ -421,9 +422,9 @@ impl Database {
         Ok(state.version)
     }
 
-    /// Makes durable what the process before may have left in the cache alone: nobody is shown what a power cut
-    /// would take back.
-    pub(crate) fn settle(&self) -> Result<()> {
+    /// Makes durable what the previous writer may have left in the system's cache only: readers must not see what a
+    /// power cut would take back.
+    pub(crate) fn sync_newest(&self) -> Result<()> {
         match &self.writing {
             Some(writing) if writing.log_is_whole.load(Ordering::Acquire) => {
                 Ok(self.make_durable(&mut locked(&writing.committing), &self.current())?)
@@ -440,8 +441,8 @@ impl Database {
         Ok(())
     }
 
-    /// Makes certain that what the next commit is built on is durable, and that the next process knows if this one
-    /// does not end well.
+    /// Makes the base of the next commit durable, and marks that this process writes, so that the next one knows if
+    /// it crashes.
     fn prepare_log(&self, committing: &mut Committing, newest: &State) -> std::result::Result<(), Failed> {
         self.make_durable(committing, newest)?;
         if !committing.is_marked {
@@ -451,7 +452,7 @@ impl Database {
         Ok(())
     }
 
-    /// Writes a checkpoint of the newest version, so that opening need not read the commits up to it.
+    /// Writes a checkpoint of the newest version, so that opening need not read the commits before it.
     ///
     /// # Errors
     /// When the database cannot be written to.
@@ -487,7 +488,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let Some(writing) = &self.writing else { return };
-        // What was written while writing had not stopped is durable.
+        // All writes are durable unless writing was stopped.
         let is_durable = self.store.check().is_ok()
             && writing.lock.is_held().unwrap_or(false)
             && locked(&writing.committing).is_durable;
@@ -497,7 +498,7 @@ impl Drop for Database {
     }
 }
 
-/// A time of the clock as one of the log.
+/// A time of the clock in microseconds, as the log has it.
 pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

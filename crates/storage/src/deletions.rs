@@ -18,7 +18,7 @@ pub struct DeletionVector {
 }
 
 impl DeletionVector {
-    /// Deletes the rows of a stripe whose bit is set, beside those that are deleted already.
+    /// Adds the rows of a stripe whose bit is set to the deleted ones.
     ///
     /// # Panics
     /// When the stripe was given with another count of rows before.
@@ -33,7 +33,7 @@ impl DeletionVector {
             .or_insert_with(owned);
     }
 
-    /// Adds what another vector of the same part has deleted.
+    /// Adds the deleted rows of another vector of the same part.
     pub fn merge(&mut self, level: Level, other: &Self) {
         for (stripe, rows) in &other.stripes {
             self.delete(level, *stripe, rows.as_bits());
@@ -85,7 +85,7 @@ impl DeletionVector {
         let mut stripes = BTreeMap::new();
         let mut rows_left = row_count;
         for number in numbers {
-            // A few bytes may say as many bits as a stripe has rows, so what they say is held against the part first.
+            // A few bytes may stand for a whole stripe of bits, so the count is checked against the part first.
             let rows = u32::try_from(rows_left.min(STRIPE_ROWS as u64)).expect("a stripe has few rows");
             let limits = Limits { rows, bytes: 1 << 20 };
             let rows = Frame::open(reader.rest(), limits)

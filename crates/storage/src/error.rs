@@ -11,7 +11,7 @@ pub enum Error {
     /// The system refused.
     #[error("cannot {doing} '{path}'")]
     Io {
-        /// What was tried: `read`, `write`, `sync` ...
+        /// The operation: `read`, `write`, `sync` ...
         doing: &'static str,
         /// The file, from the directory of the database.
         path: String,
@@ -26,11 +26,11 @@ pub enum Error {
     Newer {
         /// The file.
         path: String,
-        /// What has numbers: `format`, `actions of kind`.
+        /// What the number is of: `format`, `actions of kind`.
         what: &'static str,
-        /// Its number.
+        /// The number in the file.
         found: u32,
-        /// The greatest that can be read.
+        /// The greatest number that this program reads.
         known: u32,
     },
     /// The directory holds other things.
@@ -48,18 +48,18 @@ pub enum Error {
         /// The last version that can be read.
         version: u64,
     },
-    /// Nothing is written any more, for it may get lost unseen.
+    /// Writing has stopped, because writes could get lost unnoticed.
     #[error("writing has stopped because '{path}' {reason}; open the database again")]
     Stopped {
         /// The file or directory.
         path: String,
-        /// What became of it: `could not be synced`, `was made by another process`.
+        /// What happened to it: `could not be synced`, `was made by another process`.
         reason: &'static str,
     },
     /// The last step of a commit failed.
     #[error("nobody knows whether the changes were committed; open the database again to see")]
     OutcomeUnknown(#[source] Box<Self>),
-    /// Another transaction was first.
+    /// Another transaction committed a conflicting change first.
     #[error("{what} was changed by another transaction")]
     Conflict {
         /// What both wanted to change.
@@ -75,7 +75,7 @@ pub enum Error {
         /// The newest.
         newest: u64,
     },
-    /// Whoever wanted the work has said that it is to stop.
+    /// The caller cancelled the work.
     #[error("the work was stopped")]
     Cancelled,
     /// A file of a version that is older than the retention.
@@ -87,10 +87,10 @@ pub enum Error {
         path: String,
         /// The version that needs it.
         version: u64,
-        /// The newest, which does without.
+        /// The newest version, which does not need it.
         newest: u64,
     },
-    /// Something that cannot be stored or does not exist.
+    /// The caller asked for something that cannot be stored or does not exist.
     #[error("{0}")]
     Invalid(String),
     /// Values that cannot be encoded.
@@ -115,7 +115,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A function that says what was tried with which file.
+    /// Turns an error of the system into ours, with the operation and the file.
     pub(crate) fn io<'a>(doing: &'static str, path: &'a str) -> impl Fn(io::Error) -> Self + 'a {
         move |source| Self::Io { doing, path: path.to_owned(), source }
     }
@@ -127,10 +127,10 @@ impl From<Damage> for Error {
     }
 }
 
-/// What is wrong with a file that is not there.
+/// The reason that [`Damage`] gives for a missing file.
 pub(crate) const MISSING: &str = "it is missing";
 
-/// Bytes that are not what was written: where they are, and whose rows they were.
+/// Bytes that are not what was written: where they are, and which rows are affected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// The file, from the directory of the database.
@@ -139,9 +139,9 @@ pub struct Damage {
     pub table: Option<u64>,
     /// The part by its number.
     pub part: Option<u64>,
-    /// The column by its name, if it is one alone.
+    /// The column by its name, if it is a single one.
     pub column: Option<String>,
-    /// Rows of the part that cannot be read; all if it does not say.
+    /// Rows of the part that cannot be read; `None` means all.
     pub rows: Option<Range<u64>>,
     /// The block of the column.
     pub stripe: Option<u32>,
@@ -149,7 +149,8 @@ pub struct Damage {
     pub offset: Option<u64>,
     /// What is wrong.
     pub reason: String,
-    /// Whether it may be whole: a newer version of the program wrote it, or the system refused to read it.
+    /// Whether the bytes may be whole: a newer version of the program wrote them, or the system refused to read
+    /// them.
     pub is_unknown: bool,
 }
 

@@ -1,4 +1,4 @@
-//! For tests and fuzz targets: forged bytes behind headers whose checksums match, read in every way that there is.
+//! For tests and fuzz targets: reads forged bytes, behind headers whose checksums match, in every possible way.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::simulated_disk::Unreliable;
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
 
-/// The payload of a commit or checkpoint, carried out as far as it can be.
+/// Reads the payload of a commit or checkpoint and applies its actions as far as possible.
 pub fn record(payload: &[u8]) {
     if let Ok(Ok(record)) = Record::read(payload) {
         let mut state = State::default();
@@ -28,14 +28,14 @@ pub fn record(payload: &[u8]) {
     }
 }
 
-/// The payload of a file of deleted rows, whose part has so many rows.
+/// Reads the payload of a deletion vector of a part with `row_count` rows.
 pub fn deletions(payload: &[u8], row_count: u64) {
     if let Ok(vector) = DeletionVector::read(Level::best(), payload, 1, row_count) {
         assert!(vector.stripes().map(|(_, rows)| rows as u64).sum::<u64>() <= row_count);
     }
 }
 
-/// The blocks and the footer of a part.
+/// Reads a part made of these blocks and this footer.
 pub fn part(blocks: &[u8], footer: &[u8], verify: Verify) {
     let identity = Identity { database: [0; 16], table: 1, number: 2 };
     let (first, _) = header::write(FileKind::Part, identity, &[]);
@@ -64,7 +64,7 @@ pub fn part(blocks: &[u8], footer: &[u8], verify: Verify) {
     }
 }
 
-/// What can be read has the rows that it should have, in whatever way it is read.
+/// Reads all of a part in every way, and checks that what can be read has the right count of rows.
 pub(crate) fn read_all(reader: &PartReader) {
     let even = |rows: u64| (0..rows).map(|row| row % 2 == 0).collect::<BitBuffer>();
     for column in 0..reader.fields().len() {

@@ -8,12 +8,12 @@ use crate::wire::{Malformed, Reader, Wire, Write};
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The most bytes that may belong to a header.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
-/// What this version writes; it reads that and all before.
+/// The format that this version writes; it reads this and all earlier ones.
 pub(crate) const FORMAT: u32 = 1;
-/// Bytes in front of the header's own hash.
+/// Bytes of the header that its own hash covers.
 const HASHED_BYTES: usize = 56;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Commit,
@@ -38,7 +38,7 @@ impl FileKind {
 /// The id of a database.
 pub(crate) type DatabaseId = [u8; 16];
 
-/// Whose file it is.
+/// The database, table and number that a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) database: DatabaseId,
@@ -58,7 +58,7 @@ pub(crate) struct Header {
     pub(crate) hash: u64,
 }
 
-/// The header of a payload, and its hash.
+/// The bytes of a payload's header, and the hash in it.
 pub(crate) fn write(kind: FileKind, identity: Identity, payload: &[u8]) -> ([u8; HEADER_BYTES], u64) {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend(kind.magic());
@@ -80,7 +80,7 @@ pub(crate) fn file(kind: FileKind, identity: Identity, payload: &[u8]) -> (Vec<u
 }
 
 impl Header {
-    /// Reads the header in `bytes`, which are those of `path`, or the end of it.
+    /// Reads the header that `bytes` begin with; `path` is for errors.
     pub(crate) fn read(kind: FileKind, bytes: &[u8], path: &str) -> Result<Self> {
         let damaged = |malformed: Malformed| Damage {
             path: path.to_owned(),
@@ -94,8 +94,8 @@ impl Header {
         }
     }
 
-    /// The header, unless it is of a greater format, and its format. Magic, format and hash have their places in
-    /// every format.
+    /// The header and its format; no header if the format is a later one. Magic, format and hash have the same
+    /// places in every format.
     fn parse(kind: FileKind, bytes: &[u8]) -> Wire<(Option<Self>, u32)> {
         let mut reader = Reader::new(bytes);
         let hashed = bytes.get(..HASHED_BYTES).map(xxh3_64);
@@ -120,7 +120,7 @@ impl Header {
         Ok((Some(Self { identity, payload_bytes, payload_hash, hash }), format))
     }
 
-    /// Fails unless this is the payload.
+    /// Fails if the payload's length or hash is not that of the header.
     pub(crate) fn check_payload(&self, payload: &[u8], path: &str) -> Result<()> {
         let damaged = |reason: String| Damage { path: path.to_owned(), reason, ..Damage::default() };
         if payload.len() != self.payload_bytes {
@@ -133,7 +133,7 @@ impl Header {
         Ok(())
     }
 
-    /// Fails unless the file is the one that was looked for.
+    /// Fails if the header belongs to another file.
     pub(crate) fn check_identity(&self, expected: Identity, path: &str) -> Result<()> {
         if self.identity == expected {
             return Ok(());
@@ -148,7 +148,7 @@ impl Header {
     }
 }
 
-/// The payload of a whole file that is nothing but header and payload.
+/// The header and the payload of a file that has nothing else.
 pub(crate) fn open<'a>(kind: FileKind, bytes: &'a [u8], path: &str) -> Result<(Header, &'a [u8])> {
     let header = Header::read(kind, bytes, path)?;
     let payload = &bytes[HEADER_BYTES..];

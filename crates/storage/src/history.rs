@@ -1,4 +1,4 @@
-//! Versions before the newest: which of them are kept, and how they are found.
+//! Older versions: which of them are kept, and how they are found.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use crate::opening::load;
 use crate::snapshot::Snapshot;
 use crate::state::{Action, Deletions, Part, State};
 
-/// A step from one version to the next.
+/// A commit in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The version that it made.
     pub version: u64,
-    /// When, in microseconds since 1970.
+    /// The time of the commit, in microseconds since 1970.
     pub time: i64,
-    /// What it changed, if the version before can be read too.
+    /// What it changed; `None` if the version before it cannot be read.
     pub changes: Option<Changes>,
 }
 
 /// What a commit changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Schemas and names of the tables and views that it touched; of one that got another name, both.
+    /// Schemas and names of the tables and views that it changed; both names of a renamed one.
     pub relations: BTreeSet<(String, String)>,
-    /// Schemas that it made, dropped or described.
+    /// Schemas that it created, dropped or gave properties.
     pub schemas: BTreeSet<String>,
     /// Properties of the database that it set.
     pub properties: BTreeSet<String>,
-    /// Rows that are there and were not, also where they were written again.
+    /// Rows that it added, rewritten ones included.
     pub rows_added: u64,
-    /// Rows that are no longer there, also where they were written again.
+    /// Rows that it removed, rewritten ones included.
     pub rows_removed: u64,
-    /// Files with rows that came.
+    /// Parts that it added.
     pub parts_added: u64,
-    /// Files with rows that went.
+    /// Parts that it removed.
     pub parts_removed: u64,
 }
 
 impl Changes {
-    /// Counts what an action changes in the state that it meets.
+    /// Counts what an action changes; `before` is the state it is applied to.
     fn look(&mut self, before: &State, action: &Action) {
         match action {
             Action::CreateTable { definition, .. } | Action::AlterTable { definition, .. } => {
@@ -99,11 +99,11 @@ impl Database {
     /// An older version.
     ///
     /// # Errors
-    /// `NoVersion` when it is out of the retention, or not there yet.
+    /// `NoVersion` when it is out of the retention or does not exist yet.
     pub fn as_of_version(&self, version: u64) -> Result<Snapshot> {
         let (io, newest) = (&*self.store.io, self.current());
         if version == newest.version() {
-            return Ok(self.give(newest));
+            return Ok(self.pin(newest));
         }
         let is_retained = version < newest.version() && {
             let behind = log::first_time(io, version + 1..newest.version())?;
@@ -112,7 +112,7 @@ impl Database {
         if is_retained {
             let (loaded, _) = load(io, version, false)?;
             if loaded.state.version() == version {
-                return Ok(self.give(Arc::new(loaded.state)));
+                return Ok(self.pin(Arc::new(loaded.state)));
             }
         }
         let oldest = self.oldest_needed(&newest)?;
@@ -122,14 +122,14 @@ impl Database {
     /// The version that was the newest at a time, in microseconds since 1970.
     ///
     /// # Errors
-    /// `NoVersion` when it is out of the retention, `Damaged` when that of the time may be a version that is.
+    /// `NoVersion` when it is out of the retention, `Damaged` when the version of that time may be a damaged one.
     pub fn as_of_time(&self, time: i64) -> Result<Snapshot> {
         let (io, newest) = (&*self.store.io, self.current());
         if newest.time() <= time {
             return self.as_of_version(newest.version());
         }
         let version = log::last_version(io, newest.version(), |other| other <= time)?;
-        // A damaged version may be the one.
+        // If the next version is damaged, it may be the one of that time.
         log::time(io, version + 1)?;
         self.as_of_version(version)
     }
@@ -155,7 +155,7 @@ impl Database {
                 None => false,
             };
             if !is_known {
-                // Behind a commit that cannot be read, versions can be again from a checkpoint on.
+                // After an unreadable commit, versions are readable again from the next checkpoint on.
                 let is_base = version == oldest || if_whole(log::time_of_checkpoint(io, version))?.is_some();
                 state = if is_base { read(version)? } else { None };
             }
@@ -172,15 +172,15 @@ impl Database {
         log::last_version(&*self.store.io, newest.version(), |time| !self.is_retained(newest, time))
     }
 
-    /// Whether what was replaced at a time is kept.
+    /// Whether files that were replaced at a time are still within the retention.
     pub(crate) fn is_retained(&self, newest: &State, time: i64) -> bool {
         let limit = micros(self.store.io.now().saturating_sub(newest.retention()));
-        // A time after that of the newest version is from a clock that was wrong.
+        // A time after the newest version's comes from a wrong clock.
         time.min(newest.time()) >= limit
     }
 }
 
-/// Nothing, where it is damaged or gone.
+/// `None` instead of the error that it is damaged or gone.
 fn if_whole<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Err(Error::Damaged(_)) => Ok(None),

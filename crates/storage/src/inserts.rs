@@ -1,8 +1,8 @@
-//! Small inserts together: while one group is made durable, the next gathers.
+//! Group commit of small inserts: while one group is made durable, the next one gathers.
 //!
-//! An insert costs a few syncs, whatever its size. So whoever comes while others are being committed waits, and
-//! the first of those who waited writes the rows of all of them, as one part a partition in one commit. Nobody
-//! waits for others to come.
+//! An insert costs a few syncs, whatever its size. So inserts that arrive while others are being committed wait;
+//! the first of them then becomes the leader and writes the rows of all, as one part a partition in one commit. An
+//! insert that finds no commit running does not wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use crate::sort::sort_rows;
 use crate::state::{Part, Table};
 use crate::store::UNSYNCED;
 
-/// A group is not made larger than this.
+/// The most bytes of a group.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// The columns of rows, by the partition of the parts that they are to be in.
+/// Rows as columns, by partition.
 pub type PartitionedRows = Vec<(Arc<str>, Vec<Column<'static>>)>;
 
 /// Rows that wait to be inserted.
@@ -36,20 +36,20 @@ struct Insert {
 struct Queue {
     waiting: Vec<Insert>,
     next_ticket: u64,
-    /// Whether someone writes a group.
+    /// Whether a leader is writing a group.
     is_led: bool,
-    /// What became of inserts whose owners have not seen it.
+    /// Outcomes of inserts that their callers have not taken yet, by ticket.
     outcomes: BTreeMap<u64, Result<u64>>,
 }
 
-/// The inserts of a database.
+/// The waiting inserts of a database.
 #[derive(Debug, Default)]
 pub(crate) struct Inserts {
     queue: Mutex<Queue>,
     is_done: Condvar,
 }
 
-/// Ends the lead of a group, even by a panic.
+/// The leadership of a group: dropping it hands out the outcomes and lets the next group begin, even after a panic.
 struct Lead<'a> {
     inserts: &'a Inserts,
     tickets: Vec<u64>,
@@ -68,12 +68,11 @@ impl Drop for Lead<'_> {
 }
 
 impl Database {
-    /// Inserts rows and gives the version that has them, once they are durable: all of them or none. The table
-    /// is as the caller knows it, and the options say how its rows are written. Rows of inserts that wait at the same time are committed
-    /// together.
+    /// Inserts rows, all or none, and returns the version that has them once they are durable. `table` is as the
+    /// caller knows it. Concurrent inserts are committed together.
     ///
     /// # Errors
-    /// `Conflict` when the table was altered or dropped; `Invalid` when the rows are none of the table;
+    /// `Conflict` when the table was altered or dropped; `Invalid` when the rows do not fit the table;
     /// `OutcomeUnknown` and others as for [`Transaction::commit`](crate::Transaction::commit).
     pub fn insert(
         self: &Arc<Self>,
@@ -114,7 +113,7 @@ impl Database {
         }
     }
 
-    /// What becomes of each insert of a group.
+    /// Commits a group; the outcome of each of its inserts.
     fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
         let tables: BTreeMap<u64, &Insert> = group.iter().map(|insert| (insert.table, insert)).collect();
         for (table, insert) in tables {
@@ -131,7 +130,7 @@ impl Database {
                 };
                 group.iter().map(|_| Err(unknown())).collect()
             }
-            // None of them is there. One may be to blame, and the others need not fail with it.
+            // Nothing was committed. A single insert may be to blame, so each is tried alone.
             Err(_) => group.iter().map(|insert| self.commit_inserts(&[insert])).collect(),
         }
     }

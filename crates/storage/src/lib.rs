@@ -30,16 +30,16 @@
 //! | [`schema`] | tables, columns and types |
 //! | [`mod@column`], [`buffer`] | values in memory |
 //! | [`part`] | rows in files: stripes, blocks, statistics |
-//! | [`io`] | the one door to files |
+//! | [`io`] | the file system behind a trait |
 //!
-//! Rows that come in no order are sorted in [`Run`]s. A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. [`Database::insert`] commits small
-//! inserts together; [`Database::maintain`] does the work behind the scenes; [`Transaction::repair_part`] and
-//! [`Database::repair_log`] save what is whole.
+//! A [`Database`] gives [`Snapshot`]s to read and [`Transaction`]s to write. Unsorted rows are sorted in [`Run`]s.
+//! [`Database::insert`] commits small inserts together; [`Database::maintain`] does the background work;
+//! [`Transaction::repair_part`] and [`Database::repair_log`] save what is whole.
 //!
-//! Bytes from disk are hostile: they are held against checksums, limits and each other before memory is asked
-//! for, and what is wrong with them is an error that names file, table, part, column and block.
+//! Bytes from disk are not trusted: they are checked against checksums, limits and each other before memory is
+//! allocated, and an error names the file, table, part, column and block that is damaged.
 
-// Denied, not forbidden, for `io/map.rs` alone.
+// Denied rather than forbidden because of `io/map.rs`.
 #![deny(unsafe_code)]
 
 mod bits;

@@ -1,8 +1,8 @@
-//! The work behind the scenes: merging small parts, checkpoints, giving space back. A piece at a time, so that
-//! whoever has a thread to spare does it, and several may at once.
+//! Background work: merging small parts, writing checkpoints, removing obsolete files. It is done in small pieces,
+//! which any thread may do, and several at the same time.
 //!
-//! Inserts that find many small parts merge some of them first. So they get slower as they get ahead of the
-//! others, and a database that nobody maintains does not fall apart.
+//! Inserts that find many small parts merge some of them first. So inserts slow down when merging falls behind, and
+//! a database without background threads does not fall apart.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -16,36 +16,36 @@ use crate::part::WriteOptions;
 use crate::snapshot::Snapshot;
 use crate::state::{Part, Table};
 
-/// So many parts that could be merged, and inserts help.
+/// With more mergeable parts than this, inserts help to merge.
 const PARTS_MAX: usize = 64;
-/// They merge no more rows at a time.
+/// The most rows of a merge by an insert.
 const HELP_ROWS_MAX: u64 = 1 << 20;
-/// Encoded blocks that the writer of a part holds at most, about.
+/// Approximate bytes of encoded blocks that the writer of a part holds at most.
 const ENCODED_BYTES_MAX: u64 = 64 << 20;
-/// Who waits for others looks so often whether it is to stop.
+/// How often a wait for other merges checks for cancellation.
 const CANCEL_CHECKED_EVERY: Duration = Duration::from_millis(50);
 
-/// Parts that are no candidates for being merged, and whose turn it is.
+/// Which parts cannot be merged now, and which table's turn it is.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
-    /// Someone is at it.
+    /// Parts that are being merged.
     busy: BTreeSet<u64>,
-    /// They cannot be read, or lack columns.
+    /// Parts that cannot be merged: they cannot be read, or lack columns.
     given_up: BTreeSet<u64>,
-    /// The table of which parts were merged last.
+    /// The table whose parts were merged last.
     last_table: u64,
 }
 
-/// What came of looking for parts to merge.
+/// The outcome of looking for parts to merge.
 #[derive(Debug)]
 enum Claim {
     Parts(Merge),
     Nothing,
-    /// Others merge these parts of the table, or it was changed since it was looked at.
+    /// No parts are free: these are being merged by others, or the table has changed since the snapshot.
     Others(Vec<u64>),
 }
 
-/// Parts of a table that are worth being made one, and that nobody else merges meanwhile.
+/// A claim on parts of a table that are worth merging: nobody else merges them meanwhile.
 #[derive(Debug)]
 pub struct Merge {
     database: Arc<Database>,
@@ -74,19 +74,19 @@ impl Merge {
         self.parts.iter().filter_map(|part| self.table.part(*part))
     }
 
-    /// Rows that are read for it.
+    /// Rows that the merge reads.
     #[must_use]
     pub fn row_count(&self) -> u64 {
         self.entries().map(|part| part.row_count).sum()
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate bytes of memory that the merge takes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let keys = &self.table.definition.keys;
         let (mut together, mut largest, mut unsorted) = (0, 0, 0);
         for part in self.entries() {
-            // One that cannot be read is not merged either.
+            // A part that cannot be read will not be merged.
             let Ok(reader) = self.snapshot.open_part(&self.table, part) else { continue };
             let columns = reader.fields().len();
             let bytes = |stripe| (0..columns).map(|column| reader.value_bytes(column, stripe)).sum::<u64>();
@@ -107,8 +107,8 @@ impl Merge {
         read + largest + encoded
     }
 
-    /// Makes one part of them, unless someone changes them meanwhile, or they cannot be read, which is reported; tells
-    /// whether there may be more to merge. The options say how the table's rows are written.
+    /// Merges the parts, unless another transaction changes them meanwhile; damage is reported. Returns whether
+    /// there may be more to merge. The options say how the table's rows are written.
     ///
     /// # Errors
     /// `Cancelled`, or when the database cannot be written to, or the system refuses.
@@ -118,7 +118,7 @@ impl Merge {
         let mut transaction = database.begin()?;
         transaction.give_way();
         transaction.stop_when(cancel);
-        // Someone else may have merged them meanwhile.
+        // Others may have merged or changed the parts since the claim.
         let is_there =
             |now: &Arc<Table>| self.parts.iter().all(|part| now.part(*part) == self.table.part(*part));
         let Some(now) = transaction.base().table(number).filter(|now| is_there(now)) else {
@@ -145,12 +145,12 @@ impl Merge {
 }
 
 impl Database {
-    /// Does a piece of the work that is due: removes files that are needed no more, writes a checkpoint, or merges
-    /// some parts of a table. Gives whether there may be more. Safe beside inserts, readers and itself; gives way
+    /// Does a piece of the work that is due: removes obsolete files, writes a checkpoint, or merges some parts of a
+    /// table. Returns whether there may be more. Safe beside inserts, readers and other calls of itself; gives way
     /// to transactions that [rewrite](Database::begin_rewriting). The options say how a table's rows are written.
     ///
     /// # Errors
-    /// When the database cannot be written to, or the system refuses. What is damaged is reported and passed over.
+    /// When the database cannot be written to, or the system refuses. Damage is reported and skipped.
     pub fn maintain(self: &Arc<Self>, options: impl Fn(&Table) -> WriteOptions) -> Result<bool> {
         let cancel = Cancel::default();
         if self.tidy(&cancel)? {
@@ -162,7 +162,7 @@ impl Database {
         }
     }
 
-    /// Parts of a table that are to be merged next, with no more rows than that; the tables take turns.
+    /// Claims the next parts to merge, of at most `rows_max` rows; the tables take turns.
     ///
     /// # Errors
     /// When the database cannot be written to.
@@ -179,8 +179,8 @@ impl Database {
         Ok(None)
     }
 
-    /// Merges the parts of a table that are worth it, and waits for others who merge some of them; then does the
-    /// other work that is due. With more and more inserts at the same time it does not go on for ever. The
+    /// Merges all parts of a table that are worth it, waits for other merges of the table, then does the other work
+    /// that is due. The number of merges is limited, so that concurrent inserts cannot keep it going for ever. The
     /// options say how the table's rows are written.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Database {
         cancel: &Cancel,
     ) -> Result<()> {
         let writing = self.writing()?;
-        // Each merge leaves fewer parts, or fewer that are hollow.
+        // Each merge leaves fewer parts, or fewer parts with mostly deleted rows.
         let rounds_max = self.snapshot().table(table).map_or(0, |table| 2 * table.parts().len());
         for _ in 0..rounds_max {
             let snapshot = self.snapshot();
@@ -222,8 +222,7 @@ impl Database {
         Ok(())
     }
 
-    /// Writes a checkpoint and removes files that are needed no more, as far as that is due; gives whether there may
-    /// be more.
+    /// Writes a checkpoint and removes obsolete files if that is due; returns whether there may be more to do.
     ///
     /// # Errors
     /// `Cancelled`, or when the database cannot be written to, or the system refuses.
@@ -232,11 +231,11 @@ impl Database {
         if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
             self.checkpoint()?;
         }
-        self.remove_needless(cancel)
+        self.remove_obsolete(cancel)
     }
 
-    /// Merges some parts of a table when there are many small ones: for those to call who are about to add parts.
-    /// What keeps it from that is no reason not to add.
+    /// Merges some parts of a table that has many small ones; called before parts are added. Failures are ignored:
+    /// they are no reason not to add parts.
     pub fn make_room(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
         let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
         if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX)

@@ -1,4 +1,4 @@
-//! The file that makes a directory a database: `KEIRIN`, a few lines of text that say the format and the id.
+//! The file that makes a directory a database: `KEIRIN`, a few lines of text with the format and the id.
 
 use std::io::ErrorKind;
 
@@ -13,17 +13,17 @@ pub(crate) const PATH: &str = "KEIRIN";
 const UNFINISHED: &str = "KEIRIN.tmp";
 const PREFIX: &str = "keirin database, format ";
 const FORMAT: u32 = 1;
-/// No marker is longer.
+/// The most bytes of a marker.
 const BYTES_MAX: u64 = 256;
 
-/// What the lines say.
+/// The text of the marker.
 fn text(id: DatabaseId) -> String {
     let lines = format!("{PREFIX}{FORMAT}\nid {:032x}\n", u128::from_be_bytes(id));
     format!("{lines}check {:016x}\n", xxh3_64(lines.as_bytes()))
 }
 
-/// The id, if the lines are whole. Whatever a greater format has in its other lines, its first says so; but a
-/// format with a wrong checksum of ours behind it is a changed digit.
+/// The id, if the text is whole. A later format is known by its first line, whatever its other lines say; but if
+/// our checksum line follows and is wrong, a digit of the format was changed.
 fn parse(text: &str) -> Result<Option<DatabaseId>> {
     let (lines, check) = text.split_once("check ").unwrap_or((text, ""));
     let mut words = lines.lines();
@@ -40,17 +40,17 @@ fn parse(text: &str) -> Result<Option<DatabaseId>> {
     Ok(id.map(u128::to_be_bytes))
 }
 
-/// What the marker says.
+/// The state of the marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     Id(DatabaseId),
-    /// It is damaged or missing, which was reported.
+    /// The marker is damaged or missing, which was reported.
     Unreadable,
-    /// There is nothing here that a database could be made of, and no other thing.
+    /// The directory is empty: a database may be created in it.
     Empty,
 }
 
-/// Reads the marker. That it is damaged or missing is only reported: what the database has is in other files.
+/// Reads the marker. A damaged or missing marker is only reported: the database's content is in other files.
 pub(crate) fn read(io: &dyn Io, damage: &mut Vec<Damage>) -> Result<Marker> {
     let mut unreadable = |reason: String| {
         damage.push(Damage { path: PATH.to_owned(), reason, ..Damage::default() });
@@ -79,7 +79,7 @@ pub(crate) fn read(io: &dyn Io, damage: &mut Vec<Damage>) -> Result<Marker> {
     }
 }
 
-/// Makes the directory a database; only by whoever has the lock. Whatever has the name of the marker is replaced.
+/// Writes the marker, replacing whatever has its name; the caller holds the lock.
 pub(crate) fn create(io: &dyn Io, id: DatabaseId) -> Result<()> {
     match io.remove(UNFINISHED) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

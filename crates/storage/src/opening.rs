@@ -1,7 +1,8 @@
-//! How a database is opened: what is read, what is looked at, and what is made of an empty directory.
+//! Opening a database, and creating one in an empty directory.
 //!
-//! Opening costs a checkpoint and the commits behind it; a writer lists the names in `tables`, too, and writes a
-//! checkpoint if the last one did not end well. Nothing is removed but what a writer left unfinished: files that seem to be nobody's may be all that is left of something.
+//! Opening reads a checkpoint and the commits after it; a writer also lists the names in `tables`, and writes a
+//! checkpoint if the last writer did not end well. Only a writer's unfinished files are removed: files that look
+//! like orphans may be all that is left of something.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use crate::marker::{self, Marker};
 use crate::removal;
 use crate::store::{Store, TABLES, make_directory, number_of};
 
-/// How often the log is listed again because the writer removed what was listed.
+/// How often the log is listed again because the writer removed listed files.
 const LISTINGS_MAX: usize = 10;
 
 impl Database {
     /// Opens the database behind `io`; with [`Access::Write`] an empty directory becomes one.
     ///
-    /// What is damaged does not keep it from opening: see [`Database::damage`].
+    /// Damage does not keep it from opening: see [`Database::damage`].
     ///
     /// # Errors
-    /// When it is none, is of a later format, is locked by another writer, or the system refuses.
+    /// When it is not a database, is of a later format, is locked by another writer, or the system refuses.
     pub fn open(io: Arc<dyn Io>, access: Access, options: Options) -> Result<Arc<Self>> {
         let mut damage = Vec::new();
         let mut marker = marker::read(&*io, &mut damage)?;
@@ -58,11 +59,12 @@ impl Database {
         let mut writing = None;
         if let Some(lock) = lock {
             for path in &files.unfinished {
-                // If it cannot be removed, it is in nobody's way.
+                // An unfinished file that cannot be removed does no harm.
                 store.io.remove(path).unwrap_or_default();
             }
             if files.is_lost() && log_is_whole {
-                // A log of another id would be that of another database as soon as the marker can be read again.
+                // The marker cannot be read, so the id is new; a log with it would not match the marker once that
+                // can be read again.
                 let unread = damage.iter().position(|found| found.path == marker::PATH);
                 if let Some(unread) = unread {
                     return Err(damage.swap_remove(unread).into());
@@ -78,19 +80,19 @@ impl Database {
         }
         let database = Self::new(store, options, state, damage, writing);
         database.set_is_behind(is_behind);
-        database.settle()?;
+        database.sync_newest()?;
         Ok(database)
     }
 }
 
-/// Locks the directory for writing, makes it a database if it is empty, and makes durable what it has.
+/// Locks the directory for writing, creates a database if it is empty, and makes its names durable.
 fn prepare(io: &dyn Io, marker: &mut Marker, damage: &mut Vec<Damage>) -> Result<Box<dyn Lock>> {
     let lock = io.lock(LOCK).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => Error::Locked,
         _ => Error::io("lock", LOCK)(error),
     })?;
     if *marker == Marker::Empty {
-        // Unless another process has made it a database before the lock was ours.
+        // Another process may have created the database before we had the lock.
         *marker = marker::read(io, damage)?;
     }
     if *marker == Marker::Empty {
@@ -101,21 +103,21 @@ fn prepare(io: &dyn Io, marker: &mut Marker, damage: &mut Vec<Damage>) -> Result
     for directory in [log::DIRECTORY, TABLES] {
         make_directory(io, directory)?;
     }
-    // What another process left in the cache alone is durable before anything is built on it.
+    // Names that another process left in the system's cache only become durable before anything is built on them.
     for directory in ["", log::DIRECTORY, TABLES] {
         io.sync_directory(directory).map_err(Error::io("sync", directory))?;
     }
     Ok(lock)
 }
 
-/// Reads a version, or the newest below it; lists the log again when what was listed is gone. What a reader sees
-/// is made durable before.
-pub(crate) fn load(io: &dyn Io, version: u64, is_settled: bool) -> Result<(log::Loaded, Files)> {
+/// Reads a version, or the newest readable one below it; lists the log again if listed files are gone. With
+/// `is_synced` the log is synced first, so that a reader sees only durable versions.
+pub(crate) fn load(io: &dyn Io, version: u64, is_synced: bool) -> Result<(log::Loaded, Files)> {
     let mut listings = 0;
     loop {
         let files = Files::list(io)?;
-        if is_settled {
-            log::settle(io)?;
+        if is_synced {
+            log::sync(io)?;
         }
         listings += 1;
         match log::load(io, &files, version) {
@@ -132,10 +134,10 @@ fn new_id(io: &dyn Io) -> DatabaseId {
     id
 }
 
-/// What the names in `tables` say.
+/// What the names in `tables` tell.
 #[derive(Debug, Default)]
 struct Tables {
-    /// A number above those of all tables and files, whosever they are.
+    /// A number above those of all tables and files, orphans included.
     free_number: u64,
     have_files: bool,
 }

@@ -1,8 +1,8 @@
 //! Removes files that no version within the retention needs: `docs/format/database.md`, "What is removed".
 //!
-//! Commits say which files they do without. Those go when the version before is out of the retention and nobody in
-//! this process reads it. A file that no commit mentions may be what a crash left, or a commit that got lost may
-//! have referred to it: it goes days after it was first noticed.
+//! A file becomes obsolete when a commit replaces it. It is removed when the version before that commit is out of
+//! the retention and no snapshot of this process holds it. An orphan, a file that no commit mentions, may be left
+//! over from a crash or belong to a lost commit: it is removed days after it was first noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -19,39 +19,39 @@ use crate::state::{Action, Deletions, State, Table};
 use crate::store::{TABLES, deletions_path, number_of, part_path, table_of, table_path};
 use crate::usage::Space;
 
-/// There since files were noticed that no commit mentions.
+/// A file whose time says when orphans were first noticed.
 const ORPHANS: &str = "log/orphans";
-/// How long they stay from then on, and how often someone looks for them.
+/// How long orphans stay after that, and how often they are looked for.
 const ORPHANS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const ORPHANS_SOUGHT_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// Files that are removed by one call.
+/// The most files that one call removes.
 const FILES_MAX: u64 = 1000;
 
-/// Files that newer versions do without.
+/// Obsolete files: those that newer versions do not need.
 #[derive(Debug, Default)]
-pub(crate) struct Needless {
-    /// By the first version without them.
+pub(crate) struct Obsolete {
+    /// Keyed by the first version without the files.
     replaced: BTreeMap<u64, Replaced>,
-    /// Whether the commits of earlier processes are among them.
+    /// Whether the commits of earlier processes are included.
     is_complete: bool,
     orphans_sought: Option<Duration>,
     clock: Clock,
 }
 
-/// Whether the clock can be believed: someone may set it forward by more than the retention, and files that other
-/// processes read seem to be old.
+/// Detects a clock that was set forward: by more than the retention, it would make files look old that other
+/// processes read.
 #[derive(Debug, Default)]
 struct Clock {
-    /// What the clock said, and how much time had elapsed by one that nobody sets.
+    /// The wall clock and the monotonic clock when last read.
     last: Option<(Duration, Duration)>,
-    /// Until so much time has elapsed, nothing is old.
+    /// The monotonic time until which no file counts as old.
     doubted_until: Duration,
 }
 
 impl Clock {
     /// Whether it was set forward within the last retention.
     fn is_doubted(&mut self, now: Duration, elapsed: Duration, retention: Duration) -> bool {
-        /// More than clocks are corrected by while they run.
+        /// More than the usual correction of a running clock.
         const STEP_MIN: Duration = Duration::from_secs(60);
         let expected = self.last.map(|(then, at)| then + elapsed.saturating_sub(at) + STEP_MIN);
         if expected.is_some_and(|expected| now > expected) {
@@ -62,7 +62,7 @@ impl Clock {
     }
 }
 
-/// What one version does without, and when it was committed.
+/// The files that one commit made obsolete, and its time.
 #[derive(Debug)]
 struct Replaced {
     time: i64,
@@ -76,15 +76,13 @@ pub(crate) enum OldFile {
     Directory { table: u64 },
 }
 
-impl Needless {
+impl Obsolete {
     pub(crate) fn add(&mut self, version: u64, time: i64, files: Vec<OldFile>) {
         if !files.is_empty() {
             self.replaced.insert(version, Replaced { time, files });
         }
     }
-}
 
-impl Needless {
     /// Where the files are.
     pub(crate) fn paths(&self) -> BTreeSet<String> {
         let files = self.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
@@ -124,7 +122,7 @@ pub(crate) fn files_of(table: &Table, part: Option<u64>) -> impl Iterator<Item =
     })
 }
 
-/// Files of a version that the one after these actions does without.
+/// Files of a version that these actions make obsolete.
 pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile> {
     let mut files = Vec::new();
     for action in actions {
@@ -138,7 +136,7 @@ pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile>
                 files.extend(deletions.map(|deletions| deletions_of(*table, deletions)));
             }
             Action::DropTable { table } => {
-                // They are removed from the end, the directory when it is empty.
+                // Files are removed from the end of the list, so the directory goes last.
                 files.push(OldFile::Directory { table: *table });
                 files.extend(before.table(*table).into_iter().flat_map(|table| files_of(table, None)));
             }
@@ -148,10 +146,10 @@ pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile>
     files
 }
 
-/// Calls for each table in `tables`, and for the name of each file in it. Names of other things are passed over.
+/// Calls `call` for each table directory in `tables`, and for the name of each file in it. Other names are skipped.
 pub(crate) fn for_each_file(io: &dyn Io, mut call: impl FnMut(u64, Option<String>)) -> Result<()> {
     let list = |path: &str| match io.list(path) {
-        // A file that has a table's name; or it is gone.
+        // Not a directory, or removed meanwhile.
         Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => {
             Ok(Vec::new())
         }
@@ -173,20 +171,20 @@ fn remove(io: &dyn Io, path: &str) -> Result<()> {
 }
 
 impl Database {
-    /// Removes some of the files that are not needed, and says whether there may be more.
-    pub(crate) fn remove_needless(&self, cancel: &Cancel) -> Result<bool> {
+    /// Removes some obsolete files and returns whether there may be more.
+    pub(crate) fn remove_obsolete(&self, cancel: &Cancel) -> Result<bool> {
         let writing = self.writing()?;
         let _removing = locked(&writing.removing);
         let files = Files::list(&*self.store.io)?;
         if files.has_set_aside {
-            // What was set aside may be rescued, and refer to any of them.
+            // Files of the log that were set aside may yet be rescued, and refer to any file.
             return Ok(false);
         }
         self.check_is_newest(&files)?;
         if self.is_clock_doubted(writing) {
             return Ok(false);
         }
-        self.find_replaced(writing, cancel)?;
+        self.find_obsolete(writing, cancel)?;
         let mut removed = Space::default();
         self.remove_replaced(writing, &mut removed, FILES_MAX, cancel)?;
         if removed.files == FILES_MAX {
@@ -200,20 +198,20 @@ impl Database {
     fn is_clock_doubted(&self, writing: &Writing) -> bool {
         let (now, elapsed) = (self.store.io.now(), self.store.io.elapsed());
         let retention = self.current().retention();
-        locked(&writing.needless).clock.is_doubted(now, elapsed, retention)
+        locked(&writing.obsolete).clock.is_doubted(now, elapsed, retention)
     }
 
-    /// Whether there are files that time lets go, and that stay because someone in this process reads them, or did when
-    /// they were to be removed.
+    /// Whether there are obsolete files out of the retention: those that a snapshot of this process holds, or held
+    /// when they were due.
     #[must_use]
     pub fn has_removable(&self) -> bool {
         let Some(writing) = &self.writing else { return false };
-        let needless = locked(&writing.needless);
-        let oldest = needless.replaced.first_key_value();
+        let obsolete = locked(&writing.obsolete);
+        let oldest = obsolete.replaced.first_key_value();
         oldest.is_some_and(|(_, replaced)| !self.is_retained(&self.current(), replaced.time))
     }
 
-    /// Removes files that no commit in the log mentions, however young, and says how many.
+    /// Removes all orphans, however young, and returns how many.
     ///
     /// # Errors
     /// When the database cannot be written to, or the system refuses.
@@ -223,8 +221,8 @@ impl Database {
         outcome.map(|_| usize::try_from(removed.files).unwrap_or(usize::MAX))
     }
 
-    /// Removes all files that are not needed, those that no commit mentions however young they are, and says how much
-    /// that was; nothing if part of the log was set aside, for it may refer to any of them.
+    /// Removes all obsolete files out of the retention and all orphans, however young, and returns how much that
+    /// was. `None`, and nothing is removed, if part of the log was set aside, because it may refer to any file.
     ///
     /// # Errors
     /// `Cancelled`, or when the database cannot be written to, or the system refuses.
@@ -244,8 +242,7 @@ impl Database {
         Ok(Some(removed))
     }
 
-    /// Removes files that no commit in the log mentions, unless part of the log was set aside, and tells whether it
-    /// was not.
+    /// Removes all orphans and returns true; does nothing and returns false if part of the log was set aside.
     fn remove_all_orphans(&self, removed: &mut Space, cancel: &Cancel) -> Result<bool> {
         let (writing, io) = (self.writing()?, &*self.store.io);
         let _removing = locked(&writing.removing);
@@ -253,9 +250,9 @@ impl Database {
         if files.has_set_aside {
             return Ok(false);
         }
-        // What seems to be nobody's may be of another writer, whom a lock did not keep out.
+        // Seeming orphans may belong to another writer that the lock did not keep out.
         self.check_is_newest(&files)?;
-        self.find_replaced(writing, cancel)?;
+        self.find_obsolete(writing, cancel)?;
         for path in self.orphans(writing)? {
             cancel.check()?;
             let bytes = io.open(&path).map_or(0, |file| file.byte_count());
@@ -267,15 +264,15 @@ impl Database {
         Ok(true)
     }
 
-    /// Learns from the log, once, which files were needless before this process came. What commits that cannot be
-    /// read did without counts as mentioned by none.
-    pub(crate) fn find_replaced(&self, writing: &Writing, cancel: &Cancel) -> Result<()> {
-        if locked(&writing.needless).is_complete {
+    /// Finds, once, the files that became obsolete before this process started. Those of unreadable commits count
+    /// as orphans.
+    pub(crate) fn find_obsolete(&self, writing: &Writing, cancel: &Cancel) -> Result<()> {
+        if locked(&writing.obsolete).is_complete {
             return Ok(());
         }
         let io = &*self.store.io;
         let (files, newest) = (Files::list(io)?, self.current().version());
-        // The oldest version from which commits lead to the newest.
+        // The oldest version from which an unbroken sequence of commits leads to the newest.
         let mut from = newest;
         while from > 0 && files.commits.contains(&from) {
             from -= 1;
@@ -295,17 +292,17 @@ impl Database {
                 };
                 let replaced = replaced_files(&state, &record.actions);
                 log::apply_commit(&mut state, &header, &record)?;
-                locked(&writing.needless).add(state.version(), record.time, replaced);
+                locked(&writing.obsolete).add(state.version(), record.time, replaced);
             }
             if state.version() == newest {
                 break;
             }
         }
-        locked(&writing.needless).is_complete = true;
+        locked(&writing.obsolete).is_complete = true;
         Ok(())
     }
 
-    /// Removes what the log says is not needed, until so many files were removed.
+    /// Removes obsolete files that are due, up to `files_max` of them.
     fn remove_replaced(
         &self,
         writing: &Writing,
@@ -314,30 +311,30 @@ impl Database {
         cancel: &Cancel,
     ) -> Result<()> {
         let newest = self.current();
-        let read = self.given().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
+        let read = self.pinned().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
         while removed.files < files_max {
             cancel.check()?;
-            let mut needless = locked(&writing.needless);
+            let mut obsolete = locked(&writing.obsolete);
             let is_due = |version: &u64, replaced: &Replaced| {
                 *version <= read.min(newest.version()) && !self.is_retained(&newest, replaced.time)
             };
             let Some(first) =
-                needless.replaced.first_entry().filter(|first| is_due(first.key(), first.get()))
+                obsolete.replaced.first_entry().filter(|first| is_due(first.key(), first.get()))
             else {
                 break;
             };
             let (version, mut replaced) = first.remove_entry();
-            drop(needless);
+            drop(obsolete);
             let outcome = self.remove_files(&mut replaced.files, removed, files_max, cancel);
             if !replaced.files.is_empty() {
-                locked(&writing.needless).replaced.insert(version, replaced);
+                locked(&writing.obsolete).replaced.insert(version, replaced);
             }
             outcome?;
         }
         Ok(())
     }
 
-    /// Removes files from the end of the list, until there are enough.
+    /// Removes files from the end of the list, up to `files_max` of them.
     fn remove_files(
         &self,
         files: &mut Vec<OldFile>,
@@ -349,7 +346,7 @@ impl Database {
         while let Some(file) = files.last().filter(|_| removed.files < files_max) {
             cancel.check()?;
             match file {
-                // While something of someone else is in it, it stays.
+                // A directory that is not empty stays.
                 OldFile::Directory { table } => io.remove_directory(&table_path(*table)).unwrap_or_default(),
                 file => {
                     if let OldFile::Part { table, number, .. } = file {
@@ -364,18 +361,18 @@ impl Database {
         Ok(())
     }
 
-    /// Removes what two whole checkpoints make needless, so that there is another should one get damaged.
+    /// Removes the part of the log that two whole checkpoints replace: two, in case one gets damaged.
     fn trim_log(&self, writing: &Writing, files: &Files) -> Result<()> {
         let io = &*self.store.io;
         if files.checkpoints.len() < 3 {
             return Ok(());
         }
         let newest = self.current();
-        let read = self.given().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
-        // Its commit says which files are to be removed.
-        let needless =
-            locked(&writing.needless).replaced.first_key_value().map_or(u64::MAX, |(version, _)| version - 1);
-        let oldest = self.oldest_needed(&newest)?.min(read).min(needless);
+        let read = self.pinned().iter().map(|state| state.version()).min().unwrap_or(u64::MAX);
+        // Commits that say which files are still to be removed stay.
+        let obsolete =
+            locked(&writing.obsolete).replaced.first_key_value().map_or(u64::MAX, |(version, _)| version - 1);
+        let oldest = self.oldest_needed(&newest)?.min(read).min(obsolete);
         let is_whole = |version: &&u64| log::time_of_checkpoint(io, **version).is_ok();
         let older: Vec<&u64> = files.checkpoints.range(..=oldest).rev().collect();
         if older.len() < 3 {
@@ -385,15 +382,15 @@ impl Database {
         let commits = files.commits.range(..=base).map(|version| log::path(FileKind::Commit, *version));
         let checkpoints =
             files.checkpoints.range(..base).map(|version| log::path(FileKind::Checkpoint, *version));
-        // No checkpoint may seem to be the end of a log whose commits are gone.
+        // Checkpoints go first: one whose later commits are gone would look like the end of the log.
         checkpoints.chain(commits).try_for_each(|path| remove(io, &path))
     }
 
-    /// Looks now and then for files that no commit mentions, and removes those that were noticed long ago.
+    /// Looks for orphans now and then, and removes those that were noticed long ago.
     fn seek_orphans(&self, writing: &Writing) -> Result<()> {
         let (io, now) = (&*self.store.io, self.store.io.now());
         let is_due = |sought: Duration| now.saturating_sub(sought) >= ORPHANS_SOUGHT_EVERY;
-        if !locked(&writing.needless).orphans_sought.is_none_or(is_due) {
+        if !locked(&writing.obsolete).orphans_sought.is_none_or(is_due) {
             return Ok(());
         }
         let orphans = self.orphans(writing)?;
@@ -416,11 +413,11 @@ impl Database {
             Some(_) => {}
         }
         self.remove_unused_directories(writing)?;
-        locked(&writing.needless).orphans_sought = Some(now);
+        locked(&writing.obsolete).orphans_sought = Some(now);
         Ok(())
     }
 
-    /// Removes directories of tables that did not come to be, where a crash left nothing else.
+    /// Removes empty directories of tables that were never committed.
     fn remove_unused_directories(&self, writing: &Writing) -> Result<()> {
         let mut tables = BTreeSet::new();
         for_each_file(&*self.store.io, |table, _| _ = tables.insert(table))?;
@@ -429,17 +426,17 @@ impl Database {
         Ok(())
     }
 
-    /// Paths of files that no commit mentions, and that were there before this process came: of what came later, what
-    /// this process does not need it has removed, and the rest is that of a writer that no lock keeps out.
+    /// Paths of orphans from before this process started. Newer files are left alone: this process removes its own,
+    /// and the rest belong to a writer that the lock does not keep out.
     pub(crate) fn orphans(&self, writing: &Writing) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for_each_file(&*self.store.io, |table, name| {
             found.extend(name.map(|name| (number_of(&name), format!("{}/{name}", table_path(table)))));
         })?;
-        // Whatever was listed was made by now, so a transaction that still makes it is known.
+        // Listed before the lock is taken, so files of transactions that have committed since are known as current.
         let _committing = locked(&writing.committing);
-        let (newest, needless) = (self.current(), locked(&writing.needless));
-        let old = needless.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
+        let (newest, obsolete) = (self.current(), locked(&writing.obsolete));
+        let old = obsolete.replaced.values().flat_map(|replaced| replaced.files.iter().copied());
         let known: BTreeSet<String> =
             newest.tables().flat_map(|table| files_of(table, None)).chain(old).map(OldFile::path).collect();
         let is_orphan = |(number, path): &(Option<u64>, String)| {

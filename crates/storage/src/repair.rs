@@ -1,4 +1,4 @@
-//! Makes a damaged database one that can be written to, by what is left of it. Nothing is repaired unasked.
+//! Repair: makes a damaged database writable again with what is left of it. Nothing is repaired unasked.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -17,23 +17,23 @@ use crate::part::WriteOptions;
 use crate::state::Part;
 use crate::transaction::Transaction;
 
-/// The name that is set aside for a log of which there is nothing.
+/// The file that records that the whole log was lost.
 const LOST: &str = "log/lost";
 
-/// What is gone from a part for good.
+/// What a repair could not save of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Rows of the part that could not be read.
     pub rows: Vec<Range<u64>>,
-    /// Which rows were deleted could not be read, so all of them are there again.
+    /// Whether the deletion vector could not be read, so that deleted rows are back.
     pub deletions: bool,
 }
 
 impl Database {
-    /// Sets aside what cannot be read of the log and what is behind it, so that writing goes on from the version
-    /// that can be read; and the marker, should it be damaged or another's. They get names that end in `.damaged`.
-    /// As long as there are such files in the log, nothing is removed from the database, for what they refer to may
-    /// yet be rescued. Gives their paths.
+    /// Sets aside the unreadable files of the log and all after them, so that writing goes on from the newest
+    /// readable version; and the marker, if it is damaged or another database's. Their names get the suffix
+    /// `.damaged`. As long as the log has such files, nothing is removed from the database, because what they refer
+    /// to may yet be rescued. Returns their paths.
     ///
     /// # Errors
     /// When the database was not opened for writing, or the system refuses.
@@ -90,7 +90,7 @@ impl Database {
 
 impl Transaction {
     /// Replaces a part by one with the rows that can still be read: those of stripes in which every column is
-    /// whole. Says what is lost.
+    /// whole. Returns what is lost.
     ///
     /// # Errors
     /// As [`Transaction::compact`], but for damage of the part.
@@ -123,13 +123,13 @@ impl Transaction {
             }
             source => source?,
         };
-        // Whether they are in the order that the part says, nobody knows; compaction sorts them.
+        // The order of the rows cannot be trusted either; compaction will sort them.
         let mut writer = self.write_part(table, WriteOptions { is_sorted: false, ..options.clone() })?;
         while !source.is_at_end() {
             let (rows, stripe) = (source.next_rows(), source.next_stripe());
             let mut outcome = append_live(&mut source, self.level(), &mut writer);
             if let Err(Error::Damaged(_)) = outcome {
-                // A disk that failed once may have failed for a moment.
+                // The failure of the disk may have been temporary.
                 source = open()?;
                 source.go_to(stripe);
                 outcome = append_live(&mut source, self.level(), &mut writer);

@@ -1,7 +1,7 @@
-//! Rows on their way into parts of a table: as many as memory has room for, sorted by the table's key.
+//! Sorted runs: as many rows as memory has room for, sorted by the table's key before they are written.
 //!
-//! What is larger is never sorted as a whole: each run becomes a part, and upkeep merges parts. A run whose rows
-//! all come behind those of the run before goes into the same part, so that rows which come sorted are one part.
+//! Larger inputs are never sorted as a whole: each run becomes a part, and maintenance merges parts. A run whose
+//! rows all follow those of the previous run goes into the same part, so that sorted input becomes one part.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::error::Result;
 use crate::schema::Definition;
 use crate::sort::sort_rows;
 
-/// Rows of one table in memory, to be sorted and written as, or behind, a part.
+/// Rows of one table in memory, to be sorted and written as a new part or appended to one.
 #[derive(Debug)]
 pub struct Run {
     definition: Arc<Definition>,
     columns: Vec<Column<'static>>,
-    /// The numbers of the rows as they are written; of fewer rows than there are until they are sorted.
+    /// The row numbers in sorted order; shorter than the rows until they are sorted.
     order: Vec<u32>,
-    /// The rows do not come in the order of the key.
+    /// Whether the rows are known not to come in the order of the key.
     is_mixed: bool,
-    /// The last row that was sorted.
+    /// The last row of the previous sorted run.
     last: Option<Vec<Column<'static>>>,
 }
 
 impl Run {
-    /// A run of a table, without rows.
+    /// An empty run of a table.
     #[must_use]
     pub fn new(definition: Arc<Definition>) -> Self {
         let columns = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
@@ -55,13 +55,13 @@ impl Run {
         self.columns.iter_mut().zip(rows).try_for_each(|(column, rows)| column.append(rows))
     }
 
-    /// Whether the rows came in the order of the table's key, behind those of the run that was sorted before: then
-    /// nothing is gained by waiting for more of them.
+    /// Whether the rows came in the order of the table's key and follow the previous run: then nothing is gained by
+    /// collecting more of them.
     ///
     /// # Errors
     /// `Invalid` when a key is of a type without an order.
     pub fn is_in_order(&mut self) -> Result<bool> {
-        /// Rows that tell of most runs that they are mixed.
+        /// As many rows show of most unsorted runs that they are.
         const FEW: usize = 1024;
         if self.is_mixed {
             return Ok(false);
@@ -77,8 +77,7 @@ impl Run {
         Ok(!self.is_mixed)
     }
 
-    /// Sorts the rows by the table's key, if it has one, and gives whether none comes before those of the run that
-    /// was sorted before.
+    /// Sorts the rows by the table's key, if it has one, and returns whether they all follow the previous run.
     ///
     /// # Errors
     /// `Invalid` when a key is of a type without an order.
@@ -102,7 +101,7 @@ impl Run {
         self.columns.iter().map(|column| column.take(Level::best(), &[row])).collect()
     }
 
-    /// Whether the first row does not come before the last one of the run before.
+    /// Whether the first row follows the last one of the previous run, or equals it.
     fn follows(&self) -> Result<bool> {
         let (Some(first), Some(last)) = (self.order.first(), &self.last) else { return Ok(true) };
         let mut pair = last.clone();
@@ -110,7 +109,7 @@ impl Run {
         Ok(sort_rows(Level::best(), &self.definition, &pair)? == [0, 1])
     }
 
-    /// Takes the rows away, not the memory that they had.
+    /// Removes the rows and keeps the memory for the next ones.
     pub fn clear(&mut self) {
         self.columns.iter_mut().for_each(Column::clear);
         self.order.clear();
@@ -153,7 +152,7 @@ mod tests {
         ]
     }
 
-    /// The texts of all rows of a table that these runs were written to, each by so many threads.
+    /// Writes the runs to a table with `thread_count` threads and returns the texts of all its rows.
     fn written(definition: &Definition, runs: &[&[i64]], thread_count: usize) -> Vec<String> {
         let database = open(&new());
         let mut transaction = database.begin().unwrap();

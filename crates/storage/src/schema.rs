@@ -1,4 +1,4 @@
-//! What a table is made of, and its bytes: `docs/format/log.md`.
+//! The definition of a table, and its bytes: `docs/format/log.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use keirin_codecs::frame::Kind;
 use crate::error::{Error, Result};
 use crate::wire::{Reader, Wire, Write};
 
-/// The most fields of a table, with all their children.
+/// The most fields of a table, all children included.
 pub const FIELDS_MAX: usize = 4096;
-/// How deep fields may lie inside each other.
+/// How deep fields may be nested.
 const DEPTH_MAX: usize = 16;
 /// The most bytes of a name.
 pub(crate) const NAME_BYTES_MAX: usize = 64 << 10;
 
-/// Keys and values that mean something to the layers above: comments, collations, defaults, codecs.
+/// Keys and values that only the layers above interpret: comments, collations, defaults, codecs.
 pub type Properties = BTreeMap<String, String>;
 
-/// The property of a column whose value the rows have that are in parts older than the column; without it they
-/// have nulls. Only the layers above know what value the text says, for reading and for merging such parts.
+/// The property of a column with the value of rows in parts older than the column; without it they have nulls. Only
+/// the layers above can parse the value, so they supply it for reading and for merging such parts.
 pub const INITIAL: &str = "initial";
 
 /// The unit of a time.
@@ -35,7 +35,7 @@ impl TimeUnit {
     const ALL: [Self; 4] = [Self::Second, Self::Millisecond, Self::Microsecond, Self::Nanosecond];
 }
 
-/// What a value of a column is.
+/// The type of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names of types; what their values are in memory, `values` says")]
 pub enum DataType {
@@ -66,8 +66,8 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// What values of this type are in memory and in blocks: a list is the count of its elements, a struct
-    /// has nothing of its own.
+    /// The kind of the values in memory and in blocks: for a list the count of its elements; a struct has no values
+    /// of its own.
     #[must_use]
     pub fn values(&self) -> Option<Kind> {
         Some(match self {
@@ -88,19 +88,19 @@ impl DataType {
         })
     }
 
-    /// Whether its bytes are UTF-8.
+    /// Whether values of this type are UTF-8.
     #[must_use]
     pub fn is_utf8(&self) -> bool {
         matches!(self, Self::Text | Self::Json)
     }
 
-    /// Whether rows can be sorted by it.
+    /// Whether rows can be sorted by values of this type.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
         !matches!(self, Self::Interval | Self::List(_) | Self::Struct(_) | Self::Map(_))
     }
 
-    /// The fields of which a value is made.
+    /// The child fields of a nested type.
     #[must_use]
     pub fn children(&self) -> &[Field] {
         match self {
@@ -208,18 +208,18 @@ impl DataType {
     }
 }
 
-/// A column, or what lies inside one.
+/// A column, or a child of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its number: unique in the table, and kept when the field is renamed.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// What its values are.
+    /// The type of its values.
     pub data_type: DataType,
     /// Whether there may be nulls.
     pub is_nullable: bool,
-    /// Anything more.
+    /// Further properties.
     pub properties: Properties,
 }
 
@@ -230,7 +230,7 @@ impl Field {
         Self { id, name: name.to_owned(), data_type, is_nullable: true, properties: Properties::new() }
     }
 
-    /// This field and all inside it, in preorder.
+    /// This field and all its descendants, in preorder.
     pub fn nodes(&self) -> impl Iterator<Item = &Self> {
         let mut waiting = vec![self];
         std::iter::from_fn(move || {
@@ -240,7 +240,7 @@ impl Field {
         })
     }
 
-    /// How many levels of fields there are, itself included.
+    /// Levels of nested fields, itself included.
     fn depth(&self) -> usize {
         1 + self.data_type.children().iter().map(Self::depth).max().unwrap_or(0)
     }
@@ -275,7 +275,7 @@ pub(crate) fn write_fields(bytes: &mut Vec<u8>, fields: &[Field]) {
 }
 
 pub(crate) fn read_fields(reader: &mut Reader<'_>, depth: usize) -> Wire<Vec<Field>> {
-    /// Number, length of the name, flags, type, count of properties.
+    /// The fixed part of a field: number, length of the name, flags, type, count of properties.
     const BYTES_MIN: usize = 14;
     let count = reader.count(BYTES_MIN, FIELDS_MAX)?;
     (0..count).map(|_| Field::read(reader, depth)).collect()
@@ -334,7 +334,7 @@ pub(crate) fn read_keys(reader: &mut Reader<'_>) -> Wire<Vec<SortKey>> {
     Ok(keys)
 }
 
-/// What makes a table: all but its rows.
+/// The definition of a table: everything but its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// The database in which SQL sees it.
@@ -345,14 +345,14 @@ pub struct Definition {
     pub fields: Vec<Field>,
     /// The lowest number that no field ever had.
     pub next_field: u32,
-    /// What rows are sorted by inside a part.
+    /// The keys that the rows of a part are sorted by.
     pub keys: Vec<SortKey>,
-    /// Anything more.
+    /// Further properties.
     pub properties: Properties,
 }
 
 impl Definition {
-    /// A table of columns that are numbered here, children included.
+    /// A table with these columns; numbers them and their children.
     #[must_use]
     pub fn new(schema: &str, name: &str, columns: Vec<(&str, DataType)>) -> Self {
         let mut next_field = 0;
@@ -363,13 +363,13 @@ impl Definition {
         Self { schema, name, fields, next_field, keys: Vec::new(), properties: Properties::new() }
     }
 
-    /// The place of a column among the columns.
+    /// The index of the column with this field number.
     #[must_use]
     pub fn index_of(&self, field: u32) -> Option<usize> {
         self.fields.iter().position(|other| other.id == field)
     }
 
-    /// Fails unless this can be a table.
+    /// Fails if the definition is not valid.
     ///
     /// # Errors
     /// `Invalid`, saying why.

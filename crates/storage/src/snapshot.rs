@@ -1,4 +1,4 @@
-//! One version of a database to read from, whatever becomes of the newest.
+//! A snapshot: one version of a database, unaffected by later commits.
 
 use std::io::ErrorKind;
 use std::ops::Deref;
@@ -42,7 +42,7 @@ impl Snapshot {
         Ok(reader.in_version(&self.state))
     }
 
-    /// Says that all parts of a table will be opened soon.
+    /// Prefetch hint: all parts of a table will be opened soon.
     pub fn expect_parts(&self, table: &Table) {
         let io = &*self.store.io;
         for part in table.parts() {
@@ -108,8 +108,8 @@ impl Snapshot {
     }
 }
 
-/// What is to be said when a file of a version is missing: if the newest version does without it, it was removed because
-/// this one is older than the retention.
+/// Turns the error of a missing file into [`Error::Replaced`] if the newest version does not need it: then it was
+/// removed because this version is older than the retention.
 pub(crate) fn unless_replaced(
     store: &Store,
     version: &State,

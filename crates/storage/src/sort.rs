@@ -1,4 +1,4 @@
-//! Rows in the order of a table's key.
+//! Sorting rows by a table's key.
 
 use keirin_kernels::Level;
 use keirin_kernels::sort::{self, Key, Method};
@@ -8,8 +8,8 @@ use crate::column::{Column, Values};
 use crate::error::{Error, Result};
 use crate::schema::{DataType, Definition};
 
-/// The numbers of the rows in the order of the table's keys; rows that are equal keep their order. Text is
-/// ordered by its bytes, a uuid by its bytes, floats by the total order.
+/// The row numbers in the order of the table's keys; a stable sort. Text and UUIDs are ordered by their bytes,
+/// floats by the total order.
 ///
 /// # Errors
 /// `Invalid` when a key is of a type without an order.
@@ -20,7 +20,7 @@ pub(crate) fn sort_rows(level: Level, definition: &Definition, columns: &[Column
     let row_count = columns.first().map_or(0, Column::row_count);
     let indices: Vec<usize> =
         definition.keys.iter().filter_map(|key| definition.index_of(key.field)).collect();
-    // Numbers that are ordered as the bytes of uuids are.
+    // Integers that order as the bytes of the UUIDs do.
     let uuids: Vec<Option<Vec<i128>>> = indices
         .iter()
         .map(|index| match (&definition.fields[*index].data_type, &columns[*index].values) {

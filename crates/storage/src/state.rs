@@ -1,4 +1,4 @@
-//! What a version of a database has, and the actions that lead from one version to the next.
+//! The state of a database in one version, and the actions that lead from one version to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub struct State {
     pub(crate) next_number: u64,
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
     views: BTreeMap<u64, Arc<View>>,
-    /// All but the main one, unless that has properties.
+    /// The main schema is listed only if it has properties.
     schemas: BTreeMap<String, Properties>,
     /// Numbers of tables and views by schema and name.
     names: Arc<BTreeMap<(String, String), u64>>,
@@ -51,10 +51,11 @@ pub struct Table {
 pub struct Part {
     /// Its number.
     pub number: u64,
-    /// Its place among the parts: rows of a lesser one come first. What replaces parts takes the least of theirs.
+    /// The position among the parts: rows of a lower one come first. A part that replaces others takes the lowest
+    /// position of theirs.
     pub order: u64,
-    /// What all of its rows have in common, as the layers above say it; empty if nothing is said. Parts are merged
-    /// with others of the same partition only.
+    /// The partition that the layers above put its rows in; empty if there is none. Only parts of the same
+    /// partition are merged.
     pub partition: Arc<str>,
     /// Rows, deleted ones included.
     pub row_count: u64,
@@ -82,19 +83,19 @@ pub struct Deletions {
 }
 
 impl Deletions {
-    /// What is known of the file, which has this path.
+    /// What the log knows of the file at `path`.
     pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
         Known { path, byte_count: self.file_bytes, hash: self.hash }
     }
 }
 
 impl Part {
-    /// What is known of the file, which has this path.
+    /// What the log knows of the file at `path`.
     pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
         Known { path, byte_count: self.file_bytes, hash: self.hash }
     }
 
-    /// Where the footer and its header are in the file, if they fit in it.
+    /// The range of the footer and its header in the file; `None` if they do not fit in it.
     pub(crate) fn footer_range(&self) -> Option<Range<u64>> {
         let bytes = u64::from(self.footer_bytes) + HEADER_BYTES as u64;
         Some(self.file_bytes.checked_sub(bytes)?..self.file_bytes)
@@ -129,7 +130,7 @@ impl Table {
     }
 }
 
-/// One step from a version to the next: `docs/format/log.md`.
+/// A change to the state, as commits log it: `docs/format/log.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     CreateTable {
@@ -233,7 +234,7 @@ impl State {
         self.schemas.get(name).or_else(|| (name == MAIN_SCHEMA).then_some(&NONE))
     }
 
-    /// How long files stay that newer versions do without: the property `retention`, in seconds, or an hour.
+    /// How long obsolete files stay: the property `retention`, in seconds, or an hour.
     #[must_use]
     pub fn retention(&self) -> Duration {
         let seconds = self.properties.get(RETENTION).and_then(|seconds| seconds.parse().ok());
@@ -246,7 +247,7 @@ impl State {
         &self.properties
     }
 
-    /// Carries the action out, or says why it cannot be.
+    /// Applies an action, or says why it cannot be applied.
     pub(crate) fn apply(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::CreateTable { table, definition } => {
@@ -323,7 +324,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives a name to a table or view, which nothing may have.
+    /// Gives a table or view a name; fails if the name is taken.
     fn take_name(&mut self, number: u64, schema: &str, name: &str) -> Result<(), String> {
         if self.schema(schema).is_none() {
             return Err(format!("there is no schema '{schema}'"));
@@ -346,7 +347,7 @@ impl State {
         Ok(Arc::make_mut(found))
     }
 
-    /// The actions that make this version from nothing.
+    /// The actions that make this version from the empty state.
     pub(crate) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         actions.extend(self.schemas.iter().map(|(schema, properties)| {

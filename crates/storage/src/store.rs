@@ -1,4 +1,4 @@
-//! The files of an open database, and whether writing still makes sense.
+//! The files of an open database, and whether writing has stopped.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::part::{Footers, OpenFiles, TablePlans, Verify};
 
 pub(crate) const TABLES: &str = "tables";
 
-/// What everything that reads or writes files of one database has in common.
+/// What all readers and writers of one database's files share.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) io: Arc<dyn Io>,
     pub(crate) level: Level,
-    /// Which decoders are fastest.
+    /// The races that find the fastest decoders.
     pub(crate) races: Races,
     verify: Mutex<Verify>,
     pub(crate) footers: Footers,
     pub(crate) open_files: OpenFiles,
     pub(crate) plans: TablePlans,
-    /// What blocks are read to.
+    /// The buffers that blocks are read into.
     pub(crate) pool: Arc<Pool>,
-    /// What could not be synced, or what another process wrote: from then on nothing is written.
+    /// The path and the reason that stopped writing: a failed sync, or a file of another writer.
     stopped: Mutex<Option<(String, &'static str)>>,
 }
 
-/// Why writing stops.
+/// A reason why writing stops.
 pub(crate) const UNSYNCED: &str = "could not be synced";
 const ANOTHER_WRITES: &str = "shows that another process writes";
 
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// When blocks of parts that are opened now are held against their checksums.
+    /// When checksums are verified, for parts that are opened now.
     pub(crate) fn verify(&self) -> Verify {
         *locked(&self.verify)
     }
@@ -67,19 +67,19 @@ impl Store {
         stopped.as_ref().map_or(Ok(()), |(path, reason)| Err(Error::Stopped { path: path.clone(), reason }))
     }
 
-    /// Lets nothing be written any more, for this could not be synced.
+    /// Stops all writing, because this file or directory could not be synced.
     pub(crate) fn stop(&self, path: &str) {
         locked(&self.stopped).get_or_insert_with(|| (path.to_owned(), UNSYNCED));
     }
 
-    /// Lets nothing be written any more, for this shows that another process writes, too.
+    /// Stops all writing, because this file shows that another process writes, too.
     pub(crate) fn stop_beside_another(&self, path: &str) -> Error {
         locked(&self.stopped).get_or_insert_with(|| (path.to_owned(), ANOTHER_WRITES));
         Error::Locked
     }
 
-    /// Creates a file of which the name was free when this process looked. If it is taken now, another process writes
-    /// that no lock keeps out.
+    /// Creates a file under a name that was free when this process started. If the name is taken, another process
+    /// writes, too.
     pub(crate) fn create(&self, path: &str) -> Result<Box<dyn Output>> {
         self.check()?;
         self.io.create(path).map_err(|error| match error.kind() {
@@ -97,8 +97,8 @@ impl Store {
     }
 }
 
-/// Makes a directory, unless it is there. One in which there is nothing is made anew: its name may be in the cache
-/// alone, and a sync that failed once reports success the next time.
+/// Creates a directory if it does not exist. An empty one is created anew: its name may be in the system's cache
+/// only, and a sync that failed once reports success the next time.
 pub(crate) fn make_directory(io: &dyn Io, path: &str) -> Result<()> {
     match io.create_directory(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -112,14 +112,14 @@ pub(crate) fn make_directory(io: &dyn Io, path: &str) -> Result<()> {
     .map_err(Error::io("create", path))
 }
 
-/// The number of a table by the name of its directory.
+/// The number of a table from the name of its directory.
 pub(crate) fn table_of(name: &str) -> Option<u64> {
-    /// No counter gets there, so whoever gave that name was not us.
+    /// No counter gets this far, so such names are not ours.
     const NUMBERS_END: u64 = 1 << 63;
     name.parse::<u64>().ok().filter(|number| *number < NUMBERS_END && number.to_string() == name)
 }
 
-/// The number of a part or deletion vector by its name.
+/// The number of a part or deletion vector from the name of its file.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let (digits, "kpart" | "kdel") = name.split_once('.')? else { return None };
     table_of(digits)

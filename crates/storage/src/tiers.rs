@@ -1,52 +1,52 @@
-//! Which parts are worth being made one.
+//! The merge policy: which parts are worth merging.
 //!
-//! Parts are in tiers by their rows, each eight times the one below. Eight neighbours are merged, or more where it
-//! takes more, the lowest tiers first, if none has more than a quarter of their rows. So a row gets into a part of
-//! at least four times the size each time that it is written again: of 10,000 inserts of a row each, a row is
-//! written again 5.2 times and there are never more than 22 parts (half instead of a quarter: 6.2 times, 16
-//! parts). Of eight at most, seven inserts of a row and one of eight rows would stay apart for ever. Only
-//! neighbours of a partition, so that its rows keep their order.
+//! Parts belong to tiers by their rows, each tier eight times the one below. Eight or more neighbours are merged,
+//! lowest tiers first, if none of them has more than a quarter of their rows. So each time a row is rewritten, its
+//! part grows to at least four times the size: with 10,000 inserts of one row, a row is rewritten 5.2 times and
+//! there are never more than 22 parts (with half instead of a quarter: 6.2 times, 16 parts). With a limit of eight
+//! parts, seven inserts of one row and one of eight rows would never be merged. Only neighbours of one partition
+//! are merged, so that its rows keep their order.
 
 use std::collections::BTreeMap;
 
 use crate::part::STRIPE_ROWS;
 use crate::state::{Part, Table};
 
-/// Parts of a tier that become one of the next.
+/// The least count of parts in a merge, and the factor between tiers.
 const FANOUT: usize = 8;
-/// No more are merged at a time: enough for four large parts with some of each tier in between.
+/// The most parts in a merge: enough for four large parts with some of each tier in between.
 const MERGED_MAX: usize = 256;
-/// So many of them have a stripe or more: where rows are sorted, a stripe of each is in memory.
+/// The most parts of a stripe or more in a merge: in a sorted table, a stripe of each is in memory.
 const LARGE_MAX: usize = 24;
-/// Parts of so many rows or bytes stay as they are.
+/// Parts of this many rows or bytes are not merged any more.
 const ROWS_MAX: u64 = 1 << 24;
 const BYTES_MAX: u64 = 1 << 30;
 
 impl Table {
-    /// Parts that [`Transaction::compact`](crate::Transaction::compact) should make one now: many small
-    /// neighbours, or one of which most rows are deleted.
+    /// Parts that [`Transaction::compact`](crate::Transaction::compact) should rewrite now: many small neighbours,
+    /// or one part with mostly deleted rows.
     #[must_use]
     pub fn parts_to_compact(&self) -> Option<Vec<u64>> {
         self.parts_to_merge(|_| true, u64::MAX)
     }
 
-    /// The same of parts that are free, and no more rows.
+    /// As [`parts_to_compact`](Self::parts_to_compact), limited to parts that are free and to `rows_max` rows.
     pub(crate) fn parts_to_merge(&self, is_free: impl Fn(u64) -> bool, rows_max: u64) -> Option<Vec<u64>> {
         let parts = self.parts();
         let is_possible = |row_count: u64, part: &Part| row_count <= rows_max && is_free(part.number);
         let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
         parts.iter().for_each(|part| partitions.entry(&part.partition).or_default().push(part));
         let starts = partitions.values().flat_map(|parts| (0..parts.len()).map(|start| &parts[start..]));
-        let worthy = starts.filter_map(|parts| worthy_neighbours(parts, is_possible));
-        if let Some((_, parts)) = worthy.min_by_key(|(tier, _)| *tier) {
+        let mergeable = starts.filter_map(|parts| mergeable_neighbours(parts, is_possible));
+        if let Some((_, parts)) = mergeable.min_by_key(|(tier, _)| *tier) {
             return Some(parts.iter().map(|part| part.number).collect());
         }
-        let is_hollow =
+        let is_mostly_deleted =
             |part: &&&Part| part.live_row_count() * 2 < part.row_count && is_possible(part.row_count, part);
-        parts.iter().find(is_hollow).map(|part| vec![part.number])
+        parts.iter().find(is_mostly_deleted).map(|part| vec![part.number])
     }
 
-    /// Parts that are worth being merged with others.
+    /// Count of parts that are small enough to be merged.
     pub(crate) fn small_part_count(&self) -> usize {
         self.parts.values().filter(|part| is_small(part)).count()
     }
@@ -56,9 +56,10 @@ fn is_small(part: &Part) -> bool {
     part.live_row_count() < ROWS_MAX && part.file_bytes < BYTES_MAX
 }
 
-/// The fewest parts from the first on of which none is written again for the sake of a few rows, with the tier of
-/// the largest. All are small, and `is_possible` of each with the rows up to it.
-fn worthy_neighbours<'a>(
+/// The shortest prefix of the parts that is worth merging: none of them is rewritten for the sake of a few rows.
+/// Returns it with the tier of its largest part. All are small, and `is_possible`, which gets the rows so far,
+/// accepts each.
+fn mergeable_neighbours<'a>(
     parts: &'a [&'a Part],
     is_possible: impl Fn(u64, &Part) -> bool,
 ) -> Option<(u32, &'a [&'a Part])> {
@@ -148,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn large_parts_stay_and_hollow_ones_do_not() {
+    fn large_parts_stay_and_mostly_deleted_ones_do_not() {
         let large = (1..=20).map(|number| part(number, ROWS_MAX));
         assert_eq!(table(large).parts_to_compact(), None);
         let deletions = crate::state::Deletions { number: 9, row_count: 51, file_bytes: 0, hash: 0 };
-        let hollow = Part { deletions: Some(deletions), ..part(2, 100) };
-        assert_eq!(table([part(1, 100), hollow]).parts_to_compact(), Some(vec![2]));
+        let mostly_deleted = Part { deletions: Some(deletions), ..part(2, 100) };
+        assert_eq!(table([part(1, 100), mostly_deleted]).parts_to_compact(), Some(vec![2]));
     }
 }

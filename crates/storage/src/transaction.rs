@@ -1,9 +1,9 @@
-//! Transactions: changes to any number of tables that become one version, or nothing.
+//! Transactions: changes to any number of tables, committed as one version or not at all.
 //!
-//! A transaction sees the version that it began with and its own changes. When it commits and there is a newer
-//! version, its changes are carried out on that; it fails if another changed what it changes.
+//! A transaction sees the version that it began with and its own changes. If there is a newer version when it
+//! commits, its changes are applied to that; it fails if another transaction has changed the same.
 //!
-//! It belongs to nobody's stack: it can be sent to other threads, and any number of them may write its parts.
+//! It borrows nothing: it can be sent to other threads, and any number of them may write its parts.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -26,37 +26,37 @@ use crate::store::{deletions_path, part_path};
 use crate::unsynced::Unsynced;
 use crate::view::{View, check_name};
 
-/// Changes that are not committed.
+/// A transaction: changes that are not committed yet.
 #[derive(Debug)]
 pub struct Transaction {
     database: Arc<Database>,
     base: Snapshot,
-    /// The base and the changes.
+    /// The base with the changes applied.
     state: State,
     actions: Vec<Action>,
     made: Mutex<Made>,
-    /// Files of it that are not durable yet.
+    /// Its files that are not synced yet.
     unsynced: Arc<Unsynced>,
-    /// The table of which it rewrites rows, as it was before.
+    /// The table whose rows it rewrites, as it was at the beginning.
     rewrites: Option<Arc<Table>>,
-    /// Tables that must have the rows that they had when it began.
+    /// Tables whose rows other transactions must not have changed.
     same_rows: BTreeSet<u64>,
-    /// It gives way to those that rewrite rows.
+    /// Whether it fails rather than get in the way of a transaction that rewrites rows.
     is_background: bool,
     cancel: Cancel,
-    /// The process that makes its files.
+    /// The process that creates its files.
     process: u32,
 }
 
-/// What a transaction made beside its changes.
+/// The files of a transaction.
 #[derive(Debug, Default)]
 struct Made {
-    /// Numbers that were taken, and files.
+    /// The numbers of its files and tables.
     numbers: BTreeSet<u64>,
     files: Vec<NewFile>,
 }
 
-/// A file that a transaction made.
+/// A file that a transaction has created.
 #[derive(Clone, Debug)]
 struct NewFile {
     table: u64,
@@ -65,7 +65,7 @@ struct NewFile {
 }
 
 impl NewFile {
-    /// Whether it has rows of this version, or says which are deleted.
+    /// Whether the version refers to the file.
     fn is_of(&self, state: &State) -> bool {
         let deletions = |part: &Part| part.deletions.map(|deletions| deletions.number);
         state.table(self.table).is_some_and(|table| {
@@ -75,7 +75,7 @@ impl NewFile {
     }
 }
 
-/// An asynchronous sink owns a transaction, and its threads own the parts.
+/// Checks at compile time that transactions and writers can be sent to other threads.
 const _: () = {
     const fn is_owned<T: Send + Sync + 'static>() {}
     const fn is_sent<T: Send + 'static>() {}
@@ -103,13 +103,13 @@ impl Transaction {
         }
     }
 
-    /// Lets it fail when it comes to commit while another transaction rewrites rows of its tables.
+    /// Makes the commit fail if another transaction is rewriting rows of its tables.
     pub(crate) fn give_way(&mut self) {
         self.is_background = true;
     }
 
-    /// Lets [`compact`](Self::compact), [`repair_part`](Self::repair_part) and [`commit`](Self::commit) fail when
-    /// someone says that the work is to stop.
+    /// Makes [`compact`](Self::compact), [`repair_part`](Self::repair_part) and [`commit`](Self::commit) fail once
+    /// the work is cancelled.
     pub fn stop_when(&mut self, cancel: &Cancel) {
         self.cancel = cancel.clone();
     }
@@ -124,7 +124,7 @@ impl Transaction {
         &self.base
     }
 
-    /// The tables as they are with its changes.
+    /// The state with its changes.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -142,8 +142,8 @@ impl Transaction {
         Ok(number)
     }
 
-    /// Creates a file of a table. It is this transaction's to remove only once it was created: a name that is taken
-    /// is that of another process.
+    /// Creates a file of a table. The file is recorded, and so removed on a rollback, only once it was created: a
+    /// name that is taken belongs to another process.
     fn new_file(
         &self,
         table: u64,
@@ -166,7 +166,7 @@ impl Transaction {
         self.state.table(table).ok_or_else(|| Error::Invalid(format!("there is no table {table}")))
     }
 
-    /// Creates a table and gives its number.
+    /// Creates a table and returns its number.
     ///
     /// # Errors
     /// `Invalid` when there is one of this name, or the definition cannot be stored.
@@ -185,15 +185,15 @@ impl Transaction {
         self.act(Action::DropTable { table })
     }
 
-    /// Lets the commit fail when another transaction has changed rows of a table, or added some: for definitions that
-    /// fit the rows that this transaction knows.
+    /// Makes the commit fail if another transaction has changed or added rows of a table: for definitions that only
+    /// fit the rows that this transaction has seen.
     pub fn require_same_rows(&mut self, table: u64) {
         self.same_rows.insert(table);
     }
 
-    /// Gives a table another definition. Parts keep the columns that they were written with: whoever reads them
-    /// finds columns by the numbers of their fields. Together with changes of its rows it is a rewriting of the whole
-    /// table, so it [requires](Self::require_same_rows) that no others come.
+    /// Gives a table another definition. Parts keep the columns that they were written with; readers find columns
+    /// by field number. Combined with changes of rows it rewrites the whole table, so it
+    /// [requires](Self::require_same_rows) that no other rows are added.
     ///
     /// # Errors
     /// `Invalid` when there is no such table, one of the new name, or the definition cannot be stored.
@@ -202,7 +202,7 @@ impl Transaction {
         self.act(Action::AlterTable { table, definition: Arc::new(definition) })
     }
 
-    /// Creates a schema, or gives one that is there other properties.
+    /// Creates a schema, or replaces the properties of an existing one.
     ///
     /// # Errors
     /// `Invalid` when the name is too long.
@@ -211,10 +211,10 @@ impl Transaction {
         self.act(Action::SetSchema { schema: schema.to_owned(), properties: Some(properties) })
     }
 
-    /// Drops a schema in which there is nothing.
+    /// Drops an empty schema.
     ///
     /// # Errors
-    /// `Invalid` when there is no such schema, something in it, or it is the main one.
+    /// `Invalid` when there is no such schema, it is not empty, or it is the main one.
     pub fn drop_schema(&mut self, schema: &str) -> Result<()> {
         if schema == MAIN_SCHEMA {
             return Err(Error::Invalid(format!("schema '{schema}' is always there")));
@@ -222,7 +222,7 @@ impl Transaction {
         self.act(Action::SetSchema { schema: schema.to_owned(), properties: None })
     }
 
-    /// Creates a view and gives its number.
+    /// Creates a view and returns its number.
     ///
     /// # Errors
     /// `Invalid` when there is a table or view of this name, or no such schema.
@@ -236,7 +236,7 @@ impl Transaction {
     /// Gives a view another definition.
     ///
     /// # Errors
-    /// `Invalid` when there is no such view, or what [`Transaction::create_view`] refuses.
+    /// `Invalid` when there is no such view, and as [`Transaction::create_view`].
     pub fn alter_view(&mut self, view: u64, definition: View) -> Result<()> {
         definition.check()?;
         if self.state.view(view).is_none() {
@@ -253,7 +253,7 @@ impl Transaction {
         self.act(Action::SetView { view, definition: None })
     }
 
-    /// Says how long files stay that newer versions do without, in whole seconds.
+    /// Sets how long obsolete files stay, in whole seconds.
     ///
     /// # Errors
     /// As [`Transaction::set_property`].
@@ -281,7 +281,7 @@ impl Transaction {
         Ok(PartWriter::new(store, unsynced, output, identity, definition, options))
     }
 
-    /// Adds a part that was finished.
+    /// Adds a finished part.
     ///
     /// # Errors
     /// `Invalid` when there is no such table, the part is there already, or another transaction made it.
@@ -292,7 +292,7 @@ impl Transaction {
         self.act(Action::AddPart { table, part })
     }
 
-    /// Removes parts, and adds those that have their rows now, in their place.
+    /// Replaces parts by others with their rows.
     ///
     /// # Errors
     /// `Invalid` when there is no such table or part.
@@ -309,7 +309,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes rows of a part, beside those that are deleted already. A part without rows left is removed.
+    /// Deletes further rows of a part. A part without live rows is removed.
     ///
     /// # Errors
     /// `Invalid` when there is no such table or part; `Damaged` when its deleted rows cannot be read.
@@ -343,17 +343,17 @@ impl Transaction {
         self.act(Action::SetDeletions { table, part, deletions })
     }
 
-    /// Makes the changes durable and visible, all of them, and gives the version that has them.
+    /// Makes all changes durable and visible and returns the new version.
     ///
     /// # Errors
-    /// `Cancelled`; `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may be there or
-    /// not, which opening the database again shows; after all other errors they are not.
+    /// `Cancelled`; `Conflict` when another transaction changed the same; `OutcomeUnknown` when the changes may or
+    /// may not be committed, which opening the database again shows. After any other error they are not.
     pub fn commit(mut self) -> Result<u64> {
         self.cancel.check()?;
         self.unsynced.sync()?;
         self.cancel.check()?;
         let actions = std::mem::take(&mut self.actions);
-        // From when the commit may be durable, no way out of here may remove its files.
+        // Taken out first: once the commit may be durable, dropping the transaction must not remove its files.
         let files = std::mem::take(&mut locked(&self.made).files);
         let directories = files.iter().map(|file| file.table).collect();
         let mut same_rows = std::mem::take(&mut self.same_rows);
@@ -397,7 +397,8 @@ impl Transaction {
     }
 }
 
-/// Tables of which both the definition and rows are changed: rows of others would be as the old definition has them.
+/// Tables of which both the definition and rows are changed: rows added by others would fit the old definition
+/// only.
 fn rewritten_tables(actions: &[Action]) -> impl Iterator<Item = u64> {
     let altered: BTreeSet<u64> = actions
         .iter()
@@ -449,7 +450,7 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
             (*table, Some(*part))
         }
     };
-    // What the transaction itself created nobody else can have changed.
+    // The transaction created the table, so nobody else can have changed it.
     let Some(before) = base.table(table) else { return Ok(()) };
     let name = &before.definition.name;
     match newest.table(table) {
@@ -466,7 +467,7 @@ fn check_conflict(action: &Action, base: &State, newest: &State) -> Result<()> {
     }
 }
 
-/// Whether rows that others added meanwhile may not fit the table any more.
+/// Whether rows that others added meanwhile may not fit the new definition.
 fn is_retyped(action: &Action, before: &Definition) -> bool {
     let Action::AlterTable { definition, .. } = action else { return false };
     definition.fields.iter().any(|field| match before.fields.iter().find(|other| other.id == field.id) {
@@ -478,12 +479,12 @@ fn is_retyped(action: &Action, before: &Definition) -> bool {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // Forked while the transaction was going on: its files are the parent's.
+            // In a forked process: the files belong to the parent.
             return;
         }
         let made = locked(&self.made);
         for file in &made.files {
-            // If that fails, the file is removed when it is old enough.
+            // If this fails, the file is an orphan and removed later.
             self.database.store.io.remove(&file.path).unwrap_or_default();
         }
         let tables: BTreeSet<u64> = made.files.iter().map(|file| file.table).collect();

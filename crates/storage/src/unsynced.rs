@@ -1,7 +1,7 @@
-//! Files of a transaction that were written and are not synced yet.
+//! Files of a transaction that are written and not synced yet.
 //!
-//! A disk syncs many files in hardly more time than one, so they wait for each other: until the transaction commits,
-//! or there are many of them or much in them.
+//! A disk syncs many files in hardly more time than one, so syncs are collected until the transaction commits, or
+//! there are many files or bytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::io::Output;
 use crate::store::Store;
 
-/// Files that are open at the same time for that, unless the system allows few.
+/// The most files that wait open for their sync; fewer if the system's limit is low.
 const FILES_MAX: usize = 64;
-/// So much the system writes while the next part is made.
+/// Beyond this many bytes the files are synced: the system can write that much while the next part is made.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// See the [module](self).
@@ -34,7 +34,7 @@ impl Unsynced {
         Arc::new(Self { store, waiting: Mutex::default() })
     }
 
-    /// Adds a file to which nothing is written any more.
+    /// Adds a file that is completely written.
     pub(crate) fn add(&self, path: String, file: Box<dyn Output>, bytes: u64) -> Result<()> {
         let mut waiting = locked(&self.waiting);
         waiting.paths.push(path);
@@ -45,7 +45,8 @@ impl Unsynced {
         if is_much { self.sync_all(&mut waiting) } else { Ok(()) }
     }
 
-    /// Syncs all files that were added; those that someone else syncs just now, too, for he has the lock.
+    /// Syncs all added files. Files that another thread is syncing are waited for, because that thread holds the
+    /// lock.
     pub(crate) fn sync(&self) -> Result<()> {
         self.sync_all(&mut locked(&self.waiting))
     }

@@ -1,4 +1,4 @@
-//! What the files of a database are good for, and how much space they take.
+//! Disk usage: what the files of a database are for, and how much space they take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -10,20 +10,20 @@ use crate::log;
 use crate::removal::{OldFile, files_of, for_each_file};
 use crate::store::{number_of, table_path};
 
-/// What a file is good for.
+/// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileUse {
-    /// The newest version has its rows.
+    /// Rows of the newest version.
     Current,
-    /// An older version has its rows, which is within the retention or read by someone.
+    /// Rows that only older versions have, which are within the retention or held by a snapshot.
     Obsolete,
-    /// A transaction is making it.
+    /// A file that a transaction is writing.
     Unfinished,
-    /// No commit mentions it: a process left it that did not end well.
+    /// A file that no commit mentions, left by a process that did not end well.
     Orphaned,
-    /// One of the three before: of a database that was opened for reading there is no telling which.
+    /// Obsolete, unfinished or orphaned: only a writer can tell which.
     Other,
-    /// It says what the versions are.
+    /// Commits and checkpoints.
     Log,
 }
 
@@ -44,7 +44,8 @@ impl Space {
 }
 
 impl Database {
-    /// The files of the database by what they are good for; files that come or go meanwhile may be left out.
+    /// Counts and sizes of the database's files by what they are for; files that are added or removed meanwhile may
+    /// be left out.
     ///
     /// # Errors
     /// When the system refuses.
@@ -53,7 +54,7 @@ impl Database {
         let mut usage: BTreeMap<FileUse, Space> = BTreeMap::new();
         if let Some(writing) = &self.writing {
             let _removing = locked(&writing.removing);
-            self.find_replaced(writing, &Cancel::default())?;
+            self.find_obsolete(writing, &Cancel::default())?;
         }
         let newest = self.current();
         let files: Vec<OldFile> = newest.tables().flat_map(|table| files_of(table, None)).collect();
@@ -70,7 +71,7 @@ impl Database {
         let file_use = self.use_of_others();
         let mut add = |file_use, path: &str| -> Result<()> {
             match io.open(path) {
-                // It has gone meanwhile.
+                // The file was removed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 file => {
                     let bytes = file.map_err(Error::io("open", path))?.byte_count();
@@ -88,21 +89,21 @@ impl Database {
         Ok(usage)
     }
 
-    /// Tells what a file is good for, by its number and path, of which the newest version has no rows.
+    /// Returns a function that tells what a file outside the newest version is for, by its number and path.
     fn use_of_others(&self) -> impl Fn(Option<u64>, &str) -> FileUse {
         let known = self.writing.as_ref().map(|writing| {
             let unfinished = locked(&writing.unfinished).clone();
             let current = self.current();
             let newer = current.tables().flat_map(|table| files_of(table, None)).map(OldFile::path);
             let newer: BTreeSet<String> = newer.collect();
-            (unfinished, newer, locked(&writing.needless).paths())
+            (unfinished, newer, locked(&writing.obsolete).paths())
         });
         move |number, path| match &known {
             None => FileUse::Other,
             Some((unfinished, ..)) if number.is_some_and(|number| unfinished.contains(&number)) => {
                 FileUse::Unfinished
             }
-            // It was committed meanwhile.
+            // The file was committed meanwhile.
             Some((_, newer, _)) if newer.contains(path) => FileUse::Current,
             Some((_, _, obsolete)) if obsolete.contains(path) => FileUse::Obsolete,
             Some(_) => FileUse::Orphaned,

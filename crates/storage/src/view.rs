@@ -1,10 +1,10 @@
-//! Views: queries that have a name among those of the tables. What their text means is for the layers above.
+//! Views: named queries, which share the names of tables. Only the layers above interpret their text.
 
 use crate::error::{Error, Result};
 use crate::schema::{NAME_BYTES_MAX, Properties, read_properties, write_properties};
 use crate::wire::{Reader, Wire, Write};
 
-/// A query that has a name.
+/// A named query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// The schema in which SQL sees it.
@@ -13,7 +13,7 @@ pub struct View {
     pub name: String,
     /// The query.
     pub text: String,
-    /// Anything more.
+    /// Further properties.
     pub properties: Properties,
 }
 

@@ -1,6 +1,6 @@
-//! Small records as bytes, and bytes that nobody can trust as records.
+//! Writing small records as bytes, and reading them from untrusted bytes.
 //!
-//! Counts are held against the bytes that are left before memory is asked for.
+//! Counts are checked against the bytes that are left before memory is allocated.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl fmt::Display for Malformed {
 
 pub(crate) type Wire<T> = Result<T, Malformed>;
 
-/// Bytes and how far they were read.
+/// Bytes, and the position up to which they were read.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -34,12 +34,12 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// What the bytes should have been, at the place that was read last.
+    /// An error at the place that was read last.
     pub(crate) fn malformed<T>(&self, reason: impl Into<String>) -> Wire<T> {
         Err(Malformed { at: self.at, reason: reason.into() })
     }
 
-    /// All that was not read.
+    /// All bytes that are not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A count of things of which each takes at least `bytes_min` bytes.
+    /// Reads a count of items that take at least `bytes_min` bytes each.
     pub(crate) fn count(&mut self, bytes_min: usize, limit: usize) -> Wire<usize> {
         let count = self.u32()? as usize;
         if count > limit || count.saturating_mul(bytes_min) > self.rest().len() {
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fails when there are bytes left.
+    /// Fails if there are bytes left.
     pub(crate) fn end(&self) -> Wire<()> {
         match self.rest().len() {
             0 => Ok(()),
@@ -99,12 +99,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What can be written to the end of bytes.
+/// Appends values to bytes.
 pub(crate) trait Write {
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     fn put_i64(&mut self, value: i64);
-    /// A count that was held against its limit when the thing was made.
+    /// Appends a count, which was checked against its limit before.
     fn put_count(&mut self, count: usize);
     fn put_text(&mut self, text: &str);
 }

@@ -1,11 +1,11 @@
-//! Data makers: columns of the shapes that loops meet, from a seed.
+//! Generators of test data: columns of typical shapes, from a seed.
 
 /// Random numbers that depend on the seed alone (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// A generator; each seed has its own sequence.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -63,7 +63,7 @@ impl Spread {
         Self::FirstHalf,
     ];
 
-    /// A flag a row.
+    /// A flag for each row.
     #[must_use]
     pub fn rows(self, row_count: usize, seed: u64) -> Vec<bool> {
         let mut random = Random::new(seed);
@@ -85,8 +85,8 @@ pub const fn miri_or<T: Copy>(under_miri: T, usual: T) -> T {
     if cfg!(miri) { under_miri } else { usual }
 }
 
-/// The lengths that loops are tested at: all short ones, powers of two and their neighbours. Under Miri a few
-/// around those of bytes and words.
+/// The lengths that loops are tested at: all short ones, powers of two and their neighbours. Under Miri only a few
+/// around 8 and 64.
 #[must_use]
 pub fn lengths() -> Vec<usize> {
     if cfg!(miri) {
@@ -115,7 +115,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// A key a row.
+    /// A key for each row.
     #[must_use]
     pub fn rows(self, row_count: usize, seed: u64) -> Vec<u64> {
         const SKEWED: [f64; 7] = [0.005, 0.71, 0.86, 0.91, 0.94, 0.97, 1.0];

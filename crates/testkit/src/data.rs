@@ -1,4 +1,4 @@
-//! The way to test data that is too large, or not ours, to be kept beside the code.
+//! Finds test data that is too large, or not ours, to be kept beside the code.
 //!
 //! `KEIRIN_DATA` names a directory of files and packs (`NAME.tar.zst`); by default it is `../shared/data`
 //! beside the repository. A pack is unpacked once, below the target directory. Tests that find no
@@ -30,7 +30,7 @@ pub fn file(name: &str) -> Option<PathBuf> {
     path
 }
 
-/// Says that the test that calls this proves nothing here, and why.
+/// Reports that the calling test was skipped, and why.
 ///
 /// The test runner shows nothing of a test that passes, so this writes past it, to standard error. Where
 /// `KEIRIN_SKIPPED` names a file, a line goes there as well, for whoever counts the tests of a whole run.
@@ -78,7 +78,7 @@ fn unpack(name: &str, archive: &Path) -> io::Result<PathBuf> {
     decoder.window_log_max(WINDOW_LOG_MAX)?;
     for entry in tar::Archive::new(decoder).entries()? {
         let mut entry = entry?;
-        // A pack may have a link twice.
+        // A pack may contain a link twice.
         let is_there = own.path().join(entry.path()?).exists();
         if !(is_there && entry.header().entry_type().is_hard_link()) {
             entry.unpack_in(own.path())?;

@@ -1,7 +1,7 @@
-//! What is right: naive oracles, data makers, the SQL text test runner, the way to the test data.
+//! Test support: naive oracles, generators of data, the runner of SQL text tests, access to test data.
 //!
-//! This crate knows none of ours, so that every crate may use it in its tests: whoever wants to run SQL
-//! texts implements `slt::Connection`. Without the feature `sql` it needs no other crate.
+//! This crate depends on none of ours, so that every crate may use it in its tests: to run SQL text tests,
+//! implement `slt::Connection`. Without the feature `sql` it needs no other crate.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! When two results are the same.
+//! Comparison of query results.
 //!
 //! Rows are compared as text, numbers as numbers: floating-point sums depend on the order of rows, and
 //! the same figure comes as an integer, a decimal or a float.
@@ -45,7 +45,7 @@ pub fn compare(left: &[Vec<String>], right: &[Vec<String>], tolerance: Tolerance
     }
     let (mut left, mut right): (Vec<_>, Vec<_>) = (left.iter().collect(), right.iter().collect());
     if !tolerance.ordered {
-        // Rounded figures sort apart now and then, so they count least.
+        // Rounded numbers may sort differently, so they come last in the sort key.
         let key = |row: &&Vec<String>| -> Vec<(bool, String)> {
             let mut key: Vec<_> = row.iter().map(|cell| (fraction(cell).is_some(), cell.clone())).collect();
             key.sort_by_key(|(rounded, _)| *rounded);
@@ -64,7 +64,7 @@ pub fn compare(left: &[Vec<String>], right: &[Vec<String>], tolerance: Tolerance
     Ok(())
 }
 
-/// The number that a cell is, if it is spelt as a float prints itself: `1e5` is a text, for that number prints as
+/// The number in a cell, if it is spelt as floats are printed: `1e5` is text, because that number prints as
 /// `100000.0`.
 fn fraction(cell: &str) -> Option<f64> {
     let number: f64 = cell.contains(['.', 'e', 'N', 'i']).then(|| cell.parse().ok())??;

@@ -1,7 +1,7 @@
 //! `keirin demo`: TPC-H from nothing to checked answers.
 //!
 //! Makes the eight tables in memory, runs the 22 queries one after the other, compares the answers with the
-//! official ones where those are known, and says how long it took and how many rows were read per second.
+//! official ones where those are known, and prints the times and the rows read per second.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::console::Console;
 use crate::error::{Failure, Result};
 use crate::render::{escape_controls, human};
 
-/// One query, run.
+/// The outcome of one query.
 struct Run {
     batches: Vec<RecordBatch>,
     rows_read: u64,
     elapsed: Duration,
-    /// `None` where nobody has said what the answer is.
+    /// `None` if no official answer is known.
     verdict: Option<std::result::Result<(), String>>,
 }
 
@@ -122,7 +122,7 @@ fn run_all(console: &mut Console, scale: f64) -> Result<()> {
     if wrong > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// One query: its text, its answer in full, whether that is right.
+/// Shows one query: its text, its full answer, and whether that is right.
 fn show_query(console: &mut Console, number: usize, scale: f64) -> Result<()> {
     let palette = console.terminal.stdout_palette();
     let title = format!("Query {number}: {}", tpch::TITLES[number - 1]);

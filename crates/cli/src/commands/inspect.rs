@@ -7,7 +7,7 @@ use crate::console::{Console, Resources};
 use crate::error::{Failure, Result};
 use crate::render;
 
-/// Characters of the longest bar.
+/// Width of the longest bar, in characters.
 const BAR_WIDTH: usize = 20;
 
 pub(crate) fn run(arguments: &InspectArguments) -> Result<()> {
@@ -88,14 +88,14 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A bar as long as `bytes` are many, beside the most.
+/// SQL for a bar in proportion to `bytes`.
 fn bar(bytes: &str) -> String {
     format!(
         "repeat('█', CAST(round({BAR_WIDTH}.0 * {bytes} / greatest(max({bytes}) OVER (), 1)) AS BIGINT)) AS share"
     )
 }
 
-/// Bytes for people to read.
+/// SQL for a readable count of bytes.
 fn size(bytes: &str) -> String {
     let unit = |name: &str, unit: u64| {
         format!(
@@ -106,7 +106,7 @@ fn size(bytes: &str) -> String {
     format!("CASE {units} ELSE {bytes} || ' B' END AS size")
 }
 
-/// How many times as many bytes the values have.
+/// SQL for the compression ratio.
 fn ratio(values: &str, bytes: &str) -> String {
     format!("round({values} / nullif(CAST({bytes} AS DOUBLE), 0), 1) AS ratio")
 }

@@ -1,4 +1,4 @@
-//! What `keirin` can be told to do.
+//! The subcommands of `keirin`.
 
 pub(crate) mod demo;
 pub(crate) mod inspect;

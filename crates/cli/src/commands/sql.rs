@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: SqlArguments) -> Result<()> {
     let terminal = Terminal::detect();
     let commands: Vec<String> = arguments.commands.into_iter().chain(arguments.sql).collect();
     let has_script = !commands.is_empty() || !arguments.file.is_empty();
-    // The shell draws on standard error, so that answers can still go elsewhere.
+    // The shell draws on standard error, so that standard output can be redirected.
     let interactive = !has_script && terminal.stdin && terminal.stderr;
 
     let resources = arguments.resources.resources();
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: SqlArguments) -> Result<()> {
     console.close()
 }
 
-/// A database is a directory; what else people put there deserves a word.
+/// Explains the mistake when the path of the database is not a directory.
 fn check_database_path(path: &Path) -> Result<()> {
     let name = path.display().to_string();
     if path.is_file() {

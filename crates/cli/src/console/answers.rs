@@ -1,4 +1,4 @@
-//! One statement and its answer: rows in the format of the day, or a word that it is done.
+//! One statement and its answer: rows in the current format, or a line that it is done.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::render::{self, Explain, RenderError, Renderer, Shown, human};
 use crate::signals::SignalWatch;
 use crate::terminal::tell;
 
-/// How long the end of a stopped statement is waited for without a word, and at all.
+/// How long to wait for a cancelled statement to end: silently, and then with a message.
 const QUIET_WAIT_MAX: Duration = Duration::from_millis(500);
 const END_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -63,7 +63,7 @@ impl Console {
         Ok(())
     }
 
-    /// Waits until all work of a statement that was stopped has ended, so that "cancelled" is true.
+    /// Waits until all work of a cancelled statement has ended, so that "cancelled" is true.
     fn wait_for_end(&self) {
         if self.session.wait_until_idle(QUIET_WAIT_MAX) {
             return;
@@ -75,7 +75,7 @@ impl Console {
         }
     }
 
-    /// Writes the rows of `stream` in the format of the day.
+    /// Writes the rows of `stream` in the current format.
     async fn show(
         &mut self,
         mut stream: ResultStream,
@@ -93,7 +93,8 @@ impl Console {
         to.answers += 1;
 
         let is_table = format == Format::Table && stream.tag() != "EXPLAIN";
-        // A table on a terminal comes at the end; anything else would be torn by the bar.
+        // A table on a terminal is written at the end; other formats are written as rows come, which the progress
+        // bar would disturb.
         let streams_to_terminal = on_terminal && !(is_table && look.rows_max.is_some());
         let schema = stream.schema();
         let columns = schema.fields().len();
@@ -159,7 +160,7 @@ impl Console {
         self.print(&format!("{}\n", footer(rows, first.num_columns(), shown, None)))
     }
 
-    /// Tells a person that a statement without rows is done.
+    /// Tells an interactive user that a statement without rows is done.
     fn tell_status(&self, tag: &str, rows: Option<usize>, elapsed: Duration) {
         let somebody_looks = self.interactive || (self.terminal.stdout && self.terminal.stderr);
         if !somebody_looks {
@@ -176,7 +177,8 @@ impl Console {
     }
 }
 
-/// Some formats are one answer, and some of those no text.
+/// Fails if the output already holds an answer in a format that allows only one, or if binary data would go to a
+/// terminal.
 fn check_one_answer(format: Format, on_terminal: bool, output: &Output) -> Result<()> {
     let name = format.name();
     if format.is_binary() && on_terminal {

@@ -1,4 +1,4 @@
-//! What the shell, scripts and the demo share: a session, how answers look, where they go.
+//! What the shell, scripts and the demo share: a session, and the format and destination of answers.
 
 mod answers;
 mod scripts;
@@ -40,7 +40,7 @@ pub(crate) struct Resources {
     pub(crate) read_only: bool,
 }
 
-/// What a statement gave that ran for ourselves.
+/// The answer of a statement that the program runs for itself.
 pub(crate) struct Answer {
     pub(crate) batches: Vec<RecordBatch>,
     pub(crate) rows_read: u64,
@@ -49,21 +49,21 @@ pub(crate) struct Answer {
 
 /// See the [module](self).
 pub(crate) struct Console {
-    /// Keeps its database open.
+    /// The session; it keeps the database open.
     pub(crate) session: Session,
-    /// `None`: in memory.
+    /// `None` for a database in memory.
     pub(crate) database_path: Option<PathBuf>,
     pub(crate) settings: Settings,
     pub(crate) terminal: Terminal,
     pub(crate) interactive: bool,
     pub(crate) show_progress: bool,
-    /// Something may have changed the names that completion offers.
+    /// Whether the names that completion offers may have changed.
     pub(crate) names_changed: bool,
     pub(crate) output: Output,
-    /// Where the next answer goes instead.
+    /// The destination of the next answer only.
     pub(crate) output_once: Option<Output>,
     pub(crate) signals: Signals,
-    /// Waits for the database's threads on this one: they may be too busy to ring its clocks.
+    /// A runtime on this thread, for waiting: timers on the database's busy threads could be late.
     pub(crate) runtime: Arc<Runtime>,
     resources: Resources,
     scripts_nested: usize,
@@ -103,7 +103,7 @@ impl Console {
         })
     }
 
-    /// Goes on with another database; settings of the shell stay.
+    /// Switches to another database; settings of the shell stay.
     pub(crate) fn reopen(&mut self, path: Option<PathBuf>) -> Result<()> {
         self.session = open_session(path.as_deref(), &self.resources)?;
         self.database_path = path;
@@ -119,7 +119,7 @@ impl Console {
         }
     }
 
-    /// Runs `sql` for ourselves.
+    /// Runs `sql` for the program itself.
     pub(crate) fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         self.answer(sql, Progress::hidden()).map(|answer| answer.batches)
     }
@@ -142,7 +142,7 @@ impl Console {
         })
     }
 
-    /// The columns that `sql` would answer with.
+    /// The columns of the answer to `sql`.
     pub(crate) fn schema_of(&self, sql: &str) -> Result<SchemaRef> {
         let mut progress = Progress::hidden();
         let mut signals = self.signals.watch();
@@ -164,7 +164,7 @@ impl Console {
         written.map_err(|error| self.output.failure(error))
     }
 
-    /// The end: files get their names.
+    /// Ends the program: output files get their names.
     pub(crate) fn close(mut self) -> Result<()> {
         let output = std::mem::replace(&mut self.output, Output::stdout());
         let format = output.format.unwrap_or(self.settings.format);
@@ -181,7 +181,7 @@ impl Console {
     }
 }
 
-/// Waits for `future`; meanwhile signals are heard and the bar drawn.
+/// Waits for `future` while handling signals and drawing the bar.
 pub(crate) async fn during<T>(
     future: impl Future<Output = T>,
     signals: &mut SignalWatch,
@@ -204,7 +204,7 @@ pub(crate) async fn during<T>(
 
 /// Opens the database at `path`, or one in memory.
 fn open_session(path: Option<&Path>, resources: &Resources) -> Result<Session> {
-    let mut builder = Database::builder();
+    let mut builder = Database::builder().whole_process(true);
     if let Some(threads) = resources.threads {
         builder = builder.threads(threads);
     }

@@ -8,7 +8,7 @@ use crate::error::{Failure, Result};
 use crate::script::{Piece, Script};
 use crate::shell::dot_commands;
 
-/// Scripts that read scripts that read scripts.
+/// How deep scripts may be nested.
 const SCRIPTS_NESTED_MAX: usize = 32;
 
 impl Console {

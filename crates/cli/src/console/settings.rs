@@ -1,4 +1,4 @@
-//! What dot commands change, and what that means for an answer.
+//! The settings that dot commands change, and their effect on answers.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::terminal::{Palette, Terminal};
 /// Rows that a terminal shows unless told otherwise.
 const TERMINAL_ROWS_MAX: usize = 40;
 
-/// What dot commands change.
+/// The settings that dot commands change.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) format: Format,
@@ -45,7 +45,7 @@ impl Default for Settings {
     }
 }
 
-/// How people get an answer.
+/// How an answer is shown.
 pub(super) fn look(settings: &Settings, terminal: Terminal, on_terminal: bool) -> Look {
     let limit = |set: Option<usize>, default: usize| match set {
         Some(0) => None,
@@ -62,7 +62,7 @@ pub(super) fn look(settings: &Settings, terminal: Terminal, on_terminal: bool) -
     }
 }
 
-/// How the engine writes files, as far as the user has a say.
+/// The options with which the engine writes files.
 pub(super) fn write_options(settings: &Settings, path: Option<&Path>) -> WriteOptions {
     let mut options = path.and_then(Path::to_str).map_or_else(WriteOptions::default, WriteOptions::for_path);
     options.header = settings.headers;

@@ -1,4 +1,4 @@
-//! Values as text, the same for all formats made for people.
+//! Values as text, the same for all formats that people read.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,16 +7,10 @@ use keirin::arrow::array::{Array, RecordBatch};
 use keirin::arrow::buffer::NullBuffer;
 use keirin::arrow::datatypes::DataType;
 use keirin::arrow::error::ArrowError;
-use keirin::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use keirin::arrow::util::display::{ArrayFormatter, FormatOptions};
+use keirin::display::{FORMAT, formatter};
 
-/// SQL's spelling of dates and times; a fraction of a second only where there is one.
-const OPTIONS: FormatOptions<'static> = FormatOptions::new()
-    .with_display_error(true)
-    .with_null("NULL")
-    .with_datetime_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"))
-    .with_duration_format(DurationFormat::Pretty);
+const OPTIONS: FormatOptions<'static> = FORMAT.with_display_error(true);
 
 /// The values of one batch.
 pub(crate) struct Cells<'a> {
@@ -25,29 +19,28 @@ pub(crate) struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     pub(crate) fn new(batch: &'a RecordBatch) -> Result<Self, ArrowError> {
-        let formatter = |array| ArrayFormatter::try_new(array, &OPTIONS);
         let columns = batch
             .columns()
             .iter()
-            .map(|array| Ok((formatter(array.as_ref())?, array.logical_nulls())))
+            .map(|array| Ok((formatter(array.as_ref(), &OPTIONS)?, array.logical_nulls())))
             .collect::<Result<_, ArrowError>>()?;
         Ok(Self { columns })
     }
 
-    /// The value as text, as it is; `None` for NULL.
+    /// The value as text, without escapes; `None` for NULL.
     pub(crate) fn text(&self, row: usize, column: usize) -> Option<String> {
         let (formatter, nulls) = &self.columns[column];
         if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return None;
         }
         let mut text = String::new();
-        // Writing to a string does not fail, and errors of the value are part of the text.
+        // Writing to a string does not fail; a value that cannot be formatted shows its error as text.
         let _ = write!(text, "{}", formatter.value(row));
         Some(text)
     }
 }
 
-/// Numbers stand on the right, so that their digits line up.
+/// Whether a type is a number: numbers are aligned right, so that their digits line up.
 pub(crate) fn is_number(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_number(values),
@@ -55,7 +48,7 @@ pub(crate) fn is_number(data_type: &DataType) -> bool {
     }
 }
 
-/// Values that still say something when their end is missing; a number or a date would say something else.
+/// Whether values of a type may be cut: a number or a date that is cut would be another one.
 pub(crate) fn can_be_cut(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => can_be_cut(values),
@@ -64,7 +57,7 @@ pub(crate) fn can_be_cut(data_type: &DataType) -> bool {
     }
 }
 
-/// `text` with everything that a terminal would obey, or that would hide what is there, spelled out.
+/// Escapes all characters that control a terminal or hide text.
 pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
     if !text.chars().any(needs_escape) {
         return Cow::Borrowed(text);
@@ -84,7 +77,7 @@ pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters (C0, C1), and those that turn the direction of writing.
+/// Control characters (C0, C1), and those that change the direction of text.
 fn needs_escape(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

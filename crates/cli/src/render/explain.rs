@@ -1,4 +1,4 @@
-//! Query plans: text of many lines that a table would only squeeze.
+//! Query plans: text of many lines, which would not fit in a table.
 
 use keirin::arrow::array::RecordBatch;
 use nu_ansi_term::Style;
@@ -6,7 +6,7 @@ use nu_ansi_term::Style;
 use super::cells::{Cells, escape_controls};
 use super::{Look, RenderError, Renderer, Shown, Sink};
 
-/// Writes each row's values one under the other; the last one is the plan.
+/// Writes the values of each row one below the other; the last one is the plan.
 pub(crate) struct Explain<'a> {
     look: Look,
     sink: Sink<'a>,

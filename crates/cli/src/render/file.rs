@@ -1,4 +1,4 @@
-//! Answers in the formats of files: the engine writes them, batch by batch.
+//! Answers in file formats, which the engine writes batch by batch.
 
 use keirin::arrow::array::RecordBatch;
 use keirin::arrow::datatypes::SchemaRef;

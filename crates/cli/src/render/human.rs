@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Readable numbers.
 
 use std::time::Duration;
 
@@ -41,12 +41,12 @@ fn scaled(number: f64, units: &[&str]) -> String {
     format!("{number:.digits$}{}", units[unit])
 }
 
-/// As precise as a stopwatch: `0.012 s`, `12.3 s`, `2 min 5 s`.
+/// A duration to three digits or so: `0.012 s`, `12.3 s`, `2 min 5 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     seconds(duration.as_secs_f64())
 }
 
-/// [`duration`] for what was computed from several.
+/// [`duration`] for a count of seconds.
 pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         ..9.9995 => format!("{seconds:.3} s"),

@@ -1,19 +1,19 @@
 //! How wide each column of a table becomes, and which ones are left out.
 //!
-//! Wide text columns give first, all down to the same width; numbers and dates are never cut, because a
-//! number without its last digits is another number. When that is not enough, columns in the middle go: the
-//! first ones usually identify a row, the last ones are usually what was computed.
+//! Wide text columns are narrowed first, all to the same width; numbers and dates are never cut, because a number
+//! without its last digits is another number. If that is not enough, columns in the middle are left out: the first
+//! ones usually identify a row, the last ones are usually computed.
 
 /// Characters that a column needs beside its values: `│ value ` and, once, the closing `│`.
 const PADDING: usize = 3;
 const CLOSING: usize = 1;
 /// The place of the columns left out: `│ … `.
 const OMITTED_WIDTH: usize = 1;
-/// The characters that are left at least of a text and of a column's name.
+/// The least width of a text and of a column's name.
 const TEXT_LEAST: usize = 12;
 const NAME_LEAST: usize = 8;
 
-/// What one column would like.
+/// The widths that one column asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) name: usize,
@@ -32,7 +32,7 @@ impl Wish {
     }
 }
 
-/// One place in a row of the table.
+/// One column of the table as drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Column { index: usize, width: usize },
@@ -48,7 +48,7 @@ impl Slot {
     }
 }
 
-/// The places of a table of `wishes` on a screen of `width_max`.
+/// Lays out columns with these `wishes` in `width_max`.
 pub(crate) fn fit(wishes: &[Wish], width_max: Option<usize>) -> Vec<Slot> {
     let Some(width_max) = width_max else {
         return slots(0..wishes.len(), wishes, usize::MAX);
@@ -58,7 +58,7 @@ pub(crate) fn fit(wishes: &[Wish], width_max: Option<usize>) -> Vec<Slot> {
     if least + CLOSING <= width_max {
         return slots(0..wishes.len(), wishes, width_max);
     }
-    // From both ends inwards, the left one first.
+    // Columns are taken from both ends inwards, the left one first.
     let (mut left, mut right) = (0, wishes.len());
     let mut used = CLOSING + taken(OMITTED_WIDTH);
     while left < right {
@@ -71,7 +71,7 @@ pub(crate) fn fit(wishes: &[Wish], width_max: Option<usize>) -> Vec<Slot> {
         if from_left { left += 1 } else { right -= 1 }
     }
     if left == 0 {
-        // Not even one fits: the first is cut, whatever it is.
+        // If not even one fits, the first is cut, whatever its type.
         let width = width_max.saturating_sub(CLOSING + PADDING + taken(OMITTED_WIDTH)).max(1);
         let only = Slot::Column { index: 0, width: width.min(wishes[0].natural()) };
         return if wishes.len() > 1 { vec![only, Slot::Omitted] } else { vec![only] };
@@ -83,13 +83,13 @@ pub(crate) fn fit(wishes: &[Wish], width_max: Option<usize>) -> Vec<Slot> {
     places
 }
 
-/// The columns `indices` in `width_max`, which is enough for the least that they need.
+/// Lays out the columns `indices` in `width_max`, which is enough for their least widths.
 fn slots(indices: impl Iterator<Item = usize>, wishes: &[Wish], width_max: usize) -> Vec<Slot> {
     let indices: Vec<usize> = indices.collect();
     let available = width_max.saturating_sub(CLOSING + PADDING * indices.len());
     let capped = |index: usize, cap: usize| wishes[index].natural().min(cap.max(wishes[index].least()));
     let total = |cap: usize| indices.iter().map(|index| capped(*index, cap)).sum::<usize>();
-    // The widest cap under which all fit; widths that matter are below the screen's.
+    // Binary search for the greatest cap with which all fit.
     let (mut fits, mut too_wide) = (0, available.saturating_add(1));
     if total(available) <= available {
         fits = available;

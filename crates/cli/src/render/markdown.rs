@@ -1,4 +1,4 @@
-//! Answers as a Markdown table: every row is written as it comes.
+//! Answers as a Markdown table, row by row.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub(crate) struct Markdown<'a> {
 }
 
 impl<'a> Markdown<'a> {
-    /// Writes the header: a Markdown table has none without it.
+    /// Writes the header, without which Markdown knows no table.
     pub(crate) fn new(schema: SchemaRef, look: Look, sink: Sink<'a>) -> Result<Self, RenderError> {
         let fields = schema.fields();
         write_row(sink, fields.iter().map(|field| escape(field.name())))?;
@@ -48,7 +48,7 @@ fn write_row(sink: &mut (dyn Write + Send), values: impl Iterator<Item = String>
     Ok(())
 }
 
-/// A cell is one line, and a bar would end it.
+/// Escapes line ends and bars, which would end the cell.
 fn escape(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(escape_controls).collect();
     lines.join("<br>").replace('\\', "\\\\").replace('|', "\\|")

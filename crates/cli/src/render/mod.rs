@@ -1,7 +1,7 @@
-//! Answers as text for people: a table, Markdown, one value a line, plans.
+//! Answers as readable text: a table, Markdown, one value a line, plans.
 //!
-//! A renderer sees the batches as they come and holds a bounded number of rows, however many there are.
-//! Values come from elsewhere: control characters are escaped, so that no file can drive the terminal.
+//! A renderer gets the batches as they come and holds a bounded number of rows. Values are not trusted: control
+//! characters are escaped, so that no data can control the terminal.
 
 mod cells;
 mod explain;
@@ -33,14 +33,14 @@ use vertical::Vertical;
 /// Where renderers write: the program's output.
 pub(crate) type Sink<'a> = &'a mut (dyn Write + Send);
 
-/// How people want their answers.
+/// How answers are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     /// Column names above the values.
     pub(crate) headers: bool,
     /// Column types under the names.
     pub(crate) types: bool,
-    /// What NULL looks like to people.
+    /// The text shown for NULL.
     pub(crate) null: String,
     /// Rows shown, from the start and from the end; `None` shows all.
     pub(crate) rows_max: Option<usize>,
@@ -58,10 +58,10 @@ pub(crate) struct Shown {
 
 /// Writes one answer.
 pub(crate) trait Renderer {
-    /// Takes the next batch; may write some of it.
+    /// Takes the next batch and may write some of it.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), RenderError>;
 
-    /// Writes what is left.
+    /// Writes the rest.
     fn finish(self: Box<Self>) -> Result<Shown, RenderError>;
 }
 

@@ -15,7 +15,7 @@ use super::cells::{Cells, can_be_cut, escape_controls, is_number};
 use super::layout::{Slot, Wish, fit};
 use super::{Look, RenderError, Renderer, Shown, Sink};
 
-/// What is looked at before the widths are fixed, where all rows are shown.
+/// If all rows are shown, how many of them decide the widths of the columns.
 const SAMPLE_ROWS: usize = 10_000;
 const SAMPLE_BYTES: usize = 32 << 20;
 
@@ -24,14 +24,14 @@ pub(crate) struct Table<'a> {
     look: Look,
     sink: Sink<'a>,
     rows: usize,
-    /// The first rows, until they are written.
+    /// The first rows, held until they are written.
     first: VecDeque<RecordBatch>,
     first_rows: usize,
     first_bytes: usize,
-    /// Where not all rows are shown: batches that hold at least the last of them.
+    /// If not all rows are shown: batches that hold at least the last rows to show.
     last: VecDeque<RecordBatch>,
     last_rows: usize,
-    /// Fixed when the header is written.
+    /// The layout, fixed when the header is written.
     slots: Option<Vec<Slot>>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Keeps the first `rows_max` rows and enough of the last.
+    /// Keeps the first `rows_max` rows, and enough of the last ones.
     fn sample(&mut self, batch: &RecordBatch, rows_max: usize) {
         let to_first = (rows_max - self.first_rows).min(batch.num_rows());
         if to_first > 0 {
@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
             .collect())
     }
 
-    /// Fixes the widths by `rows` and writes the top of the table.
+    /// Fixes the layout by `rows` and writes the top of the table.
     fn open(&mut self, rows: &[Vec<Cell>]) -> Result<Vec<Slot>, RenderError> {
         let headers = self.headers();
         let wishes: Vec<Wish> = (0..headers.len())
@@ -216,7 +216,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Writes what was held back to see the widths.
+    /// Writes the rows that were held back to find the widths.
     fn write_first(&mut self) -> Result<(), RenderError> {
         let mut rows = Vec::new();
         for batch in std::mem::take(&mut self.first) {
@@ -276,7 +276,7 @@ impl Renderer for Table<'_> {
     }
 }
 
-/// `text` in at most `width` columns of characters; an ellipsis says that there is more.
+/// Cuts `text` to at most `width` character columns, with an ellipsis if there is more.
 fn shorten(text: &str, width: usize) -> std::borrow::Cow<'_, str> {
     if text.width() <= width {
         return text.into();

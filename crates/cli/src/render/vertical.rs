@@ -36,7 +36,7 @@ impl Renderer for Vertical<'_> {
                 let gap = " ".repeat(self.name_width - name.width());
                 let name = self.look.palette.paint(Style::new().bold(), name);
                 let value = match cells.text(row, column) {
-                    // Further lines stand under the first.
+                    // Further lines are aligned with the first.
                     Some(text) => {
                         let lines: Vec<_> = text.split('\n').map(escape_controls).collect();
                         lines.join(&format!("\n{}", " ".repeat(self.name_width + 3)))

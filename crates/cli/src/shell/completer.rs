@@ -14,7 +14,7 @@ use super::lexer::{Token, TokenKind, tokens};
 use super::names::Names;
 use crate::format::Format;
 
-/// After these comes a table.
+/// Keywords that are followed by a table.
 const BEFORE_TABLES: &[&str] =
     &["FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE", "DESC", "SUMMARIZE", "COPY", "VIEW"];
 
@@ -22,10 +22,10 @@ pub(crate) struct SqlCompleter {
     pub(crate) names: Arc<Mutex<Names>>,
 }
 
-/// What can stand at the cursor, and what of it is typed already.
+/// What can stand at the cursor, and the part of it that is typed already.
 #[derive(Debug, PartialEq, Eq)]
 enum Context {
-    /// A path, in quotes that are open.
+    /// A path inside open quotes.
     File {
         typed: Range<usize>,
     },
@@ -107,7 +107,7 @@ impl SqlCompleter {
         }
         let relations = relations(line);
         if relations.is_empty() {
-            // SELECT comes before FROM: nobody knows yet which tables.
+            // SELECT comes before FROM, so the tables are not known yet.
             return names.tables.iter().flat_map(|(_, columns)| columns.clone()).collect();
         }
         let mut columns = Vec::new();
@@ -155,7 +155,7 @@ impl SqlCompleter {
     }
 }
 
-/// What the text before the cursor asks for.
+/// What can be completed after this text.
 fn context(before: &str) -> Context {
     let tokens = tokens(before);
     let end = before.len();
@@ -221,7 +221,7 @@ fn relations(line: &str) -> Vec<Relation> {
         .collect()
 }
 
-/// A name as it is written in SQL: in quotes where it would be read as another.
+/// A name as written in SQL: in quotes if it would not be read as itself otherwise.
 pub(crate) fn name_in_sql(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -233,7 +233,7 @@ fn suggestion(value: String, typed: &Range<usize>, append_whitespace: bool) -> S
     Suggestion { value, span: Span::new(typed.start, typed.end), append_whitespace, ..Suggestion::default() }
 }
 
-/// The candidates that begin with `prefix`, whatever the case.
+/// The candidates that begin with `prefix`, ignoring case.
 fn matching(
     candidates: impl IntoIterator<Item = String>,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Colours for SQL while it is typed.
+//! Highlighting of SQL while it is typed.
 
 use nu_ansi_term::{Color, Style};
 use reedline::{Highlighter, StyledText};

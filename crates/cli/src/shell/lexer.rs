@@ -1,7 +1,7 @@
 //! SQL text cut into coloured pieces: as much of a lexer as an editor needs.
 //!
-//! It never fails, because what it sees is being typed; it covers every byte, and the last token may be
-//! open: a quote or a comment without its end.
+//! It never fails, because its input is still being typed; tokens cover every byte, and the last one may be open: a
+//! quote or a comment without its end.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) enum TokenKind {
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
     pub(crate) range: Range<usize>,
-    /// The closing quote is still missing.
+    /// Whether the token's end is still missing.
     pub(crate) is_open: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Characters of names and keywords.
+/// Whether a character belongs to names and keywords.
 fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_' || character == '$'
 }
@@ -69,7 +69,7 @@ fn prefix(text: &str, belongs: impl Fn(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// From quote to quote; a doubled one is a character of the text.
+/// A quoted token; a doubled quote is a character of its text.
 fn quoted(kind: TokenKind, text: &str, quote: char) -> (TokenKind, usize, bool) {
     let mut end = 1;
     while let Some(found) = text[end..].find(quote) {

@@ -1,4 +1,4 @@
-//! The completion menu: reedline's, but for what it says when there is nothing to complete.
+//! The completion menu: reedline's, with another message when there is nothing to complete.
 
 use reedline::{ColumnarMenu, Completer, Editor, Menu, MenuEvent, MenuSettings, Painter, Suggestion};
 

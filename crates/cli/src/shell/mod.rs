@@ -33,7 +33,7 @@ use crate::terminal::tell;
 const HISTORY_LINES: usize = 10_000;
 const MENU: &str = "completion";
 
-/// Reads and runs until the user leaves.
+/// Reads and runs lines until the user leaves.
 pub(crate) fn run(console: &mut Console, init: Option<&Path>) -> Result<()> {
     let palette = console.terminal.stderr_palette();
     if read_init_file(console, init)? == Flow::Quit {
@@ -54,7 +54,7 @@ pub(crate) fn run(console: &mut Console, init: Option<&Path>) -> Result<()> {
             Err(error) => return Err(Failure::file("read from the terminal", error)),
         };
         console.signals.forget();
-        // Kept now: who closes the terminal does not wait for us.
+        // Saved after each line: a user who closes the terminal does not wait for us.
         let _ = editor.sync_history();
         match console.run_text(&line) {
             Ok(Flow::Continue) => {}
@@ -65,7 +65,7 @@ pub(crate) fn run(console: &mut Console, init: Option<&Path>) -> Result<()> {
     }
 }
 
-/// Runs the file that the user wants read first; the usual one need not be there.
+/// Runs the init file: the one that the user named, or the default one if it exists.
 fn read_init_file(console: &mut Console, init: Option<&Path>) -> Result<Flow> {
     if let Some(path) = init {
         return console.run_file(path);
@@ -74,7 +74,7 @@ fn read_init_file(console: &mut Console, init: Option<&Path>) -> Result<Flow> {
     else {
         return Ok(Flow::Continue);
     };
-    // A mistake in there must not lock its owner out.
+    // An error in the init file must not lock its owner out.
     match console.run_file(&path) {
         Err(failure) if !failure.ends_shell() => {
             failure.print(console.terminal.stderr_palette());
@@ -102,7 +102,7 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         ReedlineEvent::UntilFound(vec![ReedlineEvent::Menu(MENU.to_owned()), ReedlineEvent::MenuNext]);
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, complete);
     keys.add_binding(KeyModifiers::SHIFT, KeyCode::BackTab, ReedlineEvent::MenuPrevious);
-    // Enter, typed while a statement ran and the terminal was not ours, arrives as Ctrl-J.
+    // Enter arrives as Ctrl-J if it was typed while a statement ran and the terminal was not in raw mode.
     keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('j'), ReedlineEvent::Enter);
     let newline = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
     keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, newline);
@@ -115,9 +115,9 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
         .with_match_text_style(Style::new().fg(Color::Cyan))
         .with_selected_match_text_style(Style::new().fg(Color::Cyan).reverse())
         .with_marker("> ")
-        // The tables of a statement may stand after the cursor.
+        // The completer needs the whole line: a statement's tables may stand after the cursor.
         .with_input_mode(InputMode::FullBuffer)
-        // What names and paths are made of; anything else ends the word, and the menu with it.
+        // Characters of names and paths; any other ends the word and closes the menu.
         .with_word_chars("_./-");
     let mut editor = Reedline::create()
         .with_completer(Box::new(SqlCompleter { names }))
@@ -136,7 +136,7 @@ fn editor(names: Arc<Mutex<Names>>, colours: bool) -> Reedline {
     editor
 }
 
-/// The history file, made if there is none. Without one the shell still works.
+/// The history file, created if need be. Without one the shell still works.
 fn history() -> Option<FileBackedHistory> {
     let path = history_path()?;
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -146,7 +146,7 @@ fn history() -> Option<FileBackedHistory> {
     opened.inspect_err(|error| tell(&format!("warning: no history: '{}': {error}", path.display()))).ok()
 }
 
-/// `KEIRIN_HISTORY`, or where the XDG base directory specification puts what a program remembers.
+/// `KEIRIN_HISTORY`, or the place for state in the XDG base directory specification.
 fn history_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("KEIRIN_HISTORY") {
         return (!path.is_empty()).then(|| path.into());
@@ -156,7 +156,7 @@ fn history_path() -> Option<PathBuf> {
     Some(state.join("keirin/history"))
 }
 
-/// Enter runs what is complete, and makes a new line otherwise.
+/// Enter runs a complete statement, and otherwise begins a new line.
 struct EndsWithSemicolon;
 
 impl Validator for EndsWithSemicolon {

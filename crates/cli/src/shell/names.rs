@@ -10,9 +10,9 @@ use tokio::runtime::Runtime;
 
 use crate::render::Cells;
 
-/// Nobody waits longer for a completion: then there is none.
+/// How long a completion may take.
 const PATIENCE: Duration = Duration::from_millis(1000);
-/// Files remembered.
+/// The most files whose columns are cached.
 const FILES_MAX: usize = 100;
 
 pub(crate) struct Names {
@@ -32,7 +32,7 @@ impl Names {
         names
     }
 
-    /// Asks the database what there is now. What it does not tell in time is not offered.
+    /// Asks the database for its names. Those that do not come in time are not offered.
     pub(crate) fn refresh(&mut self) {
         self.files.clear();
         let rows = self.rows(

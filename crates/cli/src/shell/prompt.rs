@@ -1,4 +1,4 @@
-//! What stands before the line.
+//! The prompt.
 
 use std::borrow::Cow;
 

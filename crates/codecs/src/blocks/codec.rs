@@ -1,4 +1,4 @@
-//! The codecs, and how each compresses.
+//! The block codecs, and how each compresses.
 
 use lz4::block::CompressionMode;
 
@@ -7,11 +7,12 @@ use super::Error;
 /// How a block is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// LZ4 blocks, liblz4's fast level.
     Lz4,
-    /// LZ4 blocks, found by a longer search: level 3 to 12. They decode faster than those of the fast level.
+    /// LZ4 blocks from a longer search for matches: level 3 to 12. They decode faster than those of the fast
+    /// level.
     Lz4Hc(i32),
     /// Snappy blocks with their size in front, as in Parquet.
     Snappy,
@@ -20,7 +21,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What a user calls it.
+    /// The name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,24 +32,24 @@ impl Codec {
         }
     }
 
-    /// The most bytes that a block of `stored` bytes can hold in this codec's format, a little rounded up: no
-    /// reason to allocate more for it, whatever it declares.
+    /// An upper bound of the bytes that a block of `stored` bytes can decompress to in this codec's format:
+    /// never allocate more for it, whatever it declares.
     #[must_use]
     pub fn decompressed_max(self, stored: usize) -> u64 {
         let stored = stored as u64;
         match self {
             Self::None => stored,
-            // A byte more of a match's length is 255 bytes more.
+            // Each byte that extends a match adds up to 255 bytes of output.
             Self::Lz4 | Self::Lz4Hc(_) => stored.saturating_mul(255),
-            // A copy has three bytes and up to 64 bytes of output.
+            // A copy takes three bytes and gives up to 64 bytes of output.
             Self::Snappy => stored.saturating_mul(22),
-            // A block has three bytes of header and up to 128 KiB of output.
+            // A block takes at least its header of three bytes and gives up to 128 KiB of output.
             Self::Zstd(_) => stored.saturating_mul((128 << 10) / 3 + 1),
         }
     }
 
-    /// Fails when the block itself declares another size than `declared`, or cannot be so large: to be asked
-    /// before there is a buffer.
+    /// Fails when the block itself declares another size than `declared`, or cannot be so large; call it
+    /// before allocating a buffer.
     ///
     /// # Errors
     /// `Size`.
@@ -62,15 +63,16 @@ impl Codec {
         can_be.then_some(()).ok_or(Error::Size { declared, stored: stored.len() })
     }
 
-    /// The compressed bytes of `block`, without its size (but for Snappy, whose format has it).
+    /// The compressed bytes of `block`, without its size (except for Snappy, whose format includes it).
     ///
     /// # Errors
-    /// When the block is larger than the format or the library can do.
+    /// When the block is larger than the format or the library supports.
     pub fn compress(self, block: &[u8]) -> Result<Vec<u8>, Error> {
         let error = |reason: String| Error::Compress { codec: self.name(), bytes: block.len(), reason };
         match self {
             Self::None => Ok(block.to_vec()),
-            // One token without literals. liblz4's highest levels read from an empty block, which crashes.
+            // An empty block is one token without literals. liblz4's highest levels crash reading an empty
+            // block.
             Self::Lz4 | Self::Lz4Hc(_) if block.is_empty() => Ok(vec![0]),
             Self::Lz4 => lz4::block::compress(block, None, false).map_err(|other| error(other.to_string())),
             Self::Lz4Hc(level) => {

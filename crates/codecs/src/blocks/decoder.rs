@@ -1,8 +1,8 @@
-//! Blocks of one stream decoded, by loops that race.
+//! Decodes the blocks of one stream, by loops that race.
 //!
 //! The unit of a race is some 64 KiB of each of two blocks: the loop is chosen anew in the middle of larger
-//! blocks. Alone, a block has other limits than beside another, so that there are two races; where two blocks at a time
-//! lose, the one that is left alone wins the race of pairs, too.
+//! blocks. A single block has other bottlenecks than a pair, so there are two races; the race of pairs has
+//! one more arm, which decodes a single block, for streams where that is faster.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,37 +18,38 @@ use zstd::bulk::Decompressor;
 
 use super::{Codec, Error};
 
-/// The arm of the race of pairs that decodes the first block alone.
+/// The arm in the race of pairs that decodes the first block alone.
 const ALONE: &str = "alone";
-/// Output between two choices, of one block: long enough that choosing and timing cost nothing, short enough
+/// Output of one block between two choices: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
-/// Bytes that decode so fast, long runs mostly, that a turn takes less than this get longer turns: choosing and
-/// timing take some 0.1 µs.
+/// If bytes, mostly long runs, decode so fast that a turn takes less time than this, turns become longer:
+/// choosing and timing take some 0.1 µs.
 const TURN_TIME_MIN: Duration = Duration::from_micros(25);
-/// What is decoded of fewer bytes says nothing about a loop.
+/// A shorter turn says nothing about the speed of a loop.
 const TIMED_BYTES_MIN: usize = 2 << 10;
-/// A turn that was made longer and takes more than this is made shorter again.
+/// Turns that became longer become shorter again if they take more than this.
 const TURN_TIME_LONG: Duration = Duration::from_micros(100);
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// Where blocks that are alike come from, for races to remember what was fastest there.
+/// The origin of similar blocks, by which races remember what was fastest.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
-    /// What streams have in common of which one may tell about another, such as the type of their columns.
+    /// A class of streams from which conclusions about others of the class can be drawn, such as the type of
+    /// their columns.
     pub class: &'a str,
-    /// Such as a column.
+    /// The name of the stream, such as that of a column.
     pub name: &'a str,
 }
 
 impl<'a> From<&'a str> for Stream<'a> {
-    /// A stream of the class of all blocks.
+    /// A stream in the class for all blocks.
     fn from(name: &'a str) -> Self {
         Self { class: "blocks", name }
     }
 }
 
-/// Decodes the blocks of one stream; threads may share it.
+/// Decodes the blocks of one stream; several threads may share it.
 #[derive(Debug)]
 pub struct Decoder {
     codec: Codec,
@@ -56,23 +57,23 @@ pub struct Decoder {
     variants: Variants,
     single: Arc<Race>,
     pairs: Arc<Race>,
-    /// Output between two choices, of one block.
+    /// Output of one block between two choices.
     turn_bytes: AtomicUsize,
 }
 
-/// The loops that race, in the order of the arms.
+/// The variants that race, in the order of the arms.
 #[derive(Debug)]
 enum Variants {
     Lz4(Vec<lz4::Variant>),
     Snappy(Vec<snappy::Variant>),
-    /// A library decodes.
+    /// A library decodes the blocks, without a race.
     None,
 }
 
 impl Decoder {
-    /// A decoder for blocks that `codec` made; `stream` says where they come from; a look at `first`, one of the blocks or
-    /// nothing, tells what need not be tried when the stream is a new one. Finding the races takes a lock: do it once a
-    /// stream and not once a block.
+    /// A decoder for blocks that `codec` compressed; `stream` is their origin; `first` is one of the blocks
+    /// or empty, and shows which variants need not be tried if the stream is new. Finding the races takes a
+    /// lock: do it once for each stream and not for each block.
     #[must_use]
     pub fn new<'a>(codec: Codec, races: &Races, stream: impl Into<Stream<'a>>, first: &[u8]) -> Self {
         let Stream { class, name: stream } = stream.into();
@@ -100,7 +101,7 @@ impl Decoder {
         Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
     }
 
-    /// Decodes one block into `output`, which has exactly the size that was declared for it.
+    /// Decodes one block into `output`, which must have exactly its declared size.
     ///
     /// # Errors
     /// When the block is damaged; then `output` is all zeros.
@@ -110,8 +111,8 @@ impl Decoder {
         outcome
     }
 
-    /// Decodes blocks, two at a time, as [`Decoder::decompress`] does one. Calls `on_error` with the number of
-    /// each that is damaged.
+    /// Decodes blocks as [`Decoder::decompress`], two at a time. Calls `on_error` with the index of each
+    /// damaged block.
     pub fn decompress_batch<'a>(
         &self,
         blocks: impl IntoIterator<Item = (&'a [u8], &'a mut [u8])>,
@@ -160,7 +161,7 @@ impl Decoder {
                 1 => None,
                 _ => Some(self.pairs.choose()),
             };
-            // The last arm of pairs is none of the variants.
+            // The last arm of the race of pairs is [`ALONE`], not a variant.
             let (variant, single_arm) = match pair_arm.and_then(|arm| variants.get(arm)) {
                 Some(variant) => (*variant, None),
                 None => {
@@ -174,7 +175,7 @@ impl Decoder {
             let end = Instant::now();
             let time = end - start;
             start = end;
-            // What is left of the last blocks takes longer a byte, whatever the loop.
+            // The ends of the last blocks take longer for each byte, whatever the loop.
             let is_whole_turn = done >= bytes / 2;
             if is_whole_turn || is_first_turn && done >= TIMED_BYTES_MIN {
                 for (race, arm) in [(&self.pairs, pair_arm), (&self.single, single_arm)] {
@@ -197,7 +198,7 @@ impl Decoder {
     }
 }
 
-/// The bytes of the turns after one of `turn_bytes`.
+/// The size of the next turns after one of `turn_bytes`.
 fn fitting(turn_bytes: usize, time: Duration, is_whole_turn: bool) -> usize {
     if is_whole_turn && time < TURN_TIME_MIN {
         (2 * turn_bytes).min(TURN_BYTES_MAX)
@@ -211,7 +212,7 @@ fn fitting(turn_bytes: usize, time: Duration, is_whole_turn: bool) -> usize {
 /// A ZSTD frame that must have exactly the size of the output.
 fn zstd_block(input: &[u8], output: &mut [u8]) -> std::io::Result<()> {
     thread_local! {
-        /// A context is 160 KB of memory, which comes cold when it is made for each block.
+        /// A context is 160 KB of memory, which would not be in the cache if it were made for each block.
         static CONTEXT: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
     let size = CONTEXT.with_borrow_mut(|context| {

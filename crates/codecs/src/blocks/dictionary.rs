@@ -1,4 +1,5 @@
-//! Dictionaries for ZSTD: what small blocks have in common, so that each can refer to it (RFC 8878, section 5).
+//! Dictionaries for ZSTD: the common parts of small blocks, so that each can refer to them (RFC 8878, section
+//! 5).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,7 +11,7 @@ use super::{Codec, Error};
 /// The most bytes of a dictionary.
 pub const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
-/// A dictionary with which blocks are compressed by ZSTD, and without which they cannot be read.
+/// A dictionary with which ZSTD compresses blocks, and without which these cannot be read.
 pub struct Dictionary {
     bytes: Vec<u8>,
     encoder: CDict<'static>,
@@ -24,11 +25,11 @@ impl fmt::Debug for Dictionary {
 }
 
 impl Dictionary {
-    /// Learns from blocks like those to come. A hundred times the bytes of the dictionary are a good sample; a
-    /// handful of blocks is too few.
+    /// Trains a dictionary on blocks like those to come. A hundred times the bytes of the dictionary are a
+    /// good sample; a handful of blocks is too few.
     ///
     /// # Errors
-    /// When the library finds nothing in them to learn.
+    /// When the library cannot train on them.
     pub fn train(samples: &[&[u8]], byte_count: usize, level: i32) -> Result<Self, Error> {
         let byte_count = byte_count.min(DICTIONARY_BYTES_MAX);
         let trained =
@@ -36,11 +37,11 @@ impl Dictionary {
         Self::new(trained, level)
     }
 
-    /// A dictionary that was trained before, or any bytes that blocks may have in common. `level` is for
-    /// compressing alone.
+    /// A dictionary that was trained before, or any bytes that are common in blocks. `level` is only used for
+    /// compression.
     ///
     /// # Errors
-    /// When it is too large, or begins as a trained one and is damaged.
+    /// When it is too large, or begins like a trained one but is damaged.
     pub fn new(bytes: Vec<u8>, level: i32) -> Result<Self, Error> {
         if bytes.len() > DICTIONARY_BYTES_MAX {
             return Err(refused(format!(
@@ -54,7 +55,7 @@ impl Dictionary {
         }
     }
 
-    /// Its bytes, for [`Dictionary::new`].
+    /// The bytes of the dictionary, for [`Dictionary::new`].
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -79,7 +80,7 @@ impl Dictionary {
         outcome.map(|_| stored).map_err(failed)
     }
 
-    /// Gives a block back into `output`, which has exactly the size that was declared for it.
+    /// Decompresses a block into `output`, which must have exactly its declared size.
     ///
     /// # Errors
     /// When the block is damaged or was compressed with another dictionary; then `output` is all zeros.

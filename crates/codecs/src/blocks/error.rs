@@ -6,23 +6,23 @@ use keirin_kernels::lz::DecodeError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes are not what the codec makes. After this the output is all zeros.
+    /// The bytes are not valid for the codec. The output is all zeros.
     #[error("damaged {codec} block: {source}")]
     Damaged {
         /// The codec's name.
         codec: &'static str,
-        /// What is wrong, and where.
+        /// What is wrong, and at which byte.
         source: DecodeError,
     },
-    /// ZSTD refused the bytes. After this the output is all zeros.
+    /// ZSTD refused the bytes. The output is all zeros.
     #[error("damaged zstd block: {0}")]
     Zstd(std::io::Error),
-    /// A block that is stored as it is has another size than was declared.
+    /// An uncompressed block has another size than was declared.
     #[error("a block of {declared} bytes that is not compressed has {stored} bytes")]
     Size {
-        /// Bytes that the output holds.
+        /// The size of the output.
         declared: usize,
-        /// Bytes that are there.
+        /// The size of the block.
         stored: usize,
     },
     /// A library failed to compress.
@@ -32,19 +32,19 @@ pub enum Error {
         codec: &'static str,
         /// The size of the block.
         bytes: usize,
-        /// What the library said.
+        /// The library's reason.
         reason: String,
     },
-    /// There is no such dictionary.
+    /// The dictionary cannot be made or used.
     #[error("no zstd dictionary: {reason}")]
     Dictionary {
         /// Why not.
         reason: String,
     },
-    /// A chunk of a stream is not what it should be.
+    /// A chunk of a stream is malformed.
     #[error("the chunk at byte {at}: {reason}")]
     Frame {
-        /// Where it begins.
+        /// The position of the chunk.
         at: usize,
         /// What is wrong with it.
         reason: &'static str,
@@ -52,7 +52,7 @@ pub enum Error {
     /// The block in a chunk of a stream is damaged.
     #[error("the chunk at byte {at}: {source}")]
     Chunk {
-        /// Where it begins.
+        /// The position of the chunk.
         at: usize,
         /// What is wrong with the block.
         source: Box<Self>,
@@ -60,9 +60,9 @@ pub enum Error {
     /// Blocks declare more bytes than the caller allows.
     #[error("compressed bytes declare {declared} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// What it declares.
+        /// The declared bytes.
         declared: u64,
-        /// What is allowed.
+        /// The allowed bytes.
         limit: usize,
     },
 }

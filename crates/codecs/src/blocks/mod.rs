@@ -1,10 +1,10 @@
 //! Blocks of bytes, compressed and back.
 //!
-//! A [`Codec`] compresses a block; a [`Decoder`] gives the blocks of one stream back, such as the pages of a
-//! column, many at a time. The libraries of the formats' authors compress. LZ4 and Snappy are decoded by our own
-//! loops, of which there are several: they race, and the one that is fastest on this CPU for this stream does
-//! most of the work. No bytes make a decoder read or write outside of its buffers, or allocate: whoever calls
-//! brings the output, of exactly the size that was declared and that the caller allowed.
+//! A [`Codec`] compresses a block; a [`Decoder`] decompresses the blocks of one stream, such as the pages of
+//! a column, many at a time. The libraries of the formats' authors compress. LZ4 and Snappy are decoded by
+//! our own loops, of which there are several: they race, and the one that is fastest on this CPU for this
+//! stream does most of the work. No bytes make a decoder read or write outside of its buffers, or allocate:
+//! the caller provides the output, with exactly the size that was declared and that the caller allows.
 //!
 //! ```
 //! use keirin_codecs::blocks::{Codec, Decoder};
@@ -29,7 +29,8 @@
 //! | `Snappy` | Parquet files for others | ours: LZ4 is smaller and faster |
 //! | `Zstd` | cold data: the smallest size, 1 to 2 GB/s | what every query reads |
 //!
-//! A [`Dictionary`] has what small blocks have in common, for ZSTD. [`snappy_frames`] reads and writes Snappy's format for streams.
+//! A [`Dictionary`] holds the common parts of small blocks, for ZSTD. [`snappy_frames`] reads and writes
+//! Snappy's format for streams.
 
 mod codec;
 mod decoder;

@@ -1,19 +1,19 @@
-//! Snappy's format for streams
-//! (<https://github.com/google/snappy/blob/main/framing_format.txt>): chunks of up to 64 KiB, each with a CRC-32C.
+//! Snappy's format for streams (<https://github.com/google/snappy/blob/main/framing_format.txt>): chunks of
+//! up to 64 KiB, each with a CRC-32C.
 
 use super::{Codec, Decoder, Error};
 
 const STREAM_START: [u8; 10] = *b"\xFF\x06\x00\x00sNaPpY";
 const COMPRESSED: u8 = 0x00;
 const UNCOMPRESSED: u8 = 0x01;
-/// From here on, chunks that a reader does not know may be skipped.
+/// Chunks of an unknown kind may be skipped if their kind is at least this.
 const SKIPPABLE: u8 = 0x80;
 const STREAM_START_KIND: u8 = 0xFF;
-/// The largest chunk, decoded.
+/// The most bytes of a decoded chunk.
 const CHUNK_BYTES: usize = 65_536;
 const CHECKSUM_BYTES: usize = 4;
 
-/// `bytes` as a stream.
+/// Compresses `bytes` to a stream.
 ///
 /// # Errors
 /// When the library fails.
@@ -21,7 +21,7 @@ pub fn compress(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut stream = STREAM_START.to_vec();
     for chunk in bytes.chunks(CHUNK_BYTES) {
         let compressed = Codec::Snappy.compress(chunk)?;
-        // As google/snappy does: what saves less than an eighth stays as it is.
+        // As google/snappy does: a chunk is stored uncompressed if compression saves less than an eighth.
         let (kind, stored) = if compressed.len() >= chunk.len() - chunk.len() / 8 {
             (UNCOMPRESSED, chunk)
         } else {
@@ -45,10 +45,10 @@ struct Chunk<'a> {
     declared: usize,
 }
 
-/// What a stream holds. `decoder` is one for [`Codec::Snappy`].
+/// The decompressed bytes of a stream. `decoder` must be one for [`Codec::Snappy`].
 ///
 /// # Errors
-/// When the stream is damaged, or declares more than `limit` bytes: then none are asked for.
+/// When the stream is damaged, or declares more than `limit` bytes: then nothing is allocated.
 pub fn decompress(decoder: &Decoder, stream: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
     let chunks = chunks(stream)?;
     let total: usize = chunks.iter().map(|chunk| chunk.declared).sum();
@@ -126,7 +126,7 @@ fn chunks(stream: &[u8]) -> Result<Vec<Chunk<'_>>, Error> {
     Ok(chunks)
 }
 
-/// CRC-32C, rotated and moved so that checksums of checksums do no harm, as the format wants it.
+/// CRC-32C, rotated and offset as the format requires: a plain CRC of bytes that contain CRCs is problematic.
 fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }

@@ -1,4 +1,4 @@
-//! Flags as bytes: booleans, and which rows have a value.
+//! Flags as bytes: booleans, and validity bitmaps.
 //!
 //! ```text
 //! | 0: u8 | bits, least significant first, zeros behind the last |
@@ -6,7 +6,8 @@
 //! | 2: u8 | flag of the first run: u8 | run count: u32 | ends: the row behind each run |
 //!                                                        `--- a column of integers --'
 //! ```
-//! Raw bits are used where they lie. Runs alternate; they pay from some 60 rows a run on.
+//! Raw bits are used without a copy. Runs alternate between set and unset; they pay from some 60 rows a run
+//! on.
 
 use keirin_kernels::compact::compact_bits;
 use keirin_kernels::gather::gather_bits;
@@ -24,20 +25,20 @@ use crate::{Choice, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Encoding {
-    /// The bits as they are.
+    /// The bits themselves.
     Raw,
     /// All flags are the same.
     Constant,
-    /// Where runs of equal flags end.
+    /// The ends of runs of equal flags.
     Runs,
 }
 
 impl Encoding {
-    /// All of them, in the order of their ids.
+    /// All encodings, in the order of their ids.
     pub const ALL: [Self; 3] = [Self::Raw, Self::Constant, Self::Runs];
 }
 
-/// Encodes `flags` in the way that the choice finds best.
+/// Encodes `flags` in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
@@ -48,7 +49,7 @@ pub fn encode(level: Level, choice: impl Into<Choice>, flags: Bits<'_>) -> Resul
     Ok(writer.bytes)
 }
 
-/// Appends the best encoding of `flags`; how to compress it.
+/// Appends the best encoding of `flags`; returns how to compress it.
 pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
     writer.column(
         &Encoding::ALL,
@@ -72,7 +73,7 @@ fn choose(writer: &Writer, flags: Bits<'_>) -> Verdict<Encoding> {
     judge.verdict().expect("bits can hold any flags")
 }
 
-/// Encodes `flags` so; `None` if that encoding cannot hold them or does not pay at all.
+/// Encodes `flags` in this encoding; `None` if it cannot hold them, or their runs are too short to pay.
 ///
 /// # Errors
 /// When there are 2^32 flags or more.
@@ -118,13 +119,14 @@ fn write_as(writer: &mut Writer, encoding: Encoding, flags: Bits<'_>) -> bool {
     is_written
 }
 
-/// The row behind each run; nothing when there are no rows, or runs are so short that they cannot pay.
+/// The end of each run, that is the row behind it; `None` when there are no rows, or the runs are too short
+/// to pay.
 fn ends(flags: Bits<'_>) -> Option<Vec<u32>> {
     const RUN_MIN: usize = 8;
     let mut ends = Vec::new();
     let mut before = u64::from(!flags.is_empty() && flags.get(0));
     for (index, word) in flags.words().enumerate() {
-        // A one where a flag differs from that before it.
+        // A one for each flag that differs from the one before it.
         let mut changes = word ^ (word << 1 | before);
         before = word >> 63;
         let rest = flags.len() - index * 64;
@@ -154,7 +156,7 @@ enum Node<'a> {
     Runs(bool, Vec<u32>),
 }
 
-/// Encoded flags, opened.
+/// An opened column of encoded flags.
 #[derive(Debug)]
 pub struct Column<'a> {
     node: Node<'a>,
@@ -162,10 +164,10 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Opens the encoding of `row_count` flags. The count is the caller's claim and its risk.
+    /// Opens the encoding of `row_count` flags. The caller vouches for the count.
     ///
     /// # Errors
-    /// When the bytes are no encoding of so many flags.
+    /// When the bytes are not an encoding of `row_count` flags.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
         let flag = |reader: &mut Reader<'_>| {
@@ -202,7 +204,7 @@ impl<'a> Column<'a> {
         self.count == 0
     }
 
-    /// The flags where they lie, if they lie there as they are.
+    /// The flags without a copy, if they are stored as plain bits.
     #[must_use]
     pub fn as_bits(&self) -> Option<Bits<'a>> {
         match &self.node {
@@ -250,7 +252,7 @@ impl<'a> Column<'a> {
     /// The flags of selected rows.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     #[must_use]
     pub fn select(&self, level: Level, selection: Selection<'_>) -> BitBuffer {
         if let Node::Constant(flag) = self.node {
@@ -296,7 +298,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// What the encoding is made of.
+    /// A description of the encoding.
     #[must_use]
     pub fn explain(&self) -> String {
         match &self.node {
@@ -308,7 +310,7 @@ impl<'a> Column<'a> {
 
     fn decode_ns(&self) -> f64 {
         match &self.node {
-            // They are not copied.
+            // These need no decoding.
             Node::Raw(_) | Node::Constant(_) => 0.0,
             Node::Runs(_, ends) => ends.len() as f64 * 2.0,
         }

@@ -14,13 +14,14 @@ pub mod floats;
 pub mod integers;
 pub mod strings;
 
-/// Rows that are decoded together: their values stay in the nearest cache. Deltas restart as often.
+/// Rows that are decoded together, so that their values stay in the first-level cache. Deltas restart as
+/// often.
 pub(crate) const BLOCK: usize = 1024;
 
-/// Blocks of a sample.
+/// The number of blocks in a sample.
 const SAMPLE_BLOCKS: usize = 4;
 
-/// Whole blocks from all over a column, or all of it if it is short.
+/// Whole blocks spread over a column, or all of it if it is short.
 fn sample<T: Copy>(values: &[T]) -> Vec<T> {
     let block_count = values.len() / BLOCK;
     if block_count <= SAMPLE_BLOCKS {
@@ -30,19 +31,19 @@ fn sample<T: Copy>(values: &[T]) -> Vec<T> {
     blocks.flat_map(|start| &values[start..start + BLOCK]).copied().collect()
 }
 
-/// About `count` values from all over a column.
+/// About `count` values spread over a column.
 fn spread<T: Copy>(values: &[T], count: usize) -> Vec<T> {
     values.iter().step_by(odd_step(values.len(), count)).copied().collect()
 }
 
-/// The distance between about `wanted` of `count` rows. It is odd, so that values that come again every so many
-/// rows, mostly an even number, are not seen alone.
+/// The step that visits about `wanted` of `count` rows. It is odd: with an even one, in columns whose values
+/// repeat with a period, mostly an even number, a sample could show only some of the values.
 fn odd_step(count: usize, wanted: usize) -> usize {
     (count / wanted) | 1
 }
 
-/// Decodes a range [`BLOCK`] by [`BLOCK`], cut where blocks of the column begin; `decode` fills its slice with the rows
-/// from a first one on.
+/// Decodes a range in pieces that end at multiples of [`BLOCK`]; `decode` gets the first row of a piece and
+/// fills its slice.
 fn for_each_block<T: Copy + Default>(
     rows: Range<usize>,
     decode: impl Fn(usize, &mut [T]) -> Result<()>,
@@ -60,7 +61,8 @@ fn for_each_block<T: Copy + Default>(
     Ok(())
 }
 
-/// The selected of `count` rows: by `take`, which appends rows by number, where they are few; else block by block.
+/// The selected ones of `count` rows: if they are few by `take`, which appends rows by number, else block by
+/// block.
 fn select<T: Comparable + Default>(
     level: Level,
     selection: Selection<'_>,
@@ -95,7 +97,7 @@ fn select<T: Comparable + Default>(
     Ok(values)
 }
 
-/// Fails when there are more rows than can be numbered.
+/// Fails when there are more rows than can be numbered with 32 bits.
 pub(crate) fn check_count(count: usize) -> Result<()> {
     match u32::try_from(count) {
         Ok(_) => Ok(()),
@@ -103,7 +105,7 @@ pub(crate) fn check_count(count: usize) -> Result<()> {
     }
 }
 
-/// Whether so few rows are selected that each is better decoded by itself.
+/// Whether so few rows are selected that decoding each by itself is faster.
 fn is_sparse(selected: usize, count: usize) -> bool {
     selected < count / 16
 }
@@ -114,7 +116,7 @@ fn check_rows(rows: &[u32], count: usize) {
     assert!(greatest.is_none_or(|row| (*row as usize) < count), "row {greatest:?} of {count}");
 }
 
-/// The bits, but those of `rows` as `patches` has them.
+/// The bits, with those of `rows` replaced by `patches`.
 fn patch_bits(bits: BitBuffer, rows: &[u32], patches: Bits<'_>) -> BitBuffer {
     if rows.is_empty() {
         return bits;
@@ -146,12 +148,12 @@ fn set_bits(words: &mut [u64], bits: Range<usize>) {
     }
 }
 
-/// `count` bits of which all are set or none.
+/// `count` bits, all set or all unset.
 fn same_bits(is_set: bool, count: usize) -> BitBuffer {
     BitBuffer::from_words(vec![if is_set { !0 } else { 0 }; count.div_ceil(64)], count)
 }
 
-/// Whether `left` compares so with `right`.
+/// Whether the comparison of `left` with `right` holds.
 fn holds<T: Ord>(comparison: Comparison, left: T, right: T) -> bool {
     match comparison {
         Comparison::Equal => left == right,

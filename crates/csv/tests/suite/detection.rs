@@ -50,6 +50,20 @@ fn headers_are_told_from_data() {
 }
 
 #[test]
+fn known_names_are_a_header_and_other_words_may_be_none() {
+    let header_names = vec!["name".to_owned(), "city".to_owned()];
+    let known = Options { header_names, ..Options::default() };
+    let as_named = &["name Utf8", "city Utf8"];
+    check_with(&known, "name,city\n,city\n", as_named, &["~|city"]);
+    check_with(&known, "who,where\nBob,Rome\n", &["who Utf8", "where Utf8"], &["Bob|Rome"]);
+    let only = Options { no_other_header: true, ..known };
+    check_with(&only, "Ann,Oslo\nBob,Rome\n", &["column1 Utf8", "column2 Utf8"], &["Ann|Oslo", "Bob|Rome"]);
+    check_with(&only, "NAME,City\nBob,Rome\n", &["NAME Utf8", "City Utf8"], &["Bob|Rome"]);
+    check_with(&only, "city,name\nRome,Bob\n", &["city Utf8", "name Utf8"], &["Rome|Bob"]);
+    check_with(&only, "who,count\nBob,5\n", &["who Utf8", "count Int64"], &["Bob|5"]);
+}
+
+#[test]
 fn lines_above_the_table_are_skipped() {
     check("Report of May\n\na,b,c\n1,2,3\n4,5,6\n", &["a Int64", "b Int64", "c Int64"], &["1|2|3", "4|5|6"]);
     check("# made by x\n# y\na,b\n1,x\n# more\n2,y\n", AB, &["1|x", "2|y"]);

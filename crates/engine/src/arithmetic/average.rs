@@ -1,7 +1,8 @@
-//! `avg` of whole numbers from their exact sum, rounded once, by whatever way the rows came together.
+//! `avg` of whole numbers: an exact sum, divided and rounded once, so that the result does not depend on the
+//! order of the rows.
 //!
-//! DataFusion adds them up as floats, so that the average of large ones depends on their order and on threads. Averages
-//! of everything else, DECIMALs too, are its own.
+//! DataFusion sums them as floats, so that the average of large numbers depends on their order and on the
+//! number of threads. Averages of all other types, DECIMALs included, are DataFusion's own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use datafusion::logical_expr::{
 
 use crate::types::sql_type_name;
 
-/// Of a sum: whole, and beyond 64 bits.
+/// The type of the exact sum, which may need more than 64 bits.
 const SUM: DataType = DataType::Decimal128(38, 0);
 
 /// See the [module](self).
@@ -68,7 +69,8 @@ impl AggregateUDFImpl for ExactAverage {
             other => other,
         };
         Ok(vec![match argument {
-            // Narrow ones as they are: storage adds them up, and `sum`, which widens them, shares nothing with this.
+            // Narrow integers are not widened: storage aggregates them as they are stored, and `sum`, which
+            // does widen its argument, could not share a subexpression with `avg` anyway.
             other if other.is_integer() || other.is_decimal() || matches!(other, DataType::Duration(_)) => {
                 other.clone()
             }
@@ -140,8 +142,8 @@ fn divided(sum: i128, count: u64) -> Option<f64> {
     if count == 0 {
         return None;
     }
-    // The dividend begins with a one in its first bit, so the quotient has 64 bits or more; that there is a rest
-    // decides between two floats as its last bit.
+    // The dividend's top bit is set, so the quotient has at least 64 bits, more than a float keeps. A nonzero
+    // remainder sets the quotient's last bit (a sticky bit), which makes the rounding to a float exact.
     let magnitude = sum.unsigned_abs();
     let shift = magnitude.leading_zeros().min(127);
     let dividend = magnitude << shift;
@@ -151,7 +153,7 @@ fn divided(sum: i128, count: u64) -> Option<f64> {
     Some(if sum < 0 { -average } else { average })
 }
 
-/// Applies `add` to each whole number that is there, with its row.
+/// Calls `add` with the row and the value of each whole number that is not NULL.
 fn for_each(values: &ArrayRef, mut add: impl FnMut(usize, i128)) -> Result<()> {
     macro_rules! each {
         ($type:ty) => {{
@@ -179,7 +181,7 @@ fn for_each(values: &ArrayRef, mut add: impl FnMut(usize, i128)) -> Result<()> {
     Ok(())
 }
 
-/// The average of all rows, or of those in a window.
+/// The accumulator for all rows, or for those in a window.
 #[derive(Debug, Default)]
 struct Average {
     sum: i128,
@@ -226,7 +228,7 @@ impl Accumulator for Average {
     }
 }
 
-/// The average of the different values.
+/// The accumulator of `avg(DISTINCT x)`.
 #[derive(Debug, Default)]
 struct Distinct {
     values: HashSet<i128>,
@@ -256,7 +258,7 @@ impl Accumulator for Distinct {
     }
 }
 
-/// The averages of groups.
+/// The accumulator for groups.
 #[derive(Debug, Default)]
 struct Averages {
     sums: Vec<i128>,

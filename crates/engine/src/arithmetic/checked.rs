@@ -1,5 +1,5 @@
-//! `+`, `-`, `*` and unary minus of whole numbers of one type, which fail where the result does not fit; and of
-//! DECIMALs whose result can need more digits than there are.
+//! `+`, `-`, `*` and unary minus of whole numbers of one type, and of DECIMALs whose result can need more
+//! digits than its type has: they fail where the result does not fit.
 //!
 //! The loop computes wrapped results and whether any overflowed, without a branch, so that it costs about as
 //! much as a loop that does not look. Only when something overflowed does a second look tell whether that
@@ -32,7 +32,7 @@ pub(super) enum Operation {
     Add,
     Subtract,
     Multiply,
-    /// Of one operand; computed as `0 - x`.
+    /// Unary minus, computed as `0 - x`.
     Negate,
 }
 
@@ -54,7 +54,7 @@ impl Operation {
         }
     }
 
-    /// How DataFusion writes the operator that this one replaces; columns keep their names by it.
+    /// How DataFusion writes the operator that this one replaces; column names are derived from this text.
     fn write(self, operands: &[String]) -> String {
         match operands {
             [operand] => format!("(- {operand})"),
@@ -141,7 +141,8 @@ impl ScalarUDFImpl for Checked {
     }
 }
 
-/// The type of `left op right` if these are DECIMALs whose result can need more digits than it has.
+/// The result type of `left op right` if both are DECIMALs and the result can need more digits than that type
+/// has.
 pub(super) fn decimal_type(op: Operator, left: &DataType, right: &DataType) -> Option<DataType> {
     let (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) = (left, right) else { return None };
     let (p1, s1, p2, s2) = (i32::from(*p1), i32::from(*s1), i32::from(*p2), i32::from(*s2));
@@ -156,7 +157,8 @@ pub(super) fn decimal_type(op: Operator, left: &DataType, right: &DataType) -> O
     BinaryTypeCoercer::new(left, &op, right).get_result_type().ok()
 }
 
-/// Arrow's operator, which fails beyond 128 bits, and then a look at the digits.
+/// Computes DECIMALs with Arrow's operator, which fails beyond 128 bits, and then checks the number of
+/// digits.
 fn decimals(
     operation: Operation,
     data_type: &DataType,
@@ -220,7 +222,7 @@ fn apply_decimals(
     }
 }
 
-/// A whole number that tells when it overflows.
+/// An integer type whose operations report overflow.
 trait Whole: Copy + ToString {
     fn add(self, other: Self) -> (Self, bool);
     fn subtract(self, other: Self) -> (Self, bool);
@@ -296,7 +298,7 @@ where
     Ok(ColumnarValue::Array(Arc::new(array)))
 }
 
-/// Two columns, row by row.
+/// Computes two columns row by row.
 fn columns<T: ArrowPrimitiveType>(
     operation: Operation,
     left: &PrimitiveArray<T>,
@@ -330,7 +332,7 @@ where
     Ok(result)
 }
 
-/// A column with one value, which is the only row of `value`.
+/// Computes a column with the one row of `value`.
 fn constant<T: ArrowPrimitiveType>(
     column: &PrimitiveArray<T>,
     value: &PrimitiveArray<T>,

@@ -1,11 +1,11 @@
-//! Whole numbers and DECIMALs that never wrap: arithmetic and sums that leave their type fail.
+//! Whole numbers and DECIMALs that never wrap: an operation or sum whose result leaves its type fails.
 //!
-//! DataFusion computes `+`, `-`, `*` and unary minus of whole numbers modulo 2^n. An analyzer rule puts
-//! [`Checked`] operators in their place, before the optimizer folds constants with them, except where the
-//! ranges of the operands show that nothing can overflow: `small_column + 1` keeps its plain operator, and
-//! all that the optimizer knows about it. [`CheckedSum`] is `sum` with a total of 128 bits.
-//! [`ExactAverage`] is `avg` from such a total. [`Extreme`] is `min` and `max` that know where NaN stands.
-//! DECIMALs are checked where the result can have more than 38 digits.
+//! DataFusion computes `+`, `-`, `*` and unary minus of whole numbers modulo 2^n. An analyzer rule replaces
+//! them by [`Checked`] operators before the optimizer folds constants. Where the ranges of the operands show
+//! that nothing can overflow, as in `small_column + 1`, the plain operator stays, with all that the optimizer
+//! knows about it. DECIMALs are checked where the result can have more than 38 digits. [`CheckedSum`] is
+//! `sum` with a total of 128 bits, [`ExactAverage`] is `avg` from such a total, and [`Extreme`] is `min` and
+//! `max` with a defined place for NaN.
 
 mod average;
 mod checked;
@@ -32,10 +32,11 @@ use crate::error::{Error, ErrorKind};
 use crate::rules::rewrite_expressions;
 use crate::types::sql_type_name;
 
-/// How deep the range of an expression is looked into; what is below has the range of its type.
+/// How many levels of an expression the range analysis descends; deeper operands have the range of their
+/// type.
 const RANGE_DEPTH_MAX: usize = 16;
 
-/// See the [module](self). It stands behind type coercion, which gives both operands one type.
+/// See the [module](self). The rule runs after type coercion, which gives both operands one type.
 #[derive(Debug)]
 pub(crate) struct CheckArithmetic {
     functions: [Arc<ScalarUDF>; 4],
@@ -87,7 +88,8 @@ impl AnalyzerRule for CheckArithmetic {
     }
 }
 
-/// Whether `left op right` (`0 - right` without `left`) is no arithmetic of whole numbers, or cannot leave its type.
+/// Whether `left op right` (`0 - right` if `left` is `None`) needs no check: it is no arithmetic of whole
+/// numbers, or its result always fits.
 fn is_safe(op: Operator, left: Option<&Expr>, right: &Expr, schema: &DFSchema) -> bool {
     let Ok(data_type) = right.get_type(schema) else { return true };
     if let Some(left) = left
@@ -105,7 +107,7 @@ fn is_safe(op: Operator, left: Option<&Expr>, right: &Expr, schema: &DFSchema) -
     result.is_some_and(|(low, high)| low >= limits.0 && high <= limits.1)
 }
 
-/// The smallest and the largest value of a type of whole numbers.
+/// The smallest and the largest value of an integer type.
 fn limits(data_type: &DataType) -> Option<(i128, i128)> {
     Some(match data_type {
         DataType::Int8 => (i8::MIN.into(), i8::MAX.into()),
@@ -120,7 +122,7 @@ fn limits(data_type: &DataType) -> Option<(i128, i128)> {
     })
 }
 
-/// Bounds on what a whole number can be.
+/// Bounds on the values of an integer expression; `None` if it has another type.
 fn range(expr: &Expr, schema: &DFSchema, depth: usize) -> Option<(i128, i128)> {
     let own = || limits(&expr.get_type(schema).ok()?);
     if depth >= RANGE_DEPTH_MAX {
@@ -131,11 +133,11 @@ fn range(expr: &Expr, schema: &DFSchema, depth: usize) -> Option<(i128, i128)> {
         Expr::Alias(alias) => range(&alias.expr, schema, depth + 1),
         Expr::Cast(cast) => {
             let target = limits(cast.field.data_type())?;
-            // A value that does not fit fails to convert.
+            // A value outside the target's range fails the cast, so it does not widen the bounds.
             let inner = range(&cast.expr, schema, depth + 1).unwrap_or(target);
             Some((inner.0.clamp(target.0, target.1), inner.1.clamp(target.0, target.1)))
         }
-        // What is left of these after the rule cannot overflow, so that this is what it can be.
+        // The result of these operators cannot overflow once this rule has run, so its bounds hold.
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let bounds = range(left, schema, depth + 1).zip(range(right, schema, depth + 1));
             bounds.and_then(|(left, right)| combine(*op, left, right)).or_else(own)

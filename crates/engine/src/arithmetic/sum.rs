@@ -1,10 +1,11 @@
-//! `sum` whose total of whole numbers has 128 bits on the way, and fails at the end if it does not fit.
+//! `sum` of whole numbers and of DECIMAL(38, s): partial totals are wider than the result, and only the final
+//! total must fit.
 //!
-//! Partial totals travel as DECIMAL(38, 0), and those of DECIMAL(38, s) with 256 bits, so that whether a sum fails does
-//! not depend on the order of the rows and how they were dealt out to threads: the total alone decides. Groups
-//! are added up with 128 bits until their totals might leave them.
-//! Everything else, smaller DECIMALs too, is DataFusion's own `sum`, which also adds up the widened values for
-//! groups and for DISTINCT.
+//! Partial totals of whole numbers are DECIMAL(38, 0), those of DECIMAL(38, s) have 256 bits. So whether a
+//! sum fails does not depend on the order of the rows or on how they are dealt out to threads. Groups of
+//! DECIMAL(38, s) start with 128 bits and switch to 256 before a total can overflow. All other types, smaller
+//! DECIMALs included, use DataFusion's own `sum`, which also sums the widened values for groups and for
+//! DISTINCT.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl AggregateUDFImpl for CheckedSum {
         literal: &Expr,
         is_argument_left: bool,
     ) -> Result<Option<Expr>> {
-        // `sum(x + c)` becomes `sum(x) + c * count(x)`, which must not wrap either; both are BIGINT then.
+        // `sum(x + c)` becomes `sum(x) + c * count(x)`, which must not wrap either; both parts are BIGINT
+        // then.
         if !matches!(literal, Expr::Literal(ScalarValue::Int64(_), _)) {
             return Ok(None);
         }
@@ -140,7 +142,7 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// A checked operator in the place of a plain one.
+/// Replaces a plain operator by a checked one.
 fn checked_operator(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::BinaryExpr(binary) = &expr else { return Ok(Transformed::no(expr)) };
     let operation = match binary.op {

@@ -1,4 +1,4 @@
-//! The totals of [`CheckedSum`](super::CheckedSum): of a column, of groups, of windows.
+//! The accumulators of [`CheckedSum`](super::CheckedSum): for all rows, for groups and for windows.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 use super::overflow;
 
-/// What a DECIMAL cannot be.
+/// Stands for a total that does not fit; no DECIMAL has this value.
 const TOO_LARGE: i128 = i128::MAX;
 
-/// The type in which values of `data_type` add up without leaving it.
+/// The type of partial totals of values of `data_type`: sums of any number of rows fit into it.
 pub(super) fn wide_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Decimal128(_, scale) => DataType::Decimal256(DECIMAL256_MAX_PRECISION, *scale),
@@ -28,7 +28,7 @@ pub(super) fn wide_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The type that a total has to fit into, and what to say when it does not.
+/// The type that a total has to fit into, and the name of the call for the error when it does not.
 pub(super) struct Narrow {
     pub(super) data_type: DataType,
     pub(super) name: String,
@@ -39,7 +39,7 @@ impl Narrow {
         Self { data_type: args.return_type().clone(), name: args.name.to_owned() }
     }
 
-    /// 64-bit values as 128-bit ones; totals of others as they are.
+    /// Widens 64-bit integers to 128 bits, and DECIMALs to [`wide_type`].
     fn widen(&self, values: &ArrayRef) -> Result<ArrayRef> {
         fn wide<T: ArrowPrimitiveType>(values: &ArrayRef) -> Result<ArrayRef>
         where
@@ -81,7 +81,7 @@ impl Narrow {
         Err(overflow(&self.data_type, &self.name))
     }
 
-    /// DECIMALs of 128 or 256 bits as those of the result.
+    /// Narrows totals of 128 or 256 bits to the result's DECIMAL type.
     fn decimals(&self, totals: &ArrayRef) -> Result<ArrayRef> {
         let fits = |total: i128| self.decimal(total);
         let totals: PrimitiveArray<Decimal128Type> = match totals.data_type() {
@@ -111,11 +111,11 @@ impl Narrow {
     }
 }
 
-/// The total of a column, as `(sum, count)`; NULLs do not count. That of DECIMALs has 256 bits: on the way it may leave
-/// 128, and come back.
+/// The `(sum, count)` of a column without its NULLs. The sum has 256 bits because a partial sum of DECIMALs
+/// may exceed 128 bits even if the final one does not.
 ///
-/// The lower and upper halves of the values are added apart, in 64-bit lanes that cannot overflow before 2^31
-/// values: loops that vectorise, unlike one over 128-bit numbers.
+/// The lower and upper halves of 64-bit values are summed apart, in 64-bit lanes that cannot overflow before
+/// 2^31 values: such loops vectorise, unlike one over 128-bit numbers.
 fn total(values: &ArrayRef) -> Result<(i256, u64)> {
     let count = (values.len() - values.null_count()) as u64;
     let sum = match values.data_type() {
@@ -170,7 +170,7 @@ fn sum_halves<T: ArrowPrimitiveType>(
         .sum()
 }
 
-/// The total of all rows, or of those in a window.
+/// The accumulator for all rows, or for those in a window.
 pub(super) struct Total {
     sum: i256,
     count: u64,
@@ -199,7 +199,7 @@ impl Accumulator for Total {
         let sum = (self.count > 0).then_some(self.sum);
         Ok(vec![match self.narrow.data_type {
             DataType::Decimal128(_, scale) => ScalarValue::Decimal256(sum, DECIMAL256_MAX_PRECISION, scale),
-            // Totals of 64-bit numbers do not leave 128 bits.
+            // Totals of 64-bit integers fit into 128 bits.
             _ => ScalarValue::Decimal128(sum.and_then(i256::to_i128), DECIMAL128_MAX_PRECISION, 0),
         }])
     }
@@ -225,7 +225,7 @@ impl Accumulator for Total {
     }
 }
 
-/// An accumulator of 128-bit values that is given 64-bit ones.
+/// Widens 64-bit values to 128 bits before it passes them to `inner`.
 pub(super) struct Widened {
     pub(super) inner: Box<dyn Accumulator>,
     pub(super) narrow: Narrow,
@@ -259,7 +259,7 @@ impl Accumulator for Widened {
     }
 }
 
-/// The totals of groups, likewise.
+/// As [`Widened`], for groups.
 pub(super) struct WidenedGroups {
     pub(super) inner: Box<dyn GroupsAccumulator>,
     pub(super) narrow: Narrow,
@@ -302,22 +302,22 @@ impl GroupsAccumulator for WidenedGroups {
     }
 }
 
-/// The totals of groups of DECIMAL(38, s).
+/// The accumulator for groups of DECIMAL(38, s).
 pub(super) struct DecimalGroups {
-    /// Adds up 128 bits until `bound` leaves them, then 256.
+    /// Sums with 128 bits; replaced by `wide` once `bound` no longer fits into them.
     pub(super) inner: Box<dyn GroupsAccumulator>,
-    /// Takes over then.
+    /// The accumulator with 256 bits, until it replaces `inner`.
     pub(super) wide: Option<Box<dyn GroupsAccumulator>>,
-    /// No total is further from zero.
+    /// No total so far has a greater magnitude.
     pub(super) bound: u128,
     pub(super) narrow: Narrow,
 }
 
 impl DecimalGroups {
-    /// The values as `inner` takes them.
+    /// Updates `bound`, switches to 256 bits if needed, and converts `values` to the type that `inner` takes.
     fn prepare(&mut self, values: &ArrayRef) -> Result<ArrayRef> {
         let largest = values.as_primitive::<Decimal128Type>().values().iter().fold(0, |largest, value| {
-            // Near enough to the magnitude, and cheaper.
+            // At most the magnitude and at least that minus one, without the overflow of `abs`.
             largest | (value ^ (value >> 127)).cast_unsigned()
         });
         let rows = values.len() as u128;
@@ -331,7 +331,7 @@ impl DecimalGroups {
         }
     }
 
-    /// Goes on with 256 bits.
+    /// Moves the totals so far to the accumulator with 256 bits.
     fn go_wide(&mut self) -> Result<()> {
         let Some(mut wide) = self.wide.take() else { return Ok(()) };
         let totals = self.inner.state(EmitTo::All)?;
@@ -341,7 +341,7 @@ impl DecimalGroups {
         Ok(())
     }
 
-    /// Totals with 256 bits.
+    /// Widens totals to 256 bits.
     fn widen(&self, totals: &ArrayRef) -> Result<ArrayRef> {
         match totals.data_type() {
             DataType::Decimal256(..) => Ok(totals.clone()),
@@ -398,10 +398,10 @@ impl GroupsAccumulator for DecimalGroups {
     }
 }
 
-/// The total of the different values in a window.
+/// The accumulator of `sum(DISTINCT x)` in a window.
 pub(super) struct DistinctWindow {
     pub(super) sum: i128,
-    /// How often each value is in the window.
+    /// How often each value occurs in the window.
     pub(super) counts: HashMap<i128, usize>,
     pub(super) narrow: Narrow,
 }

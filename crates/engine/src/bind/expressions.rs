@@ -1,4 +1,4 @@
-//! The names in expressions, one by one.
+//! Resolves the names in expressions.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -11,15 +11,15 @@ use crate::error::{Error, ErrorKind};
 use crate::relations::normalized;
 use crate::text::byte_range;
 
-/// Settles the names in expressions.
+/// A visitor that resolves the names in expressions.
 pub(super) struct Expressions<'a, 'b, 'c> {
     binder: &'a mut Binder<'b>,
     scope: &'a Scope<'c>,
-    /// How many queries inside the expressions are around the place.
+    /// How many subqueries inside the expressions enclose the current node.
     depth: usize,
-    /// Where the names of fields stand: they are no columns.
+    /// Positions of names of struct fields, which are not columns.
     fields: HashSet<usize>,
-    /// The parameters of the lambdas around the place.
+    /// The parameters of the enclosing lambdas.
     shadowed: Vec<String>,
 }
 

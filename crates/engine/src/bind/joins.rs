@@ -1,4 +1,4 @@
-//! USING and NATURAL: which columns become one, and what that one is.
+//! USING and NATURAL: which pairs of columns are merged into one, and where that column takes its value from.
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Join, JoinConstraint, JoinOperator};
 
@@ -6,14 +6,14 @@ use super::scope::{Output, Tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::functions::call;
 
-/// Which side of a join always has a row.
+/// The side of a join that has a row for each row of the result, and so the value of a merged column.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Left,
     Right,
-    /// One of them.
+    /// Whichever side has a row, as in a full join.
     Both,
-    /// The right side gives no columns.
+    /// Only the left side has columns in the result, as in a semi or anti join.
     LeftAlone,
     RightAlone,
 }
@@ -51,13 +51,14 @@ pub(super) fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstra
     }
 }
 
-/// Whether a join makes one column of two.
+/// Whether a join has USING or NATURAL, and so merges pairs of columns.
 pub(super) fn merges(join: &mut Join) -> bool {
     let constraint = constraint(&mut join.join_operator);
     matches!(constraint, Some(JoinConstraint::Using(_) | JoinConstraint::Natural))
 }
 
-/// The condition that the columns `names` of both sides are equal, and what the join gives.
+/// The join condition that the columns `names` are equal on both sides, and the tables that result from the
+/// join.
 pub(super) fn merged(left: Tables, right: Tables, names: &[String], side: Side) -> Result<(Expr, Tables)> {
     let (left_outputs, right_outputs) =
         (left.outputs.clone().unwrap_or_default(), right.outputs.clone().unwrap_or_default());
@@ -104,7 +105,7 @@ pub(super) fn merged(left: Tables, right: Tables, names: &[String], side: Side) 
     Ok((condition, Tables { outputs: Some(outputs), ..tables }))
 }
 
-/// The one column of a side of a join that is called `name`.
+/// The only column called `name` on one side of a join.
 fn only(outputs: &[Output], name: &str) -> Result<Expr> {
     let mut named = outputs.iter().filter(|output| output.name == name);
     match (named.next(), named.next()) {

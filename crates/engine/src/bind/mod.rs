@@ -1,18 +1,20 @@
-//! What the names of columns mean, settled before the planner sees them where it would settle them wrongly.
+//! Resolves column names before the planner does, where the planner would resolve them wrongly.
 //!
-//! The planner takes `k` of `l FULL JOIN r USING (k)` for `l.k`, which has no value where only `r` has a row; it takes
-//! `tbl.i` for a column of the first table called `tbl`, whatever its schema; and of a name with many qualifiers it
-//! looks at the last alone. So each SELECT of a statement is walked with the tables of its FROM at hand:
+//! The planner takes `k` of `l FULL JOIN r USING (k)` for `l.k`, which is NULL where only `r` has a row; it
+//! takes `tbl.i` for a column of the first table called `tbl`, whatever its schema; and of a name with
+//! several qualifiers it considers only the last. So each SELECT of a statement is walked with the tables of
+//! its FROM at hand:
 //!
-//! - USING and NATURAL become ON, and the column that they make of two is written out wherever it is named:
-//!   the left one, after a right join the right one, after a full join whichever has a value;
+//! - USING and NATURAL become ON, and each mention of the merged column is written out: as the left one,
+//!   after a right join the right one, after a full join whichever is not NULL;
 //! - `*` above such joins becomes the list of columns, those of USING first;
 //! - tables of one name get an alias each, and names that were qualified by their schemas use it;
-//! - names of three and more parts become a table's column and fields of it, or an error;
-//! - calls in aggregates that differ each time, but not in how they are written, are told apart (see [`volatile`]);
+//! - names of three and more parts become a column of a table and fields of it, or an error;
+//! - volatile calls in aggregates that are written alike, such as two `any_value(uuid())`, are told apart
+//!   (see [`volatile`]);
 //! - named windows are written out (see [`windows`]).
 //!
-//! Everything else stays as it is written, and so does what is over relations whose columns only the planner knows.
+//! Everything else stays as written, also where it uses relations whose columns only the planner knows.
 
 mod expressions;
 mod joins;
@@ -35,7 +37,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::FutureExt;
 
 use crate::catalog::{CATALOG, SessionCatalog};
-use crate::column_names::given_name;
+use crate::column_names::{TWIN, given_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
@@ -43,7 +45,7 @@ use expressions::Expressions;
 use joins::{Side, constraint, merged, merges, side};
 use scope::{Outer, Relation, Scope, Tables, quoted};
 
-/// Settles the names in the queries of `statement`, which was parsed from `sql` and whose files are open.
+/// Resolves the names in the queries of `statement`, which was parsed from `sql` and whose files are open.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] and [`ErrorKind::Invalid`] for names that are no column, or may be several.
@@ -64,7 +66,7 @@ pub(crate) fn settle_names(
 struct Outermost<'a> {
     binder: Binder<'a>,
     depth: usize,
-    /// Whether the statement has tables of its own that its queries may mention.
+    /// Whether the statement itself has tables that its subqueries may mention, as UPDATE has.
     has_tables: bool,
 }
 
@@ -101,11 +103,11 @@ type Names = Option<Vec<String>>;
 struct Binder<'a> {
     sql: &'a str,
     catalog: &'a Arc<SessionCatalog>,
-    /// Whether it matters which columns tables have. Most statements are spared looking.
+    /// Whether the columns of tables matter for this statement; for most they do not, and are not looked up.
     needs_columns: bool,
-    /// The queries that WITH named, those nearest by last.
+    /// The visible queries of WITH; the innermost scope is last.
     with: Vec<(String, Names)>,
-    /// How many names were made up.
+    /// How many names were generated.
     fresh: usize,
 }
 
@@ -119,7 +121,7 @@ impl Binder<'_> {
             let (cte, is_recursive) = cte;
             let name = normalized(&cte.alias.name);
             let names = match cte.query.body.as_mut() {
-                // The second query reads what the first one gives.
+                // In WITH RECURSIVE the right query reads the columns of the left one.
                 SetExpr::SetOperation { left, right, .. } if is_recursive && cte.query.with.is_none() => {
                     let names = renamed(self.body(left, None, outer)?, &cte.alias);
                     self.with.push((name.clone(), names.clone()));
@@ -170,7 +172,7 @@ impl Binder<'_> {
             tables = tables.and(more);
         }
         let scope = Scope { tables: &tables, outer };
-        // What ORDER BY and DISTINCT ON mean before they mean a column of a table.
+        // Names in ORDER BY and DISTINCT ON mean selected columns first, then columns of a table.
         let selected: HashSet<String> = select.projection.iter().filter_map(given_name).collect();
         self.items(&mut select.projection, &scope)?;
         let names = star::names(&select.projection, &scope)?;
@@ -183,7 +185,8 @@ impl Binder<'_> {
         if let (Some(having), GroupByExpr::Expressions(keys, _)) = (&mut select.having, &select.group_by)
             && keys.is_empty()
         {
-            // HAVING alone makes one group of all rows, which the planner knows by an aggregate.
+            // HAVING without GROUP BY makes one group of all rows; the planner notices that only by an
+            // aggregate.
             let is_group = Box::new(parse_expression("count(*) IS NOT NULL")?);
             let condition = Box::new(Expr::Nested(Box::new(having.clone())));
             *having = Expr::BinaryOp { left: is_group, op: BinaryOperator::And, right: condition };
@@ -196,6 +199,7 @@ impl Binder<'_> {
             }
         }
         if let Some(OrderByKind::Expressions(keys)) = order_by.map(|order| &mut order.kind) {
+            keys.iter().try_for_each(|key| one_selected(&key.expr, &select.projection))?;
             for key in keys.iter_mut().filter(|key| !is_one_of(&key.expr, &selected)) {
                 self.expressions(&mut key.expr, &scope)?;
             }
@@ -203,7 +207,7 @@ impl Binder<'_> {
         Ok(names)
     }
 
-    /// The expressions of a SELECT list; a column that is written another way keeps its name.
+    /// Resolves the names in a SELECT list; a column that is rewritten keeps its name.
     fn items(&mut self, items: &mut [SelectItem], scope: &Scope) -> Result<()> {
         for item in items {
             match item {
@@ -229,7 +233,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Settles the names in expressions, and in the queries inside them.
+    /// Resolves the names in expressions, and in the queries inside them.
     fn expressions(&mut self, expressions: &mut impl VisitMut, scope: &Scope) -> Result<()> {
         let mut visitor = Expressions::new(self, scope);
         match expressions.visit(&mut visitor) {
@@ -238,7 +242,7 @@ impl Binder<'_> {
         }
     }
 
-    /// A relation and what is joined to it; `before` stands to its left in FROM.
+    /// Resolves a relation and its joins; `before` holds the relations to its left in FROM.
     fn joined(&mut self, item: &mut TableWithJoins, before: &Tables, outer: Outer) -> Result<Tables> {
         let needs_names = item.joins.iter_mut().any(merges);
         let mut left = self.factor(&mut item.relation, before, needs_names, outer)?;
@@ -287,7 +291,7 @@ impl Binder<'_> {
                     .with_hint("join it ON a condition, or name its columns: FROM f(...) AS t(a, b)"));
             }
             _ if is_merging => {
-                // The planner does it.
+                // The planner handles these joins itself.
                 let mut tables = left.and(right);
                 tables.outputs = None;
                 tables
@@ -308,7 +312,7 @@ impl Binder<'_> {
         Ok(tables)
     }
 
-    /// One relation of a FROM; `before` stands to its left.
+    /// Resolves one relation of a FROM; `before` holds the relations to its left.
     fn factor(
         &mut self,
         factor: &mut TableFactor,
@@ -391,7 +395,7 @@ impl Binder<'_> {
         }
     }
 
-    /// A relation under its alias, which may be a view's name in the place of which its query stands.
+    /// A relation with its alias. That alias may be the name of a view whose query has replaced it.
     fn relation(&self, alias: Option<&TableAlias>, columns: Names) -> Relation {
         let Some(alias) = alias else {
             return Relation { paths: Vec::new(), planned: String::new(), is_renamed: false, columns };
@@ -407,7 +411,7 @@ impl Binder<'_> {
         Relation { paths, planned: name, is_renamed: false, columns: renamed(columns, alias) }
     }
 
-    /// The whole name of a table or of a query of WITH.
+    /// The full path of a table or of a query of WITH.
     fn path(&self, name: &ObjectName) -> Vec<String> {
         let mut path = parts(name);
         let is_local = |name: &String| self.with.iter().any(|(known, _)| known == name);
@@ -440,8 +444,8 @@ impl Binder<'_> {
         Some(table.schema().fields().iter().map(|field| field.name().clone()).collect())
     }
 
-    /// Gives tables of one name that stand in one FROM, or in a query and one around it, and are told apart by their
-    /// schemas, an alias each.
+    /// Gives tables an alias each where tables of one name and different schemas meet in one FROM, or in a
+    /// query and one around it.
     fn tell_apart(&mut self, from: &mut [TableWithJoins], outer: Outer) {
         let mut paths: HashMap<String, HashSet<Vec<String>>> = HashMap::new();
         let mut around = outer;
@@ -472,14 +476,14 @@ impl Binder<'_> {
         });
     }
 
-    /// A name that nobody else uses.
+    /// A name that nothing else uses.
     fn fresh(&mut self, what: &str) -> String {
         self.fresh += 1;
         format!("{FRESH}{what} {}", self.fresh)
     }
 }
 
-/// Begins the names that are made up here. It shows as nothing.
+/// The first character of generated names. It is invisible.
 const FRESH: char = '\u{2063}';
 
 /// The parts of a name as the catalogue knows them.
@@ -487,12 +491,46 @@ fn parts(name: &ObjectName) -> Vec<String> {
     name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect()
 }
 
+/// Whether two expressions may mean the same column, or are equal.
+fn may_be_one(a: &Expr, b: &Expr) -> bool {
+    let parts = |expr: &Expr| match expr {
+        Expr::Identifier(name) => Some(vec![normalized(name)]),
+        Expr::CompoundIdentifier(parts) => Some(parts.iter().map(normalized).collect::<Vec<_>>()),
+        _ => None,
+    };
+    match (parts(a), parts(b)) {
+        (Some(a), Some(b)) => a.ends_with(&b) || b.ends_with(&a),
+        _ => a == b,
+    }
+}
+
+/// Refuses a name in ORDER BY that several selected columns have.
+fn one_selected(key: &Expr, selected: &[SelectItem]) -> Result<()> {
+    let Expr::Identifier(name) = key else { return Ok(()) };
+    let name = normalized(name);
+    let is_named = |item: &&SelectItem| {
+        given_name(item).is_some_and(|given| given.split(TWIN).next() == Some(name.as_str()))
+    };
+    let mut meant: Vec<&Expr> = Vec::new();
+    for item in selected.iter().filter(is_named) {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
+        if !meant.iter().any(|other| may_be_one(other, expr)) {
+            meant.push(expr);
+        }
+    }
+    if meant.len() < 2 {
+        return Ok(());
+    }
+    let message = format!("'{name}' in ORDER BY may be more than one column of the answer");
+    Err(Error::new(ErrorKind::Invalid, message).with_hint("say its table, or its number: ORDER BY 1"))
+}
+
 /// Whether an expression is the bare name of one of `names`.
 fn is_one_of(expr: &Expr, names: &HashSet<String>) -> bool {
     matches!(expr, Expr::Identifier(name) if names.contains(&normalized(name)))
 }
 
-/// The column of a table function that has but one, if the alias gives it a name.
+/// The name of the only column of a table function that has just one, if the alias gives it one.
 fn only_column(function: &ObjectName, alias: &TableAlias) -> Names {
     let [column] = alias.columns.as_slice() else { return None };
     let function = parts(function).pop()?;
@@ -501,7 +539,7 @@ fn only_column(function: &ObjectName, alias: &TableAlias) -> Names {
         .then(|| vec![normalized(&column.name)])
 }
 
-/// The names of columns, those first that an alias gives.
+/// The names of columns, of which the alias may rename the first ones.
 fn renamed(columns: Names, alias: &TableAlias) -> Names {
     let mut columns = columns?;
     for (column, new) in columns.iter_mut().zip(&alias.columns) {
@@ -519,7 +557,7 @@ fn are_distinct(names: &[String]) -> bool {
     names.iter().all(|name| seen.insert(name))
 }
 
-/// Calls `visit` with the name of each relation of a FROM that has one, and the place of its alias.
+/// Calls `visit` with the name of each table in a FROM and a mutable reference to its alias.
 fn each_table(
     from: &mut [TableWithJoins],
     visit: &mut dyn FnMut(Option<&ObjectName>, &mut Option<TableAlias>),

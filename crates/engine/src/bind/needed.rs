@@ -1,4 +1,4 @@
-//! Whether a statement has names that only the columns of its tables can settle.
+//! Whether a statement has names that can be resolved only with the columns of its tables.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -8,15 +8,15 @@ use datafusion::sql::sqlparser::ast::{Expr, Select, TableFactor, TableWithJoins,
 use super::joins::merges;
 use crate::relations::normalized;
 
-/// Whether there is a join that makes one column of two, two tables of one name, or a name of more than two parts.
+/// Whether a join merges columns, two tables have one name, or a name has more than two parts.
 pub(super) fn needs_columns(statement: &mut impl VisitMut) -> bool {
     statement.visit(&mut Needed::default()).is_break()
 }
 
-/// Breaks off at the first such name.
+/// A visitor that stops at the first such name.
 #[derive(Default)]
 struct Needed {
-    /// By the names that they have in their query, the tables as they are written; aliases have nothing.
+    /// The tables as they are written, by their names in the query; an empty text for one with an alias.
     tables: HashMap<String, String>,
 }
 

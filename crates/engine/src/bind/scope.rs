@@ -9,19 +9,19 @@ use crate::relations::normalized;
 /// One relation of a FROM.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
-    /// What may stand before its columns: its alias, or the catalogue, the schema and the name of a table; the end of
-    /// it will do. None for a subquery without a name.
+    /// The qualifiers of its columns: its alias, or the catalogue, schema and name of a table, of which any
+    /// suffix may be written. Empty for a subquery without a name.
     pub(super) paths: Vec<Vec<String>>,
-    /// What stands before its columns in the tree that is planned.
+    /// The qualifier of its columns in the statement that the planner gets.
     pub(super) planned: String,
-    /// Whether that is something else than what the user can write.
+    /// Whether `planned` is a generated alias that the user cannot write.
     pub(super) is_renamed: bool,
-    /// `None` where only the planner knows.
+    /// The names of its columns; `None` where only the planner knows them.
     pub(super) columns: Option<Vec<String>>,
 }
 
 impl Relation {
-    /// A column of this relation as the planner finds it.
+    /// The expression by which the planner finds a column of this relation.
     pub(super) fn column(&self, name: &str) -> Expr {
         let name = quoted(name);
         if self.paths.is_empty() {
@@ -31,7 +31,7 @@ impl Relation {
         }
     }
 
-    /// Its name as the user may write it, without the catalogue.
+    /// The relation's path as the user may write it, without the catalogue.
     fn shortest_path(&self) -> String {
         let path = self.paths.last().map_or(&[][..], Vec::as_slice);
         path[path.len().saturating_sub(2)..].join(".")
@@ -43,22 +43,22 @@ impl Relation {
     }
 }
 
-/// A column that a FROM gives, under a name without qualifier.
+/// A column of a FROM that can be named without a qualifier.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
     pub(super) name: String,
     pub(super) expr: Expr,
-    /// Whether USING or NATURAL made one column of two.
+    /// Whether USING or NATURAL merged two columns into this one.
     pub(super) is_merged: bool,
 }
 
-/// What a FROM, or a part of it, gives.
+/// The relations and columns of a FROM, or of a part of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub(super) relations: Vec<Relation>,
     /// The columns in the order of `SELECT *`; `None` where only the planner knows them.
     pub(super) outputs: Option<Vec<Output>>,
-    /// Whether there are merged columns, which the planner no longer knows of.
+    /// Whether there are merged columns, which the planner does not know as such any more.
     pub(super) has_merged: bool,
 }
 
@@ -77,7 +77,7 @@ impl Tables {
         Self { relations: vec![relation], outputs, has_merged: false }
     }
 
-    /// These tables and, to their right, `right`.
+    /// These tables with those of `right` to their right.
     pub(super) fn and(mut self, right: Self) -> Self {
         self.relations.extend(right.relations);
         self.outputs = self.outputs.zip(right.outputs).map(|(mut left, right)| {
@@ -89,37 +89,37 @@ impl Tables {
     }
 }
 
-/// What names mean at one place: the tables of a SELECT, then those of the queries around it.
+/// What names mean at one place: the tables of the SELECT, then those of the enclosing queries.
 pub(super) struct Scope<'a> {
     pub(super) tables: &'a Tables,
     pub(super) outer: Outer<'a>,
 }
 
-/// What is around a query.
+/// The surroundings of a query.
 #[derive(Clone, Copy)]
 pub(super) enum Outer<'a> {
     Nothing,
-    /// A statement whose tables are not known here, such as UPDATE.
+    /// A statement such as UPDATE, whose tables are not known here.
     Unknown,
     Query(&'a Scope<'a>),
 }
 
 /// What a name means.
 pub(super) enum Meaning {
-    /// As it stands, to the planner too; or only the planner knows.
+    /// The name stays as written: the planner resolves it correctly, or only the planner can.
     AsWritten,
-    /// This instead.
+    /// This expression replaces the name.
     Instead(Box<Expr>),
-    /// No column of the tables here.
+    /// No relation in scope has such a column.
     Nothing,
 }
 
 impl Scope<'_> {
-    /// What a column's name means, with the fields of a struct behind it.
+    /// What the name of a column means; parts behind the column are fields of a struct.
     pub(super) fn meaning(&self, parts: &[Ident]) -> Result<Meaning> {
         let names: Vec<String> = parts.iter().map(normalized).collect();
         let mut scope = self;
-        // The relations nearer by, which would catch a name that is written for one further out.
+        // Qualifiers of inner relations, which would capture a name that means an outer one.
         let mut nearer: Vec<&str> = Vec::new();
         loop {
             match scope.tables.meaning(parts, &names)? {
@@ -146,7 +146,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The relation that stands before a `.*`.
+    /// The relation that a `qualifier.*` means.
     pub(super) fn relation(&self, qualifier: &[Ident]) -> Result<Option<&Relation>> {
         let names: Vec<String> = qualifier.iter().map(normalized).collect();
         self.tables.named(&names)
@@ -161,19 +161,19 @@ enum Found {
         relation: Option<String>,
     },
     Nothing,
-    /// The planner knows.
+    /// Only the planner knows.
     Unknown,
 }
 
 impl Tables {
     fn meaning(&self, parts: &[Ident], names: &[String]) -> Result<Found> {
-        // The longest qualifier first: a table's column before a column's field.
+        // The longest qualifier first: a column of a table takes precedence over a field of a column.
         for length in (1..names.len().min(4)).rev() {
             let (qualifier, rest) = names.split_at(length);
             let Some(relation) = self.named(qualifier)? else { continue };
             let Some(columns) = &relation.columns else { return Ok(Found::Unknown) };
             if columns.contains(&rest[0]) {
-                // The planner takes the last of many qualifiers for a relation of that name.
+                // The planner considers only the last of several qualifiers.
                 let must_change = relation.is_renamed || names.len() > 2;
                 let expr = Box::new(with_fields(relation.column(&rest[0]), &parts[length + 1..]));
                 return Ok(Found::Column { expr, must_change, relation: Some(relation.planned.clone()) });
@@ -183,7 +183,7 @@ impl Tables {
         let mut found = outputs.iter().filter(|output| output.name == names[0]);
         let Some(first) = found.next() else { return Ok(Found::Nothing) };
         if let Some(second) = found.next() {
-            // The planner says so of columns of different tables.
+            // For columns of different tables the planner reports the ambiguity itself.
             if !first.is_merged && !second.is_merged && first.expr != second.expr {
                 return Ok(Found::Unknown);
             }
@@ -217,7 +217,7 @@ impl Tables {
     }
 }
 
-/// `expr` and the fields of the struct that it is.
+/// `expr` followed by accesses to the fields of its struct.
 fn with_fields(expr: Expr, fields: &[Ident]) -> Expr {
     fields.iter().fold(expr, |expr, field| {
         let name = Expr::value(datafusion::sql::sqlparser::ast::Value::SingleQuotedString(normalized(field)));

@@ -1,4 +1,4 @@
-//! `SELECT *` written out, and what the columns of a SELECT are called.
+//! Expands `SELECT *`, and names the columns of a SELECT.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::refused::NOBODY;
 use crate::relations::normalized;
 
-/// What the columns of a SELECT are called.
+/// The names of the columns of a SELECT.
 pub(super) fn names(items: &[SelectItem], scope: &Scope) -> Result<Names> {
     let mut names = Vec::with_capacity(items.len());
     for item in items {
@@ -39,7 +39,7 @@ pub(super) fn names(items: &[SelectItem], scope: &Scope) -> Result<Names> {
                 };
                 names.extend(columns.iter().filter(|name| !is_left_out(name, options)).cloned());
             }
-            // UNNEST of a struct is as many columns as the struct has fields.
+            // UNNEST of a struct gives as many columns as the struct has fields.
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } if has_unnest(expr) => {
                 return Ok(None);
             }
@@ -52,7 +52,7 @@ pub(super) fn names(items: &[SelectItem], scope: &Scope) -> Result<Names> {
     Ok(Some(names))
 }
 
-/// Writes out the `*` of a SELECT over joins that made one column of two.
+/// Expands the `*` of a SELECT over joins that merge columns.
 pub(super) fn expand(select: &mut Select, tables: &Tables) -> Result<()> {
     let Some(outputs) = &tables.outputs else { return Ok(()) };
     if !select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_))) {
@@ -75,7 +75,7 @@ pub(super) fn expand(select: &mut Select, tables: &Tables) -> Result<()> {
             });
         }
     }
-    // A name without a table may stand but once.
+    // The planner takes a name without a qualifier only once.
     let mut count: HashMap<String, usize> = HashMap::new();
     for item in &mut expanded {
         let Some(name) = given_name(item) else { continue };
@@ -92,7 +92,7 @@ pub(super) fn expand(select: &mut Select, tables: &Tables) -> Result<()> {
     Ok(())
 }
 
-/// Refuses names behind `*` that are no column.
+/// Refuses names behind `*` that are not columns.
 fn check_options(options: &WildcardAdditionalOptions, outputs: &[Output]) -> Result<()> {
     let replaced =
         options.opt_replace.iter().flat_map(|list| &list.items).map(|item| normalized(&item.column_name));

@@ -1,4 +1,5 @@
-//! Two `any_value(uuid())` are two values, although they are written alike: the planner would compute one for both.
+//! Tells apart volatile calls that are written alike: the planner would compute two `any_value(uuid())` once,
+//! for both.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -8,18 +9,19 @@ use datafusion::sql::sqlparser::ast::{Expr, Function, Query, Select, Value, Visi
 
 use crate::functions::{self, call, once};
 
-/// Makes calls of volatile functions inside aggregates and window functions differ from those before them.
+/// Changes calls of volatile functions inside aggregates and window functions so that no two are written
+/// alike.
 pub(super) fn tell_apart(select: &mut Select) {
     let mut visitor = Apart { seen: HashSet::new(), aggregates: 0, queries: 0, count: 0 };
     let _ = VisitMut::visit(&mut select.projection, &mut visitor);
 }
 
 struct Apart {
-    /// The calls that were met, as they are written.
+    /// The calls so far, as they are written.
     seen: HashSet<String>,
-    /// How many aggregates and window functions are around the place.
+    /// How many aggregates and window functions enclose the current node.
     aggregates: usize,
-    /// How many queries inside the SELECT list are around the place.
+    /// How many subqueries of the SELECT list enclose the current node.
     queries: usize,
     /// How many calls were changed.
     count: usize,

@@ -1,7 +1,7 @@
 //! Named windows, written out: `OVER (w ROWS ...)` with `WINDOW w AS (PARTITION BY ...)`.
 //!
-//! A window that extends another one takes its PARTITION BY, and its ORDER BY if it has one (SQL:2016, 7.15). The
-//! planner knows `OVER w` in a SELECT list alone and takes of an extended window what is new.
+//! A window that extends another one takes its PARTITION BY, and its ORDER BY if it has one (SQL:2016, 7.15).
+//! The planner resolves `OVER w` in a SELECT list only, and ignores what an extended window inherits.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
 
-/// Writes out the windows that WINDOW of a SELECT names, in all of its expressions.
+/// Expands the named windows of a SELECT in all of its expressions.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
     let mut windows: Vec<(String, WindowSpec)> = Vec::with_capacity(select.named_window.len());
     for NamedWindowDefinition(name, meaning) in &select.named_window {
@@ -21,7 +21,7 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
         if windows.iter().any(|(known, _)| *known == key) {
             return Err(Error::new(ErrorKind::Invalid, format!("window '{key}' is defined twice")));
         }
-        // A window may use those before it.
+        // A window may extend those before it.
         let spec = match meaning {
             NamedWindowExpr::NamedWindow(base) => known(&windows, base)?.clone(),
             NamedWindowExpr::WindowSpec(spec) => extended(&windows, spec.clone())?,
@@ -47,7 +47,7 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
 
 struct Windows {
     windows: Vec<(String, WindowSpec)>,
-    /// How many queries inside the SELECT are around the place: they do not see its windows.
+    /// How many subqueries of the SELECT enclose the current node: they do not see its windows.
     depth: usize,
 }
 
@@ -93,7 +93,7 @@ fn known<'a>(windows: &'a [(String, WindowSpec)], name: &Ident) -> Result<&'a Wi
     })
 }
 
-/// What `spec` says with what the window says that it extends.
+/// `spec` completed by the window that it extends.
 fn extended(windows: &[(String, WindowSpec)], mut spec: WindowSpec) -> Result<WindowSpec> {
     let Some(name) = spec.window_name.take() else { return Ok(spec) };
     let base = known(windows, &name)?;

@@ -1,4 +1,4 @@
-//! The functions that rules put into plans: casts, the order of intervals, timestamps of a finer unit, zones.
+//! The functions that rules put into plans: casts, the order of intervals, finer timestamp units, time zones.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{convert, intervals};
 use crate::sql_types::SessionZone;
 use crate::types::sql_type_name;
 
-/// A value as one of another type: see [`super`].
+/// Converts a value to another type: see [`super`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CastTo {
     to: DataType,
@@ -88,7 +88,7 @@ fn call(function: impl ScalarUDFImpl + 'static, arguments: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
-/// An interval, or a duration, as one that compares by its length.
+/// Wraps an interval, or a duration, so that it compares by its length.
 pub(crate) fn interval_order(interval: Expr) -> Expr {
     match &interval {
         Expr::ScalarFunction(call) if call.func.name() == IntervalOrder::NAME => interval,
@@ -137,7 +137,7 @@ impl ScalarUDFImpl for IntervalOrder {
     }
 }
 
-/// The length of an interval as a number, which a window can be ordered by.
+/// The length of an interval as a number, by which a window can be ordered.
 pub(crate) fn interval_length(interval: Expr) -> Expr {
     call(IntervalLength { signature: Signature::any(1, Volatility::Immutable) }, vec![interval])
 }
@@ -174,7 +174,7 @@ impl ScalarUDFImpl for IntervalLength {
     }
 }
 
-/// A timestamp in a finer unit, for a comparison: what that unit has no room for is its first or last moment.
+/// A timestamp in a finer unit, for a comparison; one outside the range of that unit saturates.
 pub(crate) fn widened(timestamp: Expr, unit: TimeUnit) -> Expr {
     call(Widened { unit, signature: Signature::any(1, Volatility::Immutable) }, vec![timestamp])
 }
@@ -226,8 +226,8 @@ impl ScalarUDFImpl for Widened {
     }
 }
 
-/// A float whose NaN is the one that is greater than all numbers. CPUs give another one for `0 / 0`, which would be the
-/// least.
+/// A float with NaN normalised to the positive one, which is greater than all numbers. CPUs give a negative
+/// NaN for `0 / 0`, which the total order of floats puts below all numbers.
 pub(crate) fn positive_nan(value: Expr) -> Expr {
     call(PositiveNan { signature: Signature::any(1, Volatility::Immutable) }, vec![value])
 }
@@ -273,7 +273,8 @@ impl ScalarUDFImpl for PositiveNan {
     }
 }
 
-/// `timestamp AT TIME ZONE zone`: what clocks there show at a moment, and the moment at which they show a time.
+/// `timestamp AT TIME ZONE zone`: the local time in `zone` of a timestamp with zone, and the instant at which
+/// clocks in `zone` show a timestamp without one.
 #[derive(Debug)]
 struct AtZone {
     session_zone: SessionZone,
@@ -308,7 +309,7 @@ impl ScalarUDFImpl for AtZone {
             DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, None),
             DataType::Timestamp(unit, None) => DataType::Timestamp(*unit, Some(self.session_zone.get())),
             DataType::Date32 => DataType::Timestamp(TimeUnit::Microsecond, Some(self.session_zone.get())),
-            // A text is a timestamp with zone, that of the session unless it names one.
+            // A text is read as a timestamp with zone: the zone that it names, or else the session's.
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => {
                 DataType::Timestamp(TimeUnit::Microsecond, None)
             }
@@ -358,13 +359,13 @@ impl ScalarUDFImpl for AtZone {
     }
 }
 
-/// Whether [`interval_part`] gives this part.
+/// Whether [`interval_part`] computes this part.
 pub(crate) fn is_interval_part(part: &ScalarValue) -> bool {
     Part::of(part).is_some()
 }
 
-/// `date_part(part, interval)` of parts of which the library has something else: seconds in all, and seconds with their
-/// fraction in smaller units.
+/// `date_part(part, interval)` for the parts that the library computes differently: seconds in all, and
+/// seconds with their fraction in smaller units.
 pub(crate) fn interval_part(part: Expr, interval: Expr) -> Expr {
     call(IntervalPart { signature: Signature::any(2, Volatility::Immutable) }, vec![part, interval])
 }
@@ -442,7 +443,7 @@ impl ScalarUDFImpl for IntervalPart {
     }
 }
 
-/// The functions that SQL calls by name.
+/// The functions that SQL can call by name.
 pub(crate) fn functions(session_zone: &SessionZone) -> Vec<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Stable);
     vec![ScalarUDF::new_from_impl(AtZone { session_zone: session_zone.clone(), signature })]

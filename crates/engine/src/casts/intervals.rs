@@ -1,4 +1,4 @@
-//! Intervals: what text says, as PostgreSQL reads it, and their order by length.
+//! Intervals: read from text as PostgreSQL does, and ordered by length.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::is_no;
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 const MONTH_DAYS: i128 = 30;
-/// A number of more digits is refused, so that nothing overflows on the way.
+/// The most digits of a number: more are refused, so that nothing overflows on the way.
 const DIGITS_MAX: usize = 18;
 
-/// What a unit is counted in.
+/// A unit, in the field of an interval that counts it.
 #[derive(Clone, Copy)]
 enum Unit {
     Years(i128),
@@ -60,7 +60,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds so many of a unit. A fraction of a month is days, 30 to a month, and that of a day is hours.
+    /// Adds an amount of a unit. A fraction of a month becomes days, 30 to a month, and a fraction of a day
+    /// hours.
     fn add(&mut self, amount: Amount, unit: Unit) {
         let one = 10_i128.pow(amount.scale);
         match unit {
@@ -132,7 +133,7 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
         let after = after.trim_start();
         let length = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (name, after) = after.split_at(length);
-        // A number alone is of seconds, at the end.
+        // A number without a unit means seconds, and only at the end.
         let unit = if name.is_empty() && after.is_empty() { Unit::Nanoseconds(SECOND) } else { unit(name)? };
         parts.add(amount, unit);
         rest = after.trim_start_matches([' ', ',', '\t', '\n']);
@@ -144,7 +145,7 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     parts.finish()
 }
 
-/// A number at the beginning, whether it has a minus, and what is behind it.
+/// The number at the beginning, whether it has a minus, and the text behind it.
 fn number(text: &str) -> Option<(Amount, bool, &str)> {
     let (is_negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, text[1..].trim_start()),
@@ -166,7 +167,8 @@ fn number(text: &str) -> Option<(Amount, bool, &str)> {
     Some((amount, is_negative, rest))
 }
 
-/// The rest of `hours:minutes[:seconds]`, in nanoseconds without the sign of the hours.
+/// The nanoseconds of `hours:minutes[:seconds]`, of which `hours` was read, without their sign; and the text
+/// behind.
 fn clock(hours: Amount, after: &str) -> Option<(i128, &str)> {
     let two = |text: &str| text.as_bytes().first().is_some_and(u8::is_ascii_digit);
     let (minutes, _, rest) = number(after).filter(|_| two(after))?;
@@ -181,7 +183,7 @@ fn clock(hours: Amount, after: &str) -> Option<(i128, &str)> {
     (hours.scale == 0 && minutes.scale == 0 && minutes.digits < 60).then_some((nanoseconds, rest))
 }
 
-/// What is behind the P of ISO 8601.
+/// Parses the text behind the P of ISO 8601.
 fn parse_iso(text: &str) -> Option<IntervalMonthDayNano> {
     let mut parts = Parts::default();
     let mut rest = text;
@@ -229,8 +231,8 @@ pub(super) fn length(interval: IntervalMonthDayNano) -> i128 {
     days * DAY + i128::from(interval.nanoseconds)
 }
 
-/// The interval of this length in as many months and then days as there are in it: of intervals so written, those that
-/// are of one length are equal, and their fields compare as their lengths do.
+/// An interval of the same length in the most whole months, then days, then nanoseconds. Normalised intervals
+/// of one length are equal, and comparing them field by field compares their lengths.
 pub(super) fn normal(interval: IntervalMonthDayNano) -> IntervalMonthDayNano {
     let nanoseconds = length(interval);
     let days = nanoseconds / DAY;
@@ -246,7 +248,7 @@ pub(super) fn normal(interval: IntervalMonthDayNano) -> IntervalMonthDayNano {
     )
 }
 
-/// Seconds, in years of 365.25 days and other months of 30.
+/// The length in seconds, with 365.25 days in twelve months and 30 in each of the other months.
 pub(crate) fn epoch(interval: IntervalMonthDayNano) -> f64 {
     const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
     let (years, months) = (interval.months / 12, interval.months % 12);

@@ -1,4 +1,4 @@
-//! Lists and bytes that text says: `[1, 2, NULL]`, `['a', "b", [c]]`, `{1,2}`; `\xDEADBEEF`.
+//! Lists and bytes from text: `[1, 2, NULL]`, `['a', "b", [c]]`, `{1,2}`; `\xDEADBEEF`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::error::Result;
 
 use super::{convert, is_no};
 
-/// Lists, whose items are converted from text.
+/// Converts texts to lists, and the items of these from text to the item type.
 pub(super) fn of_text(values: &StringViewArray, to: &DataType, is_try: bool) -> Result<ArrayRef> {
     let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = to else {
         return internal_err!("{to} is no list");
@@ -36,7 +36,7 @@ pub(super) fn of_text(values: &StringViewArray, to: &DataType, is_try: bool) -> 
     Ok(cast(&lists, to)?)
 }
 
-/// The items of a list, as texts; `None` for what is no list.
+/// The items of a list, as texts; `None` if `text` is no list.
 fn parse(text: &str) -> Option<Vec<Option<String>>> {
     let text = text.trim();
     let inner = text
@@ -59,7 +59,7 @@ fn parse(text: &str) -> Option<Vec<Option<String>>> {
     }
 }
 
-/// The item at the beginning, and what is behind it: nothing or a comma.
+/// The item at the beginning, and the text behind it, which is empty or begins with a comma.
 fn item(text: &str) -> Option<(Option<String>, &str)> {
     if let Some(quote) = text.chars().next().filter(|first| ['\'', '"'].contains(first)) {
         let mut value = String::new();
@@ -98,7 +98,8 @@ fn item(text: &str) -> Option<(Option<String>, &str)> {
     Some((value, &text[end..]))
 }
 
-/// Bytes: `\x` and digits as PostgreSQL writes them, `\xAA\xBB` as DuckDB does, and any other text as it is.
+/// Bytes from text: `\x` and hexadecimal digits as PostgreSQL writes them, or a text with `\xAA` among its
+/// characters as DuckDB does, where `\\` is a backslash.
 pub(super) fn bytes_of_text(values: &StringViewArray, is_try: bool) -> Result<ArrayRef> {
     let mut bytes = Vec::with_capacity(values.len());
     for value in values {
@@ -112,16 +113,35 @@ pub(super) fn bytes_of_text(values: &StringViewArray, is_try: bool) -> Result<Ar
 }
 
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let Some(digits) = text.strip_prefix("\\x") else { return Some(text.as_bytes().to_vec()) };
-    let is_escaped =
-        text.len().is_multiple_of(4) && text.as_bytes().chunks(4).all(|one| one.starts_with(b"\\x"));
-    let digits = if is_escaped { text.replace("\\x", "") } else { digits.to_owned() };
-    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
+    let byte = |digits: &[u8]| {
+        let digits = str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+        u8::from_str_radix(digits, 16).ok()
+    };
+    if let Some(digits) = text.strip_prefix("\\x")
+        && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    {
+        return digits.as_bytes().chunks(2).map(|pair| byte(pair).filter(|_| pair.len() == 2)).collect();
     }
-    let pairs =
-        (0..digits.len()).step_by(2).map(|index| u8::from_str_radix(&digits[index..index + 2], 16).ok());
-    pairs.collect()
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = match (first, behind) {
+            (b'\\', [b'x', digits @ ..]) => {
+                bytes.push(byte(digits.get(..2)?)?);
+                &digits[2..]
+            }
+            (b'\\', [b'\\', behind @ ..]) => {
+                bytes.push(b'\\');
+                behind
+            }
+            (b'\\', _) => return None,
+            _ => {
+                bytes.push(*first);
+                behind
+            }
+        };
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -152,7 +172,10 @@ mod tests {
         assert_eq!(bytes_of("\\xDEADbeef"), Some(vec![0xde, 0xad, 0xbe, 0xef]));
         assert_eq!(bytes_of("\\xAA\\xBB"), Some(vec![0xaa, 0xbb]));
         assert_eq!(bytes_of("abc"), Some(b"abc".to_vec()));
+        assert_eq!(bytes_of("a\\x80\\\\b"), Some(b"a\x80\\b".to_vec()));
         assert_eq!(bytes_of("\\x"), Some(Vec::new()));
+        assert_eq!(bytes_of("a\\b"), None);
+        assert_eq!(bytes_of("a\\x+1"), None);
         assert_eq!(bytes_of("\\xABC"), None);
         assert_eq!(bytes_of("\\xZZ"), None);
     }

@@ -1,4 +1,4 @@
-//! Timestamps and times of day: what text says, and what they are in another zone.
+//! Timestamps and times of day: from text, from other types, and in other zones.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use super::{has_no_room, is_no};
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// What a text says of a moment: `2024-02-29`, `2024-2-29 12:30`, `2024-02-29T12:30:00.5+01`, `... Europe/Berlin`.
+/// A date, time and zone as a text gives them: `2024-02-29`, `2024-2-29 12:30`, `2024-02-29T12:30:00.5+01`,
+/// `... Europe/Berlin`.
 pub(crate) struct Moment {
     pub(crate) local: NaiveDateTime,
     pub(crate) zone: Option<Tz>,
@@ -54,7 +55,7 @@ impl Moment {
     }
 }
 
-/// What is left of a text.
+/// The part of a text that is not parsed yet.
 struct Rest<'a>(&'a str);
 
 impl Rest<'_> {
@@ -71,7 +72,7 @@ impl Rest<'_> {
         Some(first)
     }
 
-    /// `9:30`, `09:30:00`, `09:30:00.123456789`, to 24:00, as seconds and nanoseconds.
+    /// Parses `9:30`, `09:30:00` or `09:30:00.123456789`, up to 24:00, as seconds and nanoseconds.
     fn time(&mut self) -> Option<(i64, u32)> {
         let hour = self.number(1, 2)?;
         self.one_of(b":")?;
@@ -84,7 +85,7 @@ impl Rest<'_> {
                 let count = self.0.bytes().take_while(u8::is_ascii_digit).count();
                 let (digits, rest) = self.0.split_at(count);
                 self.0 = rest;
-                // What is finer than a nanosecond is cut.
+                // Digits beyond nanoseconds are cut off.
                 let padded = digits.bytes().chain(std::iter::repeat(b'0')).take(9);
                 nanoseconds = padded.fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
             }
@@ -97,8 +98,8 @@ impl Rest<'_> {
     }
 }
 
-/// The moment in UTC at which clocks in `zone` show `local`. Where they show it twice, the second; where they skip it,
-/// the time that would have been without, as in PostgreSQL.
+/// The instant in UTC at which clocks in `zone` show `local`. If they show it twice, the second; if they skip
+/// it, the instant as if they had not been put forward, as in PostgreSQL.
 fn in_utc(local: NaiveDateTime, zone: &Tz) -> Option<NaiveDateTime> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) | chrono::LocalResult::Ambiguous(_, offset) => offset,
@@ -107,12 +108,12 @@ fn in_utc(local: NaiveDateTime, zone: &Tz) -> Option<NaiveDateTime> {
     local.checked_sub_offset(offset.fix())
 }
 
-/// What clocks in `zone` show at a moment in UTC.
+/// What clocks in `zone` show at an instant in UTC.
 fn in_zone(utc: NaiveDateTime, zone: &Tz) -> Option<NaiveDateTime> {
     utc.checked_add_offset(zone.offset_from_utc_datetime(&utc).fix())
 }
 
-fn per_second(unit: TimeUnit) -> i64 {
+pub(super) fn per_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,
@@ -121,7 +122,7 @@ fn per_second(unit: TimeUnit) -> i64 {
     }
 }
 
-/// Units since 1970, rounded.
+/// The units since 1970, rounded.
 fn since_epoch(moment: NaiveDateTime, unit: TimeUnit) -> Option<i64> {
     let half = TimeDelta::nanoseconds(1_000_000_000 / per_second(unit) / 2);
     let moment = moment.checked_add_signed(half)?.and_utc();
@@ -143,8 +144,8 @@ pub(super) fn zone_of(name: &str) -> Result<Tz> {
     })
 }
 
-/// The timestamps that texts say. One without zone takes the time as it reads, whatever zone the text names, as in
-/// PostgreSQL; one with zone takes a text that names none as of that zone.
+/// Converts texts to timestamps. A timestamp without zone takes the written time and ignores any zone in the
+/// text, as in PostgreSQL; for one with zone, a text without a zone is local time in that zone.
 pub(super) fn of_text(
     values: &StringViewArray,
     unit: TimeUnit,
@@ -173,14 +174,14 @@ pub(super) fn of_text(
     with_type(Int64Array::from(counts), &to)
 }
 
-/// 64-bit counts as the timestamps that they are.
+/// 64-bit counts as timestamps of the type `to`.
 fn with_type(counts: Int64Array, to: &DataType) -> Result<ArrayRef> {
     let data = counts.into_data().into_builder().data_type(to.clone()).build()?;
     Ok(arrow::array::make_array(data))
 }
 
-/// Numbers, dates and other timestamps as timestamps: numbers are seconds, dates begin in the zone, and without a zone
-/// a timestamp is what clocks show.
+/// Converts numbers, dates and other timestamps to timestamps. Numbers are seconds since 1970, a date is
+/// midnight in the target's zone, and a timestamp without zone is local time.
 pub(super) fn of_values(
     values: &ArrayRef,
     unit: TimeUnit,
@@ -254,7 +255,7 @@ fn each<T: arrow::datatypes::ArrowPrimitiveType>(
     values.try_unary(|value| convert(value).ok_or_else(|| fails(value)))
 }
 
-/// Timestamps of one unit moved by a zone's offset and counted in another unit.
+/// Timestamps of one unit, moved by a zone's offset and converted to another unit.
 fn moved(
     values: &ArrayRef,
     from: TimeUnit,
@@ -269,7 +270,15 @@ fn moved(
     each(counts.as_primitive::<Int64Type>(), is_try, convert, |count| has_no_room(show(count), to))
 }
 
-/// Timestamps changed by what clocks show of them in their zone.
+/// Timestamps rounded to a coarser unit.
+pub(super) fn rounded(values: &ArrayRef, from: TimeUnit, unit: TimeUnit, to: &DataType) -> Result<ArrayRef> {
+    let step = per_second(from) / per_second(unit);
+    let counts = arrow::compute::cast(values, &DataType::Int64)?;
+    let round = |count: i64| count.div_euclid(step) + i64::from(count.rem_euclid(step) >= step / 2);
+    with_type(counts.as_primitive::<Int64Type>().unary(round), to)
+}
+
+/// Timestamps changed by a function of their local time in their zone.
 pub(crate) fn each_local(
     values: &ArrayRef,
     change: impl Fn(NaiveDateTime) -> Option<NaiveDateTime>,
@@ -284,7 +293,7 @@ pub(crate) fn each_local(
     with_type(moved(values, *unit, to, false, change, *unit)?, to)
 }
 
-/// The times of day that texts say: `9:30`, `09:30:00.5`, those of timestamps; not a number alone.
+/// Converts texts to times of day: `9:30`, `09:30:00.5`, the time of a timestamp; a number alone is refused.
 pub(super) fn times_of_text(values: &StringViewArray, to: &DataType, is_try: bool) -> Result<ArrayRef> {
     let parse = |text: &str| {
         let text = text.trim();

@@ -1,4 +1,4 @@
-//! Numbers as other numbers, and as what text says of them.
+//! Numbers converted to other number types, and from text.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use datafusion::error::{DataFusionError, Result};
 
 use super::{has_no_room, is_no};
 
-/// The greatest whole number up to which all are floats of 64 bits.
+/// All whole numbers up to this one are exact as 64-bit floats.
 const EXACT_MAX: u128 = 1 << f64::MANTISSA_DIGITS;
-/// 10^0 to 10^22, the powers of ten that are floats of 64 bits.
+/// 10^0 to 10^22, the powers of ten that are exact as 64-bit floats.
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
     1e19, 1e20, 1e21, 1e22,
 ];
 
-/// Fractions as whole numbers, DECIMALs as floats, and floats as DECIMALs.
+/// Converts fractions to whole numbers, DECIMALs to floats, and floats to DECIMALs.
 pub(super) fn convert(values: &ArrayRef, to: &DataType, is_try: bool) -> Result<ArrayRef> {
     let from = values.data_type();
     let options = CastOptions { safe: is_try, ..CastOptions::default() };
@@ -87,10 +87,10 @@ where
     Ok(Arc::new(decimals.with_data_type(to.clone())))
 }
 
-/// The float of 64 bits that is nearest to `value / 10^scale`.
+/// The 64-bit float that is nearest to `value / 10^scale`.
 pub(super) fn double(value: i128, scale: i8) -> f64 {
     match usize::try_from(scale).ok().and_then(|scale| POWERS.get(scale)) {
-        // Both are exact, so that the division rounds once.
+        // Both are exact, so that only the division rounds.
         #[expect(clippy::cast_precision_loss, reason = "a whole number so small is a float")]
         Some(power) if value.unsigned_abs() <= EXACT_MAX => value as f64 / power,
         _ => nearest(value, scale),
@@ -101,9 +101,9 @@ fn nearest<F: std::str::FromStr + Default>(value: i128, scale: i8) -> F {
     format!("{value}e{}", -i32::from(scale)).parse().unwrap_or_default()
 }
 
-/// The DECIMAL that a float means: what it is to 15 digits, which are surely its own, where no more are wanted, and
-/// else what its shortest text says; one that a BIGINT could
-/// be is itself.
+/// The DECIMAL that a float means. If `scale` asks for no more than 15 significant digits, which a float
+/// always determines, it is the float rounded to `scale`; a whole number within 64 bits is itself; anything
+/// else is what its shortest text says.
 fn decimal_of_double(value: f64, precision: u8, scale: i8) -> Option<i128> {
     const SURE: f64 = 1e15;
     const BIGINT: f64 = 18_446_744_073_709_551_616.0;
@@ -114,7 +114,7 @@ fn decimal_of_double(value: f64, precision: u8, scale: i8) -> Option<i128> {
     if let Some(power) = power {
         let scaled = value * power;
         let distance = (scaled.fract().abs() - 0.5).abs();
-        // Near the middle between two numbers the error of the product would decide.
+        // Near the middle between two numbers the rounding error of the product could decide.
         if scaled.abs() < SURE && distance > scaled.abs() * 1e-14 + f64::EPSILON {
             #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 10^15")]
             return fitting(scaled.round() as i128, precision);
@@ -155,7 +155,7 @@ fn decimal_of_text(text: &str, precision: u8, scale: i8) -> Option<i128> {
     if !digits().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
-    // How many of the digits, with zeros behind them, are kept.
+    // How many of the digits, padded with zeros, remain.
     let kept = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(scale);
     let mut value: i128 = 0;
     for (index, digit) in (0_i64..).zip(digits()) {
@@ -188,7 +188,7 @@ pub(super) fn decimals_of_text(
         let decimal = value.and_then(|value| decimal_of_text(value, precision, scale));
         match value {
             Some(value) if decimal.is_none() && !is_try => {
-                // A number that is too large, or no number.
+                // The value is either a number that is too large, or no number.
                 let is_number = value.trim().parse::<f64>().is_ok_and(f64::is_finite);
                 let fails: fn(&str, &DataType) -> DataFusionError =
                     if is_number { |value, to| has_no_room(value, to) } else { |value, to| is_no(value, to) };

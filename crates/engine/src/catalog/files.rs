@@ -1,4 +1,4 @@
-//! Files that running statements read, under names that nobody types.
+//! The files that running statements read, under names that nobody types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 use super::{CATALOG, FILES_SCHEMA};
 
-/// Tables over files, each there while its [`OpenFile`] lives.
+/// Tables over files; each exists as long as its [`OpenFile`].
 #[derive(Debug, Default)]
 pub(crate) struct FileSchema {
     tables: RwLock<HashMap<String, Arc<dyn TableProvider>>>,

@@ -1,4 +1,5 @@
-//! The standard's `information_schema`: DataFusion's, with columns counted from 1.
+//! The standard's `information_schema`: DataFusion's, with columns counted from 1 and types that have SQL's
+//! names.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
 
 use super::{CATALOG, SessionCatalog};
+use crate::functions::any_type::sql_type;
 
 /// Its name.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
@@ -43,6 +45,7 @@ impl SchemaProvider for InformationSchema {
             let column = Expr::Column(Column::from_name(field.name()));
             match field.name().as_str() {
                 name @ "ordinal_position" => (column + lit(1_u64)).alias(name),
+                name @ "data_type" => sql_type().call(vec![column]).alias(name),
                 _ => column,
             }
         });

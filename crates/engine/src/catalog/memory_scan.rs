@@ -1,6 +1,6 @@
-//! Reads a table in memory, and counts the rows that it hands out.
+//! Reads a table in memory, and counts the rows that it returns.
 //!
-//! DataFusion's own scan of batches in memory keeps no metrics; a progress bar needs them.
+//! DataFusion's own scan of batches in memory has no metrics; a progress bar needs them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct MemoryScan {
 }
 
 impl MemoryScan {
-    /// Reads `parts`, whose batches have `schema`, each as a partition.
+    /// Reads `parts`, whose batches have `schema`, with one partition for each part.
     ///
     /// # Errors
     /// When `projection` names columns that `schema` does not have.
@@ -95,7 +95,7 @@ impl ExecutionPlan for MemoryScan {
         let (mut batch_index, mut row) = (0, 0);
         let batches = std::iter::from_fn(move || {
             let batch = parts[partition].get(batch_index)?;
-            // Stored batches may be larger than what operators expect to get at once.
+            // Batches of the table may be larger than operators expect.
             let rows = rows_max.min(batch.num_rows() - row);
             let slice = if rows == batch.num_rows() { batch.clone() } else { batch.slice(row, rows) };
             row += rows;

@@ -1,7 +1,7 @@
 //! A schema of a database in memory.
 //!
-//! What is made in it is looked for and put there in one step, so that of two statements that make the same name at
-//! the same time one fails, and nobody finds nothing where something is replaced.
+//! A statement looks a name up and adds its object in one step. So if two statements create the same name at
+//! the same time, one fails; and while an object is replaced, its name is never missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(crate) struct MemorySchema {
 }
 
 impl MemorySchema {
-    /// Puts `table` under `name`, unless `check` has something against it in the face of what is there.
+    /// Puts `table` under `name`, unless `check`, which gets the table that has the name now, returns an
+    /// error.
     pub(crate) fn put<E>(
         &self,
         name: &str,
@@ -30,7 +31,7 @@ impl MemorySchema {
         check(tables.get(name))?;
         let replaced = tables.insert(name.to_owned(), table);
         drop(tables);
-        // Its rows may take a while to free.
+        // Outside the lock: freeing the rows of a table may take a while.
         drop(replaced);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! A table in memory: batches behind a lock, paid for from the database's memory pool.
+//! A table in memory: batches behind a lock, reserved in the database's memory pool.
 //!
-//! A scan takes a snapshot of the list of batches; a write makes its batches first and puts them in
-//! at the end, all or none. Writers of one table queue, so that nothing that an UPDATE did not see is
-//! lost when it puts the new rows in place of the old.
+//! A scan takes a snapshot of the list of batches. A write makes its batches first and publishes them at the
+//! end, all or none. Writers of one table queue, so that an UPDATE does not overwrite rows that it did not
+//! see.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -29,27 +29,28 @@ use parking_lot::RwLock;
 use super::memory_scan::MemoryScan;
 use crate::compact::{compact, joined};
 
-/// Batches are joined up to so many rows and bytes.
+/// Small batches are joined up to this many rows and bytes.
 const JOINED_ROWS_MAX: usize = 8192;
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// Rows of a table and the memory they are booked to. Batches that share a buffer pay for it once.
+/// Rows of a table and their memory reservation. A buffer that several batches share is reserved once.
 #[derive(Debug)]
 pub(crate) struct Rows {
     batches: Vec<RecordBatch>,
-    /// Where the buffers are that are paid for.
+    /// The addresses of the buffers that are reserved.
     paid: HashSet<usize>,
     reservation: MemoryReservation,
 }
 
 impl Rows {
-    /// No rows yet, to be booked to `pool` under the table's name.
+    /// No rows yet, with a reservation in `pool` under the table's name.
     pub(crate) fn new(table: &str, pool: &Arc<dyn MemoryPool>) -> Self {
         let reservation = MemoryConsumer::new(format!("table {table}")).register(pool);
         Self { batches: Vec::new(), paid: HashSet::new(), reservation }
     }
 
-    /// Rows that will take the place of `old` and may share buffers with it, which those pay for until then.
+    /// Rows that will replace `old` and may share buffers with it; until then the old rows' reservation
+    /// covers these buffers.
     pub(crate) fn in_place_of(old: &[RecordBatch], table: &str, pool: &Arc<dyn MemoryPool>) -> Self {
         let mut rows = Self::new(table, pool);
         for batch in old {
@@ -69,7 +70,7 @@ impl Rows {
         Ok(self)
     }
 
-    /// Books and keeps `batch`.
+    /// Adds `batch` and reserves its memory.
     ///
     /// # Errors
     /// The pool's when it does not fit into memory.
@@ -82,7 +83,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Puts the rows of `other`, with what they are booked to, behind these.
+    /// Appends the rows of `other` and takes over their reservation.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.batches.append(&mut other.batches);
         self.paid.extend(other.paid.drain());
@@ -90,8 +91,8 @@ impl Rows {
         self.reservation.grow(booked);
     }
 
-    /// Joins small batches at the end, so that many inserts of a few rows make few batches. Batches get shorter
-    /// towards the end, so each row is copied a few times at most.
+    /// Joins small batches at the end, so that many inserts of a few rows make few batches. Batches get
+    /// shorter towards the end, so each row is copied a few times at most.
     fn join_small(&mut self, schema: &SchemaRef) -> Result<()> {
         let is_small = |batches: &[RecordBatch]| {
             let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
@@ -116,7 +117,7 @@ impl Rows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// Pays for all buffers, those too that others paid for until now.
+    /// Reserves all buffers, also those that an older version's reservation covered so far.
     fn settle(&mut self) {
         self.paid.clear();
         let bytes = self.batches.iter().map(|batch| pay(batch, &mut self.paid)).sum();
@@ -124,19 +125,19 @@ impl Rows {
     }
 }
 
-/// The size of those buffers of `batch` that are not in `paid`, and puts them there.
+/// Adds the buffers of `batch` to `paid`; the size of those that were not in it.
 fn pay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
     let is_new = &mut |place| paid.insert(place);
     batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum()
 }
 
-/// The size of those buffers of `batch` that are in `paid`, and takes them out.
+/// Removes the buffers of `batch` from `paid`; the size of those that were in it.
 fn unpay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
     let is_paid = &mut |place| paid.remove(&place);
     batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_paid)).sum()
 }
 
-/// The size of those buffers of an array of which `is_counted` says so, by where they are.
+/// The size of those buffers of an array for whose addresses `is_counted` is true.
 fn buffer_bytes(data: &ArrayData, is_counted: &mut impl FnMut(usize) -> bool) -> usize {
     let nulls = data.nulls().map(|nulls| nulls.buffer());
     let counted = data.buffers().iter().chain(nulls);
@@ -145,14 +146,14 @@ fn buffer_bytes(data: &ArrayData, is_counted: &mut impl FnMut(usize) -> bool) ->
     own + data.child_data().iter().map(|child| buffer_bytes(child, is_counted)).sum::<usize>()
 }
 
-/// What columns are given where an INSERT gives them nothing, by their names.
+/// The DEFAULTs of columns, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Defaults {
     pub(crate) planned: HashMap<String, Expr>,
     pub(crate) written: HashMap<String, ast::Expr>,
 }
 
-/// See the [module](self). Clones are the same table.
+/// See the [module](self). Clones share the table.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryTable {
     shared: Arc<Shared>,
@@ -163,7 +164,7 @@ struct Shared {
     name: String,
     schema: SchemaRef,
     defaults: HashMap<String, Expr>,
-    /// The same as they were written.
+    /// The DEFAULTs of the columns as they were written.
     written_defaults: HashMap<String, ast::Expr>,
     rows: RwLock<Rows>,
     writer: tokio::sync::Mutex<()>,
@@ -194,13 +195,13 @@ impl MemoryTable {
         self.shared.writer.lock().await
     }
 
-    /// Rows to come, booked as the table's are: they outlive the statement that brings them.
+    /// No rows yet, with a reservation that, as the table's own, outlives the statement that adds the rows.
     fn no_rows(&self) -> Rows {
         let reservation = self.shared.rows.read().reservation.new_empty();
         Rows { batches: Vec::new(), paid: HashSet::new(), reservation }
     }
 
-    /// Puts `rows` in place of what is there; the caller holds [`Self::lock`].
+    /// Replaces the table's rows by `rows`; the caller holds [`Self::lock`].
     pub(crate) fn replace(&self, rows: Rows) {
         let mut current = self.shared.rows.write();
         *current = rows;
@@ -262,7 +263,7 @@ impl TableProvider for MemoryTable {
     }
 }
 
-/// Cuts a list of batches into at most `count` runs of about equal rows, in order.
+/// Cuts a list of batches into at most `count` runs of about equally many rows, in order.
 fn cut(batches: &[RecordBatch], count: usize) -> Vec<Vec<RecordBatch>> {
     let row_count: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let rows_per_run = row_count.div_ceil(count.max(1)).max(1);
@@ -278,7 +279,7 @@ fn cut(batches: &[RecordBatch], count: usize) -> Vec<Vec<RecordBatch>> {
     runs
 }
 
-/// Appends what an INSERT computed.
+/// Appends the rows of an INSERT.
 #[derive(Debug)]
 struct MemorySink {
     table: MemoryTable,
@@ -302,7 +303,7 @@ impl DataSink for MemorySink {
         let _writer = self.table.lock().await;
         let mut rows = self.table.shared.rows.write();
         rows.append(added);
-        // The rows are there; that their batches stay apart is no failure of the statement.
+        // The rows are inserted; a failure to join small batches does not fail the statement.
         let _ = rows.join_small(&self.table.shared.schema);
         Ok(count as u64)
     }

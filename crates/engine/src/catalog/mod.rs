@@ -1,7 +1,7 @@
-//! What names mean: a session's view of the database's tables, plus two schemas of its own.
+//! The catalogue: a session's view of the database's tables, plus two schemas of its own.
 //!
-//! `main` (and whatever CREATE SCHEMA adds) belongs to the database; `system` shows the session's
-//! state as tables; the third, hidden, holds the files that the running statements read.
+//! `main`, and any schema that CREATE SCHEMA adds, belongs to the database; `system` shows the session's
+//! state as tables; the third, hidden, holds the files that running statements read.
 
 mod files;
 mod information_schema;
@@ -25,22 +25,22 @@ pub(crate) use memory_schema::MemorySchema;
 pub(crate) use system::{SystemSchema, SystemTable};
 pub(crate) use view::View;
 
-/// The one catalogue.
+/// The name of the only catalogue.
 pub(crate) const CATALOG: &str = "keirin";
-/// The schema of names without one.
+/// The schema in which names without a schema are looked up at first.
 pub(crate) const DEFAULT_SCHEMA: &str = "main";
-/// Tables about the engine itself.
+/// The schema of tables about the engine itself.
 pub(crate) const SYSTEM_SCHEMA: &str = "system";
-/// Where the files of a statement stand; not listed anywhere.
+/// The schema of the files that a statement reads; it is not listed anywhere.
 pub(crate) const FILES_SCHEMA: &str = "files of statement";
 
-/// The catalogue as one session sees it; that of a database directory, as one statement does.
+/// The catalogue as one session sees it; for a database directory, as one statement sees it.
 #[derive(Clone)]
 pub(crate) struct SessionCatalog {
     pub(crate) database: Arc<dyn CatalogProvider>,
     pub(crate) system: Arc<SystemSchema>,
     pub(crate) files: Arc<FileSchema>,
-    /// The schema of names without one, since the last USE.
+    /// The schema in which names without a schema are looked up; USE sets it.
     pub(crate) default_schema: String,
 }
 

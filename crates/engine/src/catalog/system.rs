@@ -1,4 +1,4 @@
-//! The `system` schema: the state of session and database as tables, made when they are read.
+//! The `system` schema: the state of session and database as tables, computed when they are read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use crate::error::Result;
 use crate::work::blocking;
 
-/// A table of the `system` schema: its name and how to make its rows.
+/// A table of the `system` schema: its name and how to compute its rows.
 pub(crate) struct SystemTable {
     pub(crate) name: &'static str,
     pub(crate) rows: Arc<dyn Fn() -> Result<RecordBatch> + Send + Sync>,

@@ -1,4 +1,4 @@
-//! A view: its text. Statements that name it get its query in its place before they are planned.
+//! A view: its text. Before a statement is planned, the view's query replaces its name.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use datafusion::physical_plan::ExecutionPlan;
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// The whole CREATE VIEW.
+    /// The whole CREATE VIEW statement.
     pub(crate) definition: String,
-    /// Where names without a schema were looked up when it was made.
+    /// The schema in which its names without a schema are looked up: the default when the view was created.
     pub(crate) default_schema: String,
-    /// The columns that it had then.
+    /// The columns that it had when it was created.
     pub(crate) schema: SchemaRef,
 }
 

@@ -1,7 +1,9 @@
-//! Whether computing an expression can fail for some row: a division by zero, a text that is no number, an overflow.
+//! Whether computing an expression can fail for some row: a division by zero, a text that is no number, an
+//! overflow.
 //!
-//! What fails for every row, such as a pattern that is no regular expression, is an error of the query and does not
-//! count. What is not known to give a value for every row counts as something that can fail.
+//! An error that every row would cause, such as a pattern that is no regular expression, is an error of the
+//! query and does not count. An expression that is not known to have a value for every row counts as one that
+//! can fail.
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use datafusion::common::tree_node::TreeNode;
@@ -21,7 +23,7 @@ pub(crate) fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists(|node| Ok(node_can_fail(node, schema)))
 }
 
-/// Whether this node can fail where its operands have values.
+/// Whether this node can fail even if its operands have values.
 fn node_can_fail(node: &Expr, schema: &DFSchema) -> bool {
     let data_type = |expr: &Expr| expr.get_type(schema).ok();
     match node {
@@ -74,7 +76,7 @@ fn constant(expr: &Expr) -> Option<&ScalarValue> {
     }
 }
 
-/// As [`can_fail`], of one node of a physical expression.
+/// As [`can_fail`], for one node of a physical expression.
 pub(super) fn physical_node_can_fail(node: &dyn PhysicalExpr, schema: &Schema) -> bool {
     let data_type = |expr: &dyn PhysicalExpr| expr.data_type(schema).ok();
     let constant = |expr: &dyn PhysicalExpr| expr.downcast_ref::<Literal>().map(|one| one.value().clone());
@@ -119,8 +121,8 @@ fn is_number(data_type: &DataType) -> bool {
     data_type.is_numeric() || *data_type == DataType::Null
 }
 
-/// Whole numbers and DECIMALs that can leave their type have been given checked operators, which are functions; what
-/// is left of `+`, `-` and `*` of numbers gives a value.
+/// Operators of whole numbers and DECIMALs that can overflow were replaced by checked functions, so the `+`,
+/// `-` and `*` of numbers that remain cannot fail.
 fn operator_can_fail<'a>(
     operator: Operator,
     types: impl FnOnce() -> Option<(DataType, DataType)>,
@@ -149,7 +151,8 @@ fn operator_can_fail<'a>(
     }
 }
 
-/// Of whole numbers; the smallest number of a type has no opposite, which is what dividing by -1 gives.
+/// Whether dividing a whole number by `value` cannot fail. -1 can: the smallest number of a type has no
+/// opposite.
 fn is_harmless_divisor(value: &ScalarValue) -> bool {
     match value.cast_to(&DataType::Decimal128(38, 0)) {
         Ok(ScalarValue::Decimal128(number, ..)) => !matches!(number, Some(0 | -1)),
@@ -214,7 +217,7 @@ fn bits(integer: &DataType) -> usize {
     integer.primitive_width().unwrap_or(0) * 8
 }
 
-/// Functions that give a value, or NULL, for all arguments of the types that they take.
+/// Functions that have a value, or NULL, for all arguments of their types.
 const TOTAL: &[&str] = &[
     "acos",
     "acosh",
@@ -278,6 +281,8 @@ const TOTAL: &[&str] = &[
     "initcap",
     "isnan",
     "iszero",
+    "keirin_bytes",
+    "keirin_nested_order",
     "keirin_try_uuid",
     "least",
     "left",
@@ -328,7 +333,7 @@ const TOTAL: &[&str] = &[
     "version",
 ];
 
-/// Functions that do so of floating numbers.
+/// Functions that have a value, or NULL, for all floats.
 const TOTAL_OF_FLOATS: &[&str] = &["abs", "ceil", "floor", "log", "power", "round", "signum", "trunc"];
 
 fn function_can_fail<'a>(

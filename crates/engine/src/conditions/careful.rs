@@ -1,9 +1,9 @@
-//! AND and OR whose operands can fail, computed so that an error of a row that the other operand decides does not
-//! matter: `false AND error` is false and `true OR error` is true, on either side.
+//! AND and OR whose operands can fail. An error in a row for which the other operand decides does not matter:
+//! `false AND error` is false and `true OR error` is true, in either order.
 //!
-//! A batch is first computed as a whole, which costs nothing more while nothing fails. If that fails, the operand
-//! that failed is computed again for the rows that the other one leaves open. If both failed, the batch is halved,
-//! down to a single row.
+//! A batch is first computed as a whole, which costs nothing extra while nothing fails. If one operand fails,
+//! it is computed again for only the rows that the other one leaves undecided. If both fail, the batch is
+//! halved, down to single rows.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -20,12 +20,12 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 
 use super::can_fail::physical_node_can_fail;
 
-/// An expression that can fail, which shows itself as what it stands for. It looks volatile to DataFusion's rules, which then leave it where it is: further down
-/// it would see rows that something between excludes.
+/// An expression that can fail; EXPLAIN shows the inner expression. It claims to be volatile so that
+/// DataFusion's rules leave it where it is: pushed down, it would see rows that another operator excludes.
 #[derive(Debug, Eq)]
 pub(crate) struct Careful {
     inner: Arc<dyn PhysicalExpr>,
-    /// Whether it is a filter's, where NULL excludes a row as false does.
+    /// Whether it is the condition of a filter, where NULL excludes a row as false does.
     is_filter: bool,
 }
 
@@ -51,7 +51,7 @@ impl Careful {
         self.inner.downcast_ref::<BinaryExpr>().filter(|binary| is_connective(*binary.op()))
     }
 
-    /// What `connective` is for each row of a batch that failed as a whole.
+    /// The values of `connective`, computed by parts of a batch that failed as a whole.
     fn by_rows(&self, connective: &BinaryExpr, batch: &RecordBatch) -> Result<BooleanArray> {
         let rows = batch.num_rows();
         let whole = |operand: &Arc<dyn PhysicalExpr>| {
@@ -73,7 +73,7 @@ impl Careful {
         }
     }
 
-    /// `known op operand`, where the operand is computed for those rows alone that need it.
+    /// `known op operand`, where `operand` is computed for only the rows that `known` leaves undecided.
     fn of_open_rows(
         &self,
         op: Operator,
@@ -161,19 +161,19 @@ impl PhysicalExpr for Careful {
     }
 }
 
-/// Which nodes [`careful`] takes care of.
+/// Which nodes [`careful`] makes [`Careful`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nodes {
-    /// AND and OR of what can fail.
+    /// AND and OR with operands that can fail.
     Connectives,
-    /// Also what can fail itself, so that nothing computes it elsewhere.
+    /// Also nodes that can fail themselves, so that DataFusion's rules do not move them.
     AllThatFail,
 }
 
 struct Rewriter<'a> {
     schema: &'a Schema,
     nodes: Nodes,
-    /// Of nodes that are done and whose parents are not: whether they can fail.
+    /// A stack: for each finished node whose parent is not finished, whether it can fail.
     done: Vec<bool>,
 }
 
@@ -232,8 +232,8 @@ pub(super) fn careful(
     Ok((rewritten, rewriter.done == [true]))
 }
 
-/// Conditions that are joined by AND in a filter, those that can fail as one that is to be asked of the rows that
-/// pass the others.
+/// The conditions of a filter that AND joins: those that cannot fail, and the others as one condition that is
+/// computed for only the rows that pass the first.
 #[derive(Debug)]
 pub(crate) struct Conditions {
     pub(crate) first: Vec<Arc<dyn PhysicalExpr>>,
@@ -241,7 +241,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Of conditions in terms of `schema`.
+    /// Takes conditions over columns of `schema` apart.
     pub(crate) fn new<'a>(
         conditions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>,
         schema: &Schema,
@@ -262,7 +262,7 @@ impl Conditions {
         Ok(Self { first, last })
     }
 
-    /// Those that cannot fail.
+    /// The conjunction of the conditions that cannot fail.
     pub(super) fn all_first(&self) -> Option<Arc<dyn PhysicalExpr>> {
         (!self.first.is_empty()).then(|| conjunction(self.first.iter().cloned()))
     }
@@ -297,12 +297,12 @@ mod tests {
         Arc::new(BinaryExpr::new(left, op, right))
     }
 
-    /// `10 / x > 3`, which row 0 and row 3 cannot compute.
+    /// `10 / x > 3`, which fails for rows 0 and 3.
     fn divides(schema: &Schema) -> Arc<dyn PhysicalExpr> {
         binary(binary(lit(10_i64), Operator::Divide, col("x", schema).unwrap()), Operator::Gt, lit(3_i64))
     }
 
-    /// `CAST(s AS BIGINT) = 7`, which row 1 and row 3 cannot compute.
+    /// `CAST(s AS BIGINT) = 7`, which fails for rows 1 and 3.
     fn casts(schema: &Schema) -> Arc<dyn PhysicalExpr> {
         let number = cast(col("s", schema).unwrap(), schema, DataType::Int64).unwrap();
         binary(number, Operator::Eq, lit(7_i64))
@@ -333,13 +333,13 @@ mod tests {
             let expected = vec![Some(false), Some(true), Some(false), Some(false), None];
             assert_eq!(evaluate(&guarded, &batch).unwrap(), expected);
         }
-        // Both operands fail, for different rows: 0 needs the cast, which is true there.
+        // Both operands fail, for different rows: row 0 needs the cast, which is true there.
         let both = binary(casts(&schema), Operator::And, divides(&schema));
         assert!(evaluate(&both, &batch.slice(0, 1)).is_err());
         let either = binary(casts(&schema), Operator::Or, divides(&schema));
         let expected = vec![Some(true), Some(true), Some(true)];
         assert_eq!(evaluate(&either, &batch.slice(0, 3)).unwrap(), expected);
-        // Nothing decides row 3.
+        // Neither operand decides row 3.
         assert!(evaluate(&either, &batch).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Where conditions that can fail stay in a logical plan.
+//! Keeps conditions that can fail where they are in a logical plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerR
 use super::can_fail;
 use crate::rules::rewrite_expressions;
 
-/// DataFusion's rules, changed as the [module](super) says.
+/// DataFusion's rules, changed as the [module](super) describes.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
     for rule in Optimizer::new().rules {
@@ -40,7 +40,7 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// Takes the conjuncts of `predicate` apart: those that give a value for each row, and the others.
+/// Splits the conjuncts of `predicate` into those that cannot fail and those that can.
 fn split(predicate: Expr, schema: &DFSchema) -> Result<(Vec<Expr>, Vec<Expr>)> {
     let (mut total, mut failing) = (Vec::new(), Vec::new());
     for one in split_conjunction_owned(predicate) {
@@ -56,7 +56,8 @@ fn filter(conjuncts: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {
     })
 }
 
-/// DataFusion's pushing of filters towards tables, where conditions that can fail stay above what may exclude rows.
+/// DataFusion's predicate pushdown, except that conditions that can fail stay above operators that may
+/// exclude rows.
 #[derive(Debug)]
 struct PushDown(PushDownFilter);
 
@@ -103,7 +104,7 @@ impl PushDown {
         if failing.is_empty() {
             return self.0.rewrite(LogicalPlan::Filter(outer), config);
         }
-        // Of an inner join, conditions of both sides are the join's.
+        // Above an inner join, conditions on columns of both sides become part of the join's filter.
         let mut is_changed = false;
         if let LogicalPlan::Join(join) = outer.input.as_ref()
             && join.join_type == JoinType::Inner
@@ -149,7 +150,7 @@ impl PushDown {
     }
 }
 
-/// Whether a condition has columns of both sides of a join, and nothing that a join cannot compute.
+/// Whether a condition has columns of both sides of a join, and no subquery, which a join cannot compute.
 fn is_of_both(condition: &Expr, join: &Join) -> bool {
     let columns = condition.column_refs();
     let has = |side: &LogicalPlan| columns.iter().any(|column| side.schema().has_column(column));
@@ -162,7 +163,7 @@ fn is_of_both(condition: &Expr, join: &Join) -> bool {
     has(&join.left) && has(&join.right) && !condition.exists(is_subquery).unwrap_or(true)
 }
 
-/// Whether all conditions go below the input of a filter together, and meet the same rows there.
+/// Whether all conditions of a filter can move below its input together and see the same rows there.
 fn passes_all(filter: &Filter) -> Result<bool> {
     let is_subquery = |one: &Expr| Ok(matches!(one, Expr::ScalarSubquery(_)));
     Ok(match filter.input.as_ref() {
@@ -179,12 +180,12 @@ fn passes_all(filter: &Filter) -> Result<bool> {
     })
 }
 
-/// Undoes what DataFusion's elimination of common expressions did to those that can fail: each is computed where it
-/// stands, if it stands only where something else may decide first.
+/// Undoes common subexpression elimination for expressions that can fail: an expression is computed in its
+/// place again if all of its uses stand where another condition may be decided first.
 #[derive(Debug)]
 struct AfterCommon;
 
-/// How DataFusion calls common expressions.
+/// The prefix of DataFusion's names for common subexpressions.
 const COMMON: &str = "__common_expr";
 
 impl OptimizerRule for AfterCommon {
@@ -232,7 +233,7 @@ impl OptimizerRule for AfterCommon {
     }
 }
 
-/// The common expressions of a projection that can fail.
+/// The common subexpressions of a projection that can fail.
 fn failing_common(projection: &Projection) -> Result<HashMap<Column, Expr>> {
     let mut common = HashMap::new();
     for expr in &projection.expr {
@@ -246,7 +247,7 @@ fn failing_common(projection: &Projection) -> Result<HashMap<Column, Expr>> {
     Ok(common)
 }
 
-/// Tells of columns that an expression needs whatever its other parts are.
+/// Calls `found` with each column that the expression computes for every row.
 fn surely_computed(node: &Expr, found: &mut dyn FnMut(&Column)) -> Result<TreeNodeRecursion> {
     let mut first = |expr: &Expr| -> Result<TreeNodeRecursion> {
         expr.apply(|node| surely_computed(node, found))?;
@@ -273,7 +274,7 @@ fn surely_computed(node: &Expr, found: &mut dyn FnMut(&Column)) -> Result<TreeNo
     Ok(TreeNodeRecursion::Continue)
 }
 
-/// `sum(10 / x) FILTER (WHERE x <> 0)` computes its argument where it wants it.
+/// Makes `sum(10 / x) FILTER (WHERE x <> 0)` compute its argument for only the rows that pass the filter.
 #[derive(Debug)]
 pub(crate) struct Arguments;
 

@@ -1,4 +1,4 @@
-//! Where expressions that can fail stay in a physical plan, and what they are computed by.
+//! Keeps expressions that can fail where they are in a physical plan, and makes them careful.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +28,7 @@ use super::careful::{Conditions, Nodes, careful};
 type Plan = Arc<dyn ExecutionPlan>;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules, changed as the [module](super) says.
+/// DataFusion's rules, changed as the [module](super) describes.
 pub(crate) fn physical_rules() -> Vec<Rule> {
     let first: Rule = Arc::new(CarefulPlan);
     let others = PhysicalOptimizer::new().rules.into_iter().map(|rule| match rule.name() {
@@ -38,7 +38,8 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     [first].into_iter().chain(others).collect()
 }
 
-/// Makes conditions [careful](super::careful). It comes before all other rules, while the nodes are as they were made.
+/// Makes conditions [careful](super::careful). It runs before all other rules, while the nodes are as the
+/// planner made them.
 #[derive(Debug)]
 struct CarefulPlan;
 
@@ -101,7 +102,7 @@ fn careful_node(node: Plan) -> Result<Transformed<Plan>> {
     Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
 }
 
-/// The expression made careful, if that changes it.
+/// The expression made careful; `None` if nothing changes.
 fn changed(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let (careful, _) = careful(expression, schema, Nodes::Connectives)?;
     Ok((!Arc::ptr_eq(&careful, expression)).then_some(careful))
@@ -164,7 +165,7 @@ fn careful_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
         Ok(careful.map_or_else(|| function.clone(), Arc::<AggregateFunctionExpr>::new))
     });
     let functions = functions.collect::<Result<Vec<_>>>()?;
-    // Those of the last step are columns of the first.
+    // The final step of an aggregation reads its keys as columns of the first step, which computes them.
     let is_first = aggregate.input().schema() == schema;
     let filters = aggregate.filter_expr().iter().map(|filter| filter.as_ref().map(&mut each).transpose());
     let filters = filters.collect::<Result<Vec<_>>>()?;
@@ -189,7 +190,8 @@ fn careful_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
     Ok(Some(Arc::new(aggregate)))
 }
 
-/// DataFusion's pushing of projections, which then do not compute what can fail below what excludes rows.
+/// DataFusion's projection pushdown, prevented from computing what can fail below operators that exclude
+/// rows.
 #[derive(Debug)]
 struct Projections(Rule);
 
@@ -227,17 +229,18 @@ impl PhysicalOptimizerRule for Projections {
     }
 }
 
-/// A projection that stays where it is, while the rule looks at the plan.
+/// Stands for a projection that must stay where it is while DataFusion's rule runs.
 #[derive(Debug)]
 struct Fixed {
     expressions: Vec<ProjectionExpr>,
     input: Plan,
-    /// Those of the projection.
+    /// The properties of the projection.
     properties: Arc<PlanProperties>,
 }
 
 impl Fixed {
-    /// The projection, over one of the columns that it needs, if it can fail over something else than a table's rows.
+    /// Fixes `projection`, above one of only the columns that it needs. `None` if it cannot fail, or reads a
+    /// leaf such as a table scan, below which there is nothing to move to.
     fn new(projection: &ProjectionExec) -> Result<Option<Self>> {
         let (input, schema) = (projection.input(), projection.input().schema());
         let mut any = false;

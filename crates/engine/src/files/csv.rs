@@ -19,28 +19,30 @@ use super::table::ChunkedTable;
 use super::{schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Files whose types are detected from a sample; of the others only the names of the columns and a record.
+/// The types of columns are detected from this many files; of the others only the column names and one record
+/// are read.
 const SAMPLE_FILES: usize = 20;
-/// Text that is sampled at most, however many rows the user asks for: it is held in memory.
+/// The most text that is sampled, however many rows the user asks for: the sample is held in memory.
 const SAMPLE_BYTES_MAX: usize = 256 << 20;
 
-/// What was detected of the files.
+/// The files of the table, and what was detected of them.
 #[derive(Debug)]
 pub(crate) struct Csv {
     files: Vec<DataFile>,
     options: keirin_csv::Options,
     detected: Vec<Detected>,
     table: Detected,
-    /// The columns of `table` that stand in the schema: all but those that directory names replace.
+    /// The columns of `table` that the schema takes: all but those that directory names replace.
     positions: Vec<usize>,
     rejects: Arc<StatementRejects>,
 }
 
-/// Opens CSV files; `tabs` says that values are separated by tabs unless the options say otherwise.
+/// Opens CSV files; with `tabs`, values are separated by tabs unless the options say otherwise.
 pub(crate) async fn open(
     state: &SessionState,
     files: Vec<DataFile>,
     tabs: bool,
+    into: Vec<String>,
     mut options: Options<'_>,
     rejects: &Arc<StatementRejects>,
 ) -> Result<ChunkedTable<Csv>> {
@@ -48,6 +50,8 @@ pub(crate) async fn open(
     let same_columns = options.boolean(&["union_by_name"])? == Some(false);
     let column_options = FileColumnOptions::take(&mut options)?;
     options.finish()?;
+    csv_options.no_other_header = !into.is_empty();
+    csv_options.header_names = into;
     csv_options.batch_rows = state.config().batch_size();
     csv_options.check().map_err(explain)?;
     let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
@@ -86,7 +90,7 @@ pub(crate) async fn open(
     Ok(ChunkedTable::new(Input { format, files, file_schema, columns }))
 }
 
-/// The options, and the types that are given by position.
+/// Takes the options of the reader, and the column types that are given by position.
 fn take_options(
     state: &SessionState,
     tabs: bool,
@@ -157,15 +161,20 @@ fn source(file: &DataFile, options: &keirin_csv::Options) -> Result<Source> {
     Source::new(&file.name, opened, options.compression).map_err(explain)
 }
 
-/// What each file is, and the table that they make.
+/// Detects the dialect and columns of each file, and the common columns of the table.
 fn detect_all(files: &[DataFile], options: &keirin_csv::Options) -> Result<(Vec<Detected>, Detected)> {
     let mut detected: Vec<Detected> = Vec::with_capacity(files.len());
     for file in files {
         let mut source = source(file, options)?;
-        // A file that is not empty tells what the others are like.
+        // The first file with columns is the model for the names of the later ones, and beyond the sample
+        // also for their types.
         let like = detected.iter().find(|earlier| !earlier.columns.is_empty());
         let found = match like {
             Some(like) if detected.len() >= SAMPLE_FILES => source.detect_like(like, options),
+            Some(like) if like.dialect.header && options.header_names.is_empty() => {
+                let header_names = like.columns.iter().map(|column| column.name.clone()).collect();
+                source.detect(&keirin_csv::Options { header_names, ..options.clone() })
+            }
             _ => source.detect(options),
         };
         detected.push(found.map_err(explain)?);

@@ -1,4 +1,4 @@
-//! Text files as plain bytes, with a count of the bytes taken from the file.
+//! Text files as decompressed bytes, with a count of the bytes read from the file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,17 +12,17 @@ use super::format::Compression;
 use super::paths::DataFile;
 use crate::error::Result;
 
-/// One read from the system.
+/// Bytes of one read from the system.
 const READ_BYTES: usize = 256 << 10;
 
-/// A file that is read as plain bytes.
+/// A reader that decompresses a file.
 pub(crate) struct PlainReader {
     inner: Box<dyn Read + Send>,
     bytes_taken: Arc<AtomicU64>,
 }
 
 impl PlainReader {
-    /// Opens `file`; without `compression` its first bytes tell.
+    /// Opens `file`; without `compression` its first bytes decide.
     pub(crate) fn open(file: &DataFile, compression: Option<Compression>) -> Result<Self> {
         Self::open_system(file, compression).map_err(|error| io_failed("read", &file.name, &error))
     }
@@ -48,7 +48,7 @@ impl PlainReader {
         Ok(Self { inner, bytes_taken })
     }
 
-    /// Bytes of the file, as stored, that were taken so far.
+    /// Bytes of the file as stored that were read so far.
     pub(crate) fn bytes_taken(&self) -> u64 {
         self.bytes_taken.load(Ordering::Relaxed)
     }

@@ -5,34 +5,19 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Decimal256Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 use super::parquet::WRONG_CHECKSUM;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Fails when a file has decimals of more digits than it says: Arrow's casts rely on it, and panic.
-pub(super) fn check_decimals(batch: &RecordBatch) -> Result<(), ArrowError> {
-    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
-        if let DataType::Decimal256(precision, _) = column.data_type() {
-            let decimals = column.as_primitive::<Decimal256Type>();
-            let wrong =
-                |error| ArrowError::InvalidArgumentError(format!("column '{}': {error}", field.name()));
-            decimals.validate_decimal_precision(*precision).map_err(wrong)?;
-        }
-    }
-    Ok(())
-}
-
-/// The system refused something: `cannot read file 'x': permission denied`.
+/// An error of the operating system: `cannot read file 'x': permission denied`.
 pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound if what != "write" => {
             Error::new(ErrorKind::NotFound, format!("no such file: '{name}'"))
         }
-        // Decompressors and readers report damage in this way.
+        // Decompressors and readers report damage by these kinds.
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
             Error::new(ErrorKind::Data, format!("cannot {what} file '{name}': {error}"))
         }
@@ -40,10 +25,10 @@ pub(crate) fn io_failed(what: &str, name: &str, error: &io::Error) -> Error {
     }
 }
 
-/// The system's words as the end of a sentence: without "(os error 13)", in lower case.
+/// The system's reason as the end of a sentence: without "(os error 13)", in lower case.
 pub(crate) fn system_reason(error: &io::Error) -> String {
     let text = match error.raw_os_error() {
-        // Whoever wrapped the error may have added a path, which we name ourselves.
+        // A library that wrapped the error may have added a path, which we name ourselves.
         None if error.kind() == io::ErrorKind::NotFound => "no such file or directory".to_owned(),
         None if error.kind() != io::ErrorKind::Other => error.kind().to_string(),
         _ => error.to_string(),
@@ -53,21 +38,21 @@ pub(crate) fn system_reason(error: &io::Error) -> String {
     characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 
-/// The bytes are not what they should be: `cannot read 'x' as Parquet: the footer is damaged`.
+/// The error of a damaged file: `cannot read 'x' as Parquet: the footer is damaged`.
 pub(crate) fn damaged(name: &str, format: &str, reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, format!("cannot read file '{name}' as {format}: {reason}"))
 }
 
-/// What a decoder's panic means.
+/// The error of a file whose decoder panicked.
 pub(crate) fn unexpected(name: &str, format: &str) -> Error {
     damaged(name, format, "it is damaged in a way that its decoder does not expect")
 }
 
-/// Keeps panics that are caught from being printed. Decoders of others panic on some bytes that they did not
-/// expect, which becomes an error about the file; Rust's panic hook prints a message all the same.
+/// Keeps panics that are caught from being printed. Foreign decoders panic on some damaged bytes; the panic
+/// becomes an error about the file, but Rust's panic hook prints a message all the same.
 ///
-/// This replaces the panic hook of the process, once, by one that calls the hook before it for all other panics.
-/// Nothing here does so unless a program asks for it.
+/// This replaces the panic hook of the process, once, by one that calls the previous hook for all other
+/// panics. It happens only if a program calls this function.
 pub fn hide_caught_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -80,8 +65,8 @@ pub fn hide_caught_panics() {
     });
 }
 
-/// Runs a decoder. Decoders of others panic on some bytes that they did not expect; `None` says that this one
-/// did: for our users that is one more kind of damage in a file.
+/// Runs a decoder; `None` if it panics. Foreign decoders panic on some damaged bytes, which for users is one
+/// more kind of damage in a file.
 pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
     SURVIVING.set(SURVIVING.get() + 1);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -90,7 +75,7 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 thread_local! {
-    /// Calls of [`survive`] that this thread is in.
+    /// How many calls of [`survive`] enclose the current code of this thread.
     static SURVIVING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -99,15 +84,15 @@ pub(crate) fn guarded<T>(name: &str, format: &str, work: impl FnOnce() -> Result
     survive(work).unwrap_or_else(|| Err(unexpected(name, format)))
 }
 
-/// Lets an error travel through DataFusion; whoever takes it from there finds it as the external error.
+/// Wraps an error to travel through DataFusion; it is found again as the external error.
 pub(crate) fn into_datafusion(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// Names the file in an error that reading it raised.
+/// Names the file in an error that occurred while it was read.
 ///
-/// Errors that already are ours, and those that are not about the file (memory ran out, the query is
-/// wrong), pass unchanged.
+/// Our own errors, and those that are not about the file (memory ran out, the query is wrong), pass
+/// unchanged.
 pub(crate) fn name_file(error: DataFusionError, name: &str, format: &str) -> DataFusionError {
     if is_ours(&error) || is_of_query(error.find_root()) {
         return error;
@@ -124,13 +109,13 @@ pub(crate) fn name_file(error: DataFusionError, name: &str, format: &str) -> Dat
     }
 }
 
-/// Whether an expression of the query failed, which DataFusion's scan runs, too.
+/// Whether the error is of an expression of the query, which DataFusion's scan evaluates as well.
 fn is_of_query(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::ArrowError(arrow, _) => {
             matches!(**arrow, ArrowError::DivideByZero | ArrowError::ArithmeticOverflow(_))
         }
-        // The parquet crate keeps nothing of such an error but its text.
+        // The parquet crate keeps only the text of such an error.
         DataFusionError::ParquetError(parquet) => {
             parquet.to_string().contains("Error evaluating filter predicate")
         }
@@ -142,7 +127,7 @@ fn is_ours(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::External(inner) if inner.is::<Error>())
 }
 
-/// An [`Error`] from what DataFusion's readers raise while a file is opened.
+/// An [`Error`] from an error of DataFusion's readers while they open a file.
 pub(crate) fn from_datafusion(error: DataFusionError, name: &str, format: &str) -> Error {
     if let DataFusionError::External(inner) = error.find_root()
         && let Some(ours) = inner.downcast_ref::<Error>()

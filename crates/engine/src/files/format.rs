@@ -1,4 +1,4 @@
-//! File formats and how their names tell them.
+//! File formats, and how they are told from names and contents.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,10 +8,10 @@ use super::decompress::PlainReader;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Bytes of a text that its format is told from.
+/// Bytes of a text file from which its format is guessed.
 const TEXT_BYTES: u64 = 4096;
 
-/// What is in a file.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileFormat {
     Parquet,
@@ -21,7 +21,7 @@ pub(crate) enum FileFormat {
     Arrow,
 }
 
-/// What is wrapped around a text file.
+/// How a text file is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compression {
     #[default]
@@ -48,7 +48,7 @@ pub(crate) const EXTENSIONS: [(&str, FileFormat); 13] = [
 ];
 
 impl FileFormat {
-    /// The format that the extension of `name` tells: `x.parquet`, `x.csv.gz`.
+    /// The format by the extension of `name`: `x.parquet`, `x.csv.gz`.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
         let (stem, compression) = Compression::split(&name);
@@ -61,7 +61,7 @@ impl FileFormat {
         (compression == Compression::None || format.is_text()).then_some(*format)
     }
 
-    /// The format that the first bytes of a file tell, for files without a telling name.
+    /// The format by the first bytes of a file, for names without a known extension.
     pub(crate) fn of_content(path: &Path) -> Option<Self> {
         let mut magic = [0; 6];
         std::fs::File::open(path).ok()?.read_exact(&mut magic).ok()?;
@@ -72,10 +72,11 @@ impl FileFormat {
         }
     }
 
-    /// The format of a text without a telling name: it is JSON if it begins as an object or a list of objects.
+    /// The format of a text file without a known extension: JSON if it begins as an object or a list of
+    /// objects, else CSV.
     pub(crate) fn of_text(file: &DataFile) -> Self {
         let mut begin = Vec::new();
-        // What cannot be read is reported when it is read as CSV.
+        // A file that cannot be read is taken for CSV; reading it then reports the error.
         if let Ok(text) = PlainReader::open(file, None) {
             let _ = text.take(TEXT_BYTES).read_to_end(&mut begin);
         }
@@ -90,7 +91,7 @@ impl FileFormat {
         matches!(self, Self::Csv | Self::Tsv | Self::Json)
     }
 
-    /// The function that reads it.
+    /// The SQL function that reads the format.
     pub(crate) fn function(self) -> &'static str {
         match self {
             Self::Parquet => "read_parquet",
@@ -129,7 +130,7 @@ impl FromStr for FileFormat {
 }
 
 impl Compression {
-    /// `name` without the extension of its compression, and that.
+    /// `name` without the extension of its compression, and that compression.
     pub(crate) fn split(name: &str) -> (&str, Self) {
         for (extension, compression) in
             [(".gz", Self::Gzip), (".gzip", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)]

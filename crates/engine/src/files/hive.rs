@@ -1,7 +1,7 @@
-//! Columns that stand in directory names, as Hive writes them: `sales/year=2024/month=03/x.parquet`.
+//! Columns from directory names, as Hive writes them: `sales/year=2024/month=03/x.parquet`.
 //!
-//! A column is there when every file has it. Its type is whole number, date or text, whichever all values
-//! fit. `filename = true` adds a column of the same kind: one value per file.
+//! Such a column exists if every file has it. Its type is BIGINT, DATE or VARCHAR, the first that fits all
+//! values. `filename = true` adds a column of the same kind: one value per file.
 
 use std::path::Component;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::paths::{DataFile, percent_decoded};
 use crate::conditions::can_fail;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What Hive writes for NULL.
+/// The directory value that Hive writes for NULL.
 const NULL_NAME: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns that have one value per file.
@@ -31,10 +31,10 @@ pub(crate) struct FileColumns {
     pub(crate) values: Vec<Vec<ScalarValue>>,
 }
 
-/// What the user says about them.
+/// The user's options for these columns.
 #[derive(Debug, Default)]
 pub(crate) struct FileColumnOptions {
-    /// Whether directory names are columns; unless said, they are when all files agree.
+    /// Whether directory names are columns; by default they are if all files agree.
     hive: Option<bool>,
     types: Vec<NamedText>,
     filename: Option<String>,
@@ -50,7 +50,7 @@ impl FileColumnOptions {
 }
 
 impl FileColumns {
-    /// The columns of `files`. `type_of` tells the type that an SQL type name means.
+    /// The columns of `files`. `type_of` resolves the name of an SQL type.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] when partitions are asked for but not there; [`ErrorKind::Data`] when a value
@@ -127,13 +127,13 @@ impl FileColumns {
         Ok(())
     }
 
-    /// `schema` without the columns of these names: what the directory says takes the place of what a file has.
+    /// `schema` without the columns of these names: the value of the directory replaces that of the file.
     pub(crate) fn without(&self, schema: &Schema) -> Schema {
         let own = |name: &str| self.fields.iter().any(|field| field.name() == name);
         Schema::new(schema.fields().iter().filter(|field| !own(field.name())).cloned().collect::<Vec<_>>())
     }
 
-    /// Whether `filter` needs nothing but these columns, so that whole files pass or fail, and has an answer for each.
+    /// Whether `filter` uses only these columns, so that it passes or excludes whole files, and cannot fail.
     pub(crate) fn decide(&self, filter: &Expr) -> bool {
         let columns = filter.column_refs();
         !columns.is_empty()
@@ -142,13 +142,13 @@ impl FileColumns {
             && !self.can_fail(filter).unwrap_or(true)
     }
 
-    /// Files that another filter excludes must not make it fail.
+    /// Whether `filter` can fail for some file: it must not fail for a file that another filter excludes.
     fn can_fail(&self, filter: &Expr) -> DataFusionResult<bool> {
         let schema = DFSchema::try_from(Schema::new(self.fields.clone()))?;
         can_fail(&unnormalize_col(filter.clone()), &schema)
     }
 
-    /// What a scan does with each of `filters`: those that these columns decide exactly, others `otherwise`.
+    /// The pushdown of each filter: exact if these columns decide it, else `otherwise`.
     pub(crate) fn pushdown(
         &self,
         filters: &[&Expr],
@@ -161,14 +161,14 @@ impl FileColumns {
         filters.iter().map(answer).collect()
     }
 
-    /// The indices of the files that pass those of `filters` that these columns decide.
+    /// The indices of the files that pass all those of `filters` that these columns decide.
     pub(crate) fn passing(&self, state: &dyn Session, filters: &[Expr]) -> DataFusionResult<Vec<usize>> {
         let all = 0..self.values.len();
         let Some(filter) = conjunction(filters.iter().filter(|filter| self.decide(filter)).cloned()) else {
             return Ok(all.collect());
         };
         let schema: SchemaRef = Arc::new(Schema::new(self.fields.clone()));
-        // Filters may name the table; here is only one.
+        // Columns in filters may be qualified with the table's name, which this schema does not have.
         let unqualified = unnormalize_col(filter);
         let predicate = state.create_physical_expr(unqualified, &DFSchema::try_from(schema.clone())?)?;
         let arrays = (0..self.fields.len())
@@ -208,11 +208,11 @@ fn infer_type(texts: &[Option<&str>]) -> DataType {
     DataType::Utf8
 }
 
-/// `text` as a value; `None` if it is not of this type.
+/// `text` as a value; `None` if it does not have this type.
 fn value_of(text: Option<&str>, data_type: &DataType) -> Option<ScalarValue> {
     let Some(text) = text else { return ScalarValue::try_from(data_type).ok() };
     match data_type {
-        // Arrow's parser lets blanks and signs pass that are no numbers to a person.
+        // Arrow's parser also accepts blanks and signs that a person would not take for a number.
         DataType::Int64 => text.parse().ok().map(|number| ScalarValue::Int64(Some(number))),
         _ => {
             let array = ScalarValue::from(text).to_array().ok()?;

@@ -17,26 +17,27 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SessionState;
 
-use super::failure::{check_decimals, damaged, guarded, io_failed};
+use super::failure::{damaged, guarded, io_failed};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
 use super::scan::{Chunked, Input};
 use super::table::ChunkedTable;
+use super::values::checked;
 use super::{schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 
 const FORMAT: &str = "Arrow";
-/// The beginning of a file; two bytes of padding follow.
+/// The first bytes of a file; two bytes of padding follow.
 const MAGIC: &[u8; 6] = b"ARROW1";
-/// The padding ends here at the latest.
+/// The most bytes of magic and padding.
 const ALIGNMENT_MAX: u64 = 256;
-/// Before a message's length, since format version 0.15.
+/// Precedes a message's length, since format version 0.15.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// What the buffers of one message may claim to be when decompressed.
+/// The most bytes that one message may claim to have when decompressed.
 const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
-/// What was found out about the files.
+/// The files and their schema.
 #[derive(Debug)]
 pub(crate) struct Ipc {
     files: Vec<DataFile>,
@@ -68,7 +69,7 @@ pub(crate) async fn open(
     Ok(ChunkedTable::new(Input { format, files, file_schema: schema, columns }))
 }
 
-/// The messages of a file, checked and framed.
+/// The messages of a file, with checked lengths.
 pub(crate) struct Messages {
     file: BufReader<File>,
     name: Arc<str>,
@@ -78,7 +79,7 @@ pub(crate) struct Messages {
     dictionaries: Arc<HashMap<i64, ArrayRef>>,
 }
 
-/// A message with rows, not yet decoded.
+/// A record batch message, not yet decoded.
 pub(crate) struct RowsMessage {
     metadata: Vec<u8>,
     body: Buffer,
@@ -108,7 +109,7 @@ impl Messages {
                 return Err(messages.damaged("it does not begin as an Arrow file"));
             }
             first = messages.take(4)?;
-            // Writers align the first message, to 8 bytes or more.
+            // Skips the padding before the first message, which writers align to 8 bytes or more.
             while first == [0; 4] && messages.bytes_taken < ALIGNMENT_MAX {
                 first = messages.take(4)?;
             }
@@ -166,7 +167,7 @@ impl Messages {
         Ok(Some((metadata, body)))
     }
 
-    /// The next message with rows; dictionaries on the way are kept.
+    /// The next record batch message; dictionaries before it are kept.
     fn next(&mut self) -> Result<Option<RowsMessage>> {
         while self.bytes_taken < self.bytes_total {
             let first = self.take(4)?.try_into().expect("four bytes were taken");
@@ -196,7 +197,8 @@ impl Messages {
     }
 }
 
-/// Checks what a message claims before Arrow's decoder believes it, and gives the bytes that are to be decompressed.
+/// Checks the buffers that a message claims before Arrow's decoder trusts them; returns how many bytes
+/// decompressing them gives.
 fn check_buffers(batch: &BatchMessage<'_>, body: &Buffer) -> Result<u64, String> {
     let mut decompressed = 0_u64;
     for buffer in batch.buffers().into_iter().flatten() {
@@ -220,13 +222,14 @@ fn check_buffers(batch: &BatchMessage<'_>, body: &Buffer) -> Result<u64, String>
     Ok(decompressed)
 }
 
-/// Turns messages of one file into rows of the table.
+/// Decodes messages of one file into rows of the table.
 pub(crate) struct Parser {
     name: Arc<str>,
     file_schema: SchemaRef,
     /// The columns of the file that are needed, ascending.
     needed: Vec<usize>,
-    /// For each output column, where it is among `needed`; a column that the file lacks is NULL.
+    /// For each output column, its position in `needed`; `None` for a column that the file lacks, which is
+    /// NULL.
     sources: Vec<Option<usize>>,
     schema: SchemaRef,
 }
@@ -248,8 +251,8 @@ impl Parser {
             Some(&self.needed),
             &version,
         )
+        .and_then(checked)
         .map_err(|error| failed(&error))?;
-        check_decimals(&batch).map_err(|error| failed(&error))?;
         let columns = self
             .sources
             .iter()
@@ -302,7 +305,7 @@ impl Chunked for Ipc {
         let root = root_as_message(&message.metadata).ok();
         let header = root.and_then(|root| root.header_as_record_batch());
         let claimed = header.and_then(|header| check_buffers(&header, &message.body).ok());
-        // The body is kept where the rows are in it as they are.
+        // Uncompressed rows keep using the body's memory.
         message.body.len() + claimed.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
     }
 

@@ -1,7 +1,7 @@
 //! Files as tables: `FROM 'trips/*.parquet'`, `read_csv('x.csv', delim = ';')`.
 //!
-//! [`open`] finds the files ([`paths`]), tells their format ([`format`]), reads enough of them to know the
-//! schema, and gives back a table. Every error names the file it is about.
+//! [`open`] finds the files ([`paths`]), determines their format ([`format`]), reads enough of them to know
+//! the schema, and returns a table. Every error names the file it is about.
 
 mod csv;
 mod decompress;
@@ -19,6 +19,7 @@ mod rejects;
 mod scan;
 mod schema;
 mod table;
+mod values;
 
 use std::sync::Arc;
 
@@ -40,21 +41,23 @@ pub(crate) use rejects::{Rejects, StatementRejects};
 use crate::error::{Error, ErrorKind, Result};
 use crate::rules::as_text;
 
-/// A `LIMIT` up to this many rows reads the files front to back on one thread, so that it gives the first
-/// rows; a batch or two do not need more.
+/// A `LIMIT` of up to this many rows reads the files in order on one thread, so that it returns the first
+/// rows; for a batch or two, more threads do not help.
 const LIMIT_IN_ORDER: usize = 10_000;
 
 /// A table made of files, as SQL names it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileTable {
-    /// Files, globs, directories.
+    /// Paths of files, globs, directories.
     pub(crate) paths: Vec<String>,
-    /// What `read_csv` and its like say; otherwise the names tell.
+    /// The format of `read_csv` and its like; otherwise the names of the files decide.
     pub(crate) format: Option<FileFormat>,
     pub(crate) options: Vec<(String, OptionValue)>,
+    /// For COPY FROM, the columns of the target table, which a header names; empty if there is no target.
+    pub(crate) into: Vec<String>,
 }
 
-/// Opens a table made of files; what `ignore_errors` leaves out goes to `rejects`.
+/// Opens a table made of files; lines that `ignore_errors` leaves out go to `rejects`.
 ///
 /// # Errors
 /// When files are missing, unreadable, of unknown format or not what they claim to be, or when an option
@@ -83,13 +86,13 @@ pub(crate) async fn open(
         FileFormat::Json => Ok(Arc::new(json::open(state, files, options, rejects).await?)),
         FileFormat::Csv | FileFormat::Tsv => {
             let tabs = format == FileFormat::Tsv;
-            Ok(Arc::new(csv::open(state, files, tabs, options, rejects).await?))
+            Ok(Arc::new(csv::open(state, files, tabs, table.into.clone(), options, rejects).await?))
         }
         FileFormat::Arrow => Ok(as_text(Arc::new(ipc::open(state, files, options).await?))?),
     }
 }
 
-/// The bytes that a scan of text or Arrow files reads, as stored.
+/// The bytes, as stored, that a scan of text or Arrow files reads.
 pub(crate) fn scan_bytes(plan: &dyn ExecutionPlan) -> Option<u64> {
     fn of<F: scan::Chunked>(plan: &dyn ExecutionPlan) -> Option<u64> {
         plan.downcast_ref::<scan::FileScan<F>>().map(scan::FileScan::bytes)
@@ -97,7 +100,7 @@ pub(crate) fn scan_bytes(plan: &dyn ExecutionPlan) -> Option<u64> {
     of::<csv::Csv>(plan).or_else(|| of::<json::Json>(plan)).or_else(|| of::<ipc::Ipc>(plan))
 }
 
-/// How the files are compressed, if the user says it.
+/// The compression of the files, if the user names it.
 fn compression_option(options: &mut Options<'_>) -> Result<Option<Compression>> {
     let Some(name) = options.text(&["compression"])? else { return Ok(None) };
     if name.eq_ignore_ascii_case("auto") {
@@ -130,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// The answer of `sql` over the files, which it calls `t`.
+    /// The result of `sql` over the files, which it calls `t`.
     pub(super) async fn query(table: &FileTable, sql: &str) -> Result<Vec<RecordBatch>> {
         let context = SessionContext::new();
         let provider = open(&context.state(), table, &Arc::<Rejects>::default().statement()).await?;
@@ -141,10 +144,10 @@ mod tests {
 
     pub(super) fn table(path: &str, options: &[(&str, OptionValue)]) -> FileTable {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        FileTable { paths: vec![path.to_owned()], format: None, options }
+        FileTable { paths: vec![path.to_owned()], options, ..FileTable::default() }
     }
 
-    /// The only number of an answer.
+    /// The only number of a result.
     pub(super) fn number(batches: &[RecordBatch]) -> i64 {
         batches
             .iter()
@@ -181,7 +184,7 @@ mod tests {
             let first = 100 * i64::try_from(index).unwrap();
             write_numbers(&directory.path().join(name).join("a.parquet"), first..first + 100);
         }
-        // Nobody may read this one: the queries below exclude its year.
+        // Not a Parquet file: the test fails if it is opened, but the queries below exclude its year.
         let bad = directory.path().join("year=1999/month=12/a.parquet");
         write_numbers(&bad, 0..10);
         let table = table(&directory.path().to_string_lossy(), &[]);

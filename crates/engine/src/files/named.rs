@@ -1,9 +1,9 @@
 //! A file source whose errors name the file.
 //!
-//! DataFusion reads ahead and steals files between partitions, so that an error that arrives in a stream
-//! does not tell which file it is about. This wrapper follows each file through its morsels. It also turns
-//! panics of the decoder, which damaged files cause, into errors, and puts our decoders in the place of the
-//! source's where they can do what is asked.
+//! DataFusion reads ahead and moves files between partitions, so that an error in a stream does not tell
+//! which file it is about. This wrapper follows each file through its morsels. It also turns panics of the
+//! decoder, which damaged files cause, into errors, and replaces the source's decoders by ours where ours can
+//! do the scan.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -26,11 +26,12 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
-use super::failure::{check_decimals, into_datafusion, name_file, survive, unexpected};
+use super::failure::{into_datafusion, name_file, survive, unexpected};
 use super::parquet::{Decoding, can_prune};
 use super::paths::DataFile;
+use super::values::checked;
 
-/// The file as the user named it; travels as an extension of `PartitionedFile`.
+/// The file as the user named it; attached to `PartitionedFile` as an extension.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedFile(pub(crate) DataFile);
 
@@ -39,7 +40,7 @@ pub(crate) struct NamedFile(pub(crate) DataFile);
 pub(crate) struct NamedSource {
     inner: Arc<dyn FileSource>,
     format: &'static str,
-    /// Ours, for Parquet.
+    /// Our decoders, for Parquet.
     decoding: Option<Decoding>,
 }
 
@@ -125,7 +126,7 @@ impl FileSource for NamedSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        // A source prunes by what it is given. What it must not prune by stays where it is.
+        // A source prunes by the filters that it is given, so filters that must not prune are kept back.
         let schema = self.table_schema().table_schema();
         let may_be_pushed: Vec<bool> = filters.iter().map(|filter| can_prune(filter, schema)).collect();
         let given =
@@ -169,7 +170,7 @@ impl FileSource for NamedSource {
     }
 }
 
-/// What errors about one file say.
+/// The file and format that errors name.
 #[derive(Clone, Debug)]
 struct Label {
     name: Arc<str>,
@@ -181,7 +182,7 @@ impl Label {
         result.map_err(|error| name_file(error, &self.name, self.format))
     }
 
-    /// Runs a decoder, which may panic on bytes that nobody expected.
+    /// Runs a decoder, which may panic on damaged bytes.
     fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.name(survive(work).unwrap_or_else(|| Err(self.unexpected())))
     }
@@ -257,8 +258,8 @@ impl Morsel for NamedMorsel {
         stream::poll_fn(move |context| {
             let polled = survive(|| batches.poll_next_unpin(context));
             let batch = polled.unwrap_or_else(|| Poll::Ready(Some(Err(label.unexpected()))));
-            let checked = |batch: RecordBatch| check_decimals(&batch).map(|()| batch).map_err(Into::into);
-            batch.map(|batch| batch.map(|batch| label.name(batch.and_then(checked))))
+            let check = |batch| checked(batch).map_err(Into::into);
+            batch.map(|batch| batch.map(|batch| label.name(batch.and_then(check))))
         })
         .boxed()
     }

@@ -1,7 +1,7 @@
-//! Options that SQL gives to readers and writers: `read_csv('x', delim = ';')`, `COPY ... (HEADER false)`.
+//! Options of readers and writers in SQL: `read_csv('x', delim = ';')`, `COPY ... (HEADER false)`.
 //!
-//! A reader asks for what it knows by name, with the spellings other systems use as aliases; what nobody
-//! asked for is an error that names the nearest option. Names do not distinguish case.
+//! A reader takes each option that it knows by name, with the spellings of other systems as aliases. An
+//! option that nothing has taken is an error that suggests the nearest name. Names are case-insensitive.
 
 use std::fmt;
 
@@ -46,12 +46,12 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// A text of a list or struct, with its name in a struct.
+/// A text in a list or struct; in a struct with the name of its field.
 pub(crate) type NamedText = (Option<String>, String);
 
 /// The options of one call, taken one by one.
 pub(crate) struct Options<'a> {
-    /// What takes them, for messages: `read_csv`, `COPY TO csv`.
+    /// The function or statement that takes the options, for messages: `read_csv`, `COPY TO csv`.
     owner: &'a str,
     given: Vec<(String, &'a OptionValue)>,
     known: Vec<&'static str>,
@@ -70,7 +70,7 @@ impl<'a> Options<'a> {
         Ok(Self { owner, given, known: Vec::new() })
     }
 
-    /// The value given under one of `names`; the first is the one that messages use.
+    /// Takes the value given under one of `names`; messages use the first name.
     fn take(&mut self, names: &[&'static str]) -> Result<Option<&'a OptionValue>> {
         self.known.extend(names);
         let (taken, left): (Vec<_>, Vec<_>) =
@@ -89,7 +89,7 @@ impl<'a> Options<'a> {
         invalid(format!("option '{name}' of {} takes {expected}, not {value}", self.owner))
     }
 
-    /// True or false, in any spelling of these that SQL systems take.
+    /// True or false, in any spelling that SQL systems accept.
     pub(crate) fn boolean(&mut self, names: &[&'static str]) -> Result<Option<bool>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         match value {
@@ -105,7 +105,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// A whole number from `least` up.
+    /// A whole number of at least `least`.
     pub(crate) fn count(&mut self, names: &[&'static str], least: usize) -> Result<Option<usize>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         match value {
@@ -116,7 +116,7 @@ impl<'a> Options<'a> {
         .ok_or_else(|| self.wrong(names[0], value, &format!("a whole number from {least} up")))
     }
 
-    /// A whole number of either sign.
+    /// A whole number, negative ones included.
     pub(crate) fn integer(&mut self, names: &[&'static str]) -> Result<Option<i64>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         match value {
@@ -133,7 +133,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// One ASCII character, or `None` inside for the empty text: "there is no such character".
+    /// One ASCII character; the inner `None` stands for an empty text: "there is no such character".
     pub(crate) fn character(&mut self, names: &[&'static str]) -> Result<Option<Option<u8>>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         match value {
@@ -164,7 +164,7 @@ impl<'a> Options<'a> {
             .map(Some)
     }
 
-    /// Names with texts: `{a: 'INTEGER', b: 'VARCHAR'}`; a plain list of texts has no names.
+    /// Texts by name: `{a: 'INTEGER', b: 'VARCHAR'}`; the texts of a plain list have no names.
     pub(crate) fn named_texts(&mut self, names: &[&'static str]) -> Result<Option<Vec<NamedText>>> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         let text = |item: &OptionValue| match item {
@@ -181,7 +181,7 @@ impl<'a> Options<'a> {
         .map(Some)
     }
 
-    /// Fails when an option is left that nobody asked for.
+    /// Fails if an option is left that was not taken.
     pub(crate) fn finish(self) -> Result<()> {
         let Some((name, _)) = self.given.first() else { return Ok(()) };
         let error = invalid(format!("{} has no option '{name}'", self.owner));

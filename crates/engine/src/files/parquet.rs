@@ -1,8 +1,8 @@
 //! Parquet files as a table.
 //!
 //! Footers are read when the table is opened: they give the schema and the statistics that prune files, row
-//! groups and pages, and answer `count(*)`. Planning is DataFusion's; so is the scan, with file names in its
-//! errors, where ours ([`scan`]) has nothing to decompress.
+//! groups and pages, and that answer `count(*)`. DataFusion plans the scan. It also runs it, with file names
+//! in its errors, unless our scan ([`scan`]) has pages to decompress.
 
 mod booked;
 mod buffers;
@@ -66,11 +66,11 @@ use super::{LIMIT_IN_ORDER, schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{EXTENSION, UUID, UUID_BYTES};
 
-/// What timestamps of 96 bits are read as: as nanoseconds they would wrap after 2262.
+/// The unit of timestamps that are stored in 96 bits: in nanoseconds they would overflow after 2262.
 const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
-/// Footers read at once.
+/// Footers that are read concurrently.
 const FOOTERS_AT_ONCE: usize = 32;
-/// Magic, footer length, magic.
+/// Magic number, footer length, magic number.
 const FILE_BYTES_MIN: u64 = 12;
 
 /// A table over Parquet files.
@@ -80,7 +80,7 @@ pub(crate) struct ParquetTable {
     columns: FileColumns,
     schema: TableSchema,
     binary_as_string: bool,
-    /// Some timestamps are of the old form of 96 bits.
+    /// Whether some timestamps are stored in the old form of 96 bits.
     has_int96: bool,
 }
 
@@ -164,7 +164,7 @@ async fn read_footer(
         };
         return Err(damaged(&file.name, "Parquet", reason));
     }
-    // Object stores report a denied file without its reason; the system's answer is clearer.
+    // Object stores report a denied file without its reason; reading the file directly gives a clearer error.
     let ends = File::open(&file.path).and_then(Ends::read);
     ends.map_err(|error| io_failed("read", &file.name, &error))?.check(file)?;
     let absolute = std::path::absolute(&file.path)
@@ -199,7 +199,7 @@ async fn read_footer(
     Ok((meta, footer, Arc::new(schema)))
 }
 
-/// The schema with the columns marked that the file says are UUIDs, and those of enumerations as text.
+/// The schema with columns of UUIDs marked as such, and columns of enumerations as text.
 fn with_meanings(schema: &Schema, footer: &ParquetMetaData) -> Schema {
     let means = |name: &str, logical: &LogicalType, converted: Option<ConvertedType>| {
         let columns = footer.file_metadata().schema_descr().columns().iter();
@@ -226,8 +226,8 @@ fn with_meanings(schema: &Schema, footer: &ParquetMetaData) -> Schema {
     Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
 
-/// What stands at both ends of a Parquet file: the magic, and before the last one the length of the footer
-/// (parquet-format, README, "File format").
+/// The bytes at both ends of a Parquet file: the magic number, and before the last one the length of the
+/// footer (parquet-format, README, "File format").
 struct Ends {
     first: [u8; 4],
     footer_bytes: [u8; 4],
@@ -244,7 +244,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Says in other words than the reader's what the file is instead.
+    /// Fails if the file is no sound Parquet file, with a clearer reason than the reader's.
     fn check(&self, file: &DataFile) -> Result<()> {
         let size_bytes = file.size_bytes;
         let footer_bytes = u64::from(u32::from_le_bytes(self.footer_bytes));
@@ -266,7 +266,7 @@ impl Ends {
     }
 }
 
-/// Adds what is known about the columns that have one value per file.
+/// Adds the statistics of the columns that have one value per file.
 fn with_file_columns(mut statistics: Statistics, values: &[ScalarValue]) -> Statistics {
     statistics.column_statistics.extend(values.iter().map(|value| {
         let mut column = ColumnStatistics::new_unknown();
@@ -314,7 +314,7 @@ impl TableProvider for ParquetTable {
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema(), projection)?)));
         }
-        // The first rows of a file are the ones that people expect from a small LIMIT.
+        // One partition, so that a small LIMIT returns the first rows of the first file, as people expect.
         let partitions = if limit.is_some_and(|limit| limit <= LIMIT_IN_ORDER) {
             1
         } else {
@@ -329,7 +329,7 @@ impl TableProvider for ParquetTable {
             ..TableParquetOptions::default()
         };
         options.global.binary_as_string = self.binary_as_string;
-        // DataFusion's own scan believes those that are damaged.
+        // DataFusion's own scan trusts damaged Bloom filters, so it gets none.
         let reads_bloom_filters = std::mem::replace(&mut options.global.bloom_filter_on_read, false);
         if self.has_int96 {
             options.global.coerce_int96 = Some("us".to_owned());
@@ -361,7 +361,7 @@ impl TableProvider for ParquetTable {
     }
 }
 
-/// Whose decoders decompress the pages of Parquet files. An extension of a session's configuration.
+/// Which decoders decompress the pages of Parquet files; an extension of a session's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ParquetDecoder {
     /// Ours, for the codecs that we have.
@@ -375,12 +375,12 @@ impl ParquetDecoder {
     pub(crate) const ALL: [(&str, Self); 2] = [("keirin", Self::Keirin), ("parquet", Self::Parquet)];
 }
 
-/// What a source of Parquet files needs to decompress pages by our decoders.
+/// The settings with which a source of Parquet files decompresses pages by our decoders.
 #[derive(Clone)]
 pub(crate) struct Decoding {
     decoders: Arc<Decoders>,
     batch_rows: usize,
-    /// What to sort row groups by, which helps a top-N.
+    /// The key by whose minimum row groups are sorted, which helps a top-N.
     order: Option<PhysicalSortExpr>,
     reads_bloom_filters: bool,
 }
@@ -390,13 +390,13 @@ impl Decoding {
         Self { batch_rows, ..self }
     }
 
-    /// Reads row groups with the first values of `order` first; `None` if their statistics do not tell.
+    /// Reads row groups with the first values of `order` first; `None` if the first key is not a column.
     pub(crate) fn with_order(self, order: &[PhysicalSortExpr]) -> Option<Self> {
         let first = order.first().filter(|first| first.expr.is::<Column>());
         first.map(|first| Self { order: Some(first.clone()), ..self })
     }
 
-    /// Opens files by our scan, where it can take the place of `stock`.
+    /// Opens files with our scan if that can replace `stock`, DataFusion's own.
     pub(crate) fn morselizer(
         &self,
         source: &dyn FileSource,
@@ -412,7 +412,7 @@ impl Decoding {
     }
 }
 
-/// The first files that together have `limit` rows, and whether some were left out.
+/// As many files from the beginning as have `limit` rows together, and whether some were left out.
 fn enough_files<'a>(
     files: impl Iterator<Item = &'a PartitionedFile>,
     limit: Option<usize>,

@@ -1,7 +1,8 @@
-//! From what the user wrote to the list of files: one file, a glob, a directory, several of those.
+//! Resolves the user's paths to a list of files: one file, a glob, a directory, or several of those.
 //!
-//! Marks, checksums and notes (`_SUCCESS`, `x.crc`, `README.md`) do not match a glob. The list is sorted, so that answers do not depend on the order in which the system lists directories.
-//! Below a directory, names that begin with `.` or `_` are skipped (`_delta_log`, `_SUCCESS`).
+//! The list is sorted, so that answers do not depend on the order in which the system lists directories.
+//! Globs do not match marks, checksums and notes of other programs (`_SUCCESS`, `x.crc`, `README.md`). Below
+//! a directory, names that begin with `.` or `_` are skipped (`_delta_log`, `_SUCCESS`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,21 +27,21 @@ pub(crate) struct DataFile {
     pub(crate) name: Arc<str>,
     pub(crate) size_bytes: u64,
     pub(crate) modified: SystemTime,
-    /// What a pipe gave; the file is removed with the last reader.
+    /// The temporary copy of a pipe's bytes, which is removed with its last reader.
     pub(crate) temporary: Option<Arc<TempPath>>,
 }
 
-/// Where pipes are kept, and whether that is still wanted.
+/// The directory for copies of pipes, and a flag that stops copying.
 pub(crate) struct Spool<'s> {
     pub(crate) directory: &'s Path,
     pub(crate) stop: &'s AtomicBool,
 }
 
-/// The files that `paths` mean and their common format; `format` is what the user said it is.
+/// The files that `paths` resolve to, and their common format, which is `format` if the user gave it.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] when a path, glob or directory has no file, with what is there instead;
-/// [`ErrorKind::Invalid`] when the format cannot be told or is mixed.
+/// [`ErrorKind::NotFound`] when a path, glob or directory has no file, with the names that exist instead;
+/// [`ErrorKind::Invalid`] when the format is unknown, or files have several.
 pub(crate) fn resolve(
     paths: &[String],
     format: Option<FileFormat>,
@@ -67,7 +68,7 @@ pub(crate) fn looks_like_file(name: &str) -> bool {
         || (!name.is_empty() && Path::new(name).exists())
 }
 
-/// Adds the files that one path means.
+/// Adds the files of one path.
 fn find(
     written: &str,
     format: Option<FileFormat>,
@@ -150,7 +151,7 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Adds the data files below a directory, of all formats or of the one asked for.
+/// Adds the data files below a directory: of all formats, or of the requested one.
 fn find_below(
     directory: &Path,
     written: &str,
@@ -194,7 +195,7 @@ fn walk(
             if name.starts_with(['.', '_']) {
                 continue;
             }
-            // A link to nowhere is no data file.
+            // A broken link is no data file.
             let Ok(metadata) = fs::metadata(entry.path()) else { continue };
             if metadata.is_dir() {
                 if depth == DEPTH_MAX {
@@ -215,7 +216,7 @@ fn walk(
     Ok(())
 }
 
-/// Whether a name says that the file holds no rows: marks and checksums of other programs, notes for people.
+/// Whether a name shows that the file holds no rows: marks and checksums of other programs, notes for people.
 fn is_no_data(name: &str) -> bool {
     let lower = name.to_lowercase();
     name.starts_with('_')
@@ -223,7 +224,7 @@ fn is_no_data(name: &str) -> bool {
         || [".crc", ".md"].iter().any(|extension| lower.ends_with(extension))
 }
 
-/// Adds the files that match a glob; the directories that match, if it matches nothing else.
+/// Adds the files that match a glob, or the directories if no file matches.
 fn find_matches(
     pattern: &str,
     written: &str,
@@ -272,7 +273,7 @@ fn find_matches(
 
 fn not_found(path: &Path, written: &str) -> Error {
     let error = Error::new(ErrorKind::NotFound, format!("no such file: '{written}'"));
-    // The first component that does not exist is the one that was mistyped.
+    // The topmost component that does not exist is probably the mistyped one.
     let mut missing = path;
     while let Some(parent) = missing.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         if parent.exists() {
@@ -314,7 +315,7 @@ fn names_in(directory: &Path) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Names that a message lists before it says how many more there are.
+/// The most names that a message lists before it gives the number of the others.
 const NAMES_LISTED: usize = 5;
 
 fn listed(names: &[String]) -> String {
@@ -327,7 +328,7 @@ fn listed(names: &[String]) -> String {
 }
 
 fn common_format(files: &[DataFile]) -> Result<FileFormat> {
-    // Of each format how many files there are, and the first.
+    // For each format the number of files, and the first file.
     let mut formats: BTreeMap<Option<FileFormat>, (usize, &DataFile)> = BTreeMap::new();
     for file in files {
         let format = FileFormat::of_name(&file.name)

@@ -1,8 +1,7 @@
 //! Pipes as files: `FROM '/dev/stdin'`, `FROM '/dev/fd/63'`.
 //!
-//! A file is looked at for its format and its types before it is read, and perhaps by several threads; of a
-//! pipe the first look would be lost. So all that it gives goes to a temporary file, which is there for as long
-//! as something reads it.
+//! A file is read for its format and its types before the scan, perhaps by several threads; a pipe gives its
+//! bytes only once. So a pipe is copied to a temporary file, which exists as long as something reads it.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read, Write};
@@ -15,11 +14,11 @@ use super::failure::io_failed;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 
-/// One read from a pipe; Linux gives no more at once.
+/// Bytes of one read from a pipe; Linux returns no more at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Whether what is at `path` gives its bytes only once. A name such as `/dev/stdin` does, whatever it leads to:
-/// on some systems opening it again goes on where the first reading ended.
+/// Whether the file at `path` gives its bytes only once. Names such as `/dev/stdin` count whatever they lead
+/// to: on some systems opening one again continues where the first reader stopped.
 pub(super) fn is_pipe(path: &Path, file_type: FileType) -> bool {
     #[cfg(unix)]
     let is_fifo = std::os::unix::fs::FileTypeExt::is_fifo(&file_type);
@@ -30,7 +29,7 @@ pub(super) fn is_pipe(path: &Path, file_type: FileType) -> bool {
     is_fifo || is_descriptor && file_type.is_file()
 }
 
-/// Reads the pipe at `path` to its end into a temporary file in `directory`, unless `stop` is set on the way.
+/// Copies the pipe at `path` to a temporary file in `directory`, unless `stop` is set meanwhile.
 pub(super) fn spool(path: &Path, directory: &Path, stop: &AtomicBool) -> Result<DataFile> {
     let name: Arc<str> = path.to_string_lossy().into();
     let failed = |error: io::Error| io_failed("read", &name, &error);
@@ -69,7 +68,7 @@ pub(super) fn spool(path: &Path, directory: &Path, stop: &AtomicBool) -> Result<
     })
 }
 
-/// Says on dropping that nobody waits any more.
+/// Sets a stop flag when it is dropped, because its owner no longer waits.
 #[derive(Default)]
 pub(super) struct StopOnDrop(Arc<AtomicBool>);
 

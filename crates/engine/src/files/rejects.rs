@@ -1,8 +1,8 @@
-//! The lines that `ignore_errors` kept out of an answer, to be looked at afterwards: `system.rejects`.
+//! The lines that `ignore_errors` left out of an answer: `system.rejects`.
 //!
-//! A statement that reads a file replaces what earlier statements left out of it; a file that one statement
-//! reads twice is listed once. Memory is bounded: of each file the first lines are kept, until all files
-//! together have as many as there may be, and of the rest the number is told.
+//! A statement that reads a file replaces the file's rejects of earlier statements; a file that one statement
+//! reads twice is listed once. Memory is bounded: of each file the first lines are kept until a limit for all
+//! files together is reached; of the others only the number is known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use parking_lot::Mutex;
 
 use crate::pool::FairPool;
 
-/// Lines kept, of all files together.
+/// The most lines kept, of all files together.
 const KEPT_MAX: usize = 100_000;
-/// Bytes of their texts, at most, and of the memory that there is: one in so many.
+/// The most bytes of their texts, and their largest share of the memory limit: 1/16.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 const MEMORY_SHARE: usize = 16;
-/// Bytes of one text that are kept.
+/// The most bytes kept of one text.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// A line that could not be read as a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reject {
-    /// Where it begins in the file.
+    /// The offset of the line in the file.
     pub(crate) byte_offset: u64,
-    /// From 1; a quoted value may span lines, this is its first.
+    /// The line number, from 1; the first one if a quoted value spans lines.
     pub(crate) line: u64,
-    /// The column whose value is bad, if it is one column's fault.
+    /// The column with the bad value, if it is the fault of one column.
     pub(crate) column: Option<String>,
     pub(crate) value: Option<String>,
     pub(crate) message: String,
-    /// The line as it stands in the file, cut when long.
+    /// The line as it is in the file, cut if long.
     pub(crate) text: String,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Reject {
 pub(crate) struct Rejects {
     kept: Mutex<Kept>,
     statement_count: AtomicU64,
-    /// The memory that there is, if it is limited.
+    /// The memory pool, if memory is limited.
     pool: Option<Arc<FairPool>>,
 }
 
@@ -53,23 +53,23 @@ struct Kept {
     bytes: usize,
 }
 
-/// What one statement left out of one file.
+/// The rejects of one statement from one file.
 #[derive(Debug)]
 struct FileRejects {
     statement: u64,
-    /// By their offset.
+    /// The kept lines by their offset.
     lines: BTreeMap<u64, Reject>,
     line_count: u64,
 }
 
-/// Where the readers of one statement put what they leave out.
+/// Collects the rejects of one statement.
 #[derive(Debug)]
 pub(crate) struct StatementRejects {
     session: Arc<Rejects>,
     statement: u64,
 }
 
-/// Where one reading of a file puts what it leaves out.
+/// Collects the rejects of one reading of a file.
 #[derive(Debug)]
 pub(crate) struct RejectsOfFile {
     of: Arc<StatementRejects>,
@@ -88,7 +88,7 @@ impl Rejects {
             .map_or(KEPT_BYTES_MAX, |pool| KEPT_BYTES_MAX.min(pool.limit_bytes() / MEMORY_SHARE))
     }
 
-    /// For a statement that begins.
+    /// Begins the rejects of a new statement.
     pub(crate) fn statement(self: &Arc<Self>) -> Arc<StatementRejects> {
         let statement = self.statement_count.fetch_add(1, Ordering::Relaxed);
         Arc::new(StatementRejects { session: self.clone(), statement })
@@ -105,8 +105,8 @@ impl Rejects {
         ]))
     }
 
-    /// All of them as a table, in the order of files and lines; a file with more lines than are kept ends with
-    /// a row without line that says how many more.
+    /// All rejects as a table, ordered by file and line; a file with more lines than are kept ends with a row
+    /// without a line number that says how many more there are.
     pub(crate) fn batch(&self) -> RecordBatch {
         let kept = self.kept.lock();
         let rests: Vec<String> = kept.files.values().map(FileRejects::rest).collect();
@@ -133,7 +133,7 @@ impl Rejects {
 }
 
 impl StatementRejects {
-    /// For a reading of `file` that begins. What earlier statements left out of it is forgotten.
+    /// Begins a reading of `file`, and forgets the file's rejects of earlier statements.
     pub(crate) fn of_file(self: &Arc<Self>, file: &Arc<str>) -> RejectsOfFile {
         let mut kept = self.session.kept.lock();
         if kept.files.get(file).is_some_and(|rejects| rejects.statement < self.statement) {
@@ -144,7 +144,7 @@ impl StatementRejects {
 }
 
 impl RejectsOfFile {
-    /// Keeps `rejects`, the first of `count` that were found.
+    /// Keeps `rejects`, the first of `count` bad lines.
     pub(crate) fn add(&self, rejects: impl IntoIterator<Item = Reject>, count: u64) {
         let count = self.line_count.fetch_add(count, Ordering::Relaxed) + count;
         if count == 0 {
@@ -177,7 +177,7 @@ impl Kept {
         self.bytes -= rejects.lines.values().map(Reject::bytes).sum::<usize>();
     }
 
-    /// Keeps one more line, or of all lines of its file the first ones.
+    /// Keeps one more line; if that exceeds the limits, drops the last lines of this file.
     fn add(&mut self, file: &str, mut reject: Reject, bytes_max: usize) {
         for text in [&mut reject.text, &mut reject.message] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -199,7 +199,7 @@ impl Kept {
 }
 
 impl FileRejects {
-    /// Says how many lines are not kept; nothing if all are.
+    /// Says how many lines are not kept; empty if all are.
     fn rest(&self) -> String {
         match self.line_count - (self.lines.len() as u64).min(self.line_count) {
             0 => String::new(),
@@ -230,7 +230,7 @@ mod tests {
         Reject { byte_offset: 10 * line, line, column, value: None, message: "bad".into(), text }
     }
 
-    /// The lines as `file:line`, and what the rows without line say.
+    /// The kept lines as `file:line`, and the messages of rows without a line number.
     fn listed(rejects: &Rejects) -> (Vec<String>, Vec<String>) {
         let batch = rejects.batch();
         let (files, lines) =
@@ -275,7 +275,7 @@ mod tests {
         let early = first.of_file(&x);
         early.add([reject(1), reject(2)], 2);
         first.of_file(&y).add([reject(3)], 1);
-        // Read twice by one statement.
+        // One statement reads the file a second time.
         first.of_file(&x).add([reject(2), reject(1)], 2);
         check(&["x.csv:1", "x.csv:2", "y.csv:3"]);
         let later = second.of_file(&x);

@@ -1,11 +1,12 @@
-//! The scan of formats that are read front to back: text and Arrow.
+//! The scan of formats that are read sequentially: text and Arrow.
 //!
 //! A reader cuts a file into chunks, one after the other; parsing a chunk is the expensive part and runs on
-//! all threads at once, so that even a single compressed file is parsed by all. A partition first takes a file
-//! of its own, and when there is none left helps with those of the others. Each step (read a chunk, parse it)
-//! runs on a thread that may block; between steps nothing is held, so any number of scans make progress.
+//! all threads at once, so that even a single compressed file is parsed in parallel. A partition first takes
+//! a file of its own, and when none is left helps with the files of others. Each step (read a chunk, parse
+//! it) runs on a thread that may block; no thread is held between steps, so any number of scans make
+//! progress.
 //!
-//! In order (one partition), chunks are read one after the other and parsed ahead on several threads.
+//! A scan in file order has one partition: it reads chunks one after the other and parses several ahead.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -33,46 +34,47 @@ use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::leaf::leaf_methods;
 
-/// Bytes of input that are worth a thread.
+/// Bytes of input that justify another partition.
 const PARTITION_BYTES: u64 = 512 << 10;
 
-/// What text takes as rows, about: a number of two characters and a comma has eight bytes.
+/// A rough bound of the memory of rows per byte of text: a number of two characters and a comma takes eight
+/// bytes.
 pub(super) const ROW_BYTES_PER_BYTE: usize = 3;
 
-/// A format that is read chunk by chunk. The value holds all that was found out about the files.
+/// A format that is read chunk by chunk. The value holds all that is known of the files.
 pub(crate) trait Chunked: Debug + Send + Sync + 'static {
     /// An open file.
     type Reader: Send;
     /// Part of a file: whole records.
     type Chunk: Send;
-    /// What turns chunks of one file into batches.
+    /// Decodes chunks of one file into batches.
     type Parser: Send + Sync;
 
-    /// Its name in plans and errors.
+    /// The format's name in plans and errors.
     const NAME: &'static str;
 
-    /// Opens the file at `index` and makes its parser, which gives the columns `projection` of the files'
-    /// schema in that order.
+    /// Opens the file at `index`, with a parser that returns the columns `projection` of the files' schema in
+    /// that order.
     fn open(&self, index: usize, projection: &[usize]) -> Result<(Self::Reader, Self::Parser)>;
 
-    /// The next chunk and the bytes of the file that were read so far.
+    /// The next chunk, and the number of bytes of the file read so far.
     fn read(&self, reader: &mut Self::Reader) -> Result<Option<(Self::Chunk, u64)>>;
 
-    /// About how much memory the rows of a chunk take, as far as can be told before it is parsed.
+    /// An estimate, before parsing, of the memory that the rows of a chunk take.
     fn row_bytes(chunk: &Self::Chunk) -> usize;
 
-    /// The rows of a chunk.
+    /// Parses the rows of a chunk.
     fn parse(&self, parser: &Self::Parser, chunk: Self::Chunk) -> Result<Vec<RecordBatch>>;
 }
 
-/// What all scans of a table share.
+/// The input that all scans of a table share.
 #[derive(Debug)]
 pub(crate) struct Input<F> {
     pub(crate) format: F,
     pub(crate) files: Vec<DataFile>,
-    /// The columns that stand in the files.
+    /// The columns that are read from the files.
     pub(crate) file_schema: SchemaRef,
-    /// Those that come after them.
+    /// The columns with one value per file, which follow them.
     pub(crate) columns: FileColumns,
 }
 
@@ -97,8 +99,8 @@ struct Runs<F: Chunked> {
 }
 
 impl<F: Chunked> FileScan<F> {
-    /// Scans `selected` files for the columns `projection` of the table, on up to `thread_count` threads;
-    /// `in_order` in the order of the files. Stops when every partition has `limit` rows.
+    /// Scans the files `selected` for the columns `projection` of the table, on up to `thread_count` threads;
+    /// with `in_order`, in the order of the files. Stops when every partition has `limit` rows.
     pub(crate) fn new(
         input: Arc<Input<F>>,
         selected: Arc<Vec<usize>>,
@@ -135,7 +137,7 @@ impl<F: Chunked> FileScan<F> {
         })
     }
 
-    /// The queue for a partition that begins.
+    /// The queue of the run to which a starting partition belongs.
     fn queue(&self, partition: usize) -> Arc<Queue<F>> {
         let mut runs = self.runs.lock();
         if std::mem::replace(&mut runs.started[partition], true) {
@@ -146,7 +148,7 @@ impl<F: Chunked> FileScan<F> {
         runs.queue.clone()
     }
 
-    /// The bytes of its files, as stored.
+    /// The stored bytes of the selected files.
     pub(crate) fn bytes(&self) -> u64 {
         self.selected.iter().map(|file| self.input.files[*file].size_bytes).sum()
     }
@@ -240,7 +242,7 @@ impl<F: Chunked> ExecutionPlan for FileScan<F> {
     }
 }
 
-/// One partition: read a chunk, parse it, hand it on, and again.
+/// One partition: repeatedly reads a chunk, parses it and returns its batches.
 fn parse_in_turn<F: Chunked>(
     queue: Arc<Queue<F>>,
     bytes: Count,
@@ -254,7 +256,7 @@ fn parse_in_turn<F: Chunked>(
             if let Some(batch) = ready.as_mut().and_then(|parsed| parsed.batches.pop_front()) {
                 return Some((Ok(batch), (worker, ready)));
             }
-            // What they are booked to goes first.
+            // Frees the reservation of the finished chunk first.
             drop(ready.take());
             let mut busy = worker.take()?;
             let step = on_blocking_thread(move || {
@@ -276,7 +278,7 @@ fn parse_in_turn<F: Chunked>(
     })
 }
 
-/// All partitions in one, in order: chunks are read one by one and up to `ahead` of them parsed at once.
+/// The only partition of a scan in order: reads chunks one by one, and parses up to `ahead` of them at once.
 fn parse_ahead<F: Chunked>(
     queue: Arc<Queue<F>>,
     bytes: Count,
@@ -326,12 +328,12 @@ struct Queue<F: Chunked> {
     input: Arc<Input<F>>,
     selected: Arc<Vec<usize>>,
     slots: Vec<Slot<F>>,
-    /// The first slot that nobody has taken as his own.
+    /// The first file that no partition has taken as its own.
     next: AtomicUsize,
     projection: Arc<Projection>,
 }
 
-/// Which columns come from the file, and where each output column comes from.
+/// The columns to read from the files, and the source of each output column.
 struct Projection {
     file_columns: Vec<usize>,
     outputs: Vec<Output>,
@@ -365,7 +367,7 @@ struct OpenFile<F: Chunked> {
     parser: F::Parser,
 }
 
-/// A chunk to parse, and the file it is of.
+/// A chunk to parse, and its file.
 type Task<F> = (Arc<OpenFile<F>>, <F as Chunked>::Chunk);
 
 impl<F: Chunked> Queue<F> {
@@ -394,7 +396,7 @@ impl<F: Chunked> Queue<F> {
     }
 }
 
-/// The rows of a chunk, and what they are booked to.
+/// The rows of a chunk, and their memory reservation.
 struct Parsed {
     batches: VecDeque<RecordBatch>,
     booked: MemoryReservation,
@@ -403,10 +405,10 @@ struct Parsed {
 /// The reading side of a partition.
 struct Worker<F: Chunked> {
     queue: Arc<Queue<F>>,
-    /// The slot that it reads from.
+    /// The slot of the file that it reads from.
     own: Option<usize>,
     bytes: Count,
-    /// Books nothing itself: what it parses does, under its name.
+    /// An empty reservation, from which each parsed chunk makes its own under the same name.
     booked: MemoryReservation,
 }
 
@@ -430,7 +432,7 @@ impl<F: Chunked> Worker<F> {
         (slot < self.queue.slots.len()).then_some(slot)
     }
 
-    /// A file that another partition reads; rather one whose reader is free.
+    /// A file that other partitions read, preferably one whose reader is not locked.
     fn shared(&self) -> Option<usize> {
         let unfinished =
             || self.queue.slots.iter().enumerate().filter(|(_, slot)| !slot.is_done.load(Ordering::Acquire));
@@ -485,7 +487,7 @@ impl<F: Chunked> OpenFile<F> {
         let batches = guarded(self.name(), F::NAME, || self.input.format.parse(&self.parser, chunk))?;
         let batches = batches.iter().filter(|batch| batch.num_rows() > 0);
         let batches = batches.map(|batch| self.complete(batch)).collect::<Result<VecDeque<_>>>()?;
-        // They are there now, whether there is room or not.
+        // The rows are in memory already, so this must not fail.
         booked.resize(batches.iter().map(RecordBatch::get_array_memory_size).sum());
         Ok(Parsed { batches, booked })
     }

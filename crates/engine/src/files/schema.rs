@@ -7,11 +7,12 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, Ti
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The schema that holds the columns of all files. A column that a file lacks is NULL there; with
-/// `same_columns` that is an error.
+/// The schema with the columns of all files. A column that a file lacks is NULL there; with `same_columns`
+/// that is an error.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] when two files have types for a column that nothing can hold, naming both.
+/// [`ErrorKind::Data`] when two files have types for a column that no type can hold both of; the error names
+/// both.
 pub(crate) fn merge(files: &[DataFile], schemas: &[Arc<Schema>], same_columns: bool) -> Result<Schema> {
     for (schema, file) in schemas.iter().zip(files) {
         let mut names = std::collections::HashSet::new();
@@ -90,7 +91,7 @@ fn unify_fields(a: &Field, b: &Field) -> Option<Field> {
     )
 }
 
-/// The narrowest type that holds the values of both; `None` if only text could.
+/// The narrowest type that holds the values of both; `None` if only text would.
 pub(crate) fn unify(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{
         Date32, Date64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float64, LargeList, List, Null,
@@ -123,7 +124,8 @@ pub(crate) fn unify(a: &DataType, b: &DataType) -> Option<DataType> {
             match (a.is_signed_integer(), b.is_signed_integer()) {
                 (true, true) | (false, false) if a.primitive_width() > b.primitive_width() => a.clone(),
                 (true, true) | (false, false) => b.clone(),
-                // A signed type of double width holds an unsigned one; nothing doubles 64 bits.
+                // A signed type of double width holds an unsigned one; there is no integer type beyond 64
+                // bits.
                 (true, false) => signed_of_width(a.primitive_width()?.max(2 * b.primitive_width()?)),
                 (false, true) => signed_of_width(b.primitive_width()?.max(2 * a.primitive_width()?)),
             }
@@ -188,7 +190,7 @@ fn signed_of_width(bytes: usize) -> DataType {
     }
 }
 
-/// Digits before the point.
+/// The digits before the decimal point.
 fn whole(precision: u8, scale: i8) -> u8 {
     precision.saturating_add_signed(scale.saturating_neg())
 }

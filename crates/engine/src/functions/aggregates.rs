@@ -1,5 +1,5 @@
-//! Aggregates of DataFusion's that answer otherwise in a corner: `bit_and`, `bit_or` and `bit_xor` over frames that
-//! slide, and `regr_r2` of a constant.
+//! DataFusion's aggregates with corrected corner cases: `bit_and`, `bit_or` and `bit_xor` over sliding
+//! frames, and `regr_r2` of a constant.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) fn functions() -> Vec<AggregateUDF> {
     ]
 }
 
-/// A function of DataFusion's and what is other about it.
+/// A function of DataFusion's and the change to it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Changed {
     inner: Arc<AggregateUDF>,
@@ -101,7 +101,7 @@ impl AggregateUDFImpl for Changed {
     }
 }
 
-/// How many of the values of a frame have each bit.
+/// Counts, for each bit, the values of a frame that have it set.
 #[derive(Debug)]
 struct BitCounts {
     operation: Bits,
@@ -123,7 +123,7 @@ impl BitCounts {
     }
 }
 
-/// Whole numbers as the bits of 64; above a negative number stand copies of its sign.
+/// Integers as 64-bit patterns, sign-extended.
 fn bits(values: &ArrayRef) -> Result<UInt64Array> {
     Ok(match values.data_type() {
         signed if signed.is_signed_integer() => {
@@ -178,7 +178,7 @@ impl Accumulator for BitCounts {
     }
 }
 
-/// `regr_r2`: where `y` is constant and `x` is not, a line explains all of it (SQL:2016, 10.9, rule 7 g).
+/// `regr_r2`, which is 1 where `y` is constant and `x` is not (SQL:2016, 10.9, rule 7 g).
 #[derive(Debug)]
 struct SquaredCorrelation(Box<dyn Accumulator>);
 
@@ -196,7 +196,7 @@ impl Accumulator for SquaredCorrelation {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        // The count, both means, and the sums of squares of x and y around them.
+        // The count, both means, and the sums of squared deviations of x and y.
         let state = self.0.state()?;
         match state.as_slice() {
             [_, _, _, ScalarValue::Float64(Some(x)), ScalarValue::Float64(Some(y)), ..]

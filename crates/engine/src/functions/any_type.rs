@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::compute::cast;
 use arrow::compute::kernels::length::length;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Signature, Volatility};
+use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, Signature, Volatility};
 
 use super::Function;
 use crate::types::{sql_field_type, sql_type_name};
@@ -29,7 +29,7 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
     ]
 }
 
-/// `len`, which is what `length` of a list is.
+/// `len`, under the name of the function that `length` of a list becomes.
 pub(crate) fn length_of_list() -> ScalarUDF {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(Function { name: "len", signature, returns: DataType::Int64, run: len })
@@ -54,13 +54,43 @@ fn len(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     })
 }
 
-/// The SQL name of the type.
+/// The bytes of a text as they are, whereas a cast to bytes reads escapes.
+pub(crate) fn bytes_of_text(text: Expr) -> Expr {
+    ScalarUDF::new_from_impl(Function {
+        name: "keirin_bytes",
+        signature: Signature::any(1, Volatility::Immutable),
+        returns: DataType::Binary,
+        run: |arguments| {
+            each_row(arguments, |texts| Ok(cast(&cast(texts, &DataType::Utf8)?, &DataType::Binary)?))
+        },
+    })
+    .call(vec![text])
+}
+
+/// A function from Arrow's name of a type to SQL's.
+pub(crate) fn sql_type() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Function {
+        name: "keirin_sql_type",
+        signature: Signature::uniform(1, vec![DataType::Utf8], Volatility::Immutable),
+        returns: DataType::Utf8,
+        run: |arguments| {
+            each_row(arguments, |names| {
+                let name =
+                    |name: &str| name.parse().map_or_else(|_| name.to_owned(), |of| sql_type_name(&of));
+                let names = names.as_string::<i32>().iter().map(|one| one.map(name));
+                Ok(Arc::new(names.collect::<StringArray>()))
+            })
+        },
+    })
+}
+
+/// The SQL name of the argument's type.
 fn type_of(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     let name = sql_field_type(&arguments.arg_fields[0]);
     Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))))
 }
 
-/// The ones in an integer's two's complement.
+/// The number of set bits in an integer's two's complement.
 fn bit_count(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     each_row(arguments, |values| {
         let (data_type, width) = match values.data_type() {
@@ -68,7 +98,7 @@ fn bit_count(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
             DataType::Null => (DataType::Int64, 8),
             other => return exec_err!("bit_count takes an integer, not {}", sql_type_name(other)),
         };
-        // Above the width of a negative number stand only copies of its sign.
+        // The sign extension beyond the width of a negative number does not count.
         let numbers = match data_type {
             DataType::UInt64 => values.as_primitive::<UInt64Type>().unary::<_, Int64Type>(u64::cast_signed),
             _ => cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),

@@ -1,8 +1,8 @@
-//! `count`, of which `count(DISTINCT x)` by groups keeps all values of all groups in one table.
+//! `count`, whose `count(DISTINCT x)` by groups keeps all values of all groups in one table.
 //!
-//! DataFusion has a hash table for each group, of which one of text takes 25 KB before it holds anything. Here a
-//! value is a row of group and value in one table, as GROUP BY has them: it takes what it needs, and says so.
-//! Everything else of `count` is DataFusion's own.
+//! DataFusion has a hash table for each group; one for text takes 25 KB before it holds anything. Here a pair
+//! of group and value is a row of one table, as in GROUP BY: it takes only the memory it needs, and reports
+//! it. All other forms of `count` are DataFusion's own.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct CountValues {
     inner: Count,
 }
 
-/// Whether values of this type are kept here; DataFusion does well with integers.
+/// Whether values of this type are counted here; DataFusion does well with integers.
 fn is_ours(args: &AccumulatorArgs) -> bool {
     args.is_distinct
         && args.exprs.len() == 1
@@ -102,14 +102,14 @@ impl AggregateUDFImpl for CountValues {
     }
 }
 
-/// The distinct values of groups.
+/// The accumulator of the distinct values of groups.
 struct DistinctValues {
     schema: SchemaRef,
-    /// Rows of a group and a value.
+    /// The distinct pairs of a group and a value.
     rows: Box<dyn GroupValues>,
-    /// How many of them each group has.
+    /// How many pairs each group has.
     counts: Vec<i64>,
-    /// The numbers of the rows that came last.
+    /// Scratch: the row numbers of the pairs that were added last.
     interned: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ impl DistinctValues {
         Ok(Self { schema, rows, counts: Vec::new(), interned: Vec::new() })
     }
 
-    /// Adds values without nulls, each of the group at the same place.
+    /// Adds values without NULLs, each to the group at the same position.
     fn add(&mut self, groups: UInt64Array, values: ArrayRef) -> Result<()> {
         let mut next = self.rows.len();
         self.interned.clear();
@@ -130,7 +130,7 @@ impl DistinctValues {
         self.rows.intern(&[groups.clone(), values], &mut self.interned)?;
         let groups = groups.as_primitive::<UInt64Type>().values();
         for (row, group) in self.interned.iter().zip(groups) {
-            // New rows are numbered as they come.
+            // New pairs get consecutive row numbers.
             if *row == next {
                 next += 1;
                 self.counts[usize::try_from(*group).expect("it was an index")] += 1;
@@ -139,7 +139,7 @@ impl DistinctValues {
         Ok(())
     }
 
-    /// Takes the values of the first `groups` groups, sorted by group; the groups behind move up.
+    /// Takes the values of the first `groups` groups, sorted by group; later groups are renumbered from 0.
     fn take(&mut self, groups: usize) -> Result<ArrayRef> {
         let columns = self.rows.emit(EmitTo::All)?;
         self.rows.clear_shrink(0);
@@ -169,7 +169,7 @@ impl DistinctValues {
     }
 }
 
-/// Which values count.
+/// Which values count: those that are not NULL and pass the condition.
 fn counted(values: &ArrayRef, condition: Option<&BooleanArray>) -> Result<BooleanArray> {
     let is_there = is_not_null(values)?;
     Ok(match condition {
@@ -179,7 +179,7 @@ fn counted(values: &ArrayRef, condition: Option<&BooleanArray>) -> Result<Boolea
     })
 }
 
-/// A list of values for each length.
+/// Cuts `values` into lists of these lengths.
 fn lists(values: ArrayRef, lengths: impl Iterator<Item = usize>) -> ListArray {
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
     ListArray::new(field, OffsetBuffer::from_lengths(lengths), values, None)
@@ -278,7 +278,7 @@ mod tests {
         distinct.update_batch(&[more], &[3, 3, 3], Some(&condition), 4).unwrap();
         assert!(distinct.size() > 0);
         assert_eq!(counts(&distinct.evaluate(EmitTo::First(2)).unwrap()), [2, 0]);
-        // What is left has moved up, and knows what it has.
+        // The remaining groups were renumbered and kept their values.
         let again = text(&[Some("a"), Some("c"), Some("x")]);
         distinct.update_batch(&[again], &[0, 1, 1], None, 2).unwrap();
         assert_eq!(counts(&distinct.evaluate(EmitTo::All).unwrap()), [2, 2]);
@@ -295,7 +295,7 @@ mod tests {
         let mut all = DistinctValues::new(&DataType::Utf8View).unwrap();
         all.merge_batch(&state, &[0, 1, 2], 3).unwrap();
         all.merge_batch(&converted, &[0, 0, 0, 2], 3).unwrap();
-        // A slice of a state has its values somewhere in the middle.
+        // The values of a sliced state do not begin at the start of its buffer.
         all.merge_batch(&[state[0].slice(1, 1)], &[2], 3).unwrap();
         assert_eq!(counts(&all.evaluate(EmitTo::All).unwrap()), [2, 1, 1]);
     }

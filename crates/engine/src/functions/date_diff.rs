@@ -1,6 +1,5 @@
-//! The time between two moments in units: `date_diff` counts the boundaries that lie between them,
-//! `date_sub` the whole units that passed, as in DuckDB; MySQL's `timestampdiff` is `date_sub`. Weeks begin on
-//! Mondays.
+//! The difference of two timestamps in units: `date_diff` counts the unit boundaries between them, `date_sub`
+//! the whole units that passed, as in DuckDB; MySQL's `timestampdiff` is `date_sub`. Weeks begin on Mondays.
 
 use std::sync::Arc;
 
@@ -32,9 +31,10 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
 
 #[derive(Clone, Copy)]
 enum Unit {
-    /// So many months long.
+    /// A unit of this many months.
     Months(i64),
-    /// So many microseconds long; the first began so many before 1970.
+    /// A unit of this many microseconds; boundaries are this many microseconds before 1970 and multiples of
+    /// the unit from there.
     Micros(i64, i64),
 }
 
@@ -78,7 +78,7 @@ fn whole_units(unit: Unit, start: i64, end: i64) -> Option<i64> {
                 return whole_units(unit, end, start).map(|count| -count);
             }
             let mut count = months(end)? - months(start)?;
-            // The last month is whole when its day and time are reached, or it has no such day.
+            // The last month is complete if its day and time are reached, or if it has no such day.
             let (first, last) = (moment(start)?, moment(end)?);
             let is_last_day = months(end)? != months(end.checked_add(DAY)?)?;
             let day_reached = last.day() >= first.day() || is_last_day;
@@ -109,7 +109,7 @@ fn each_pair(
     let rows = arguments.number_rows;
     let names = cast(&name.to_array(rows)?, &DataType::Utf8View)?;
     let names = names.as_string_view();
-    // A constant is looked up once.
+    // A constant unit name is looked up once.
     let constant = match name {
         ColumnarValue::Scalar(_) if rows > 0 && names.len() > 0 && names.is_valid(0) => {
             Some(unit(names.value(0))?)
@@ -134,7 +134,7 @@ fn each_pair(
 
 fn micros(values: &ColumnarValue, rows: usize) -> Result<ArrayRef> {
     let values = values.to_array(rows)?;
-    // Local time stays as it reads: boundaries are those of the calendar that the user sees.
+    // Without the zone but in local time: boundaries are those of the calendar that the user sees.
     Ok(cast(&values, &DataType::Timestamp(TimeUnit::Microsecond, None))?)
 }
 

@@ -1,16 +1,16 @@
-//! The table of the functions that [`macros`](super::macros) writes out: signatures and what they stand for.
+//! The table of the functions that [`macros`](super::macros) expands: signatures and their SQL.
 //!
-//! A definition that mentions a parameter twice takes no volatile argument for it, such as `random()`.
+//! A parameter that the definition mentions twice takes no volatile argument, such as `random()`.
 
-/// Signature and meaning. A parameter `unit` takes a word as well as a text: `dateadd(day, 1, d)`.
+/// Signature and SQL. A parameter `unit` takes a word as well as a text: `dateadd(day, 1, d)`.
 pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     // Numbers.
     ("ceiling(x)", "ceil(x)"),
-    ("div(a, b)", "(a - a % b) / b"),
+    ("div(a, b)", "keirin_quotient(a, b)"),
     ("isfinite(x)", "abs(x) < CAST('Infinity' AS DOUBLE)"),
     ("isinf(x)", "abs(x) = CAST('Infinity' AS DOUBLE)"),
     ("mod(a, b)", "a % b"),
-    // Of NaN it is 0, as in DuckDB.
+    // The sign of NaN is 0, as in DuckDB.
     ("sign(x)", "CAST(nanvl(signum(x), 0) AS BIGINT)"),
     ("truncate(x)", "trunc(x)"),
     ("truncate(x, digits)", "trunc(x, digits)"),
@@ -89,7 +89,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("day(d)", "date_part('day', d)"),
     ("dayname(d)", "to_char(d, '%A')"),
     ("dayofmonth(d)", "date_part('day', d)"),
-    // MySQL's: Sunday is 1 here, and Monday 0 for `weekday`.
+    // As in MySQL: Sunday is 1 for `dayofweek`, and Monday 0 for `weekday`.
     ("dayofweek(d)", "date_part('dow', d) + 1"),
     ("dayofyear(d)", "date_part('doy', d)"),
     ("epoch(t)", "CAST(date_part('epoch', t) AS DOUBLE)"),
@@ -208,7 +208,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("version()", concat!("'Keirin ", env!("CARGO_PKG_VERSION"), "'")),
 ];
 
-/// Functions of any number of arguments, or that look into them: see [`special`](super::macros).
+/// Functions that take any number of arguments or inspect them: see [`special`](super::macros).
 pub(super) const SPECIAL: &[(&str, &str)] = &[
     ("date_format(t, pattern)", "to_char, with MySQL's letters in the pattern"),
     ("field(x, a, b, ...)", "the position of x among the others, or 0"),

@@ -1,5 +1,5 @@
-//! Constants that the planner would read otherwise: numbers with an exponent, numbers of many digits, intervals; and
-//! `AT TIME ZONE`.
+//! Constants that the planner reads differently: numbers with an exponent, numbers of many digits, intervals;
+//! and `AT TIME ZONE`.
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Interval, UnaryOperator, Value, Values, WindowFrameBound,
@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// The most digits of a DECIMAL.
 const DIGITS_MAX: usize = 38;
 
-/// What is written in the place of a constant.
+/// The expression that replaces a constant.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for a number of more digits than there is a type for.
+/// [`ErrorKind::Invalid`] for a number of more digits than any type has.
 pub(super) fn meaning(expr: &Expr) -> Result<Option<Expr>> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -35,7 +35,7 @@ fn cast(value: Expr, data_type: DataType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(value), data_type, array: false, format: None }
 }
 
-/// A number with an exponent is a DOUBLE; one of whole digits that no integer holds is a DECIMAL.
+/// A number with an exponent is a DOUBLE; an integer that no integer type holds is a DECIMAL.
 fn meaning_of_number(number: &str) -> Result<Option<Expr>> {
     let number = number.replace('_', "");
     if number.contains(['e', 'E']) {
@@ -56,7 +56,7 @@ fn meaning_of_number(number: &str) -> Result<Option<Expr>> {
     Ok(Some(cast(text(&number), DataType::Decimal(ExactNumberInfo::PrecisionAndScale(38, 0)))))
 }
 
-/// `INTERVAL '1 day'`, `INTERVAL -5 MINUTE` as a cast of text, which reads intervals as PostgreSQL does.
+/// `INTERVAL '1 day'` or `INTERVAL -5 MINUTE` as a cast of text, which reads intervals as PostgreSQL does.
 fn meaning_of_interval(interval: &Interval) -> Option<Expr> {
     let Interval { value, leading_field, leading_precision, last_field, fractional_seconds_precision } =
         interval;
@@ -84,7 +84,7 @@ fn constant(value: &Expr) -> Option<String> {
     }
 }
 
-/// Puts constants back into the bounds of a window's frame, where the planner takes nothing else.
+/// Restores plain constants in the bounds of a window's frame, where the planner takes nothing else.
 pub(super) fn restore_frame(window: &mut WindowSpec) {
     let Some(frame) = &mut window.window_frame else { return };
     for bound in [Some(&mut frame.start_bound), frame.end_bound.as_mut()].into_iter().flatten() {
@@ -107,7 +107,8 @@ pub(super) fn restore_frame(window: &mut WindowSpec) {
     }
 }
 
-/// Makes all numbers of a column of VALUES DOUBLEs where one is: the planner would make DECIMALs of them.
+/// If one number of a column of VALUES is a DOUBLE, makes all numbers with a decimal point DOUBLEs: the
+/// planner would make DECIMALs of them.
 pub(super) fn meet(values: &mut Values) {
     let is_double = |expr: &Expr| {
         let double = DataType::Double(ExactNumberInfo::None);

@@ -1,10 +1,10 @@
-//! Functions that are written out: `year(d)` becomes `date_part('year', d)` before the planner sees it.
+//! Functions that are expanded: `year(d)` becomes `date_part('year', d)` before the planner sees it.
 //!
-//! [`DEFINITIONS`] holds a signature and the SQL it stands for, in which the parameters' names are replaced
-//! by the arguments. DISTINCT, ORDER BY, FILTER and OVER of the call move to the function that the SQL is, if
-//! that is an aggregate or a window function; FILTER moves to aggregates further inside as well. An argument that
-//! the SQL mentions twice is written twice: the optimizer mostly finds common subexpressions, but volatile ones,
-//! which differ each time, are refused.
+//! [`DEFINITIONS`] holds signatures and their SQL, in which the arguments replace the names of the
+//! parameters. DISTINCT, ORDER BY, FILTER and OVER of the call move to the outermost function of the SQL, if
+//! that is an aggregate or a window function; FILTER also moves to aggregates further inside. An argument
+//! that the SQL mentions twice is written twice: the optimizer mostly eliminates the common subexpression.
+//! Volatile arguments, which differ each time, are refused there.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::definitions::{DEFINITIONS, SPECIAL};
+use super::quotient::QUOTIENT;
 use super::similar::PATTERN;
 use super::{literals, templates};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,7 +29,7 @@ struct Macro {
     body: Expr,
 }
 
-/// Stands in a body for the condition of FILTER; no parameter can have this name.
+/// Stands for the condition of FILTER in a body; no parameter can have this name.
 const FILTER: &str = "$filter";
 
 static MACROS: LazyLock<HashMap<&'static str, Vec<Macro>>> = LazyLock::new(|| {
@@ -45,17 +46,17 @@ static MACROS: LazyLock<HashMap<&'static str, Vec<Macro>>> = LazyLock::new(|| {
     macros
 });
 
-/// The names of the functions that are written out.
+/// The names of the functions that are expanded.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     signatures().filter_map(|(signature, _)| signature.split('(').next())
 }
 
-/// Every signature with what it stands for.
+/// Every signature with its SQL.
 pub(crate) fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
     DEFINITIONS.iter().chain(SPECIAL).copied()
 }
 
-/// Writes out the functions in `statement` that are short for something else.
+/// Expands the function calls in `statement`.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a number of arguments that the function does not take.
@@ -66,13 +67,13 @@ pub(crate) fn expand(statement: &mut impl VisitMut) -> Result<()> {
     }
 }
 
-/// Parts of long arguments that are written twice, in one statement: nested calls double each other.
+/// The most nodes of long arguments in one statement that may be duplicated: each nested call doubles them.
 const REPEATED_MAX: usize = 50_000;
-/// An argument of more parts is long.
+/// An argument of more nodes than this is long.
 const PARTS_SHORT: usize = 50;
 
 struct Expander {
-    /// Parts of long arguments that were written more than once.
+    /// Nodes of long arguments that were duplicated so far.
     repeated: usize,
 }
 
@@ -96,9 +97,9 @@ impl VisitorMut for Expander {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        // DuckDB's `//` is the planner's `/`, which divides integers as integers.
-        if let Expr::BinaryOp { op: op @ BinaryOperator::DuckIntegerDivide, .. } = expr {
-            *op = BinaryOperator::Divide;
+        if let Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } = expr {
+            *expr = call(QUOTIENT, vec![(**left).clone(), (**right).clone()]);
+            return ControlFlow::Continue(());
         }
         if let Some(meant) = condition(expr) {
             *expr = meant;
@@ -122,8 +123,8 @@ impl VisitorMut for Expander {
     }
 }
 
-/// What the planner gets wrong: `SIMILAR TO`, which is about the whole text, and `x = ANY(list)`, which is NULL where
-/// nothing in the list is equal and something is NULL.
+/// Rewrites conditions that the planner gets wrong: `SIMILAR TO`, which must match the whole text, and `x =
+/// ANY(list)`, which is NULL if no item is equal and some item is NULL.
 fn condition(expr: &Expr) -> Option<Expr> {
     let not = |expr| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(&expr)) };
     match expr {
@@ -164,7 +165,7 @@ fn meaning(call: &Function, repeated: &mut usize) -> Result<Option<Expr>> {
     if let Some(meant) = special(&name, &list.args)? {
         return if has_clauses { takes_none() } else { Ok(Some(meant)) };
     }
-    // DataFusion's own takes an order and does not look at it.
+    // DataFusion's own `any_value` accepts ORDER BY but ignores it.
     let is_ordered = list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
     let meant_name = if name == "any_value" && is_ordered { "any" } else { name.as_str() };
     let Some(macros) = MACROS.get(meant_name) else { return Ok(None) };
@@ -191,7 +192,7 @@ fn meaning(call: &Function, repeated: &mut usize) -> Result<Option<Expr>> {
         return Ok(Some(joined_in_order(first, separator, list, call.filter.as_deref())));
     }
     let Some(chosen) = macros.iter().find(|one| one.parameters.len() == arguments.len()) else {
-        // The planner's own function of this name, which takes another number of arguments, or its error.
+        // The planner may have a function of this name with another number of arguments; else it is an error.
         if super::is_planners(&name) {
             return Ok(None);
         }
@@ -249,8 +250,8 @@ fn meaning(call: &Function, repeated: &mut usize) -> Result<Option<Expr>> {
     Ok(Some(meant))
 }
 
-/// `string_agg` in an order: by way of a list, since the planner sorts all its input for it and refuses a
-/// second one with another order.
+/// `string_agg` with ORDER BY, computed by way of a list: the planner sorts its whole input for it, and
+/// refuses a second one with another order.
 fn joined_in_order(
     first: &Expr,
     separator: Expr,
@@ -288,7 +289,7 @@ fn is_aggregate(expr: &Expr) -> bool {
     matches!(expr, Expr::Function(call) if super::is_planners_aggregate(&call.name.to_string()))
 }
 
-/// Applies `change` to each call of an aggregate in `expr`, and counts them.
+/// Applies `change` to each call of an aggregate in `expr`, and returns how many there are.
 fn aggregates(expr: &mut Expr, mut change: impl FnMut(&mut Function)) -> usize {
     let mut count = 0;
     let _ = ast::visit_expressions_mut(expr, |part| {
@@ -313,7 +314,7 @@ fn mentions(body: &Expr, parameter: &str) -> usize {
     count
 }
 
-/// How many expressions `expr` is.
+/// How many nodes `expr` has.
 fn parts(expr: &Expr) -> usize {
     let mut count = 0;
     let _ = ast::visit_expressions(expr, |_| {
@@ -323,7 +324,7 @@ fn parts(expr: &Expr) -> usize {
     count
 }
 
-/// A call in `expr` that gives something else each time.
+/// The name of a volatile function that `expr` calls, if it calls one.
 fn volatile_call(expr: &Expr) -> Option<String> {
     let found = ast::visit_expressions(expr, |part| match part {
         Expr::Function(call) if super::is_volatile(&call.name.to_string()) => {
@@ -334,13 +335,13 @@ fn volatile_call(expr: &Expr) -> Option<String> {
     found.break_value()
 }
 
-/// The body with the arguments in the place of the parameters, and its aggregates over the rows of `filter`.
+/// The body with the arguments in place of the parameters, and its aggregates restricted by `filter`.
 fn written_out(chosen: &Macro, arguments: &[Expr], filter: Option<&Expr>) -> Expr {
     struct Substitute<'a> {
         chosen: &'a Macro,
         arguments: &'a [Expr],
         filter: Option<&'a Expr>,
-        // What was put in is looked through next; it is not ours to change.
+        // How deep the visitor is inside an argument that was put in, which must not be changed.
         foreign: usize,
     }
     impl VisitorMut for Substitute<'_> {
@@ -383,7 +384,7 @@ fn written_out(chosen: &Macro, arguments: &[Expr], filter: Option<&Expr>) -> Exp
     body
 }
 
-/// The functions of [`SPECIAL`].
+/// Expands the functions of [`SPECIAL`].
 fn special(name: &str, arguments: &[FunctionArg]) -> Result<Option<Expr>> {
     let expressions = || {
         let expressions = arguments.iter().map(|argument| match argument {
@@ -415,7 +416,7 @@ fn special(name: &str, arguments: &[FunctionArg]) -> Result<Option<Expr>> {
             _ => None,
         },
         ("strftime", Some([first, second])) => {
-            // SQLite has the pattern first, DuckDB takes both.
+            // SQLite takes the pattern first, DuckDB takes both orders.
             let (time, pattern) = match literal(first) {
                 Some(pattern) if pattern.contains('%') => (second, first),
                 _ => (first, second),
@@ -452,7 +453,7 @@ fn special(name: &str, arguments: &[FunctionArg]) -> Result<Option<Expr>> {
     })
 }
 
-/// MySQL's pattern of a time in the letters of `to_char`.
+/// MySQL's pattern of a time, converted to the letters of `to_char`.
 fn mysql_pattern(pattern: &str) -> String {
     letters(pattern, |letter| {
         Some(match letter {
@@ -475,7 +476,7 @@ fn mysql_pattern(pattern: &str) -> String {
     })
 }
 
-/// `pattern` with other letters after `%`, where `other` knows one.
+/// `pattern` with the letters after `%` replaced where `other` returns a replacement.
 fn letters(pattern: &str, other: impl Fn(char) -> Option<&'static str>) -> String {
     let mut changed = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();
@@ -503,7 +504,7 @@ fn case(operand: Option<Expr>, whens: impl Iterator<Item = (Expr, Expr)>, otherw
     }
 }
 
-/// The call of a function.
+/// A call of the function `name`.
 pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let arguments =
         arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
@@ -523,7 +524,7 @@ pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// The expression as an operand. A number goes into parentheses too: alone in ORDER BY it is a position.
+/// The expression as an operand. A number gets parentheses too: alone in ORDER BY it would be a position.
 fn nested(expr: &Expr) -> Expr {
     match expr {
         Expr::Value(value) if matches!(value.value, Value::Number(..)) => {
@@ -586,7 +587,7 @@ mod tests {
         check("date_format(t, '%H:%i:%s %% %M')", "to_char(t, '%H:%M:%S %% %B')");
         check("strftime('%Y', t)", "to_char(t, '%Y')");
         check("struct_pack(a := 1)", "named_struct('a', 1)");
-        check("7 // 2", "7 / 2");
+        check("7 // 2", "keirin_quotient(7, 2)");
         check("other.year(d)", "other.year(d)");
     }
 

@@ -1,16 +1,15 @@
 //! Functions that users of DuckDB, ClickHouse, MySQL and PostgreSQL try first and DataFusion lacks.
 //!
-//! Most are other functions under another name, or a short expression: [`macros`] writes them out before
-//! planning, from a table of definitions. The rest compute: one file for each group.
+//! Most are other functions under another name, or a short expression: [`macros`] expands them before
+//! planning, from a table of definitions. The rest are implemented here, one file for each group.
 
 mod aggregates;
 pub(crate) mod any_type;
-mod array_agg;
 mod bounded;
 mod count;
 mod date_diff;
 mod definitions;
-mod limited;
+mod gathering;
 mod literals;
 mod macros;
 mod mysql;
@@ -18,6 +17,7 @@ pub(crate) mod nested;
 #[cfg(test)]
 mod odd_arguments;
 pub(crate) mod once;
+pub(crate) mod quotient;
 mod rounding;
 mod series;
 mod session;
@@ -26,6 +26,7 @@ mod templates;
 mod times;
 mod truncation;
 pub(crate) mod uuids;
+mod wrapped;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -44,23 +45,25 @@ use crate::casts;
 use crate::pool::FairPool;
 use crate::sql_types::SessionZone;
 
-pub(crate) use bounded::is_bounded;
+pub(crate) use bounded::gentle;
+pub(crate) use gathering::gathers;
 pub(crate) use macros::{call, expand, signatures};
 
-/// Makes our functions known to the planner of a session in `zone`.
+/// Registers our functions with the planner of a session in `zone`.
 ///
-/// Those that may need much memory ask `pool`, which `threads` threads share.
+/// Those that may need much memory reserve it in `pool`, which `threads` threads share.
 pub(crate) fn register(
     state: &mut SessionState,
     zone: &SessionZone,
     pool: &Arc<FairPool>,
     threads: usize,
 ) -> Result<()> {
-    let changed = [nested::functions(state)?, limited::functions(state)?];
-    for function in ours(zone).into_iter().chain(changed.into_iter().flatten()) {
+    for function in ours(zone).into_iter().chain(nested::functions(state)?) {
         state.register_udf(Arc::new(function))?;
     }
-    for function in aggregates::functions().into_iter().chain([array_agg::function(), count::function()]) {
+    for function in
+        aggregates::functions().into_iter().chain(gathering::functions(pool)).chain([count::function()])
+    {
         state.register_udaf(Arc::new(function))?;
     }
     series::register(state);
@@ -68,7 +71,7 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// A function whose result has the same type whatever it is given.
+/// A function whose result type does not depend on its arguments.
 #[derive(Debug)]
 struct Function {
     name: &'static str,
@@ -115,6 +118,7 @@ fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     functions.extend(date_diff::functions());
     functions.extend(mysql::functions());
     functions.extend(once::functions());
+    functions.extend(quotient::functions());
     functions.extend(rounding::functions());
     functions.extend(session::functions());
     functions.extend(similar::functions());
@@ -124,7 +128,7 @@ fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     functions
 }
 
-/// The names of all functions, for proposing one.
+/// The names of all functions, from which errors suggest one.
 pub(crate) fn names() -> &'static HashSet<String> {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let mut names = planners().clone();
@@ -158,7 +162,7 @@ fn planners() -> &'static HashSet<String> {
     &NAMES
 }
 
-/// What kind of function the planner takes a name for.
+/// The planner's kinds of functions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// One value for each row.
@@ -198,12 +202,12 @@ fn is_planners(name: &str) -> bool {
     planners().contains(name)
 }
 
-/// Whether this is the planner's name of an aggregate or of a window function.
+/// Whether the planner has an aggregate or a window function of this name.
 pub(crate) fn is_planners_aggregate(name: &str) -> bool {
     matches!(kind(name), Some(Kind::Aggregate | Kind::Window))
 }
 
-/// Whether the planner's function of this name gives something else each time.
+/// Whether the planner's function of this name is volatile.
 pub(crate) fn is_volatile(name: &str) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let functions = SessionStateDefaults::default_scalar_functions();

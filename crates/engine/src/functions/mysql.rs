@@ -1,4 +1,4 @@
-//! Functions with MySQL's names that mean what they do there: `hex` of numbers, `ord` of characters of several bytes.
+//! Functions with MySQL's names and meaning: `hex` of numbers, `ord` of characters of several bytes.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn each(arguments: &ScalarFunctionArgs, run: fn(&ArrayRef) -> Result<ArrayRef>) 
     })
 }
 
-/// A whole number in base 16, two's complement if negative; of anything else its bytes.
+/// An integer in base 16, in two's complement if negative; for other types their bytes.
 fn hex(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     each(&arguments, |values| {
         let data_type = values.data_type();

@@ -1,4 +1,4 @@
-//! `concat`, which joins lists as well as texts, and the value that a map has for a key that is a list or a struct.
+//! `concat`, which joins lists as well as texts, and the lookup in a map by a key that is a list or a struct.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-/// Takes a map and a key.
+/// A function that takes a map and a key.
 pub(crate) const MAP_VALUE: &str = "keirin_map_value";
 
 pub(super) fn functions(registry: &dyn FunctionRegistry) -> Result<Vec<ScalarUDF>> {

@@ -1,11 +1,11 @@
-//! Every function with arguments that nobody expects: it answers, or says what is wrong.
+//! Calls every function with odd arguments: it must return a result or a proper error, not an internal one.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use crate::{Database, ErrorKind};
 
-/// Values of each type at its edges, and none.
+/// Edge cases of each type, and NULL.
 const VALUES: &[&str] = &[
     "NULL",
     "CAST(NULL AS BIGINT)",
@@ -47,10 +47,10 @@ const VALUES: &[&str] = &[
     "MAP([[1]], [NULL])",
 ];
 
-/// Functions that do as they are told, which is more than there is memory, or forever.
+/// Functions left out because their correct result may take all memory, or forever.
 const AT_THE_USERS_RISK: &[&str] = &[];
 
-/// What chooses arguments, the same each time.
+/// A random generator for arguments that yields the same sequence each time.
 struct Choice(u64);
 
 impl Choice {
@@ -71,7 +71,8 @@ fn all_names() -> Vec<&'static str> {
     names
 }
 
-/// A call, of constants or of columns of two rows, in a window or a group.
+/// A statement that calls a function with constants, or with columns of two rows, there sometimes as a window
+/// function.
 fn statement(name: &str, arity: usize, choice: &mut Choice) -> String {
     let columns: Vec<String> = (0..arity).map(|place| format!("c{place}")).collect();
     let values: Vec<&str> = (0..arity).map(|_| VALUES[choice.below(VALUES.len())]).collect();
@@ -92,7 +93,7 @@ fn named(values: &[&str], columns: &[String]) -> String {
 #[test]
 fn functions_take_odd_arguments() {
     const STATEMENTS_EACH: usize = 4;
-    // Without a limit of its own for a thorough look.
+    // More rounds for a thorough search; these run up to an hour.
     let rounds = std::env::var("KEIRIN_ODD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     let time_max = Duration::from_secs(if rounds > 1 { 3600 } else { 30 });
     let database =
@@ -108,7 +109,7 @@ fn functions_take_odd_arguments() {
             }
             let arity = [1, 2, 1, 3, 2, 0, 2, 4][round % 8];
             let sql = statement(name, arity, &mut choice);
-            // What is the last if the program ends.
+            // Shows the culprit if the process aborts.
             println!("{sql}");
             let outcome = database.block_on(async { session.sql(&sql).await?.collect().await });
             if let Err(error) = outcome

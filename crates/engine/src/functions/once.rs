@@ -1,5 +1,5 @@
-//! Functions that plans have in the place of expressions whose operands are to be computed once for each row, or
-//! apart from others that are written alike.
+//! Internal functions that rules put into plans: in place of expressions whose operands must be computed once
+//! per row, and to tell equal calls of volatile functions apart.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use datafusion::logical_expr::{
 pub(crate) const BETWEEN: &str = "keirin_between";
 /// The first argument that is not NULL.
 pub(crate) const COALESCE: &str = "keirin_coalesce";
-/// The first argument, which differs each time; the second tells it from others.
+/// Its first argument, which is volatile; the second argument makes it differ from other calls.
 pub(crate) const APART: &str = "keirin_apart";
-/// The value of a subquery, which is the first argument, with the number of its rows as the second.
+/// The value of a scalar subquery, from the first argument; the second is the subquery's number of rows.
 pub(crate) const ONLY: &str = "keirin_only";
 
 /// The function of this name.

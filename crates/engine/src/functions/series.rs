@@ -1,6 +1,6 @@
-//! `range` and `generate_series` as tables of timestamps of microseconds.
+//! `range` and `generate_series` as tables of timestamps in microseconds.
 //!
-//! DataFusion's step through nanoseconds and take no other unit, so that such a series ends in 2262.
+//! DataFusion's functions step in nanoseconds and take no other unit, so such a series would end in 2262.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
 
-/// Puts these in the place of DataFusion's functions.
+/// Replaces DataFusion's functions.
 pub(super) fn register(state: &mut SessionState) {
     for name in ["generate_series", "range"] {
         if let Some(inner) = state.table_functions().get(name).cloned() {

@@ -1,4 +1,4 @@
-//! What the session says of itself.
+//! Functions that return the state of the session.
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -7,7 +7,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sig
 
 use super::Function;
 
-/// The schema that USE chose. MySQL, where schemas are called databases, has it as `database()`.
+/// The current schema, which USE sets. In MySQL, where schemas are called databases, that is `database()`.
 pub(super) fn functions() -> Vec<ScalarUDF> {
     let function = |name| {
         let signature = Signature::nullary(Volatility::Stable);

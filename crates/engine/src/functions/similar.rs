@@ -1,4 +1,4 @@
-//! `SIMILAR TO`: the pattern as a regular expression of the whole text.
+//! `SIMILAR TO`: its pattern as a regular expression that must match the whole text.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sig
 
 use super::Function;
 
-/// Takes a pattern, and the character that takes the meaning from the one behind it.
+/// A function that takes a pattern and the escape character.
 pub(super) const PATTERN: &str = "keirin_similar_pattern";
 
 pub(super) fn functions() -> Vec<ScalarUDF> {
@@ -45,8 +45,8 @@ fn patterns(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     Ok(ColumnarValue::Array(Arc::new(expressions)))
 }
 
-/// SQL:2016, 8.6: `%` is any text, `_` any character; `|`, `*`, `+`, `?`, `{}`, `()` and `[]` are as in regular
-/// expressions, and nothing else has a meaning.
+/// Converts a pattern of SQL:2016, 8.6: `%` is any text, `_` any character; `|`, `*`, `+`, `?`, `{}`, `()`
+/// and `[]` mean the same as in regular expressions, and all other characters stand for themselves.
 fn regular(pattern: &str, escape: Option<char>) -> Result<String> {
     let mut expression = String::from("^(?s:");
     let mut characters = pattern.chars();

@@ -1,8 +1,8 @@
-//! PostgreSQL's templates of times, such as `YYYY-MM-DD HH24:MI:SS`, in the letters of `to_char`.
+//! PostgreSQL's templates of times, such as `YYYY-MM-DD HH24:MI:SS`, converted to the letters of `to_char`.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Templates, of which an earlier one is never the beginning of a later one, and their letters.
+/// Templates and their letters, in such an order that no template is a prefix of a later one.
 const PATTERNS: &[(&str, Option<&str>)] = &[
     ("YYYY", Some("%Y")),
     ("YYY", None),
@@ -48,10 +48,10 @@ const PATTERNS: &[(&str, Option<&str>)] = &[
     ("J", None),
 ];
 
-/// The pattern that a template means; `None` for what is no template, such as a pattern with `%`.
+/// The pattern for a template; `None` if the text is no template, such as a pattern with `%`.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for what there are no letters for.
+/// [`ErrorKind::Unsupported`] for templates without corresponding letters.
 pub(super) fn pattern_of(template: &str) -> Result<Option<String>> {
     if template.contains('%') {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! `now`, `to_timestamp` and `strptime`: timestamps of microseconds, with the session's zone where they are moments.
+//! `now`, `to_timestamp` and `strptime`: timestamps in microseconds; `now` and `to_timestamp` have the
+//! session's zone.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Which {
     }
 }
 
-/// A function that gives moments.
+/// A function that returns timestamps with the session's zone.
 #[derive(Debug)]
 struct Moments {
     which: Which,
@@ -113,7 +114,7 @@ impl ScalarUDFImpl for Moments {
         let given = match (self.which, arguments.args.as_slice()) {
             (Which::Now, _) | (_, []) => return internal_err!("{} is a constant", self.name()),
             (_, [given]) => given.clone(),
-            // Patterns are the library's.
+            // Patterns are handled by DataFusion's function.
             _ => {
                 let inner = ToTimestampMicrosFunc::new_with_config(&arguments.config_options);
                 let types: Vec<_> =
@@ -137,7 +138,7 @@ fn each(values: &ColumnarValue, run: impl Fn(&ArrayRef) -> Result<ArrayRef>) -> 
     })
 }
 
-/// `strptime(text, pattern)`: with Python's pattern letters, of which `%f` is a fraction.
+/// `strptime(text, pattern)`, with Python's pattern letters, of which `%f` is a fraction of a second.
 fn strptime(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     let rows = arguments.number_rows;
     let text = |values: &ColumnarValue| {
@@ -164,9 +165,9 @@ fn strptime(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     Ok(ColumnarValue::Array(Arc::new(moments)))
 }
 
-/// Microseconds since 1970 of what is written as `pattern`; what it has no time of begins at midnight.
+/// The microseconds since 1970 of `text`, parsed by `pattern`; without a time of day it is midnight.
 fn moment(text: &str, pattern: &str) -> Option<i64> {
-    // The library's `%f` is a number of nanoseconds, its `%.f` a fraction with its point.
+    // In chrono `%f` is a number of nanoseconds, and `%.f` a fraction with its point.
     let pattern = pattern.replace(".%f", "%.f").replace(".%g", "%.f").replace(".%n", "%.f");
     let mut parsed = Parsed::new();
     parse(&mut parsed, text, StrftimeItems::new(&pattern)).ok()?;

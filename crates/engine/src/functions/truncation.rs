@@ -1,104 +1,44 @@
-//! `date_trunc` and `date_bin` of all years: DataFusion's go through nanoseconds, which end in 2262.
-
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+//! `date_trunc` and `date_bin` for all years: DataFusion's functions go through nanoseconds, which end in
+//! 2262.
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Int64Type, TimeUnit};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike, Weekday};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::functions::datetime;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
 
+use super::wrapped::Wrapped;
 use crate::casts::each_local;
 
+/// Computes the timestamps that DataFusion's function cannot; `None` leaves the call to that function.
+type Run = fn(&ScalarFunctionArgs) -> Result<Option<ColumnarValue>>;
+
 pub(super) fn functions() -> Vec<ScalarUDF> {
-    let function = |inner, run| ScalarUDF::new_from_impl(Truncation { inner, run });
+    let function = |inner, run: Run| {
+        ScalarUDF::new_from_impl(Wrapped::new(inner, move |inner, arguments| call(inner, run, arguments)))
+    };
     vec![function(datetime::date_trunc(), truncate), function(datetime::date_bin(), bin)]
 }
 
-/// DataFusion's function, and what computes in its place the timestamps that it would not, if it takes them.
-#[derive(Debug)]
-struct Truncation {
-    inner: Arc<ScalarUDF>,
-    run: fn(&ScalarFunctionArgs) -> Result<Option<ColumnarValue>>,
-}
-
-impl PartialEq for Truncation {
-    fn eq(&self, other: &Self) -> bool {
-        self.inner == other.inner
+fn call(inner: &ScalarUDF, run: Run, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    if let Some(values) = run(&arguments)? {
+        return Ok(values);
     }
-}
-
-impl Eq for Truncation {}
-
-impl Hash for Truncation {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
+    let is_coarse_constant = match arguments.args.get(1) {
+        Some(ColumnarValue::Scalar(value)) => is_coarse(&value.data_type()),
+        _ => false,
+    };
+    if !is_coarse_constant {
+        return inner.invoke_with_args(arguments);
     }
-}
-
-impl ScalarUDFImpl for Truncation {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(arguments)
-    }
-
-    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(arguments, info)
-    }
-
-    fn is_strict(&self) -> bool {
-        self.inner.is_strict()
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if let Some(values) = (self.run)(&arguments)? {
-            return Ok(values);
-        }
-        let is_coarse_constant = match arguments.args.get(1) {
-            Some(ColumnarValue::Scalar(value)) => is_coarse(&value.data_type()),
-            _ => false,
-        };
-        if !is_coarse_constant {
-            return self.inner.invoke_with_args(arguments);
-        }
-        // Columns stay in their unit, unlike constants.
-        arguments.args[1] = ColumnarValue::Array(arguments.args[1].to_array(1)?);
-        arguments.number_rows = 1;
-        let values = self.inner.invoke_with_args(arguments)?.to_array(1)?;
-        Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?))
-    }
+    // DataFusion keeps the unit of columns, but not of constants.
+    arguments.args[1] = ColumnarValue::Array(arguments.args[1].to_array(1)?);
+    arguments.number_rows = 1;
+    let values = inner.invoke_with_args(arguments)?.to_array(1)?;
+    Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?))
 }
 
 fn is_coarse(data_type: &DataType) -> bool {
@@ -130,7 +70,7 @@ fn truncate(arguments: &ScalarFunctionArgs) -> Result<Option<ColumnarValue>> {
     each(values, |values| each_local(values, |local| length.begin(local)))
 }
 
-/// Bins of days and shorter; those of months are the library's.
+/// Bins of days or shorter; bins of months are left to DataFusion.
 fn bin(arguments: &ScalarFunctionArgs) -> Result<Option<ColumnarValue>> {
     let (step, values, origin) = match arguments.args.as_slice() {
         [ColumnarValue::Scalar(step), values] => (step, values, None),
@@ -174,7 +114,7 @@ enum Length {
 }
 
 impl Length {
-    /// `None` for what is shorter, or is none.
+    /// `None` for shorter units and unknown names.
     fn of(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "hour" => Self::Hour,
@@ -187,7 +127,7 @@ impl Length {
         })
     }
 
-    /// When the one began that a moment is in.
+    /// The beginning of the unit that contains `moment`.
     fn begin(self, moment: NaiveDateTime) -> Option<NaiveDateTime> {
         let date = moment.date();
         let first_of = |month| NaiveDate::from_ymd_opt(date.year(), month, 1);

@@ -1,4 +1,4 @@
-//! `uuid()`, and the casts to UUID under a name that no other function has.
+//! `uuid()`, and the casts to UUID as functions with internal names.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
 
 use crate::uuids::{as_uuid, to_text};
 
-/// Makes UUIDs of what it is given, or new ones.
+/// Converts its argument to UUIDs, or generates new ones.
 #[derive(Debug)]
 struct Uuids {
     name: &'static str,

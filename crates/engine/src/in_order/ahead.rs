@@ -1,4 +1,4 @@
-//! A stream that is read before it is wanted, no further than memory allows.
+//! A stream that is read ahead of its consumer, as far as memory allows.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 use tokio::sync::{Semaphore, mpsc};
 
-/// What all parts together may read ahead of the memory that there is: one in so many.
+/// All partitions together may read ahead this share of the memory limit: 1/16.
 const MEMORY_SHARE: usize = 16;
-/// What one part reads ahead at least and at most, in bytes; a batch may be larger.
+/// The limits of what one partition reads ahead, in bytes; a batch may be larger.
 const PART_BYTES_MIN: usize = 64 << 10;
 const PART_BYTES_MAX: usize = 32 << 20;
-/// Batches that one part reads ahead at most, however small.
+/// The most batches that one partition reads ahead, however small they are.
 const BATCHES_MAX: usize = 64;
 
-/// How far each of so many parts is read ahead, in bytes.
+/// How many bytes each of `parts` partitions may read ahead.
 pub(super) fn bytes_ahead(context: &TaskContext, parts: usize) -> usize {
     let limit = match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(bytes) => bytes,
@@ -27,7 +27,7 @@ pub(super) fn bytes_ahead(context: &TaskContext, parts: usize) -> usize {
     (limit / MEMORY_SHARE / parts.max(1)).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-/// Reads `input` on a task of its own, so many bytes ahead, or one batch.
+/// Reads `input` on a task of its own, up to `bytes_max` bytes ahead, or one batch.
 pub(super) fn read_ahead(
     mut input: SendableRecordBatchStream,
     bytes_max: usize,
@@ -40,7 +40,7 @@ pub(super) fn read_ahead(
             let bytes = batch.as_ref().map_or(0, |batch| batch.get_array_memory_size());
             let bytes = bytes.clamp(bytes_max / BATCHES_MAX, bytes_max);
             let bytes = u32::try_from(bytes).expect("parts read few bytes ahead");
-            // Nobody closes it.
+            // The semaphore is never closed.
             let Ok(taken) = room.clone().acquire_many_owned(bytes).await else { return };
             if sender.send((batch, taken)).is_err() {
                 return;
@@ -51,7 +51,7 @@ pub(super) fn read_ahead(
         if let Some((batch, _taken)) = receiver.recv().await {
             return Some((batch, (receiver, reader)));
         }
-        // A reader that panicked must not look like an end.
+        // A panic of the reading task must not look like the end of the stream.
         match reader.take()?.join_unwind().await {
             Ok(()) => None,
             Err(error) => Some((Err(DataFusionError::ExecutionJoin(Box::new(error))), (receiver, None))),
@@ -85,7 +85,7 @@ mod tests {
         while let Some(batch) = ahead.next().await {
             rows += batch.unwrap().num_rows();
             tokio::task::yield_now().await;
-            // Five wait, one was taken, and one waits for room.
+            // Five batches are queued, one was taken, and one waits for room.
             assert!(read.load(Ordering::Relaxed) <= rows / 1000 + 6);
         }
         assert_eq!(rows, 100_000);

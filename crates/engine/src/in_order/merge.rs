@@ -1,4 +1,5 @@
-//! The operator that gives the rows of its parts one part after the other, while the next are read ahead.
+//! The operator that returns the rows of its partitions one partition after the other, while the next ones
+//! are read ahead.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::ahead::{bytes_ahead, read_ahead};
 #[derive(Debug)]
 pub(crate) struct InOrderExec {
     input: Arc<dyn ExecutionPlan>,
-    /// Rows after which it ends.
+    /// The number of rows after which it ends.
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -34,7 +35,7 @@ impl InOrderExec {
         let parts = input.properties();
         let mut equivalences = parts.eq_properties.clone();
         if parts.partitioning.partition_count() > 1 {
-            // Part after part is the order of the files, not that of any column.
+            // The rows come in the order of the files, which is no order of a column.
             equivalences.clear_orderings();
             equivalences.clear_per_partition_constants();
         }
@@ -53,7 +54,7 @@ impl InOrderExec {
         &self.input
     }
 
-    /// The parts, each a stream of its own.
+    /// The partitions, each a stream of its own.
     pub(crate) fn parts(&self, context: &Arc<TaskContext>) -> Result<Vec<SendableRecordBatchStream>> {
         let parts = self.input.properties().partitioning.partition_count();
         (0..parts).map(|part| self.input.execute(part, context.clone())).collect()

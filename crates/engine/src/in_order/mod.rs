@@ -1,10 +1,10 @@
-//! Rows in the order of their files, although several threads read them.
+//! Keeps rows in the order of their files, although several threads read them.
 //!
-//! A plan that only filters and projects reads the parts of its input in order, part after part. Merging the
-//! parts as they come would shuffle the rows, differently each time. Where the order of rows is seen, which is
-//! in an answer, in what INSERT writes and in which rows a LIMIT takes, a rule puts [`InOrderExec`] in the
-//! place of such merges: one part after the other, while the next are read ahead. Elsewhere, under a join, a
-//! sort or a grouping, merging as the rows come is faster and nobody can tell.
+//! A plan that only filters and projects keeps the order of its input within each partition. Merging the
+//! partitions as they come would shuffle the rows, differently each time. Where the order of rows is visible,
+//! which is in an answer, in what INSERT writes and in the choice of rows by a LIMIT, a rule replaces such
+//! merges by [`InOrderExec`]: one partition after the other, while the next ones are read ahead. Elsewhere,
+//! as under a join, a sort or a grouping, merging as the rows come is faster and makes no visible difference.
 
 mod ahead;
 mod merge;
@@ -50,7 +50,7 @@ impl PhysicalOptimizerRule for KeepOrder {
     }
 }
 
-/// The same plan, keeping the order where it is seen; `is_seen` tells whether that of the plan's own rows is.
+/// The plan with order kept where it is visible; `is_seen` if the order of the plan's own output is.
 fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let is_merge = plan.is::<CoalescePartitionsExec>();
     let is_limit = plan.is::<GlobalLimitExec>()
@@ -64,7 +64,7 @@ fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn Execut
         && write.keeps_order()
         && keeps_order(input)
     {
-        // It takes the parts as they are, and keeps their order.
+        // The writer takes partitions separately and keeps their order.
         let input = in_order((*input).clone())?;
         return replace_children_if_necessary(plan.clone(), vec![input]);
     }
@@ -73,7 +73,7 @@ fn rewrite(plan: Arc<dyn ExecutionPlan>, is_seen: bool) -> Result<Arc<dyn Execut
     replace_children_if_necessary(plan, children)
 }
 
-/// Whether a node gives the rows of its input, or some of them, in their order.
+/// Whether a node returns the rows of its input, or some of them, in their order.
 fn passes_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<CoalescePartitionsExec>()
         || plan.is::<CooperativeExec>()
@@ -86,20 +86,20 @@ fn passes_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || deals(plan)
 }
 
-/// Whether a node hands out batches to its parts in turn: a loss of order that [`in_order`] makes up for.
+/// Whether a node deals batches out to its partitions round-robin: [`in_order`] removes such nodes.
 fn deals(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<RepartitionExec>()
         .is_some_and(|exchange| matches!(exchange.partitioning(), Partitioning::RoundRobinBatch(_)))
 }
 
-/// Whether all of a plan, down to its leaves, keeps the order of its input.
+/// Whether all nodes of a plan, down to its leaves, keep the order of their input.
 fn keeps_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let children = plan.children();
     children.is_empty() || (passes_on(plan) && children.into_iter().all(keeps_order))
 }
 
-/// A plan that [`keeps_order`], with merges in order, and over leaves that give their rows in order: scans of
-/// files else deal out the work to whichever part is idle.
+/// A plan that [`keeps_order`], with its merges in order, and with leaves that preserve the order of rows:
+/// otherwise file scans hand out work to whichever partition is idle.
 fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         if let Some(merge) = node.downcast_ref::<CoalescePartitionsExec>() {
@@ -107,7 +107,7 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
             return Ok(Transformed::yes(Arc::new(merge)));
         }
         if deals(&node) {
-            // Nothing but filters and projections above: dealing batches out would gain little.
+            // Only filters and projections are above, for which dealing out batches gains little.
             return Ok(Transformed::yes(node.children()[0].clone()));
         }
         let ordered = node.children().is_empty().then(|| node.with_preserve_order(true)).flatten();

@@ -1,7 +1,7 @@
-//! `COPY ... TO 'file'`: all of the answer in the file, or no file at all.
+//! `COPY ... TO 'file'`: the file has all of the answer, or does not exist.
 //!
-//! Threads for such work encode and write while the query goes on; the file's name stays with the query, so that
-//! cancelling it removes the file at once.
+//! A blocking thread encodes and writes while the query continues; the file's `Place` stays with the query,
+//! so that cancelling it removes the file at once.
 
 use std::fs::File;
 
@@ -13,11 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::{OptionValue, Options, local_path};
 use crate::work::{blocking, feed};
 
-/// Writes what `stream` gives to the file at `path` and tells how many rows that were. The format is `format` or
-/// what the extension of `path` tells.
+/// Writes the rows of `stream` to the file at `path` and returns their number. Without `format` the extension
+/// of `path` decides.
 ///
 /// # Errors
-/// What the stream says; [`ErrorKind::Io`] when the file cannot be written, with its name;
+/// The stream's; [`ErrorKind::Io`] when the file cannot be written, with its name;
 /// [`ErrorKind::Invalid`] for options that do not exist or fit.
 pub(crate) async fn copy_to_file(
     stream: SendableRecordBatchStream,
@@ -37,7 +37,7 @@ pub(crate) async fn copy_to_file(
 
     let (schema, name) = (stream.schema(), path.to_owned());
     let target = local_path(path)?;
-    // The place stays here: cancelling drops this future, and the file with it, at once.
+    // The place stays in this future: cancelling drops it, which removes the file at once.
     let (file, place) = blocking(move || NewFile::create(target, overwrite)).await?.into_parts();
     let is_synced = place.is_some();
     let begin = move || {
@@ -54,7 +54,7 @@ pub(crate) async fn copy_to_file(
     Ok(row_count)
 }
 
-/// A file on its way.
+/// A file being written.
 struct Copying {
     writer: BatchWriter<File>,
     row_count: u64,
@@ -67,7 +67,7 @@ impl Copying {
         self.writer.write(batch).map_err(|error| named(error, &self.name))
     }
 
-    /// Writes what is left, and makes it last if `is_synced`.
+    /// Writes the rest; if `is_synced`, also to disk.
     fn finish(self, is_synced: bool) -> Result<()> {
         let written = self.writer.finish().and_then(|file| match is_synced {
             true => file.sync_all().map_err(|error| super::write_failed(&error)),
@@ -77,7 +77,7 @@ impl Copying {
     }
 }
 
-/// Adds which file it is about.
+/// Adds the name of the file to an error.
 fn named(error: Error, name: &str) -> Error {
     let reason = error.message().strip_prefix("cannot write: ").unwrap_or(error.message());
     Error::new(error.kind(), format!("cannot write file '{name}': {reason}"))

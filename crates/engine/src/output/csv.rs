@@ -1,5 +1,5 @@
-//! CSV (RFC 4180) that reads back as it was written: NULL is an empty field, the empty text is `""`,
-//! numbers have all their digits, nested values are JSON, in which NaN and infinities are texts.
+//! CSV (RFC 4180) that can be read back unchanged: NULL is an empty field, the empty text is `""`, numbers
+//! have all their digits, nested values are JSON, with NaN and infinities as texts.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -14,13 +14,12 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use super::nested::Nested;
 use super::sink::Sink;
 use super::{WriteOptions, failed, write_failed};
+use crate::display::{FORMAT, formatter};
 use crate::error::Result;
 
-/// RFC 4180, section 2.1, says CRLF; every reader takes LF too, and `cut`, `sort` and `awk` take nothing else.
+/// RFC 4180, section 2.1, asks for CRLF; every reader accepts LF too, and `cut`, `sort` and `awk` nothing
+/// else.
 const LINE_END: &[u8] = b"\n";
-/// SQL's form of ISO 8601: a blank for the T; fractions only where there are some.
-const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
-const TIMESTAMP_ZONED: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
 
 pub(super) struct CsvWriter<W: Write + Send> {
     sink: Sink<W>,
@@ -70,12 +69,10 @@ impl<W: Write + Send> CsvWriter<W> {
     }
 
     fn print(&mut self, batch: &RecordBatch) -> Result<()> {
-        let timestamp = self.options.timestamp_format.as_deref();
-        let format = FormatOptions::new()
-            .with_display_error(false)
-            .with_date_format(self.options.date_format.as_deref())
-            .with_timestamp_format(Some(timestamp.unwrap_or(TIMESTAMP)))
-            .with_timestamp_tz_format(Some(timestamp.unwrap_or(TIMESTAMP_ZONED)));
+        let mut format = FORMAT.with_date_format(self.options.date_format.as_deref());
+        if let Some(timestamp) = self.options.timestamp_format.as_deref() {
+            format = format.with_timestamp_format(Some(timestamp)).with_timestamp_tz_format(Some(timestamp));
+        }
         let nested = Arc::new(Nested { names_floats: true });
         let json = EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(nested);
         let mut columns = batch
@@ -114,7 +111,7 @@ impl<W: Write + Send> CsvWriter<W> {
 }
 
 impl Dialect {
-    /// Adds a value that is not NULL, in quotes when it needs them.
+    /// Appends a value that is not NULL, quoted if necessary.
     fn push(self, out: &mut Vec<u8>, value: &[u8], null: &[u8]) {
         let special =
             |byte: &u8| *byte == self.delimiter || *byte == self.quote || *byte == b'\n' || *byte == b'\r';
@@ -133,7 +130,7 @@ impl Dialect {
     }
 }
 
-/// A column of a batch, ready to be written value by value.
+/// A column of a batch, prepared for writing value by value.
 struct Column<'a> {
     nulls: Option<arrow::buffer::NullBuffer>,
     values: Values<'a>,
@@ -153,14 +150,14 @@ impl<'a> Column<'a> {
         json: &'a EncoderOptions,
     ) -> Result<Self> {
         let values = match array.data_type() {
-            // Views of the other text types share their bytes.
+            // Converting the other text types to views copies no text.
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 Values::Text(cast(array, &DataType::Utf8View).map_err(failed)?.as_string_view().clone())
             }
             data_type if data_type.is_nested() => {
                 Values::Nested(make_encoder(field, array.as_ref(), json).map_err(failed)?)
             }
-            _ => Values::Other(ArrayFormatter::try_new(array.as_ref(), format).map_err(failed)?),
+            _ => Values::Other(formatter(array.as_ref(), format).map_err(failed)?),
         };
         Ok(Self { nulls: array.logical_nulls(), values })
     }
@@ -190,7 +187,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Why a value could not be formatted.
+/// The error of a value that cannot be formatted.
 fn unprintable(formatter: &ArrayFormatter<'_>, row: usize) -> crate::Error {
     match formatter.value(row).try_to_string() {
         Err(error) => failed(error),

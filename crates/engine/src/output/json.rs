@@ -1,5 +1,5 @@
 //! JSON: one array of objects, or one object a line. NULLs are written, so that every object has all keys;
-//! what JSON has no number for (NaN, infinities) is null; bytes are hexadecimal text.
+//! numbers that JSON lacks (NaN, infinities) are null; bytes are hexadecimal text.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use super::{WriteOptions, failed, write_failed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::sql_type_name;
 
-/// Arrow's writer fills the buffer; `finish` needs the sink back, which Arrow's does not always give.
+/// Arrow's writer writes into a buffer, so that `finish` can return the sink, which Arrow's does not always
+/// give back.
 pub(super) struct JsonWriter<W: Write + Send> {
     sink: Sink<W>,
     buffer: Buffer,
@@ -80,7 +81,8 @@ impl<W: Write + Send> JsonWriter<W> {
     }
 }
 
-/// Fails where a format asks for what a type does not have, such as the zone of a TIMESTAMP: Arrow's writer panics.
+/// Fails if a format uses a field that a type lacks, such as the zone of a TIMESTAMP: Arrow's writer would
+/// panic.
 fn check_formats(column: &str, data_type: &DataType, options: &WriteOptions) -> Result<()> {
     let check = |name: &str, format: &str, options: &FormatOptions<'_>| {
         let one = ScalarValue::new_zero(data_type).and_then(|zero| zero.to_array())?;

@@ -1,7 +1,7 @@
 //! Arrow batches to files and pipes: CSV, TSV, JSON, JSON lines, Parquet, Arrow.
 //!
-//! [`BatchWriter`] writes to anything that takes bytes; `COPY ... TO` ([`copy`]) puts it on a [`NewFile`],
-//! which takes its name only when all is written.
+//! [`BatchWriter`] writes to anything that takes bytes; `COPY ... TO` ([`copy`]) writes to a [`NewFile`],
+//! which gets its name only when all is written.
 
 mod copy;
 mod csv;
@@ -50,7 +50,7 @@ impl OutputFormat {
     pub const ALL: [Self; 6] =
         [Self::Csv, Self::Tsv, Self::Json, Self::JsonLines, Self::Parquet, Self::Arrow];
 
-    /// The format that the extension of `path` tells: `x.parquet`, `x.csv.gz`.
+    /// The format by the extension of `path`: `x.parquet`, `x.csv.gz`.
     pub fn from_path(path: &str) -> Option<Self> {
         let lower = path.to_lowercase();
         let (stem, compression) = crate::files::Compression::split(&lower);
@@ -66,7 +66,7 @@ impl OutputFormat {
         (compression == crate::files::Compression::None || format.is_text()).then_some(format)
     }
 
-    /// Its name, as [`FromStr`] reads it.
+    /// The name of the format, as [`FromStr`] reads it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -78,7 +78,7 @@ impl OutputFormat {
         }
     }
 
-    /// Whether a person can read it.
+    /// Whether it is a text format.
     pub fn is_text(self) -> bool {
         !matches!(self, Self::Parquet | Self::Arrow)
     }
@@ -105,12 +105,12 @@ impl FromStr for OutputFormat {
     }
 }
 
-/// How the bytes are made smaller. Text takes [`Gzip`](Self::Gzip) and [`Zstd`](Self::Zstd), Parquet all,
-/// Arrow [`Zstd`](Self::Zstd) and [`Lz4`](Self::Lz4).
+/// The compression of a file. Text formats take [`Gzip`](Self::Gzip) and [`Zstd`](Self::Zstd), Parquet takes
+/// all, Arrow [`Zstd`](Self::Zstd) and [`Lz4`](Self::Lz4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputCompression {
-    /// Not at all.
+    /// No compression.
     None,
     /// RFC 1952.
     Gzip,
@@ -122,33 +122,33 @@ pub enum OutputCompression {
     Lz4,
 }
 
-/// How batches are written. What a format has no use for is ignored by [`BatchWriter`].
+/// How batches are written. [`BatchWriter`] ignores options that do not apply to its format.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WriteOptions {
-    /// Unless said: Zstandard for Parquet, none for the others.
+    /// The compression; by default Zstandard for Parquet, none for the others.
     pub compression: Option<OutputCompression>,
-    /// How hard to compress; unless said, level 1 for Parquet, and the customary one for the others.
+    /// The compression level; by default 1 for Parquet, and the codec's own default for the others.
     pub compression_level: Option<i32>,
-    /// CSV: the first line has the names of the columns.
+    /// CSV: whether the first line has the names of the columns.
     pub header: bool,
-    /// CSV: what stands between values; unless said `,` or, for TSV, a tab.
+    /// CSV: the byte between values; by default `,` or, for TSV, a tab.
     pub delimiter: Option<u8>,
-    /// CSV: what stands around values that need it.
+    /// CSV: the byte around values that need quoting.
     pub quote: u8,
-    /// CSV: quotes around every value that is not NULL.
+    /// CSV: whether every value that is not NULL is quoted.
     pub quote_all: bool,
-    /// CSV: what NULL looks like. A text that looks like it is quoted.
+    /// CSV: the text of NULL. A value equal to it is quoted.
     pub null: String,
-    /// CSV and JSON: format of dates (chrono's `strftime`); ISO 8601 unless said.
+    /// CSV and JSON: format of dates (chrono's `strftime`); by default ISO 8601.
     pub date_format: Option<String>,
-    /// CSV and JSON: format of timestamps (chrono's `strftime`); ISO 8601 unless said.
+    /// CSV and JSON: format of timestamps (chrono's `strftime`); by default ISO 8601.
     pub timestamp_format: Option<String>,
-    /// Parquet: rows in a row group at most.
+    /// Parquet: the most rows in a row group.
     pub row_group_rows: usize,
 }
 
-/// Rows of a Parquet row group: a million is what Parquet's own writers take.
+/// Rows of a Parquet row group: a million, as in Parquet's own writers.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 
 impl Default for WriteOptions {
@@ -169,7 +169,7 @@ impl Default for WriteOptions {
 }
 
 impl WriteOptions {
-    /// Defaults, with the compression that the extension of `path` tells: `x.csv.gz`.
+    /// The default options, with the compression by the extension of `path`: `x.csv.gz`.
     pub fn for_path(path: &str) -> Self {
         let compression = match crate::files::Compression::split(path).1 {
             crate::files::Compression::None => None,
@@ -179,7 +179,7 @@ impl WriteOptions {
         Self { compression, ..Self::default() }
     }
 
-    /// Takes what `format` understands from `options`.
+    /// Takes the options that apply to `format` from `options`.
     fn take(mut self, format: OutputFormat, options: &mut Options<'_>) -> Result<Self> {
         if let Some(name) = options.text(&["compression", "codec"])? {
             self.compression = Some(parse_compression(name, format)?);
@@ -297,7 +297,7 @@ impl<W: Write + Send> fmt::Debug for BatchWriter<W> {
 }
 
 impl<W: Write + Send> BatchWriter<W> {
-    /// Starts: headers may be written at once.
+    /// Starts the output; headers may be written at once.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the format cannot hold a column's type; [`ErrorKind::Io`] when `sink`
@@ -340,7 +340,7 @@ impl<W: Write + Send> BatchWriter<W> {
         }
     }
 
-    /// Writes what is left and hands the sink back. Without this the output is broken.
+    /// Writes the rest and returns the sink. Without this call the output is incomplete.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -358,12 +358,12 @@ impl<W: Write + Send> BatchWriter<W> {
     }
 }
 
-/// What a sink said.
+/// The error of a sink.
 fn write_failed(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("cannot write: {}", system_reason(error)))
 }
 
-/// What an Arrow writer said.
+/// The error of an Arrow writer.
 fn failed(error: ArrowError) -> Error {
     match error {
         ArrowError::IoError(_, error) => write_failed(&error),

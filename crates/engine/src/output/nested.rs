@@ -1,5 +1,5 @@
-//! Values in lists, structs and maps as JSON, where Arrow's writer has no text or loses the value: keys of maps that
-//! are no texts, and in CSV floats that JSON has no number for.
+//! Lists, structs and maps as JSON, where Arrow's writer fails or loses values: map keys that are not texts,
+//! and in CSV NaN and infinities.
 
 use std::io::Write;
 
@@ -8,10 +8,13 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
+use arrow::util::display::ArrayFormatter;
+
+use crate::display::{FORMAT, formatter};
 
 #[derive(Debug)]
 pub(super) struct Nested {
-    /// Whether NaN and infinities have names, in quotes; else they are null.
+    /// Whether NaN and infinities are written as texts; otherwise they are null.
     pub(super) names_floats: bool,
 }
 
@@ -36,13 +39,14 @@ impl EncoderFactory for Nested {
             DataType::Float16 | DataType::Float32 | DataType::Float64 if self.names_floats => {
                 Box::new(Floats::new(array)?)
             }
+            DataType::Interval(_) | DataType::Duration(_) => Box::new(Texts(formatter(array, &FORMAT)?)),
             _ => return Ok(None),
         };
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
     }
 }
 
-/// An object; a key that is no text is the text of its JSON.
+/// A map as a JSON object; a key that is not a text is written as the text of its JSON.
 struct Map<'a> {
     map: &'a MapArray,
     keys: NullableEncoder<'a>,
@@ -88,9 +92,19 @@ impl Encoder for Map<'_> {
     }
 }
 
+/// Values as the texts of CSV; no such text needs escaping in JSON.
+struct Texts<'a>(ArrayFormatter<'a>);
+
+impl Encoder for Texts<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let written = write!(out, "\"{}\"", self.0.value(row));
+        debug_assert!(written.is_ok(), "memory takes all bytes");
+    }
+}
+
 struct Floats {
     values: Float64Array,
-    /// The same as they were, for their shortest digits.
+    /// The values in single precision, if they were, to write their shortest digits.
     single: Option<ArrayRef>,
 }
 

@@ -1,8 +1,8 @@
-//! A file that is there whole or not at all.
+//! A file that appears complete or not at all.
 //!
 //! The bytes go to a temporary file beside the target, are synced, and take the target's name by an atomic
-//! rename. Whatever ends the writing before removes the temporary file; what stood under the name stays until
-//! the rename. Pipes and devices are written to as they are.
+//! rename. If writing ends before that, for whatever reason, the temporary file is removed; an old file of
+//! this name stays until the rename. Pipes and devices are written to directly.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ pub struct NewFile {
     place: Option<Place>,
 }
 
-/// The name that a new file will have, and the one it has until then.
+/// The name that a new file will have, and its temporary name until then.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -46,11 +46,11 @@ pub(crate) struct Place {
 }
 
 impl NewFile {
-    /// Starts a file that will stand at `path`, where `overwrite` says whether there may be one already.
+    /// Starts a file to be named `path`; with `overwrite` it may replace an existing file.
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`], [`ErrorKind::NotFound`] for its directory, [`ErrorKind::Invalid`] for a
-    /// directory, [`ErrorKind::Io`] for what else the system says.
+    /// directory, [`ErrorKind::Io`] for other errors of the system.
     pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<Self> {
         let mut path = path.as_ref().to_owned();
         let name = path.display().to_string();
@@ -62,7 +62,7 @@ impl NewFile {
                     format!("cannot write to '{name}': it is a directory"),
                 ));
             }
-            // Names such as /dev/stdout lead to whatever is open there, which is written to, never replaced.
+            // Names such as /dev/stdout lead to an open file, which is written to, never replaced.
             let is_descriptor = path.starts_with("/dev") || path.starts_with("/proc");
             if !existing.is_file() || is_descriptor {
                 let file = File::options().append(true).open(&path);
@@ -73,7 +73,7 @@ impl NewFile {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("file '{name}' exists"))
                     .with_hint("overwrite = true replaces it"));
             }
-            // Behind a symbolic link the file itself is replaced, not the link.
+            // Through a symbolic link the file itself is replaced, not the link.
             path = fs::canonicalize(&path).map_err(|error| io_failed("write", &name, &error))?;
         }
         let Some(file_name) = path.file_name() else {
@@ -90,7 +90,7 @@ impl NewFile {
         let permissions = existing.map(|existing| existing.permissions());
         #[cfg(unix)]
         let permissions = permissions.or_else(|| {
-            // What any new file gets; the umask takes its share.
+            // The mode of any new file, before the umask applies.
             Some(std::os::unix::fs::PermissionsExt::from_mode(0o666))
         });
         if let Some(permissions) = permissions {
@@ -102,12 +102,13 @@ impl NewFile {
         Ok(Self { file, place: Some(Place { path, temporary, _listed: listed }) })
     }
 
-    /// The bytes and the name apart: dropping the second removes the file, whoever still writes to the first.
+    /// Splits the open file from its place: dropping the place removes the file, even if it is still being
+    /// written to.
     pub(crate) fn into_parts(self) -> (File, Option<Place>) {
         (self.file, self.place)
     }
 
-    /// Makes the file last and gives it its name.
+    /// Writes the file to disk and gives it its name.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]; then there is no new file.
@@ -133,11 +134,12 @@ impl Place {
         self.path.display().to_string()
     }
 
-    /// Gives the file, which is synced, its name.
+    /// Gives the file, which was synced, its name.
     pub(crate) fn take(self) -> Result<()> {
         let name = self.name();
         self.temporary.persist(&self.path).map_err(|error| io_failed("write", &name, &error.error))?;
-        // Makes the rename last. Some file systems cannot sync a directory; the file itself is safe by then.
+        // Writes the rename to disk. Some file systems cannot sync a directory; the file itself is safe by
+        // then.
         if let Ok(directory) = File::open(directory_of(&self.path)) {
             let _ = directory.sync_all();
         }

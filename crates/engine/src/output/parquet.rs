@@ -1,7 +1,8 @@
-//! Parquet, with the columns of a row group encoded side by side.
+//! Parquet, with the columns of a row group encoded in parallel.
 //!
-//! A few batches are collected, then every thread takes columns and encodes and compresses their values;
-//! encoded pages wait in memory until the row group is full. Memory is those batches and one row group.
+//! A few batches are collected, then each thread takes columns and encodes and compresses their values;
+//! encoded pages wait in memory until the row group is full. The writer's memory is those batches and one row
+//! group.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,11 +22,11 @@ use parquet::file::writer::SerializedFileWriter;
 use super::{OutputCompression, WriteOptions, write_failed};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Rows that are collected before the threads start: large against the start of a thread (some 20 us).
+/// Rows that are collected before the threads start: enough to outweigh the start of a thread (some 20 us).
 const ROWS_AT_ONCE: usize = 1 << 16;
-/// Bytes that are collected at most, for wide rows.
+/// The most bytes that are collected, for wide rows.
 const BYTES_AT_ONCE: usize = 64 << 20;
-/// A row group is closed when its encoded pages take this much, however few its rows.
+/// A row group is closed when its encoded pages have this many bytes, however few its rows are.
 const ROW_GROUP_BYTES: usize = 256 << 20;
 
 pub(super) struct ParquetWriter<W: Write + Send> {
@@ -33,7 +34,7 @@ pub(super) struct ParquetWriter<W: Write + Send> {
     factory: ArrowRowGroupWriterFactory,
     schema: SchemaRef,
     row_group_rows: usize,
-    /// The open row group, one entry a column; empty when none is open.
+    /// The column writers of the open row group; empty if none is open.
     columns: Vec<ColumnWriters>,
     rows_in_group: usize,
     row_group_count: usize,
@@ -70,14 +71,15 @@ impl<W: Write + Send> ParquetWriter<W> {
             .set_compression(compression)
             .set_created_by(concat!("keirin version ", env!("CARGO_PKG_VERSION")).to_owned())
             .build();
-        // Views are how we hold text, not what it is: many readers do not know them.
+        // The file is not marked as having views, which are only our form of text in memory: many readers do
+        // not know them.
         let plain = Schema::new(schema.fields().iter().map(without_views).collect::<Vec<_>>());
         add_encoded_arrow_schema_to_metadata(&plain, &mut properties);
         let descriptor = ArrowSchemaConverter::new().convert(&schema).map_err(failed)?;
         let file = SerializedFileWriter::new(sink, descriptor.root_schema_ptr(), Arc::new(properties))
             .map_err(failed)?;
         let factory = ArrowRowGroupWriterFactory::new(&file, schema.clone());
-        // Types that cannot be written are found here, not after hours.
+        // Finds types that cannot be written now rather than after hours.
         drop(factory.create_column_writers(0).map_err(failed)?);
         Ok(Self {
             file,
@@ -125,7 +127,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             .sum()
     }
 
-    /// Encodes the batches that wait.
+    /// Encodes the collected batches.
     fn encode(&mut self) -> Result<()> {
         if self.columns.is_empty() {
             self.open_row_group()?;

@@ -1,4 +1,4 @@
-//! The end of a text writer: plain, gzip or Zstandard.
+//! The sink of a text writer: plain, gzip or Zstandard.
 
 use std::io::{self, Write};
 

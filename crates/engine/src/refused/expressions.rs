@@ -10,7 +10,7 @@ use super::{refuse, unsupported};
 use crate::error::{Error, ErrorKind, Result};
 use crate::functions::{Kind, kind};
 
-/// Window functions that IGNORE NULLS changes; for others the planner takes it and does nothing.
+/// Window functions that IGNORE NULLS changes; for others the planner accepts and ignores it.
 const IGNORE_NULLS: &[&str] = &["first_value", "lag", "last_value", "lead", "nth_value"];
 
 pub(super) fn expr(expr: &Expr) -> Result<()> {

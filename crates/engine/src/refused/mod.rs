@@ -1,8 +1,9 @@
-//! What the parser reads and nothing here obeys: refused, so that no clause is dropped without a word.
+//! Refuses syntax that the parser accepts and the engine ignores, so that no clause is dropped silently.
 //!
-//! Most of the parser's tree goes to the planner, which looks at some fields of it and not at others. So every struct is
-//! taken apart here field by field, without `..`: a field that a new version of the parser brings does not compile until
-//! someone says who reads it. What means the same in other words is written in those first, see [`rewritten`].
+//! Most of the parser's tree goes to the planner, which uses some fields of it and not others. So every
+//! struct is destructured here field by field, without `..`: a field that a new version of the parser adds
+//! does not compile until someone states what uses it. Before that, clauses that mean the same as others are
+//! rewritten to those, see [`rewritten`].
 
 mod expressions;
 mod queries;
@@ -22,10 +23,11 @@ use crate::parser::Ast;
 pub(crate) use rewritten::NOBODY;
 pub(crate) use statements::{check_column_options, check_prepared};
 
-/// Writes a statement in the words that the planner knows, and refuses what it would read over.
+/// Rewrites a statement to syntax that the planner knows, and refuses clauses that it would ignore.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for a clause that means nothing here, [`ErrorKind::Syntax`] for one that makes no sense.
+/// [`ErrorKind::Unsupported`] for a clause that is not supported, [`ErrorKind::Syntax`] for one that makes no
+/// sense.
 pub(crate) fn refuse_unread(ast: &mut Ast) -> Result<()> {
     match ast {
         Ast::CreateTable { clauses, .. } => clauses.check()?,
@@ -92,12 +94,12 @@ impl VisitorMut for Unread {
     }
 }
 
-/// A clause that nothing here obeys.
+/// The error of a clause that is not supported.
 fn unsupported(clause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{clause} is not supported"))
 }
 
-/// Refuses the first of the clauses that is there; the third of each is what to do instead, if there is such a thing.
+/// Refuses the first clause that is present; the third field of each clause is what to do instead, or empty.
 fn refuse(clauses: &[(bool, &str, &str)]) -> Result<()> {
     match clauses.iter().find(|(is_there, ..)| *is_there) {
         Some((_, clause, "")) => Err(unsupported(clause)),

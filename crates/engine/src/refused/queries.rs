@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{refuse, unsupported};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Words of other databases behind a table, which would be taken for its name.
+/// Words of other databases behind a table, which the parser takes for its alias.
 const NO_ALIASES: &[&str] = &["FINAL", "POSITIONAL", "ASOF", "SEMI", "ANTI"];
 
 pub(super) fn query(query: &Query) -> Result<()> {
@@ -67,7 +67,7 @@ fn queries_of_with(with: &With) -> Result<()> {
         let Cte { alias, query, from, materialized: _, closing_paren_token: _ } = cte;
         refuse(&[(from.is_some(), "FROM behind a query of WITH", "")])?;
         table_alias(alias)?;
-        // The planner takes the two sides of the UNION and nothing else.
+        // The planner takes only the two sides of the UNION.
         let is_cut = query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some();
         let is_union = matches!(*query.body, SetExpr::SetOperation { op: SetOperator::Union, .. });
         refuse(&[(
@@ -78,7 +78,7 @@ fn queries_of_with(with: &With) -> Result<()> {
     })
 }
 
-/// The planner drops the ALL of EXCEPT ALL and INTERSECT ALL, which would be a wrong answer.
+/// Refuses ALL in EXCEPT ALL and INTERSECT ALL, which the planner drops, giving a wrong answer.
 fn set_operations(body: &SetExpr) -> Result<()> {
     let mut bodies = vec![body];
     while let Some(body) = bodies.pop() {
@@ -230,7 +230,7 @@ pub(super) fn wildcard(options: &WildcardAdditionalOptions) -> Result<()> {
 
 pub(super) fn joins(table: &TableWithJoins) -> Result<()> {
     let TableWithJoins { relation, joins } = table;
-    // `a POSITIONAL JOIN b`, where the word would be a's name.
+    // In `a POSITIONAL JOIN b` the word would become the alias of `a`.
     let mut before = relation;
     joins.iter().try_for_each(|one| {
         if let Some(name) = alias_of(before).and_then(|alias| no_alias(alias, &["POSITIONAL", "ASOF"])) {
@@ -282,7 +282,7 @@ fn join(join: &Join) -> Result<()> {
     }
 }
 
-/// A subquery or a list that mentions the row is a condition by itself.
+/// A join with a lateral subquery or list, which mentions the row, needs no condition.
 fn needs_condition_unless_lateral(
     join: &Join,
     constraint: &JoinConstraint,
@@ -371,7 +371,7 @@ fn table_alias(alias: &TableAlias) -> Result<()> {
     })
 }
 
-/// The name that a relation is given.
+/// The alias of a relation.
 fn alias_of(factor: &TableFactor) -> Option<&TableAlias> {
     match factor {
         TableFactor::Table { alias, .. }
@@ -390,7 +390,7 @@ fn alias_of(factor: &TableFactor) -> Option<&TableAlias> {
     }
 }
 
-/// The alias, if it is one of these words, without AS and without quotes.
+/// The alias, if it is one of `words`, without AS and without quotes.
 fn no_alias(alias: &TableAlias, words: &[&str]) -> Option<String> {
     let Ident { value, quote_style, span: _ } = &alias.name;
     let is_word = !alias.explicit && quote_style.is_none() && alias.columns.is_empty();

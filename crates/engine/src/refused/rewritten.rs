@@ -1,4 +1,4 @@
-//! Clauses in the words that the planner knows.
+//! Rewrites clauses to syntax that the planner knows.
 
 use datafusion::sql::sqlparser::ast::{
     self, AccessExpr, BinaryOperator, CastKind, DataType, DateTimeField, Distinct, Expr, Fetch, FunctionArg,
@@ -14,10 +14,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parser::{parse_expression, select_from};
 use crate::relations::normalized;
 
-/// Sets that CUBE may stand for.
+/// The most elements of a CUBE.
 const CUBE_MAX: usize = 12;
 
-/// The options of `EXPLAIN (ANALYZE, VERBOSE)` go where `EXPLAIN ANALYZE VERBOSE` puts them.
+/// Moves the options of `EXPLAIN (ANALYZE, VERBOSE)` to the fields that `EXPLAIN ANALYZE VERBOSE` sets.
 pub(super) fn statement(statement: &mut Statement) -> Result<()> {
     let Statement::Explain { analyze, verbose, options, .. } = statement else { return Ok(()) };
     for UtilityOption { name, arg } in options.take().into_iter().flatten() {
@@ -112,7 +112,8 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
             *keys = vec![with_modifier(sets)];
             modifiers.clear();
         }
-        // `(a, b)` is both of them, and `()` none; beside grouping sets that is their product.
+        // As a key `(a, b)` is both columns, and `()` is none; beside grouping sets the planner forms the
+        // product.
         let old = std::mem::take(keys);
         for key in old {
             keys.extend(match key {
@@ -147,7 +148,7 @@ fn semi_joins(joins: &mut [Join]) {
     }
 }
 
-/// The columns of `(a, b)`, or the one that a key is.
+/// The columns of `(a, b)`, or the only one of a plain key.
 fn columns_of(key: Expr) -> Vec<Expr> {
     match key {
         Expr::Tuple(columns) => columns,
@@ -155,8 +156,8 @@ fn columns_of(key: Expr) -> Vec<Expr> {
     }
 }
 
-/// ROLLUP and CUBE of several columns at a time, and inside GROUPING SETS, written out as GROUPING SETS; the planner
-/// knows those of single columns.
+/// ROLLUP and CUBE of several columns at a time, or inside GROUPING SETS, written out as GROUPING SETS; the
+/// planner only knows those of single columns.
 fn grouping_sets(key: Expr) -> Result<Expr> {
     let is_single = |parts: &[Vec<Expr>]| parts.iter().all(|part| part.len() == 1);
     Ok(match key {
@@ -186,7 +187,7 @@ fn grouping_sets(key: Expr) -> Result<Expr> {
     })
 }
 
-/// Inside GROUPING SETS the parser takes `ROLLUP (a, b)` for a function.
+/// Inside GROUPING SETS the parser takes `ROLLUP (a, b)` for a function call.
 fn rollup_or_cube(expr: Expr) -> Expr {
     let Expr::Function(call) = &expr else { return expr };
     let kind = match call.name.to_string().to_ascii_lowercase().as_str() {
@@ -217,11 +218,12 @@ fn cube(parts: &[Vec<Expr>]) -> Result<Vec<Vec<Expr>>> {
     Ok((0..1_usize << parts.len()).map(chosen).collect())
 }
 
-/// The name of what a column replaces only to be planned: no column is called this.
+/// A name that no column has; see [`replaced_are_there`].
 pub(crate) const NOBODY: &str = "\u{1}";
 
-/// The planner passes over `* REPLACE (1 AS nothere)`. It plans what replaces, though: so the column replaces another that
-/// is not there, and must be there itself.
+/// Makes `* REPLACE (1 AS nothere)` an error, which the planner ignores. The planner does resolve the
+/// replacing expressions: so each replaced column is also added as the replacement of a column that does not
+/// exist.
 fn replaced_are_there(options: &mut WildcardAdditionalOptions, table: &[Ident]) {
     let Some(replace) = &mut options.opt_replace else { return };
     if replace.items.iter().any(|item| item.column_name.value == NOBODY) {
@@ -238,7 +240,7 @@ fn replaced_are_there(options: &mut WildcardAdditionalOptions, table: &[Ident]) 
     }));
 }
 
-/// `t TABLESAMPLE BERNOULLI (10)` is a tenth of the rows, chosen one by one.
+/// `t TABLESAMPLE BERNOULLI (10)` becomes a filter that chooses a tenth of the rows one by one.
 pub(super) fn table_factor(factor: &mut TableFactor) -> Result<()> {
     if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
         semi_joins(&mut table_with_joins.joins);
@@ -275,7 +277,7 @@ fn alias_named(name: &Ident) -> TableAlias {
     TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None }
 }
 
-/// The part of all rows that a sample takes.
+/// The share of all rows that a sample has.
 fn share_of(sample: &TableSample) -> Result<f64> {
     let TableSample { modifier: _, name, quantity, seed, bucket, offset } = sample;
     let hint = "TABLESAMPLE BERNOULLI (10) takes ten of a hundred rows";
@@ -320,7 +322,7 @@ pub(super) fn expr(expr: &mut Expr) -> Result<()> {
             }
             Ok(())
         }
-        // The planner takes the name of a field as a text.
+        // The planner expects the name of a field as a text.
         Expr::CompoundFieldAccess { access_chain, .. } => {
             for access in access_chain {
                 if let AccessExpr::Dot(Expr::Identifier(name)) = access {
@@ -339,7 +341,7 @@ pub(super) fn expr(expr: &mut Expr) -> Result<()> {
     }
 }
 
-/// The planner escapes by a backslash alone.
+/// Rewrites the pattern to escape with backslashes, the only escape of the planner.
 fn with_backslashes(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<()> {
     let Value::SingleQuotedString(escape) = &escape.value else {
         return Err(Error::new(ErrorKind::Invalid, format!("ESCAPE takes one character, found {escape}")));
@@ -379,7 +381,7 @@ fn with_backslashes(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<()> {
     Ok(())
 }
 
-/// INTERVAL of an expression, and in units that the planner does not know.
+/// An INTERVAL of an expression, or in units that the planner does not know.
 fn written_out(interval: &mut Interval) -> Result<Option<Expr>> {
     let Interval { value, leading_field, leading_precision, last_field, fractional_seconds_precision } =
         interval;
@@ -430,7 +432,7 @@ fn written_out(interval: &mut Interval) -> Result<Option<Expr>> {
         if factor == 1 {
             return Ok(None);
         }
-        // As many as the factor says, in one text: arithmetic on the text keeps all its digits.
+        // A constant is multiplied as text, which keeps all its digits.
         if let Some(text) = constant(value).and_then(|text| multiplied(&text, factor)) {
             **value = Expr::value(Value::SingleQuotedString(text));
             *leading_field = Some(unit);
@@ -454,7 +456,7 @@ fn written_out(interval: &mut Interval) -> Result<Option<Expr>> {
     Ok(Some(cast(text, DataType::Interval { fields: None, precision: None })))
 }
 
-/// The text of a number or a text, with its sign.
+/// The text of a number or text constant, with its sign.
 fn constant(value: &Expr) -> Option<String> {
     match value {
         Expr::Value(value) => match &value.value {
@@ -470,7 +472,7 @@ fn constant(value: &Expr) -> Option<String> {
     }
 }
 
-/// A number in decimal digits times a small one.
+/// A decimal number, as text, multiplied by a small factor.
 fn multiplied(text: &str, factor: i128) -> Option<String> {
     let text = text.trim();
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

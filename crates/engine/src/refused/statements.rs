@@ -22,15 +22,15 @@ pub(super) fn statement(statement: &Statement) -> Result<()> {
         | Statement::RenameTable(_)
         | Statement::Reset(_)
         | Statement::Vacuum(_)
-        // No index is made, whatever it was to be: a notice says so.
+        // CREATE INDEX makes no index of any kind; a notice says so.
         | Statement::CreateIndex(_)
         | Statement::Use(_)
-        // They are refused where they are carried out.
+        // These are refused where they are executed.
         | Statement::StartTransaction { .. }
         | Statement::Commit { .. }
         | Statement::Rollback { .. }
         | Statement::Savepoint { .. }
-        // The statement inside is looked at when it is executed.
+        // The inner statement is checked when it is executed.
         | Statement::Prepare { .. }
         | Statement::Deallocate { .. } => Ok(()),
         Statement::Explain {
@@ -146,7 +146,8 @@ pub(super) fn statement(statement: &Statement) -> Result<()> {
     }
 }
 
-/// What EXECUTE and PREPARE say beside names and values; they are gone when the statement inside is looked at.
+/// Checks the clauses of EXECUTE and PREPARE besides names and values, before only the inner statement is
+/// left.
 pub(crate) fn check_prepared(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Execute {
@@ -199,7 +200,7 @@ fn set(set: &Set) -> Result<()> {
             assignments.iter().try_for_each(|SetAssignment { scope: of, name: _, value: _ }| scope(of))
         }
         Set::SetTimeZone { local, value: _ } => refuse(&[(*local, "SET LOCAL TIME ZONE", "SET TIME ZONE")]),
-        // The others are refused where they are carried out.
+        // The others are refused where they are executed.
         Set::ParenthesizedAssignments { .. }
         | Set::SetSessionAuthorization(_)
         | Set::SetSessionParam(_)
@@ -492,7 +493,7 @@ fn create_table(table: &CreateTable) -> Result<()> {
     })
 }
 
-/// Keys are read, and a notice says that nothing enforces them.
+/// Keys are accepted, with a notice that nothing enforces them.
 fn constraint(constraint: &TableConstraint) -> Result<()> {
     match constraint {
         TableConstraint::PrimaryKey(_) | TableConstraint::Unique(_) => Ok(()),
@@ -514,7 +515,7 @@ fn check() -> Error {
     unsupported("CHECK").with_hint("leave it out: nothing would look at the rows; NOT NULL is enforced")
 }
 
-/// Refuses options of a column that nothing would obey.
+/// Refuses options of a column that have no effect.
 pub(crate) fn check_column_options<'a>(options: impl IntoIterator<Item = &'a ColumnOption>) -> Result<()> {
     options.into_iter().try_for_each(|option| match option {
         ColumnOption::Null
@@ -595,7 +596,7 @@ pub(super) fn alteration(operation: &AlterTableOperation) -> Result<()> {
             "CASCADE or RESTRICT of DROP COLUMN",
             "views that read it stay",
         )]),
-        // The others are refused where they are carried out, or have nothing beside names.
+        // The others are refused where they are executed, or consist only of names.
         _ => Ok(()),
     }
 }

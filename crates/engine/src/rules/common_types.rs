@@ -1,22 +1,29 @@
-//! The types in which values of different types meet, where the planner would choose others, and intervals by length.
+//! The common types of values of different types, where the planner would choose others; and intervals
+//! compared by length.
 //!
-//! - A DECIMAL beside a float is a DOUBLE: the planner would make the float a DECIMAL, which has no room for it.
-//! - DECIMALs divide as DOUBLEs: with the planner's four digits more than the dividend has, the rest would be lost.
-//! - A DATE beside a TIMESTAMP is one of the same unit, and a TIMESTAMP compared with one of a finer unit is the
-//!   finer, without overflow; the planner would make nanoseconds of both, which end in 2262.
+//! - A DECIMAL combined with a float becomes a DOUBLE: the planner would convert the float to a DECIMAL,
+//!   whose range is too small.
+//! - DECIMALs divide as DOUBLEs: the planner's result has four digits more than the dividend, and would lose
+//!   the rest.
+//! - `//` is the quotient without its fraction, for fractional numbers too.
+//! - A DATE combined with a TIMESTAMP becomes one of the same unit, and a TIMESTAMP compared with one of a
+//!   finer unit is converted to that, without overflow; the planner would convert both to nanoseconds, which
+//!   end in 2262.
 //! - A NaN is the greatest float, whatever its sign.
-//! - Intervals are compared, sorted and grouped by their lengths; the planner would do so field by field.
+//! - Intervals are compared, sorted and grouped by their lengths; the planner would compare field by field.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit, TimeUnit,
 };
 use datafusion::common::tree_node::{Transformed, TransformedResult};
-use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
+use datafusion::functions::math::expr_fn::trunc;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_nested::expr_fn::array_concat;
 use datafusion::logical_expr::expr::{
@@ -24,16 +31,17 @@ use datafusion::logical_expr::expr::{
 };
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
-    Operator, Union, cast, lit,
+    Operator, Union, binary_expr, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
 use crate::arithmetic::Extreme;
 use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
-use crate::functions::any_type::length_of_list;
+use crate::functions::any_type::{bytes_of_text, length_of_list};
+use crate::functions::quotient::{QUOTIENT, has_decimal};
 
-/// See the [module](self). Before type coercion, which would choose.
+/// See the [module](self). The rule runs before type coercion, which would choose.
 #[derive(Debug)]
 pub(crate) struct CommonTypes;
 
@@ -48,7 +56,7 @@ impl AnalyzerRule for CommonTypes {
     }
 }
 
-/// The expression with its operands of such types; those inside are so already.
+/// The expression with its own operands converted; inner expressions are converted already.
 pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
     Ok(match expr {
@@ -70,7 +78,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             }
             changed_if(is_changed, expr)
         }
-        // The sign of a NaN would change, and its place in the order.
+        // Negation would change the sign of a NaN, and so its place in the order.
         Expr::Negative(expr) if type_of(&expr).is_floating() && !matches!(*expr, Expr::Literal(..)) => {
             Transformed::yes(positive_nan(Expr::Negative(expr)))
         }
@@ -104,7 +112,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let types: Vec<DataType> = args.iter().map(&type_of).collect();
             let is_changed = unify(&mut args, &types);
             match (func.name(), args.as_slice()) {
-                // These would make nanoseconds of dates and texts.
+                // DataFusion's functions would convert dates and texts to nanoseconds.
                 ("date_trunc" | "date_bin" | "date_part", [first, moment, rest @ ..])
                     if (func.name() != "date_part" && types[1] == DataType::Date32) || is_text(&types[1]) =>
                 {
@@ -118,7 +126,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 {
                     Transformed::yes(interval_part(Expr::Literal(part.clone(), None), interval.clone()))
                 }
-                // The whole number above may need a digit more, and none behind the point.
+                // The result may need one digit more before the point, and none behind it.
                 ("ceil" | "floor", [value]) if types[0].is_decimal() => {
                     let DataType::Decimal128(precision, scale @ 0..) = types[0] else {
                         return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })));
@@ -129,15 +137,36 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                     let rounded = Expr::ScalarFunction(ScalarFunction { func, args });
                     Transformed::yes(cast(rounded, DataType::Decimal128(whole, 0)))
                 }
-                // The type of the result depends on this constant, which a cast would hide.
+                ("encode", [text, form]) if is_text(&types[0]) => {
+                    let args = vec![bytes_of_text(text.clone()), form.clone()];
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
+                }
+                (QUOTIENT, [left, right]) if !has_decimal(&types[0], &types[1]) => {
+                    let divided = binary_expr(left.clone(), Operator::Divide, right.clone());
+                    let divided = with_common_types(divided, schema)?.data;
+                    let is_fraction = types.iter().any(DataType::is_floating);
+                    Transformed::yes(if is_fraction { trunc(vec![divided]) } else { divided })
+                }
+                ("named_struct", fields) => {
+                    let names = fields.iter().step_by(2).filter_map(|field| match field {
+                        Expr::Literal(name, _) => name.try_as_str().flatten(),
+                        _ => None,
+                    });
+                    let mut seen = HashSet::new();
+                    if let Some(name) = names.into_iter().find(|name| !seen.insert(name.to_owned())) {
+                        return plan_err!("a struct has one field '{name}'");
+                    }
+                    changed_if(is_changed, Expr::ScalarFunction(ScalarFunction { func, args }))
+                }
+                // The result type depends on this constant, which a cast would hide.
                 ("round" | "trunc", [value, Expr::Literal(ScalarValue::Int64(Some(digits)), _)]) => {
                     let digits = i32::try_from(*digits).unwrap_or(if *digits < 0 { -999 } else { 999 });
                     let args = vec![value.clone(), lit(digits)];
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
                 }
-                // A list of nanoseconds as well.
+                // DataFusion's lists would be in nanoseconds as well.
                 ("range" | "generate_series", [_, _, _]) => series(ScalarFunction { func, args }, &types[0]),
-                // The planner would make texts of lists.
+                // The planner would convert lists to text.
                 ("character_length", [list]) if is_list(&types[0]) => {
                     let length = Arc::new(length_of_list());
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
@@ -171,7 +200,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 let data_type = type_of(key);
                 is_changed |= by_length(key, &data_type);
             }
-            // Frames are of numbers.
+            // The bounds of frames are numbers, so the window is ordered by lengths as numbers.
             for sort in params.order_by.iter_mut().filter(|sort| is_interval(&type_of(&sort.expr))) {
                 sort.expr = interval_length(std::mem::take(&mut sort.expr));
                 is_changed = true;
@@ -197,7 +226,7 @@ fn changed_if<T>(is_changed: bool, data: T) -> Transformed<T> {
     if is_changed { Transformed::yes(data) } else { Transformed::no(data) }
 }
 
-/// A list of timestamps in the unit of the first.
+/// A list of timestamps in the unit of the first argument.
 fn series(call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
     let DataType::Timestamp(TimeUnit::Microsecond, _) = first else {
         return Transformed::no(Expr::ScalarFunction(call));
@@ -223,23 +252,23 @@ fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_))
 }
 
-/// Whether values are lengths of time.
+/// Whether values of this type are intervals or durations.
 fn is_length(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// What becomes of an operand.
+/// How an operand is converted.
 #[derive(Clone)]
 enum Change {
     Cast(DataType),
-    /// A time of day as what passed since midnight.
+    /// A time of day to the duration since midnight.
     Duration,
-    /// A timestamp of a finer unit.
+    /// A timestamp to a finer unit.
     Widen(TimeUnit),
-    /// A DATE of a finer unit than microseconds.
+    /// A DATE to a timestamp in nanoseconds.
     DateToNanoseconds(Option<Arc<str>>),
     ByLength,
-    /// A text that is an interval.
+    /// A text to an interval that compares by its length.
     TextByLength,
 }
 
@@ -270,7 +299,7 @@ fn change_in_place(change: Option<Change>, expr: &mut Expr) {
     }
 }
 
-/// What becomes of the operands of a comparison.
+/// The conversions of the operands of a comparison.
 fn comparison(left: &DataType, right: &DataType) -> [Option<Change>; 2] {
     use DataType::{Date32, Timestamp};
     let by_length = |data_type: &DataType| {
@@ -285,7 +314,7 @@ fn comparison(left: &DataType, right: &DataType) -> [Option<Change>; 2] {
         (Timestamp(TimeUnit::Nanosecond, zone), Date32) => {
             [None, Some(Change::DateToNanoseconds(zone.clone()))]
         }
-        // Decimals that no DECIMAL of 38 digits holds both are compared with more.
+        // If no DECIMAL of 38 digits can hold both, they are compared with 256 bits.
         (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) => {
             let whole = |precision: &u8, scale: &i8| i16::from(*precision) - i16::from(*scale);
             let scale = *s1.max(s2);
@@ -310,7 +339,7 @@ fn fineness(unit: TimeUnit) -> u8 {
     }
 }
 
-/// What becomes of a value beside one of another type, to be of one type with it.
+/// The conversion of a value to the common type with another value, if it is to change.
 fn met(own: &DataType, other: &DataType) -> Option<Change> {
     match (own, other) {
         (own, other) if own.is_decimal() && other.is_floating() => Some(Change::Cast(DataType::Float64)),
@@ -319,7 +348,7 @@ fn met(own: &DataType, other: &DataType) -> Option<Change> {
     }
 }
 
-/// What becomes of the operands of an arithmetic operator.
+/// The conversions of the operands of an arithmetic operator.
 fn arithmetic(op: Operator, left: &DataType, right: &DataType) -> [Option<Change>; 2] {
     use DataType::{Date32, Float64, Time32, Time64, Timestamp};
     let is_number = |data_type: &DataType| data_type.is_numeric();
@@ -335,7 +364,7 @@ fn arithmetic(op: Operator, left: &DataType, right: &DataType) -> [Option<Change
     }
 }
 
-/// Makes values that meet in a function of one type, if one is to change; tells whether.
+/// Converts arguments of a function that must have a common type; returns whether one changed.
 fn unify(values: &mut [Expr], types: &[DataType]) -> bool {
     let mut is_changed = false;
     for (value, own) in values.iter_mut().zip(types) {
@@ -346,7 +375,7 @@ fn unify(values: &mut [Expr], types: &[DataType]) -> bool {
     is_changed
 }
 
-/// Branches of one type, and whether one was changed.
+/// Converts the branches of a CASE to common types; returns whether one changed.
 fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> (Case, bool) {
     let mut is_changed = false;
     if let Some(operand) = &mut case.expr {
@@ -371,7 +400,7 @@ fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> 
     (case, is_changed)
 }
 
-/// Tells whether the value is an interval, which it changes.
+/// Makes an interval compare by its length; returns whether the value was one.
 fn by_length(value: &mut Expr, data_type: &DataType) -> bool {
     let is_changed = is_interval(data_type);
     if is_changed {
@@ -389,7 +418,8 @@ fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> b
     is_changed
 }
 
-/// Types of columns that meet in UNION, and intervals that are sorted, grouped or joined by.
+/// Converts the columns of a UNION to common types, and makes intervals that are sorted, grouped or joined by
+/// compare by length.
 fn with_common_rows(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(match plan {
         LogicalPlan::Union(union) => with_common_columns(union)?,
@@ -456,7 +486,7 @@ fn has_intervals(schema: &DFSchema) -> bool {
     schema.fields().iter().any(|field| is_interval(field.data_type()))
 }
 
-/// The plan with such columns of intervals that compare by their lengths.
+/// The plan with those of its interval columns for which `is_wanted` holds compared by length.
 fn columns_by_length(plan: LogicalPlan, is_wanted: impl Fn(&Column) -> bool) -> Result<LogicalPlan> {
     let schema = plan.schema().clone();
     let mut is_changed = false;
@@ -474,7 +504,7 @@ fn columns_by_length(plan: LogicalPlan, is_wanted: impl Fn(&Column) -> bool) -> 
     if is_changed { LogicalPlanBuilder::from(plan).project(columns)?.build() } else { Ok(plan) }
 }
 
-/// The inputs with columns of the types that [`met`] says.
+/// The inputs of a UNION with their columns converted as [`met`] decides.
 fn with_common_columns(union: Union) -> Result<Transformed<LogicalPlan>> {
     let given = &union.inputs;
     let count = union.schema.fields().len();
@@ -503,7 +533,7 @@ fn with_common_columns(union: Union) -> Result<Transformed<LogicalPlan>> {
         Ok(Arc::new(plan))
     });
     let inputs = changed.collect::<Result<Vec<_>>>()?;
-    // Coercion begins with the types that the union says it has.
+    // Type coercion starts from the declared types of the union.
     let fields = union.schema.iter().enumerate().map(|(index, (qualifier, field))| {
         let field = match is_changed(index) {
             true => Arc::new(

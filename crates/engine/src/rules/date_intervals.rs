@@ -1,8 +1,8 @@
-//! A DATE and an INTERVAL with hours are a TIMESTAMP.
+//! A DATE plus an INTERVAL with hours is a TIMESTAMP.
 //!
-//! DataFusion gives a DATE for every interval and drops what it has of a day. Here only whole days give a DATE;
-//! that is known of constants and of intervals cut from text with a unit such as `n || ' month'`, which is how
-//! `dateadd` is written out. Any other interval gives a TIMESTAMP, as in PostgreSQL.
+//! DataFusion returns a DATE for every interval and drops the interval's hours. Here only intervals of whole
+//! days give a DATE. That is known of constants and of casts from text with such a unit, as in `n || '
+//! month'`, to which `dateadd` is expanded. Any other interval gives a TIMESTAMP, as in PostgreSQL.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
@@ -18,8 +18,8 @@ use crate::casts::constant_interval;
 const DAY_MILLISECONDS: i32 = 24 * 60 * 60 * 1000;
 const DAY_NANOSECONDS: i64 = DAY_MILLISECONDS as i64 * 1_000_000;
 
-/// See the [module](self). For a plan as SQL gives it: type coercion looks at the types that this makes, and
-/// what it writes in the place of intervals is not recognised here.
+/// See the [module](self). Takes the plan before type coercion, which needs the types that this sets, and
+/// which replaces intervals by expressions that are not recognised here.
 pub(crate) fn keep_hours(plan: LogicalPlan) -> Result<LogicalPlan> {
     rewrite_expressions(plan, |expr, schema| Ok(with_time(expr, schema)))
 }
@@ -47,7 +47,7 @@ fn with_time(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
-/// Whether an interval is known to have no part of a day.
+/// Whether an interval is known to consist of whole days.
 fn has_whole_days(interval: &Expr) -> bool {
     if let Expr::Cast(cast) = interval
         && let Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, right, .. }) = cast.expr.as_ref()
@@ -64,7 +64,7 @@ fn has_whole_days(interval: &Expr) -> bool {
         Ok(Expr::Literal(value, _)) => match value {
             ScalarValue::IntervalDayTime(Some(interval)) => interval.milliseconds % DAY_MILLISECONDS == 0,
             ScalarValue::IntervalMonthDayNano(Some(interval)) => interval.nanoseconds % DAY_NANOSECONDS == 0,
-            // NULL, or months.
+            // NULL, or an interval of months.
             _ => true,
         },
         _ => false,

@@ -1,9 +1,9 @@
-//! A subquery for many outer rows at once.
+//! Computes a correlated subquery for many outer rows at once.
 //!
 //! `Outer` holds the distinct combinations of the outer values that a subquery mentions. They are joined to
 //! the subquery's tables, and the operators above carry them along: filters see them as columns, aggregates
 //! group by them, a LIMIT counts for each of them. T. Neumann, A. Kemper, "Unnesting Arbitrary Queries" (BTW
-//! 2015), section 3, without its deferral: equations are found again by the optimizer.
+//! 2015), section 3, without its deferral: the optimizer turns equalities back into joins.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 
 const PREFIX: &str = "keirin subquery ";
 
-/// Makes names that nobody else uses.
+/// Generates unique names.
 #[derive(Default)]
 pub(super) struct Names(usize);
 
@@ -32,7 +32,7 @@ impl Names {
 
 /// The values of the outer query that a subquery mentions.
 pub(super) struct Outer {
-    /// Where they are in the outer query.
+    /// The columns of the outer query.
     pub(super) columns: Vec<Column>,
     /// Their distinct combinations, in columns of `names`.
     plan: LogicalPlan,
@@ -43,7 +43,7 @@ pub(super) struct Outer {
 type Dependent = Option<(LogicalPlan, Vec<Column>)>;
 
 impl Outer {
-    /// An error if the subquery mentions something that is not of `input`, but of a query around it.
+    /// Fails if the subquery mentions columns that are not of `input`, but of a query further out.
     pub(super) fn new(input: &LogicalPlan, subquery: &LogicalPlan, names: &mut Names) -> Result<Self> {
         let columns = mentioned(subquery);
         check_mentioned(input, &columns)?;
@@ -61,7 +61,7 @@ impl Outer {
         Ok(Self { columns, plan, names: fresh })
     }
 
-    /// `plan` for every combination of outer values; `None` where an operator is in the way.
+    /// `plan` computed for every combination of outer values; `None` if an operator prevents that.
     pub(super) fn dependent(&self, plan: &LogicalPlan, names: &mut Names) -> Result<Dependent> {
         if plan.all_out_ref_exprs().is_empty() {
             let (outer, keys) = self.copy(names)?;
@@ -91,11 +91,11 @@ impl Outer {
                 let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
                 Ok(Some((LogicalPlanBuilder::from(input).distinct()?.build()?, keys)))
             }
-            // An order without a LIMIT is lost in a join.
+            // A join loses an order without a LIMIT.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.dependent(&sort.input, names),
             LogicalPlan::Limit(limit) => self.limit(limit, names),
             LogicalPlan::Join(join) => self.join(join, names),
-            // The first relation of a FROM: what it mentions is of the outer query.
+            // The first relation of a FROM: the columns that it mentions are the outer query's.
             LogicalPlan::Subquery(lateral) => self.dependent(&lateral.subquery, names),
             LogicalPlan::Unnest(unnest) => {
                 let Some((input, keys)) = self.dependent(&unnest.input, names)? else { return Ok(None) };
@@ -109,7 +109,7 @@ impl Outer {
         }
     }
 
-    /// The combinations under names of their own: they may be needed twice in one plan.
+    /// The combinations in columns with new names: one plan may need them twice.
     fn copy(&self, names: &mut Names) -> Result<(LogicalPlan, Vec<Column>)> {
         let fresh: Vec<String> = self.names.iter().map(|_| names.fresh()).collect();
         let renamed = self.names.iter().zip(&fresh).map(|(old, new)| named(old).alias(new));
@@ -129,7 +129,8 @@ impl Outer {
         replaced.data()
     }
 
-    /// The expressions over `keys`; with their old names if they are columns of the output.
+    /// The expressions with outer columns replaced by `keys`; if `named`, with their old names, as columns of
+    /// the output.
     fn replaced(&self, expressions: &[Expr], keys: &[Column], named: bool) -> Result<Vec<Expr>> {
         let preserver = NamePreserver::new_for_projection();
         let replaced = expressions.iter().map(|expression| {
@@ -153,7 +154,7 @@ impl Outer {
         if !aggregate.group_expr.is_empty() {
             return Ok(Some((plan, keys)));
         }
-        // Without GROUP BY there is a row even where there are none to aggregate: count(*) is 0 then.
+        // Without GROUP BY there is a row even if there is nothing to aggregate, with 0 for count(*).
         let mark = names.fresh();
         let mut expressions: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
         expressions.push(lit(true).alias(&mark));
@@ -180,7 +181,7 @@ impl Outer {
         else {
             return Ok(None);
         };
-        // Columns that only ORDER BY needs are dropped by a projection between LIMIT and ORDER BY.
+        // A projection between LIMIT and ORDER BY drops columns that only ORDER BY needs.
         let (output, below) = match limit.input.as_ref() {
             LogicalPlan::Projection(projection)
                 if matches!(projection.input.as_ref(), LogicalPlan::Sort(_)) =>
@@ -270,7 +271,7 @@ impl Outer {
     }
 }
 
-/// The columns of queries around it that a subquery mentions.
+/// The columns of enclosing queries that a subquery mentions.
 pub(super) fn mentioned(subquery: &LogicalPlan) -> Vec<Column> {
     let mut columns = Vec::new();
     for mentioned in subquery.all_out_ref_exprs() {
@@ -283,7 +284,7 @@ pub(super) fn mentioned(subquery: &LogicalPlan) -> Vec<Column> {
     columns
 }
 
-/// Refuses columns that the query directly around a subquery does not have where the subquery stands.
+/// Refuses columns that the directly enclosing query does not have where the subquery stands.
 pub(super) fn check_mentioned(input: &LogicalPlan, columns: &[Column]) -> Result<()> {
     match columns.iter().find(|column| !input.schema().has_column(column)) {
         None => Ok(()),
@@ -294,7 +295,7 @@ pub(super) fn check_mentioned(input: &LogicalPlan, columns: &[Column]) -> Result
     }
 }
 
-/// Refuses plans that would be run twice and might not give the same rows again.
+/// Refuses plans that would be run twice and might not return the same rows again.
 pub(super) fn check_repeatable(plan: &LogicalPlan, what: &str) -> Result<()> {
     let mut reason = None;
     plan.apply_with_subqueries(|node| {
@@ -313,14 +314,15 @@ pub(super) fn check_repeatable(plan: &LogicalPlan, what: &str) -> Result<()> {
     }
 }
 
-/// Whether rows with the same place in the order are equal, so that a LIMIT always keeps the same ones.
+/// Whether rows that are equal by the sort keys are equal in all columns, so that a LIMIT always keeps the
+/// same ones.
 fn is_ordered_by_all(plan: &LogicalPlan) -> bool {
     let LogicalPlan::Sort(sort) = plan else { return false };
     let is_key = |column| sort.expr.iter().any(|key| key.expr == Expr::Column(Column::clone(column)));
     sort.input.schema().columns().iter().all(is_key)
 }
 
-/// Whether an expression is random, or counts rows for what was a LIMIT in a subquery.
+/// Whether an expression is volatile, or a row number that stands for the LIMIT of a subquery.
 fn may_differ(expression: &Expr) -> bool {
     let is_of_limit = |part: &Expr| match part {
         Expr::WindowFunction(window) => window
@@ -333,7 +335,7 @@ fn may_differ(expression: &Expr) -> bool {
     expression.is_volatile() || expression.exists(|part| Ok(is_of_limit(part))).unwrap_or(true)
 }
 
-/// Whether a relation mentions the one on its left, or may: that is not what the outer query has.
+/// Whether a relation mentions, or may mention, the one to its left, which is not the outer query.
 pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
     match right {
         LogicalPlan::Subquery(_) => true,
@@ -342,7 +344,7 @@ pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
     }
 }
 
-/// What an aggregate is where there are no rows; `None` for NULL.
+/// The value of an aggregate over no rows; `None` for NULL.
 fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<ScalarValue>> {
     let function = match expression {
         Expr::Alias(alias) => alias.expr.as_ref(),

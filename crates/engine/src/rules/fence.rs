@@ -1,9 +1,9 @@
-//! Places in a plan past which nothing is known and nothing is moved.
+//! Fences: places in a plan that DataFusion's rules do not see or move operators past.
 //!
-//! DataFusion carries what it knows of rows, which columns are equal or constant, through GROUPING SETS, whose NULLs
-//! make it untrue, and then leaves out a sort that is needed. It makes one operator of a sort and a LIMIT below it,
-//! which reads all rows: of a recursion without end there is no last one. In both places a [`Fence`] is put into the
-//! plan before its rules run: it hands on the rows and nothing else.
+//! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose
+//! NULLs make them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into
+//! one operator that reads all rows, which never ends for an endless recursion. In both cases a [`Fence`] is
+//! put into the plan before DataFusion's rules run: it passes on the rows, but none of their properties.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl ExecutionPlan for Fence {
         vec![&self.input]
     }
 
-    // It does, but a sort would then be moved below it.
+    // It does maintain the order, but DataFusion would then move a sort below it.
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![false]
     }

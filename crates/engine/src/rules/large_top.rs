@@ -1,7 +1,7 @@
-//! ORDER BY with a LIMIT so large that the rows that it keeps are no small matter.
+//! ORDER BY with a LIMIT so large that its rows need much memory.
 //!
-//! DataFusion keeps the first rows in memory and has nowhere else to put them: a large LIMIT fails where
-//! the whole sort would spill. From [`ROWS_MIN`] on, rows are sorted, which spills, and then cut.
+//! DataFusion keeps the first rows in memory and cannot spill them: a large LIMIT fails where the whole sort
+//! would spill. From [`ROWS_MIN`] on, rows are sorted, which spills, and then cut.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-/// LIMITs from here on are large: 100 MB of rows of a kilobyte.
+/// LIMITs from this one on are large: 100 MB in rows of a kilobyte.
 const ROWS_MIN: usize = 100_000;
 
 /// See the [module](self).
@@ -25,7 +25,7 @@ impl PhysicalOptimizerRule for LargeTop {
         let sorted = plan.transform_up(|node| {
             let large = node.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?)));
             Ok(match large {
-                // One limit for each part, as the sort has one part for each that it leaves apart.
+                // One limit for each partition, as the sort may leave several partitions unmerged.
                 Some((sort, fetch)) if fetch >= ROWS_MIN => {
                     Transformed::yes(Arc::new(LocalLimitExec::new(Arc::new(sort.with_fetch(None)), fetch)))
                 }

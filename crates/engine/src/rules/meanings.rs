@@ -1,6 +1,6 @@
-//! Operators that DataFusion computes otherwise than they mean: the value of a map for a key that is a list or a
-//! struct, which it looks for only in the first entries, and `~ '.*'`, of which it forgets that NULL is unknown. And
-//! arguments that it only stumbles over when it computes.
+//! Corrects operators that DataFusion computes wrongly: the lookup in a map by a key that is a list or a
+//! struct, which considers only the first entries, and `~ '.*'`, which forgets that NULL gives NULL. Also
+//! refuses arguments at which DataFusion fails only during execution.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl AnalyzerRule for Meanings {
     }
 }
 
-/// Functions of lists of numbers, which take no lists of lists.
+/// Functions of lists of numbers, which do not take lists of lists.
 const OF_NUMBERS: [&str; 10] = [
     "array_add",
     "array_avg",
@@ -85,7 +85,7 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// Whether a pattern is the one that fits all texts.
+/// Whether a pattern matches every text.
 fn is_any(pattern: Option<&Expr>) -> bool {
     matches!(pattern, Some(Expr::Literal(value, _)) if value.try_as_str() == Some(Some(".*")))
 }

@@ -1,11 +1,13 @@
-//! Our changes to plans: logical ones before DataFusion's own, physical ones after.
+//! Our rules on plans: logical ones run before DataFusion's own, physical ones after.
 
 mod common_types;
 mod date_intervals;
 mod dependent;
 mod fence;
+mod gathering;
 mod large_top;
 mod meanings;
+mod nested_order;
 mod subqueries;
 mod uuids;
 mod volatile;
@@ -20,14 +22,16 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 pub(crate) use common_types::{CommonTypes, with_common_types};
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use fence::{Fence, Fences};
+pub(crate) use gathering::Gathering;
 pub(crate) use large_top::LargeTop;
 pub(crate) use meanings::Meanings;
+pub(crate) use nested_order::{NestedOrder, is_nested_in_order, nested_order};
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;
 
-/// The plan with the expressions of all its nodes changed from the leaves up, each beside the columns that it is over;
-/// columns keep their names.
+/// The plan with all expressions rewritten from the leaves up, each with the schema of its inputs; columns
+/// keep their names.
 pub(crate) fn rewrite_expressions(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
@@ -45,7 +49,7 @@ pub(crate) fn rewrite_expressions(
             let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
             Ok(rewritten.update_data(|expr| name.restore(expr)))
         })?;
-        // A changed type reaches the plans above; where nothing changed below, schemas are what they were.
+        // A changed type affects the plans above; if nothing changed below, the schema stays as it was.
         is_changed |= rewritten.transformed;
         if is_changed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     };

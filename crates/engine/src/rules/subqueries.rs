@@ -1,9 +1,9 @@
-//! Subqueries that DataFusion has no plan for become joins: as values those with IN and EXISTS, and
-//! everywhere those that mention the outer query in another way than `inner = outer`.
+//! Rewrites subqueries that DataFusion has no plan for as joins: those with IN and EXISTS used as values, and
+//! all that mention the outer query in another way than `inner = outer`.
 //!
 //! The subquery runs once for each distinct combination of the outer values that it mentions (see
-//! [`dependent`](super::dependent)); its rows are then joined to the outer ones. What DataFusion can do
-//! itself is left to it: where only equations are mentioned it needs no second look at the outer rows.
+//! [`dependent`](super::dependent)); its rows are then joined to the outer ones. Subqueries that DataFusion
+//! can handle are left to it: those correlated only by equality do not need the outer rows a second time.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Subqueries;
 impl AnalyzerRule for Subqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut names = Names::default();
-        // Inner subqueries first: what they were joined to is then part of the outer ones.
+        // Inner subqueries first: the joins that replace them are then part of the outer ones.
         plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()
     }
 
@@ -78,7 +78,8 @@ fn as_membership(expression: Expr) -> Result<Transformed<Expr>> {
 fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     let is_filter = matches!(node, LogicalPlan::Filter(_));
     let has_own_plan = is_filter || matches!(node, LogicalPlan::Projection(_));
-    // What the outer values are taken from: without the joins, which would repeat one another.
+    // The plan from which the outer values are taken: without the joins that are added, so that these do not
+    // nest.
     let base = match &node {
         LogicalPlan::Sort(sort) => with_columns_to_sort(sort)?,
         _ => node.inputs()[0].clone(),
@@ -91,7 +92,8 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
         let saved = preserver.save(&expression);
         let Transformed { data: expression, transformed, .. } = expression.transform_up(as_membership)?;
         changed |= transformed;
-        // Each condition of a WHERE for itself: what is one as a whole need not tell NULL from false.
+        // Each condition of a WHERE separately: one that is a subquery as a whole need not tell NULL from
+        // false.
         let parts = if is_filter { split_conjunction_owned(expression) } else { vec![expression] };
         let mut rewritten = Vec::with_capacity(parts.len());
         for whole in parts {
@@ -162,8 +164,8 @@ fn has_one_row(subquery: &Subquery) -> bool {
     subquery.subquery.max_rows().is_some_and(|rows| rows <= 1)
 }
 
-/// Refuses aggregates over nothing but columns of the outer query: they are aggregates of that query (SQL:2016, 6.9),
-/// and here they would be computed for each of its rows.
+/// Refuses aggregates over only columns of the outer query: they are aggregates of that query (SQL:2016,
+/// 6.9), and here they would be computed for each of its rows.
 fn check_aggregates(subquery: &LogicalPlan) -> Result<()> {
     subquery.apply(|node| {
         let LogicalPlan::Aggregate(aggregate) = node else { return Ok(TreeNodeRecursion::Continue) };
@@ -185,8 +187,8 @@ fn check_aggregates(subquery: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// Whether a condition is an IN that DataFusion has a right plan for: it does not tell which outer row a
-/// NULL of a correlated NOT IN is for.
+/// Whether a condition is an IN that DataFusion plans correctly. For a correlated NOT IN it does not: a NULL
+/// is not attributed to its outer row.
 fn is_kept_in(condition: &Expr) -> bool {
     let (membership, is_not) = match condition {
         Expr::InSubquery(membership) => (membership, false),
@@ -199,7 +201,7 @@ fn is_kept_in(condition: &Expr) -> bool {
     membership.negated == is_not || mentioned(&membership.subquery.subquery).is_empty()
 }
 
-/// Removes a LIMIT that does not change whether there are rows.
+/// Removes a LIMIT that does not change whether there are any rows.
 fn drop_limit(subquery: &mut Subquery) -> Result<bool> {
     let LogicalPlan::Limit(limit) = subquery.subquery.as_ref() else { return Ok(false) };
     let keeps_one = matches!(limit.get_skip_type()?, SkipType::Literal(0))
@@ -210,13 +212,13 @@ fn drop_limit(subquery: &mut Subquery) -> Result<bool> {
     Ok(keeps_one)
 }
 
-/// Whether there is a LIMIT, which DataFusion may ignore below EXISTS where outer values are mentioned.
+/// Whether a correlated subquery has a LIMIT, which DataFusion may ignore below EXISTS.
 fn has_limit(subquery: &Subquery) -> Result<bool> {
     let plan = &subquery.subquery;
     Ok(!mentioned(plan).is_empty() && plan.exists(|node| Ok(matches!(node, LogicalPlan::Limit(_))))?)
 }
 
-/// What is sorted, with the columns that subqueries in ORDER BY mention although they are not selected.
+/// The input of a sort, with the unselected columns that subqueries in ORDER BY mention.
 fn with_columns_to_sort(sort: &Sort) -> Result<LogicalPlan> {
     let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
         return Ok(sort.input.as_ref().clone());
@@ -251,13 +253,13 @@ fn needs_join(expression: &Expr) -> bool {
     expression.exists(|part| Ok(is_joined(part))).unwrap_or(true)
 }
 
-/// All conditions of a join, one by one.
+/// All conditions of a join.
 fn join_expressions(join: &Join) -> Vec<Expr> {
     let equal = join.on.iter().map(|(left, right)| left.clone().eq(right.clone()));
     equal.chain(join.filter.iter().cloned().flat_map(split_conjunction_owned)).collect()
 }
 
-/// `JOIN ... ON` with subqueries: they filter the joined rows, or the rows that an outer join may drop.
+/// `JOIN ... ON` with subqueries: they filter the joined rows, or the input rows that an outer join may drop.
 fn on(join: &Join, names: &mut Names) -> Result<LogicalPlan> {
     let mut join = join.clone();
     let mut conditions = Vec::new();
@@ -300,7 +302,8 @@ fn on(join: &Join, names: &mut Names) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Join(join))
 }
 
-/// An outer join on a condition with subqueries, each of which mentions one side: they are columns of that side.
+/// An outer join on a condition with subqueries, each of which mentions one side: they become columns of that
+/// side.
 fn on_columns(mut join: Join, condition: Expr, names: &mut Names) -> Result<LogicalPlan> {
     if !matches!(join.join_type, JoinType::Left | JoinType::Right | JoinType::Full) {
         return outer_join_on();
@@ -336,7 +339,7 @@ fn on_columns(mut join: Join, condition: Expr, names: &mut Names) -> Result<Logi
         .build()
 }
 
-/// The rows of `plan` with `more` columns, in which are subqueries.
+/// `plan` with the columns `more`, which contain subqueries.
 fn with_columns(plan: Arc<LogicalPlan>, more: Vec<Expr>, names: &mut Names) -> Result<Arc<LogicalPlan>> {
     if more.is_empty() {
         return Ok(plan);
@@ -350,14 +353,14 @@ fn outer_join_on<T>() -> Result<T> {
     not_impl_err!("a subquery in the ON of an outer join that mentions both sides")
 }
 
-/// Refuses what neither DataFusion nor this rule has a plan for.
+/// Refuses a subquery that neither DataFusion nor this rule has a plan for.
 fn in_the_way<T>() -> Result<T> {
     not_impl_err!(
         "a subquery that mentions columns of the query around it below an outer join, a window, grouping sets, INTERSECT or EXCEPT"
     )
 }
 
-/// Whether DataFusion can make a join of a subquery itself. `member` is what stands before IN.
+/// Whether DataFusion can make a join of a subquery itself. `member` is the expression before IN.
 fn is_pulled_up(subquery: &Subquery, member: Option<&Expr>) -> bool {
     let mut pull_up = PullUpCorrelatedExpr::new();
     pull_up = match member {
@@ -380,7 +383,7 @@ fn scalar(base: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, names: &
         return Ok(None);
     }
     let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else {
-        // DataFusion says something else of these.
+        // DataFusion has its own error for these.
         return if has_one_row(subquery) { Ok(None) } else { in_the_way() };
     };
     let value = names.fresh();
@@ -393,7 +396,8 @@ fn scalar(base: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, names: &
     Ok(Some((plan, column(&value))))
 }
 
-/// The first column of the one row that there is for a combination of outer values; an error where there are more.
+/// The first column of the only row for each combination of outer values; an error if a combination has
+/// several.
 fn only_row(
     input: &LogicalPlan,
     outer: &Outer,
@@ -418,8 +422,9 @@ fn only_row(
     Ok(Some((plan, Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments)))))
 }
 
-/// `x < ANY (...)` and its like: what is true of some value is true of the smallest or of the largest one. Else it is
-/// NULL if x or a row is NULL, unless there are no rows; else false. ALL is true where the opposite is true of none.
+/// `x < ANY (...)` and its like: the comparison is true of some value if it is true of the smallest or of the
+/// largest one. If not, it is NULL if x or a row is NULL and there are rows; else false. ALL is the negation
+/// of ANY with the opposite comparison.
 fn compared(
     base: &LogicalPlan,
     input: &LogicalPlan,
@@ -491,7 +496,7 @@ fn exists(
 ) -> Result<Joined> {
     let outer = Outer::new(base, &subquery.subquery, names)?;
     if outer.columns.is_empty() {
-        // One answer for all rows: DataFusion computes it once.
+        // An uncorrelated subquery has one answer for all rows: DataFusion computes it once.
         let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone())
             .limit(0, Some(1))?
             .aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64)).alias(names.fresh())])?
@@ -512,7 +517,8 @@ fn exists(
     Ok(Some((plan, if negated { found.is_null() } else { found.is_not_null() })))
 }
 
-/// `x IN (...)`: true if a row equals x; else NULL if x or a row is NULL, unless there are no rows; else false.
+/// `x IN (...)`: true if a row equals x. If not, it is NULL if x or a row is NULL and there are rows; else
+/// false.
 fn contains(
     base: &LogicalPlan,
     input: &LogicalPlan,
@@ -531,7 +537,7 @@ fn contains(
     let value = names.fresh();
     let (plan, keys) = select(plan, &keys, vec![first_column(&subquery.subquery).alias(&value)], names)?;
 
-    // How many rows there are for the outer values, and how many of them are not NULL.
+    // The number of rows for the outer values, and how many of these are not NULL.
     let [row_count, value_count] = [names.fresh(), names.fresh()];
     let counts = LogicalPlanBuilder::from(plan.clone())
         .aggregate(
@@ -542,7 +548,7 @@ fn contains(
     let outputs = vec![column(&row_count), column(&value_count)];
     let (counts, count_keys) = select(counts, &keys, outputs, names)?;
 
-    // The values that there are, once each.
+    // The distinct values.
     let member = names.fresh();
     let values = LogicalPlanBuilder::from(plan).filter(column(&value).is_not_null())?.build()?;
     let (values, value_keys) = select(values, &keys, vec![column(&value).alias(&member)], names)?;
@@ -598,7 +604,7 @@ fn lateral(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
         .map(Some)
 }
 
-/// The keys under new names, so that they can be joined to what has the old ones, and `outputs`.
+/// `outputs` and the keys under new names, so that the result can be joined to plans with the old names.
 fn select(
     plan: LogicalPlan,
     keys: &[Column],
@@ -613,7 +619,8 @@ fn select(
     Ok((plan, new.into_iter().map(Column::new_unqualified).collect()))
 }
 
-/// The distinct rows with a column that is true, and NULL where a left join found none of them.
+/// The distinct rows with a column that is true, and that a left join fills with NULL where none of them
+/// matches.
 fn marked(plan: LogicalPlan, names: &mut Names) -> Result<(LogicalPlan, String)> {
     let mark = names.fresh();
     let mut expressions: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
@@ -631,7 +638,7 @@ fn column(name: &str) -> Expr {
 }
 
 impl Outer {
-    /// The conditions under which a row of the outer query belongs to the values in `keys`.
+    /// The join conditions between rows of the outer query and the outer values in `keys`.
     fn same(&self, keys: &[Column]) -> Vec<Expr> {
         let pairs = self.columns.iter().zip(keys);
         pairs

@@ -1,5 +1,5 @@
-//! Text becomes UUIDs where a plan says so: in casts, in INSERT, and where it is a constant that is compared with
-//! one, whatever its case and hyphens are.
+//! Converts text to UUIDs: in casts, in INSERT, and in constants that are compared with a UUID, in any case
+//! and with or without hyphens.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::rewrite_expressions;
 use crate::functions::uuids;
 use crate::uuids::{format, is_binary_uuid, is_uuid, not_one, parse};
 
-/// See the [module](self). Before type coercion, which would take casts between texts out.
+/// See the [module](self). The rule runs before type coercion, which would remove casts between texts.
 #[derive(Debug)]
 pub(crate) struct Uuids;
 
@@ -77,7 +77,7 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// A constant text as the text of the UUID that it is.
+/// A constant text, normalised as the text of a UUID.
 fn constant(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::Literal(value, _) = &expr else { return Ok(Transformed::no(expr)) };
     let Some(Some(text)) = value.try_as_str() else { return Ok(Transformed::no(expr)) };
@@ -85,7 +85,7 @@ fn constant(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(lit(format(bytes))))
 }
 
-/// What is inserted into columns of UUIDs, as UUIDs.
+/// Converts the inserted values of UUID columns.
 fn insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Dml(mut dml) = plan else { return Ok(Transformed::no(plan)) };
     let (wanted, given) = (dml.target.schema(), dml.input.schema().clone());
@@ -103,7 +103,7 @@ fn insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Dml(dml)))
 }
 
-/// The rows of a table with its UUIDs as text.
+/// The rows of a table, with its UUIDs converted to text.
 pub(crate) fn as_text(
     table: Arc<dyn datafusion::catalog::TableProvider>,
 ) -> Result<Arc<dyn datafusion::catalog::TableProvider>> {

@@ -1,10 +1,10 @@
-//! What differs each time is computed once where it is written once.
+//! Computes volatile expressions as often as they are written.
 //!
-//! DataFusion writes `x BETWEEN a AND b` out as `x >= a AND x <= b` and `coalesce(x, y)` as
-//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`. With `random()` in `x` the two are different numbers; so with such
-//! operands both become functions, whose arguments are computed once. And a condition without columns, such as
-//! `random() < 0.5` or `(SELECT false)`, is asked of the rows that it stands behind: of groups, windows and joins, not
-//! of the rows that they are made of, to which DataFusion would move it.
+//! DataFusion expands `x BETWEEN a AND b` to `x >= a AND x <= b` and `coalesce(x, y)` to `CASE WHEN x IS NOT
+//! NULL THEN x ELSE y END`. With `random()` in `x` the two uses of `x` are different numbers; so with such
+//! operands both become functions, whose arguments are computed once. And a condition without columns, such
+//! as `random() < 0.5` or `(SELECT false)`, must be computed for the groups, windows or joined rows that it
+//! filters, not for the rows below them, to which DataFusion would push it.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn computed_once(expr: Expr) -> Transformed<Expr> {
     }
 }
 
-/// Whether `coalesce` of these would compute twice what differs each time: all but the last are looked at first.
+/// Whether `coalesce` would duplicate a volatile argument: it tests all but the last for NULL first.
 fn is_written_twice(arguments: &[Expr]) -> bool {
     arguments.split_last().is_some_and(|(_, first)| first.iter().any(Expr::is_volatile))
 }
@@ -58,7 +58,8 @@ fn call(name: &'static str, arguments: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(once::function(name)), arguments))
 }
 
-/// Puts a LIMIT that no rows reach below conditions that are not to be moved: no rule moves them past it.
+/// Puts a LIMIT that is never reached below conditions that must not be moved: no rule moves conditions past
+/// a LIMIT.
 fn asked_above(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
     let stays = |condition: &Expr| {
@@ -77,11 +78,11 @@ fn asked_above(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(staying, Arc::new(limited))?)))
 }
 
-/// Whether the rows of `plan` are made of other rows in a way that makes a difference to `condition`.
+/// Whether `plan` derives its rows from other rows, for which `condition` would have another meaning.
 fn is_made_of_others(plan: &LogicalPlan, condition: &Expr) -> bool {
     match plan {
         LogicalPlan::Aggregate(aggregate) => {
-            // Without columns to group by there is a group where there are no rows.
+            // Without columns to group by there is one group even if there are no rows.
             let may_be_empty = aggregate.group_expr.is_empty()
                 || aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_)));
             may_be_empty || condition.is_volatile()

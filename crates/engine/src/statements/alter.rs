@@ -1,8 +1,8 @@
 //! ALTER TABLE of stored tables, and COMMENT ON.
 //!
-//! Names, comments, defaults, codecs, the order and new columns without values are changes of the definition
-//! alone: parts know columns by number. What gives old rows other values writes them again. Either way all that
-//! one statement says is one commit.
+//! Names, comments, defaults, codecs, the order, and new columns without values only change the definition:
+//! parts know columns by number. Changes that give old rows other values rewrite these rows. Either way one
+//! statement is one commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::stored::{
     check_unchanged, remove_all, sole, write_stream,
 };
 
-/// How often a change is tried when rows come that it was not made for.
+/// How often a change is tried when new rows arrive that it was not computed for.
 const ATTEMPTS_MAX: usize = 5;
 
 /// `ALTER TABLE t operation, ...`.
@@ -53,7 +53,7 @@ pub(super) async fn alter(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        // What is right for the rows that are there is not for those that come meanwhile.
+        // The change depends on the rows of the table, so each attempt looks at the newest ones.
         let newest = table.at(&table.store.snapshot()?);
         let is_same = newest.table.definition == table.table.definition;
         let now = if is_same { &newest } else { &table };
@@ -113,7 +113,7 @@ pub(super) async fn comment_on(
     alter(session, &ObjectName(parts), false, &[operation]).await
 }
 
-/// `RENAME TABLE t TO u, v TO t`: one after the other, and all of them or none.
+/// `RENAME TABLE t TO u, v TO t`: the renames take effect in this order, all or none.
 pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> Result<Answer> {
     let mut steps: Vec<(Name, Name)> = Vec::new();
     for rename in renames {
@@ -122,7 +122,7 @@ pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> R
         if rename.new_name.0.len() == 1 {
             to.schema.clone_from(&from.schema);
         }
-        // Unless an earlier step gives the name.
+        // The name need not exist if an earlier step creates it.
         if !steps.iter().any(|(_, to)| *to == from) {
             stored_table(session, &from).await?;
         }
@@ -147,7 +147,8 @@ pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> R
     Ok(Answer::done())
 }
 
-/// Fails when a table that had no row has some now or when the transaction commits: nothing was made for them.
+/// Fails if a table that was empty has rows now, or gets some before the transaction commits: no values were
+/// computed for them.
 fn check_empty(transaction: &mut Transaction, table: &Table) -> Result<()> {
     transaction.require_same_rows(table.number);
     if transaction.state().table(table.number).is_some_and(|now| now.row_count() > 0) {
@@ -157,7 +158,7 @@ fn check_empty(transaction: &mut Transaction, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Sets a property, or takes it away; an empty comment is none.
+/// Sets a property, or removes it if the value is `None` or empty.
 fn set(properties: &mut BTreeMap<String, String>, key: &str, value: Option<&str>) {
     match value.filter(|value| !value.is_empty()) {
         Some(value) => properties.insert(key.to_owned(), value.to_owned()),
@@ -165,12 +166,12 @@ fn set(properties: &mut BTreeMap<String, String>, key: &str, value: Option<&str>
     };
 }
 
-/// A table on its way to another definition.
+/// A change of a table's definition.
 struct Change<'a> {
     session: &'a Session,
     table: &'a StoredTable,
     definition: Definition,
-    /// What rows get in the columns of these numbers; the others keep what they have.
+    /// New values by column number; other columns keep theirs.
     values: BTreeMap<u32, Expr>,
 }
 
@@ -293,12 +294,12 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The value of all rows that are there in a new column, as a text that is read as the same value. None if
-    /// there is no such text, or the rows are to be written again anyway.
+    /// The value in a new column that all existing rows get, as a text that reads back as the same value.
+    /// `None` if there is no such text, or if the rows will be rewritten anyway.
     async fn initial(&self, column: &ColumnDef, field: &Field, default: &Expr) -> Result<Option<String>> {
         let text = format!("SELECT CAST({default} AS {})", column.data_type);
         let plan = query::plan(self.session, parse_standard(&text)?, "").await?;
-        // Each row gets its own.
+        // Each row gets its own value.
         if plan.expressions().iter().any(datafusion::logical_expr::Expr::is_volatile) {
             return Ok(None);
         }
@@ -345,7 +346,7 @@ impl Change<'_> {
         Err(Error::new(ErrorKind::Invalid, message).with_hint(hint))
     }
 
-    /// Gives a column another type and other options; those that are not named stay.
+    /// Changes a column's type and options; options that are not named stay.
     async fn retype(
         &mut self,
         column: &Ident,
@@ -402,7 +403,7 @@ impl Change<'_> {
         stored::check_codec(field)
     }
 
-    /// The column that a definition makes.
+    /// The field that a column definition makes.
     async fn planned(&self, column: &ColumnDef) -> Result<Field> {
         let mut statement = parse_standard("CREATE TABLE t (c INT)")?;
         if let ast::Statement::CreateTable(table) = &mut statement {
@@ -419,7 +420,7 @@ impl Change<'_> {
         Ok(alone.fields.remove(0))
     }
 
-    /// What a column was called before this statement.
+    /// The name that a column had before this statement.
     fn name_before(&self, id: u32) -> Option<String> {
         let before = &self.table.table.definition;
         before.index_of(id).map(|index| before.fields[index].name.clone())
@@ -467,7 +468,7 @@ impl Change<'_> {
         self.write_again().await
     }
 
-    /// Writes all rows with what they get, in the transaction that changes the definition.
+    /// Rewrites all rows with their new values, in the transaction that changes the definition.
     async fn write_again(mut self) -> Result<Answer> {
         self.definition.fields.iter_mut().for_each(|field| _ = field.properties.remove(stored::INITIAL));
         let (store, before) = (self.table.store.clone(), self.table.table.clone());
@@ -505,7 +506,7 @@ impl Change<'_> {
         Ok(Answer { progress, ..Answer::done() })
     }
 
-    /// The query for all rows as they are to be, in the order of the table.
+    /// The query for all rows with their new values, in the order of the table.
     async fn plan(&self, table: &StoredTable, partitions: &Partitions) -> Result<LogicalPlan> {
         let session = self.session.at(table.snapshot.clone());
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), Arc::new(table.clone()));

@@ -1,8 +1,8 @@
 //! DELETE, UPDATE and TRUNCATE.
 //!
-//! A query over the table with its rows numbered finds the rows that change, so that any predicate that a
-//! query can have works, subqueries too. In memory the new rows then take the place of the old at once, in
-//! order; what stored tables do is in [`stored`].
+//! A query over the table with numbered rows finds the rows to change, so every predicate of queries works,
+//! subqueries included. In memory the new rows then replace the old at once, in order; for stored tables see
+//! [`stored`].
 
 mod stored;
 
@@ -35,7 +35,7 @@ use crate::session::Session;
 use crate::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
 use crate::text::nearest;
 
-/// What a DELETE is about.
+/// The table from which a DELETE deletes.
 async fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
     let extras = delete.using.is_some()
@@ -49,7 +49,7 @@ async fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
     }
 }
 
-/// What an UPDATE is about, and what it sets: columns by their places.
+/// The table that an UPDATE changes, and the new values by column index.
 async fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, Vec<(usize, Expr)>)> {
     let extras = update.from.is_some()
         || update.limit.is_some()
@@ -72,7 +72,7 @@ async fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, V
     Ok((target, assigned))
 }
 
-/// `EXPLAIN DELETE | UPDATE`: the query that finds the rows that change, and their new values.
+/// `EXPLAIN DELETE | UPDATE`: explains the query that finds the rows to change, and their new values.
 pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbose: bool) -> Result<Answer> {
     let (target, assigned, condition) = match change {
         ast::Statement::Delete(delete) => {
@@ -136,7 +136,7 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     let changing = target.changing(session, &old, &values, update.selection.as_ref()).await?;
     let rows = &changing.rows;
 
-    // Where each row's new values stand among the rows that change.
+    // For each row of the table, the index of its new values among the changed rows.
     let row_count = table.row_count();
     changing.booked.try_grow(row_count * size_of::<Option<usize>>())?;
     let mut new_row = vec![None; row_count];
@@ -177,7 +177,7 @@ pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<A
 struct Target {
     table: Arc<dyn TableProvider>,
     name: String,
-    /// What qualifies its columns: its alias or its name.
+    /// The qualifier of its columns: its alias or its name.
     qualifier: Ident,
 }
 
@@ -214,14 +214,14 @@ impl Target {
         })
     }
 
-    /// What a column is set to: DEFAULT written out, and one value for each row.
+    /// The expression that a column is set to: DEFAULT replaced, and checked to be one value for each row.
     fn value(&self, column: usize, value: &Expr) -> Result<Expr> {
         let is_default =
             |name: &Ident| name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default");
         let schema = self.table.schema();
         if matches!(value, Expr::Identifier(name) if is_default(name)) {
             let name = schema.field(column).name();
-            // It takes the column's type when the rows are made.
+            // The value is cast to the column's type when the rows are made.
             return Ok(self.default_of(name)?.unwrap_or_else(|| Expr::value(ast::Value::Null)));
         }
         let mut value = value.clone();
@@ -244,9 +244,9 @@ impl Target {
         text.map(|text| parse_expression(text)).transpose()
     }
 
-    /// The query for the numbers of the rows that meet `condition`, then for `values`, as `v0` and so on.
+    /// The query for the numbers of the rows that meet `condition`, and for `values`, named `v0` and so on.
     ///
-    /// Expressions move as they are: turned into text and back, a quote in a literal might end it.
+    /// Expressions are moved as trees: turned into text and parsed again, a quote in a literal might end it.
     async fn plan(
         &self,
         session: &Session,
@@ -273,11 +273,11 @@ impl Target {
         {
             alias.name = self.qualifier.clone();
         }
-        // Places in this text are not places in the user's: errors come without them.
+        // Positions in this generated text mean nothing to the user, so errors come without them.
         query::plan(session, statement, "").await
     }
 
-    /// The numbers of the rows that meet `condition`, then the columns of `values`.
+    /// The numbers of the rows that meet `condition`, and the columns of `values`.
     async fn changing(
         &self,
         session: &Session,
@@ -305,7 +305,7 @@ impl Target {
             batches.push(batch);
         }
         let schema = batches.first().map_or(schema, RecordBatch::schema);
-        // The batches and all of them in one stand side by side for a moment.
+        // While they are concatenated, the batches exist twice.
         booked.try_grow(batch_bytes)?;
         let rows = concat_batches(&schema, &batches)?;
         drop(batches);
@@ -318,7 +318,8 @@ impl Target {
     }
 }
 
-/// The numbers of the rows that change, their new values, and the memory that finding them took.
+/// The numbers of the changed rows, their new values, and the memory reservation of the query that found
+/// them.
 struct Changing {
     rows: RecordBatch,
     progress: Progress,
@@ -332,7 +333,7 @@ impl Changing {
     }
 }
 
-/// Refuses what makes several rows of one, or none.
+/// Refuses expressions that give several rows for one, or none.
 struct OneValue;
 
 impl VisitorMut for OneValue {
@@ -349,7 +350,7 @@ impl VisitorMut for OneValue {
     }
 }
 
-/// The table's rows with their numbers in front.
+/// The table's rows with their row numbers as the first column.
 fn numbered(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<MemTable> {
     let mut fields = vec![Arc::new(Field::new(ROW_NUMBER, DataType::UInt64, false))];
     fields.extend(schema.fields().iter().cloned());
@@ -374,14 +375,14 @@ fn index(row: u64) -> usize {
     usize::try_from(row).expect("a row in memory has an index")
 }
 
-/// `old`, but with values of `new` in the rows that have a place there.
+/// `old` with the rows replaced that have an index into `new`.
 fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<ArrayRef> {
     let sources: Vec<(usize, usize)> =
         new_row.iter().enumerate().map(|(row, new)| new.map_or((0, row), |position| (1, position))).collect();
     Ok(interleave(&[old.as_ref() as &dyn Array, new.as_ref()], &sources)?)
 }
 
-/// The table, which is in memory or stored.
+/// The table, in memory or stored.
 async fn table_of(session: &Session, name: &ObjectName) -> Result<Arc<dyn TableProvider>> {
     let name = object_name(session, name)?;
     let table = find(session, &name).await?.ok_or_else(|| not_found(session, &name))?;

@@ -2,6 +2,7 @@
 
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, Query};
 use futures::TryStreamExt;
 
@@ -9,11 +10,12 @@ use super::query::{self, Run};
 use super::{Answer, standard};
 use crate::column_names::table_schema;
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain;
 use crate::files::{FileTable, OptionValue};
 use crate::output;
 use crate::parser::parse_standard;
 use crate::progress::Progress;
-use crate::relations::constant;
+use crate::relations::{constant, normalized};
 use crate::session::Session;
 
 /// `COPY (query) TO 'path' (options)`.
@@ -54,13 +56,17 @@ pub(super) async fn copy_from(
     sql: &str,
 ) -> Result<Answer> {
     let path = path_text(path)?;
-    let mut file = FileTable { paths: vec![path], format: None, options: option_values(options)? };
+    let mut file = FileTable { paths: vec![path], options: option_values(options)?, ..FileTable::default() };
     if let Some(index) = file.options.iter().position(|(name, _)| name == "format") {
         match file.options.remove(index).1 {
             OptionValue::Text(name) => file.format = Some(name.parse()?),
             _ => return Err(Error::new(ErrorKind::Invalid, "FORMAT takes a name such as parquet or csv")),
         }
     }
+    file.into = match columns {
+        [] => names_of(session, table).await?,
+        columns => columns.iter().map(normalized).collect(),
+    };
     let (source, _open) = session.open_file(file).await?;
     let mut statement = parse_standard(&format!("INSERT INTO t SELECT * FROM {source}"))?;
     if let ast::Statement::Insert(insert) = &mut statement {
@@ -68,6 +74,16 @@ pub(super) async fn copy_from(
         insert.columns = columns.iter().cloned().map(|column| ObjectName::from(vec![column])).collect();
     }
     Box::pin(standard(session, statement, sql, sql)).await
+}
+
+/// The names of the table's columns; empty for a table that does not exist, which the planner reports.
+async fn names_of(session: &Session, table: &ObjectName) -> Result<Vec<String>> {
+    let Ok(reference) = object_name_to_table_reference(table.clone(), true) else { return Ok(Vec::new()) };
+    let name = reference.table().to_owned();
+    let Ok(schema) = session.state().schema_for_ref(reference) else { return Ok(Vec::new()) };
+    let found = schema.table(&name).await.map_err(|error| explain(&error, None))?;
+    let schema = found.map(|table| table.schema());
+    Ok(schema.iter().flat_map(|schema| schema.fields()).map(|field| field.name().clone()).collect())
 }
 
 fn path_text(path: &Expr) -> Result<String> {

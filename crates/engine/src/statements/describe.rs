@@ -57,15 +57,16 @@ pub(super) async fn summarize(session: &Session, query: Box<Query>, sql: &str) -
     Ok(answer)
 }
 
-/// The expression that measures a column of a type, `None` where the type has no such thing.
+/// The expression that measures a column of this name and type; `None` if the measure does not apply to the
+/// type.
 type Measure = fn(&str, &DataType) -> Option<String>;
 
-/// What SUMMARIZE asks of each column.
+/// The measures of SUMMARIZE.
 const MEASURES: &[(&str, Measure)] = &[
     ("min", |column, data_type| is_ordered(data_type).then(|| format!("min({column})"))),
     ("max", |column, data_type| is_ordered(data_type).then(|| format!("max({column})"))),
     ("approx_unique", |column, data_type| {
-        // DataFusion's function knows integers, texts and times only.
+        // DataFusion's function takes only integers, texts and times.
         is_ordered(data_type).then(|| format!("approx_distinct(CAST({column} AS VARCHAR))"))
     }),
     ("avg", |column, data_type| data_type.is_numeric().then(|| format!("avg(CAST({column} AS DOUBLE))"))),
@@ -88,7 +89,8 @@ fn is_ordered(data_type: &DataType) -> bool {
         && !matches!(data_type, DataType::Null | DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// `SELECT measures of all columns FROM input`, where the columns are numbered to be safe from their names.
+/// `SELECT measures of all columns FROM input`, with the columns renamed to numbers, so that their names need
+/// no quoting.
 async fn aggregate(session: &Session, input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
     let name = |index: usize| format!("c{index}");
     let numbered = schema.fields().iter().enumerate().map(|(index, _)| {
@@ -114,7 +116,7 @@ async fn aggregate(session: &Session, input: LogicalPlan, schema: &Schema) -> Re
     query::plan(session, crate::parser::parse_standard(&text)?, &text).await
 }
 
-/// One row of measures of all columns, turned into a row for each column.
+/// Turns the one row with the measures of all columns into a row for each column.
 fn transpose(totals: &RecordBatch, schema: &Schema) -> Result<Vec<(&'static str, ArrayRef)>> {
     let fields = schema.fields();
     let cell = |index: usize, measure: usize| totals.column_by_name(&format!("m{index}_{measure}"));
@@ -179,7 +181,7 @@ pub(super) async fn show(session: &Session, words: &[&str]) -> Result<Answer> {
     }
 }
 
-/// `SHOW FUNCTIONS`: the planner's and those that are written out before it sees them.
+/// `SHOW FUNCTIONS`: the planner's, and those that are expanded before planning.
 async fn functions(session: &Session) -> Result<Answer> {
     let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let written_out: Vec<String> = crate::functions::signatures()
@@ -244,9 +246,9 @@ struct ShownTable {
     name: String,
     kind: &'static str,
     row_count: Option<u64>,
-    /// On disk.
+    /// The size on disk.
     bytes: Option<u64>,
-    /// How many times as many bytes the values have.
+    /// The compression ratio: the size of the values divided by `bytes`.
     ratio: Option<f64>,
     comment: Option<String>,
 }
@@ -276,7 +278,7 @@ pub(super) fn show_schemas(session: &Session, options: &ShowStatementOptions) ->
     rows([("name", Arc::new(StringArray::from(names)) as ArrayRef)])
 }
 
-/// `SHOW CREATE TABLE | VIEW name`: the statement that makes such a one.
+/// `SHOW CREATE TABLE | VIEW name`: the statement that creates the table or view.
 pub(super) async fn show_create(
     session: &Session,
     kind: &ShowCreateObject,

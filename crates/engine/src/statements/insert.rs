@@ -1,7 +1,7 @@
-//! INSERT whose query has VALUES somewhere inside.
+//! INSERT whose query contains VALUES somewhere inside.
 //!
-//! The planner takes every VALUES of an INSERT for the rows of the table, and wants as many columns as that has.
-//! So such a query is planned by itself, and the rows of its plan are inserted.
+//! The planner takes every VALUES inside an INSERT for rows of the table, and expects as many columns as that
+//! has. So such a query is planned by itself, and the rows of its plan are inserted.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::parser::parse_standard;
 use crate::session::Session;
 
-/// Puts the plan of the query in its place, if it has VALUES inside. What is given back is to be kept until the
+/// Replaces the query by its plan if it contains VALUES. The returned [`OpenFile`] must be kept until the
 /// statement is planned.
 pub(super) async fn plan_values_apart(
     session: &Session,
@@ -34,7 +34,7 @@ pub(super) async fn plan_values_apart(
     Ok(Some(open))
 }
 
-/// Whether a query is no VALUES itself, but has some.
+/// Whether a query contains VALUES, but is not itself one.
 fn has_values_inside(query: &Query) -> bool {
     struct Values;
     impl Visitor for Values {

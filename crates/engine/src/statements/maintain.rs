@@ -1,4 +1,4 @@
-//! OPTIMIZE, CHECK and REPAIR of stored tables, and VACUUM. All of them end soon when nobody waits for them any more.
+//! OPTIMIZE, CHECK and REPAIR of stored tables, and VACUUM. All of them stop soon after they are cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::session::Session;
 use crate::stored::{Store, check_unchanged, damage_batch, write_options};
 use crate::work::{blocking, cancellable};
 
-/// How often merging is tried when others change the same parts.
+/// How often merging is tried when other statements change the same parts.
 const ATTEMPTS_MAX: usize = 5;
 
-/// `OPTIMIZE TABLE t [FINAL]`: does the upkeep that is due, or with FINAL makes one part of each partition.
+/// `OPTIMIZE TABLE t [FINAL]`: does the maintenance that is due, or with FINAL merges each partition into one
+/// part.
 pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: bool) -> Result<Answer> {
     let table = stored_table(session, &object_name(session, name)?).await?;
     let merge = move |cancel: &Cancel| match is_final {
@@ -31,7 +32,7 @@ pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: boo
     Ok(Answer::done())
 }
 
-/// Makes one part of each partition.
+/// Merges each partition into one part.
 fn merge_all(store: &Store, planned: &Table, cancel: &Cancel) -> Result<()> {
     let mut attempts = 0;
     loop {
@@ -58,8 +59,8 @@ fn merge_all(store: &Store, planned: &Table, cancel: &Cancel) -> Result<()> {
     }
 }
 
-/// `VACUUM`: removes the files that no version within the retention needs, those that a process left which did not end
-/// well however young they are, and says how much that was.
+/// `VACUUM`: removes the files that no version within the retention needs, and, whatever their age, those
+/// that a crashed process left behind; reports how many files and bytes that were.
 pub(super) async fn vacuum(session: &Session, statement: &VacuumStatement) -> Result<Answer> {
     let plain = VacuumStatement {
         full: false,
@@ -97,7 +98,7 @@ fn number(value: u64) -> ArrayRef {
     Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)]))
 }
 
-/// `CHECK TABLE t`: reads all of it, and gives a row for each thing that is wrong, or one that says `ok`.
+/// `CHECK TABLE t`: reads the whole table, and returns a row for each damage, or one that says `ok`.
 pub(super) async fn check(session: &Session, name: &ObjectName) -> Result<Answer> {
     let name = object_name(session, name)?;
     let table = stored_table(session, &name).await?;
@@ -107,7 +108,7 @@ pub(super) async fn check(session: &Session, name: &ObjectName) -> Result<Answer
     Ok(Answer::rows(damage_batch(&table.snapshot, &found, Some(&checked))))
 }
 
-/// `REPAIR TABLE t`: keeps the rows that can be read of parts that are damaged, and says how many are lost.
+/// `REPAIR TABLE t`: keeps the readable rows of damaged parts, and reports how many are lost.
 pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answer> {
     let name = object_name(session, name)?;
     let table = stored_table(session, &name).await?;
@@ -144,7 +145,7 @@ pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answe
     Ok(Answer::rows(RecordBatch::try_from_iter_with_nullable(columns)?))
 }
 
-/// `REPAIR DATABASE`: sets aside the commits that cannot be read, and gives their files.
+/// `REPAIR DATABASE`: sets aside the commits that cannot be read, and returns their files.
 pub(super) async fn repair_database(session: &Session) -> Result<Answer> {
     let store = session
         .shared

@@ -1,4 +1,4 @@
-//! What each kind of statement does. A statement arrives with its parameters bound and its files opened.
+//! Executes each kind of statement. A statement arrives with its parameters bound and its files opened.
 
 mod alter;
 mod change;
@@ -28,18 +28,18 @@ use crate::session::Session;
 use crate::stream::StatementKind;
 use crate::work::blocking;
 
-/// What came of a statement, before it is handed over to the caller's side of a channel.
+/// The result of a statement, before it is sent through the channel to the caller.
 pub(crate) struct Answer {
     pub(crate) kind: StatementKind,
     pub(crate) schema: SchemaRef,
     pub(crate) batches: BoxStream<'static, Result<RecordBatch>>,
     pub(crate) progress: Progress,
-    /// What was read over, or goes another way than someone might think.
+    /// What the statement ignored, or did differently than a user might expect.
     pub(crate) notice: Option<String>,
 }
 
 impl Answer {
-    /// The statement did what it says and has nothing to show.
+    /// The answer of a statement without rows.
     pub(crate) fn done() -> Self {
         let schema = Arc::new(Schema::empty());
         Self {
@@ -51,14 +51,14 @@ impl Answer {
         }
     }
 
-    /// Rows that are there already.
+    /// An answer from rows in memory.
     fn rows(batch: RecordBatch) -> Self {
         let schema = batch.schema();
         let batches = stream::once(async { Ok(batch) }).boxed();
         Self { kind: StatementKind::Rows, schema, batches, ..Self::done() }
     }
 
-    /// The number of rows written, once `count` is known.
+    /// The answer with the number of rows written, once `count` is known.
     fn count(count: impl Future<Output = Result<u64>> + Send + 'static, progress: Progress) -> Self {
         let batch = |count| {
             let column = Arc::new(arrow::array::UInt64Array::from(vec![count])) as arrow::array::ArrayRef;
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// Carries out `ast`, with its parameters bound and its files opened; `text` is its part of the script `sql`.
+/// Executes `ast`, with its parameters bound and its files opened; `text` is its part of the script `sql`.
 pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) -> Result<Answer> {
     match ast {
         Ast::Sql(statement) => standard(session, *statement, sql, text).await,
@@ -90,7 +90,7 @@ pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) 
     }
 }
 
-/// Carries out a statement of standard SQL; `text` is its part of the script `sql`.
+/// Executes a statement of standard SQL; `text` is its part of the script `sql`.
 async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
     if let ast::Statement::Insert(ast::Insert { table: ast::TableObject::TableName(table), .. }) = &statement
     {
@@ -102,7 +102,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         _ => None,
     };
     match &statement {
-        // Some settings are in the database's directory.
+        // Some settings are stored in the database's directory, so setting them may block.
         ast::Statement::Set(set) => {
             let (session, set) = (session.clone(), set.clone());
             return blocking(move || set_setting(&session, &set)).await;
@@ -183,7 +183,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
         _ => {}
     }
     match query::plan(session, statement, sql).await? {
-        // What is left is what only DataFusion's own sessions know, and would do to this one alone.
+        // The remaining plans would only change DataFusion's own state, in this one session.
         plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => {
             Err(Error::new(ErrorKind::Unsupported, format!("{} is not supported", words(text, &plan))))
         }
@@ -192,7 +192,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
     }
 }
 
-/// What a statement is called: its first two words.
+/// The name of a statement: its first two words.
 fn words(text: &str, plan: &LogicalPlan) -> String {
     let words: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
     if words.is_empty() { plan.display().to_string() } else { words.join(" ") }
@@ -239,7 +239,7 @@ fn reset_setting(session: &Session, reset: &ast::Reset) -> Result<Answer> {
     Ok(Answer::done())
 }
 
-/// Runs a query that we wrote ourselves.
+/// Runs a query that the engine itself generates.
 async fn run_text(session: &Session, sql: &str) -> Result<Answer> {
     let plan = query::plan(session, crate::parser::parse_standard(sql)?, sql).await?;
     query::read(session, plan).await

@@ -1,4 +1,4 @@
-//! Names of tables and views in statements: where they lead, and whether something is there.
+//! Names of tables and views in statements: which object they denote, and whether it exists.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::stored::StoredTable;
 use crate::text::nearest;
 
-/// Where a name leads.
+/// A resolved name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) schema: String,
@@ -35,7 +35,7 @@ fn parts(name: &ObjectName) -> Vec<String> {
     name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect()
 }
 
-/// Where the name of a table or view leads.
+/// Resolves the name of a table or view.
 pub(super) fn object_name(session: &Session, name: &ObjectName) -> Result<Name> {
     let (schema, table) = match parts(name).as_slice() {
         [table] => (session.catalog.default_schema.clone(), table.clone()),
@@ -66,8 +66,8 @@ pub(super) async fn find(session: &Session, name: &Name) -> Result<Option<Arc<dy
     Ok(schema.table(&name.table).await?)
 }
 
-/// Puts a table or view under its name into a database in memory, unless `check` has something against it in the
-/// face of what is there at that moment.
+/// Adds a table or view to a database in memory, unless `check`, which gets the object that has the name at
+/// that moment, returns an error.
 pub(super) fn put_in_memory(
     session: &Session,
     name: &Name,
@@ -82,7 +82,7 @@ pub(super) fn put_in_memory(
     schema.put(&name.table, table, check)
 }
 
-/// Fails unless a table of this name can be made.
+/// Fails unless a table of this name can be created.
 pub(super) fn check_new(
     existing: Option<&Arc<dyn TableProvider>>,
     name: &Name,
@@ -101,7 +101,7 @@ pub(super) fn check_new(
     }
 }
 
-/// Fails when the schema is not one of the database's.
+/// Fails if the schema is not one of the database's.
 pub(super) fn check_can_be_made(name: &Name) -> Result<()> {
     if is_engines_own(&name.schema) {
         let message = format!("schema '{}' is the engine's own; nothing can be made in it", name.schema);
@@ -110,7 +110,7 @@ pub(super) fn check_can_be_made(name: &Name) -> Result<()> {
     Ok(())
 }
 
-/// Fails when rows cannot be put into a table since the engine makes them itself.
+/// Fails for tables whose rows the engine computes, into which nothing can be inserted.
 pub(super) fn check_can_be_written(session: &Session, table: &ObjectName) -> Result<()> {
     let name = object_name(session, table)?;
     if !is_engines_own(&name.schema) {
@@ -121,7 +121,7 @@ pub(super) fn check_can_be_written(session: &Session, table: &ObjectName) -> Res
     Err(if name.table == "settings" { error.with_hint("SET name = value changes a setting") } else { error })
 }
 
-/// Whether the tables of a schema show what the engine knows.
+/// Whether the tables of a schema show the engine's own state.
 fn is_engines_own(schema: &str) -> bool {
     [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&schema)
 }

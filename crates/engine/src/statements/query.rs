@@ -1,4 +1,4 @@
-//! Queries: plan, run, and once more with less memory where that helps.
+//! Queries: planned, run, and where that helps run again with less memory.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::rules::keep_hours;
 use crate::session::Session;
 use crate::stream::StatementKind;
 
-/// The logical plan of `statement`, which was parsed from `sql`, with the types that the rows will have:
-/// the parts of a UNION agree on theirs only in analysis.
+/// The logical plan of `statement`, which was parsed from `sql`, with the final types of its columns: the
+/// parts of a UNION get a common type only in analysis.
 pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str) -> Result<LogicalPlan> {
     let state = session.state();
     let explained = |error| explain(&error, Some(sql));
@@ -47,10 +47,10 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
     state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}).map_err(explained)
 }
 
-/// Whether the planner found two columns of one name in a SELECT, or ORDER BY may mean either of them.
+/// Whether the planner found two columns of one name in a SELECT, or an ORDER BY that may mean either.
 fn names_a_column_twice(error: &DataFusionError) -> bool {
     match error.find_root() {
-        // It has no other word for it than this.
+        // The planner has no other sign of this error than its text.
         DataFusionError::Plan(text) => text.contains("require unique expression names"),
         DataFusionError::SchemaError(error, _) => matches!(**error, SchemaError::AmbiguousReference { .. }),
         _ => false,
@@ -71,7 +71,7 @@ pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer>
     Ok(Answer { kind: StatementKind::Rows, schema, batches, progress, notice: None })
 }
 
-/// The batches with the names of `schema`, which has the same types.
+/// The batches with the column names of `schema`, which has the same types.
 pub(super) fn under(
     schema: SchemaRef,
     batches: BoxStream<'static, Result<RecordBatch>>,
@@ -84,7 +84,7 @@ pub(super) fn under(
     renamed.boxed()
 }
 
-/// Runs a plan that writes rows and says how many.
+/// Runs a plan that writes rows and returns their number.
 pub(super) async fn write(session: &Session, plan: LogicalPlan) -> Result<Answer> {
     let progress = Progress::default();
     let run = Run::new(session, plan, progress.clone());
@@ -100,12 +100,12 @@ pub(super) async fn write(session: &Session, plan: LogicalPlan) -> Result<Answer
     Ok(Answer::count(count, progress))
 }
 
-/// A query that is about to run.
+/// A query that is ready to run.
 pub(super) struct Run {
     pub(super) session: Session,
     pub(super) plan: LogicalPlan,
     pub(super) progress: Progress,
-    /// Whether the plan has been analyzed, by [`plan`], and need not be again.
+    /// Whether [`plan`] has analyzed the plan already.
     is_analyzed: bool,
 }
 
@@ -124,8 +124,8 @@ impl Run {
         Ok(guarded(physical, &self.session.stop())?)
     }
 
-    /// Starts the query; if it runs out of memory in a hash join, which cannot spill, before anything was
-    /// handed out, it starts again with joins that sort and spill.
+    /// Starts the query. If it runs out of memory in a hash join, which cannot spill, before any batch was
+    /// returned, it starts again with sort-merge joins, which can.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state();
         let physical = self.physical(&state).await?;
@@ -147,7 +147,8 @@ impl Run {
         Ok(stream::once(first).try_flatten().boxed())
     }
 
-    /// Starts the query as parts that may be read at the same time; one after the other they are the answer.
+    /// Starts the query as partitions that may be read at the same time; read one after the other they are
+    /// the answer.
     pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let state = self.session.state();
         let physical = self.physical(&state).await?;
@@ -164,9 +165,9 @@ impl Run {
         let mut state = (*self.session.state()).clone();
         let options = state.config_mut().options_mut();
         options.optimizer.prefer_hash_join = false;
-        // Both sides sort at the same time.
+        // Both sides of a join sort at the same time.
         memory::fit(options, self.session.shared.pool.limit_bytes() / 2);
-        // The planner sorts for a join only where there is more than one part.
+        // The planner uses sort-merge joins only if there is more than one partition.
         options.execution.target_partitions = options.execution.target_partitions.max(2);
         let physical = self.physical(&state).await?;
         self.execute(&state, &physical)

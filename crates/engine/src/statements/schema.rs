@@ -1,4 +1,4 @@
-//! Schemas and views: made, dropped, gone into. A database of MySQL is a schema here.
+//! Schemas and views: CREATE, DROP and USE. MySQL's databases are schemas here.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) async fn create_view(
     let fields = columns.fields().iter().zip(table_names(columns));
     let fields = fields.map(|(field, name)| Field::new(name, field.data_type().clone(), field.is_nullable()));
     let view = View {
-        // The tree has lost the files' names; the text has them.
+        // In the tree the files' names were replaced; the text still has them.
         definition: text.to_owned(),
         default_schema: session.catalog.default_schema.clone(),
         schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
@@ -58,7 +58,7 @@ pub(super) async fn create_view(
         None => {
             let check = |there: Option<&Arc<dyn TableProvider>>| check_view(there, &name, or_replace);
             match put_in_memory(session, &name, Arc::new(view), check) {
-                // Another statement was faster.
+                // Another statement created the view first.
                 Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => {}
                 put => put?,
             }
@@ -67,7 +67,7 @@ pub(super) async fn create_view(
     Ok(Answer::done())
 }
 
-/// Fails unless a view can be made where `existing` is.
+/// Fails unless a view may take the place of `existing`.
 fn check_view(existing: Option<&Arc<dyn TableProvider>>, name: &Name, or_replace: bool) -> Result<()> {
     match existing.map(|existing| existing.table_type()) {
         None => Ok(()),
@@ -76,14 +76,14 @@ fn check_view(existing: Option<&Arc<dyn TableProvider>>, name: &Name, or_replace
             Err(Error::new(ErrorKind::AlreadyExists, format!("view '{name}' already exists"))
                 .with_hint("CREATE OR REPLACE VIEW"))
         }
-        // Its rows would be gone.
+        // Replacing the table would delete its rows.
         Some(_) => Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' is a table, not a view"))
             .with_hint("DROP TABLE it first")),
     }
 }
 
-/// `CREATE [UNIQUE] INDEX i ON t (columns)`: nothing, and a notice that says so. Scripts written for other databases
-/// make indexes for speed alone, and go on without.
+/// `CREATE [UNIQUE] INDEX i ON t (columns)`: does nothing, with a notice that says so. Scripts for other
+/// databases create indexes only for speed, and can continue.
 pub(super) async fn create_index(session: &Session, index: &ast::CreateIndex) -> Result<Answer> {
     let name = object_name(session, &index.table_name)?;
     find(session, &name).await?.ok_or_else(|| not_found_of(session, &name, TableType::Base))?;
@@ -141,7 +141,7 @@ pub(super) async fn drop_objects(
     Ok(Answer::done())
 }
 
-/// Drops all of them or, when one cannot be dropped, none.
+/// Drops all of them or, if one cannot be dropped, none.
 async fn drop_tables_or_views(
     session: &Session,
     names: &[ObjectName],
@@ -166,7 +166,7 @@ async fn drop_tables_or_views(
                 return Err(Error::new(ErrorKind::Invalid, format!("'{name}' is {is}"))
                     .with_hint(format!("{statement} {name}")));
             }
-            // A name that is said twice.
+            // A name that is listed twice.
             Some(_) if found.contains(&name) => {}
             Some(_) => found.push(name),
         }
@@ -193,7 +193,7 @@ fn not_found_of(session: &Session, name: &Name, kind: TableType) -> Error {
     }
 }
 
-/// Drops all of them or, when one cannot be dropped, none.
+/// Drops all of them or, if one cannot be dropped, none.
 async fn drop_schemas(session: &Session, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<()> {
     let mut found: Vec<String> = Vec::new();
     for name in names {
@@ -237,7 +237,7 @@ async fn drop_schemas(session: &Session, names: &[ObjectName], if_exists: bool, 
     blocking(move || store.alter(drop_all)).await
 }
 
-/// `USE s`: where names without a schema are looked up from now on.
+/// `USE s`: sets the schema in which names without a schema are looked up.
 pub(super) fn use_schema(session: &Session, name: &ast::Use) -> Result<Answer> {
     let name = match name {
         ast::Use::Object(name) | ast::Use::Schema(name) | ast::Use::Database(name) => schema_name(name)?,

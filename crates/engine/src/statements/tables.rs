@@ -63,7 +63,7 @@ pub(super) async fn create(
     else {
         return Err(Error::new(ErrorKind::Internal, "CREATE TABLE is planned as something else"));
     };
-    // Declared keys are dropped: nothing enforces them, and the optimizer would believe them.
+    // Declared keys are dropped: nothing enforces them, but the optimizer would rely on them.
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
     let schema = table_schema(plan.schema().as_arrow(), is_declared);
@@ -79,7 +79,7 @@ pub(super) async fn create(
         let defaults = Defaults { planned, written: written.collect() };
         let created = create_in_memory(session, &name, or_replace, schema, defaults, plan).await;
         let created = match created {
-            // Another statement was faster.
+            // Another statement created the table first.
             Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => Answer::done(),
             created => created?,
         };
@@ -100,7 +100,7 @@ pub(super) async fn create(
     Ok(Answer { progress: written.progress, notice, ..Answer::done() })
 }
 
-/// `CREATE TABLE t LIKE other`: all of the other table but its rows.
+/// `CREATE TABLE t LIKE other`: the other table's definition without its rows.
 async fn create_like(
     session: &Session,
     name: Name,
@@ -128,7 +128,7 @@ async fn create_like(
     Ok(Answer::done())
 }
 
-/// What the columns and clauses of CREATE TABLE say.
+/// The definition that the columns and clauses of CREATE TABLE describe.
 fn define_table(
     name: &Name,
     schema: &Schema,
@@ -155,7 +155,7 @@ fn define_table(
     Ok(definition)
 }
 
-/// What a column's options say that storage keeps as properties.
+/// The options of a column that storage keeps as properties.
 pub(super) fn column_properties<'a>(
     options: impl IntoIterator<Item = &'a ColumnOption>,
 ) -> Result<BTreeMap<String, String>> {
@@ -180,7 +180,7 @@ pub(super) fn default_text(value: &ast::Expr) -> Result<String> {
     text_of(value, "DEFAULT")
 }
 
-/// The text of an expression that can be parsed again.
+/// The text of an expression, if it parses again as the same.
 fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
     let text = value.to_string();
     match parse_expression(&text) {
@@ -190,7 +190,7 @@ fn text_of(value: &ast::Expr, clause: &str) -> Result<String> {
     }
 }
 
-/// A table that comes to be by its first INSERT.
+/// A table that is created by its first INSERT.
 #[derive(Debug)]
 struct NewTable {
     schema: SchemaRef,
@@ -255,8 +255,8 @@ async fn create_in_memory(
     Ok(Answer { progress, ..Answer::done() })
 }
 
-/// The schema of a new table: each name once, what NULL's type was becomes text. That a query's rows have
-/// no NULL says nothing about later rows, so only what is declared is NOT NULL.
+/// The schema of a new table: unique names, and text for columns of NULL's type. Only declared columns are
+/// NOT NULL: that the rows of the query have no NULL says nothing about later rows.
 fn table_schema(schema: &Schema, is_declared: bool) -> SchemaRef {
     let fields: Vec<Field> = schema
         .fields()
@@ -274,7 +274,7 @@ fn table_schema(schema: &Schema, is_declared: bool) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// A stream of batches in the table's schema.
+/// A stream of batches cast to the table's schema.
 fn conforming(
     schema: SchemaRef,
     batches: BoxStream<'static, Result<RecordBatch>>,
@@ -287,7 +287,7 @@ fn conforming(
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// The batch cast to the table's types, with NULLs refused where the table has none.
+/// The batch cast to the table's types; NULL in a NOT NULL column is an error.
 pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let mut columns = Vec::with_capacity(batch.num_columns());

@@ -16,6 +16,7 @@ use arrow::array::{
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef, i256};
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -39,6 +40,7 @@ use keirin_storage::part::Total;
 use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
 use crate::arithmetic::{CheckedSum, ExactAverage};
+use crate::fast_path;
 
 /// Rows that an aggregate is given at a time: what it computes of them stays in the nearest cache.
 const ROWS: usize = 8192;
@@ -48,7 +50,14 @@ const ROWS: usize = 8192;
 pub(crate) struct AggregateStored;
 
 impl PhysicalOptimizerRule for AggregateStored {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !fast_path::is_on(options) {
+            return Ok(plan);
+        }
         let changed = plan.transform_up(|node| {
             Ok(match StoredAggregate::of(&node) {
                 Some(stored) => Transformed::yes(Arc::new(stored) as Arc<dyn ExecutionPlan>),
@@ -197,7 +206,8 @@ struct Input {
 }
 
 /// The sum of its argument is what the aggregate is computed of.
-struct Summed {
+#[derive(Debug)]
+pub(super) struct Summed {
     /// The place in the table's schema of the column that the argument is.
     column: Option<usize>,
     /// The aggregate's state: the sum, behind the count of rows where that is wanted, too.
@@ -206,7 +216,7 @@ struct Summed {
 
 /// What rows were added up to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+struct Tally {
     rows: u64,
     total: Total,
 }
@@ -329,7 +339,7 @@ fn is_widened(from: &DataType, to: &DataType) -> bool {
 
 impl Summed {
     /// What a sum or average wants, if storage adds up the column that `place` finds, or floats are added up.
-    fn of(
+    pub(super) fn of(
         aggregate: &AggregateFunctionExpr,
         argument: &Arc<dyn PhysicalExpr>,
         input: &SchemaRef,
@@ -368,30 +378,44 @@ impl Summed {
         Ok((column.is_some() || is_float).then_some(Self { column, state }))
     }
 
+    pub(super) fn column(&self) -> Option<usize> {
+        self.column
+    }
+
     fn is_float(&self) -> bool {
         self.state.last() == Some(&DataType::Float64)
     }
 
     /// The state of an aggregate that has seen the rows of a tally.
-    fn state(&self, tally: &Tally) -> Vec<ArrayRef> {
+    fn state(&self, tally: &Tally) -> Result<Vec<ArrayRef>> {
         let Total { integers, floats } = &tally.total;
-        let total: ArrayRef = match self.state.last() {
+        let mut total = floats.clone();
+        total.push_integer(*integers);
+        self.states(&[Some((tally.rows, Some(*integers), total.value()))])
+    }
+
+    /// The states of groups, of each of which the count of values and their sum is given, as an integer, where it is
+    /// one, and as a float; or that have no values.
+    pub(super) fn states(&self, groups: &[Option<(u64, Option<i128>, f64)>]) -> Result<Vec<ArrayRef>> {
+        let integers = || groups.iter().map(|group| group.and_then(|(_, integer, _)| integer));
+        let totals: ArrayRef = match self.state.last() {
             Some(data_type @ DataType::Decimal128(..)) => {
-                Arc::new(Decimal128Array::from(vec![*integers]).with_data_type(data_type.clone()))
+                Arc::new(integers().collect::<Decimal128Array>().with_data_type(data_type.clone()))
             }
             Some(data_type @ DataType::Decimal256(..)) => {
-                let total = i256::from_i128(*integers);
-                Arc::new(Decimal256Array::from(vec![total]).with_data_type(data_type.clone()))
+                let totals = integers().map(|total| total.map(i256::from_i128));
+                Arc::new(totals.collect::<Decimal256Array>().with_data_type(data_type.clone()))
             }
-            _ => {
-                let mut total = floats.clone();
-                total.push_integer(*integers);
-                Arc::new(Float64Array::from(vec![total.value()]))
-            }
+            _ => Arc::new(
+                groups.iter().map(|group| group.map(|(_, _, total)| total)).collect::<Float64Array>(),
+            ),
         };
-        let count =
-            (self.state.len() == 2).then(|| Arc::new(UInt64Array::from(vec![tally.rows])) as ArrayRef);
-        count.into_iter().chain([total]).collect()
+        if totals.null_count() != groups.iter().filter(|group| group.is_none()).count() {
+            return internal_err!("a sum of integers that is none");
+        }
+        let counts = groups.iter().map(|group| group.map_or(0, |(count, ..)| count));
+        let counts = (self.state.len() == 2).then(|| Arc::new(counts.collect::<UInt64Array>()) as ArrayRef);
+        Ok(counts.into_iter().chain([totals]).collect())
     }
 }
 
@@ -405,7 +429,7 @@ impl Tally {
     }
 
     /// Adds what another has of floats, and integers that are added to floats.
-    pub(super) fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.rows += other.rows;
         self.total.floats.merge(&other.total.floats);
         self.total.floats.push_integer(other.total.integers);
@@ -460,12 +484,15 @@ impl Task {
         let sums = || inputs.iter().map(|input| input.sum.as_ref());
         let floats = sums().zip(&mut *tallies).filter(|(sum, _)| sum.is_some_and(Summed::is_float));
         let floats: Vec<&mut Tally> = floats.map(|(_, tally)| tally).collect();
-        let own = floats.iter().map(|tally| (*tally).clone()).collect();
-        let mut all = worker.hand_in(own).into_iter().flatten();
+        let own: Vec<Tally> = floats.iter().map(|tally| (*tally).clone()).collect();
+        let all = worker.hand_in(own, |all, own| {
+            all.iter_mut().zip(&own).for_each(|(all, own)| all.merge(own));
+        });
+        let mut all = all.into_iter().flatten();
         floats.into_iter().for_each(|tally| *tally = all.next().unwrap_or_default());
         for ((sum, tally), accumulator) in sums().zip(tallies).zip(accumulators) {
             if let Some(sum) = sum.filter(|_| tally.rows > 0) {
-                accumulator.merge_batch(&sum.state(tally))?;
+                accumulator.merge_batch(&sum.state(tally)?)?;
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ mod damage;
 mod definition;
 mod encoded;
 mod excluded;
+mod grouped;
 mod inspect;
 mod lengths;
 mod open;
@@ -40,6 +41,7 @@ pub(crate) use definition::{
     CODEC, COLLATION, COMMENT, DEFAULT, check_codec, create_table_sql, define, field_named, number_next,
     sort_keys,
 };
+pub(crate) use grouped::GroupStored;
 pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use lengths::TextLengths;

@@ -25,11 +25,13 @@ use keirin_storage::schema::SortKey;
 
 use super::ROW_NUMBER;
 use super::aggregate::AggregateStored;
+use super::grouped::GroupStored;
 use super::open::{Columns, OpenTable};
 use super::scan::StoredScan;
 use super::testing::{Random, TestDatabase};
 use super::types::{arrow_schema, stored_field};
 use crate::arithmetic::{CheckedSum, ExactAverage, Extreme};
+use crate::grouping::GroupRows;
 
 /// A table on disk whose scan is the one that is tested.
 #[derive(Debug)]
@@ -93,11 +95,26 @@ fn provider(database: &TestDatabase, table: u64, has_row_numbers: bool, takes_fi
 }
 
 fn context(partitions: usize, table: Provider, rows: &[RecordBatch]) -> SessionContext {
-    let config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(8192);
     let state = SessionStateBuilder::new_with_default_features()
-        .with_config(config)
-        .with_physical_optimizer_rule(Arc::new(AggregateStored));
-    let context = SessionContext::new_with_state(state.build());
+        .with_physical_optimizer_rule(Arc::new(AggregateStored))
+        .with_physical_optimizer_rule(Arc::new(GroupStored))
+        .with_physical_optimizer_rule(Arc::new(GroupRows));
+    context_of(state, partitions, table, rows)
+}
+
+/// With DataFusion's operators alone.
+fn reference(partitions: usize, table: Provider, rows: &[RecordBatch]) -> SessionContext {
+    context_of(SessionStateBuilder::new_with_default_features(), partitions, table, rows)
+}
+
+fn context_of(
+    state: SessionStateBuilder,
+    partitions: usize,
+    table: Provider,
+    rows: &[RecordBatch],
+) -> SessionContext {
+    let config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(8192);
+    let context = SessionContext::new_with_state(state.with_config(config).build());
     context.register_udaf(AggregateUDF::new_from_impl(CheckedSum::default()));
     context.register_udaf(AggregateUDF::new_from_impl(ExactAverage::default()));
     context.register_udaf(AggregateUDF::new_from_impl(Extreme::<Min>::default()));
@@ -137,6 +154,8 @@ fn fields() -> Fields {
         field("t", DataType::Timestamp(TimeUnit::Microsecond, None)),
         field("d", DataType::Decimal128(12, 2)),
         field("l", DataType::new_list(DataType::Int16, true)),
+        Field::new("k", DataType::UInt8, false),
+        Field::new("m", DataType::Int16, false),
     ]
     .into()
 }
@@ -158,7 +177,7 @@ fn rows(random: &mut Random, first: usize, count: usize) -> RecordBatch {
             }
             _ => {
                 // Ten thousand random values, again and again, are random enough and made faster.
-                let some = random.array(field.data_type(), count.min(10_000), true);
+                let some = random.array(field.data_type(), count.min(10_000), field.is_nullable());
                 let places: UInt64Array =
                     (0..count).map(|_| random.below(some.len().max(1)) as u64).collect();
                 arrow::compute::take(&some, &places, None).unwrap()
@@ -236,7 +255,7 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
         true => String::new(),
         false => format!("WHERE {}", conditions.join(" AND ")),
     };
-    match random.below(11) {
+    match random.below(18) {
         0 => format!("SELECT * FROM t {condition}"),
         1 => format!("SELECT s, id FROM t {condition}"),
         2 => format!("SELECT count(*) FROM t {condition}"),
@@ -252,6 +271,15 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
             let filtered = functions.map(|(function, filter)| format!("{function} FILTER (WHERE {filter})"));
             format!("SELECT sum(a), {} FROM t {condition}", filtered.collect::<Vec<_>>().join(", "))
         }
+        10 => format!("SELECT k, count(*), sum(a), avg(a), count(b), sum(id) FROM t {condition} GROUP BY k"),
+        11 => format!("SELECT m, avg(b), sum(b), count(*) FROM t {condition} GROUP BY m"),
+        12 => format!("SELECT b, count(a), sum(m), avg(k) FROM t {condition} GROUP BY b"),
+        13 => format!("SELECT s, b, t, count(*), sum(d), max(s) FROM t {condition} GROUP BY s, b, t"),
+        14 => format!("SELECT DISTINCT d, f FROM t {condition}"),
+        15 => {
+            format!("SELECT a, f, d, k, m, id, s, count(*) FROM t {condition} GROUP BY a, f, d, k, m, id, s")
+        }
+        16 => format!("SELECT count(DISTINCT s), count(DISTINCT a % 100) FROM t {condition}"),
         _ => format!("SELECT count(*) FROM (SELECT id FROM t {condition} LIMIT {})", random.below(70_000)),
     }
 }
@@ -271,13 +299,15 @@ fn queries_answer_as_over_the_same_rows_in_memory() {
         let (table, left) = random_table(&mut random, &database, &counts);
         block_on(async {
             for _ in 0..2 {
-                let table = provider(&database, table, false, random.one_in(2));
-                let context = context(1 + random.below(4), table, std::slice::from_ref(&left));
-                for _ in 0..8 {
+                let table = |random: &mut Random| provider(&database, table, false, random.one_in(2));
+                let (partitions, left) = (1 + random.below(4), std::slice::from_ref(&left));
+                let context = context(partitions, table(&mut random), left);
+                let reference = reference(partitions, table(&mut random), left);
+                for _ in 0..12 {
                     let query = random_query(&mut random, counts.iter().sum());
                     let over = |table: &str| query.replace("FROM t ", &format!("FROM {table} AS t "));
                     let (found, expected) =
-                        (answer(&context, &over("disk")).await, answer(&context, &over("memory")).await);
+                        (answer(&context, &over("disk")).await, answer(&reference, &over("memory")).await);
                     let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
                     let counts = (found.len(), expected.len());
                     assert!(found == expected, "{query}: {counts:?} rows, first other {differs:?}");

@@ -332,7 +332,8 @@ impl<'a> Stripe<'a> {
         }
     }
 
-    fn column(&mut self, index: usize) -> Result<ArrayRef> {
+    /// The rows that are left of a column, by its place in the table's schema.
+    pub(super) fn column(&mut self, index: usize) -> Result<ArrayRef> {
         if let Some(column) = &self.read[index] {
             return Ok(column.clone());
         }

@@ -6,6 +6,7 @@
 //! are left out by their statistics, once for all before the first is read and, for filters that other operators
 //! narrow meanwhile, again before each. Reading and decoding blocks, so it is done on threads for that.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +49,6 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use super::aggregate::Tally;
 use super::ahead::Ahead;
 use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
@@ -460,8 +460,14 @@ pub(super) struct Shared {
     /// By part: see [`Self::worths`].
     worths: OnceLock<Vec<usize>>,
     ahead: Ahead,
-    /// How many partitions are done, and what they summed up.
-    handed_in: Mutex<(usize, Vec<Tally>)>,
+    /// What the partitions that are done have handed in, merged.
+    handed_in: Mutex<HandedIn>,
+}
+
+#[derive(Debug, Default)]
+struct HandedIn {
+    partitions: usize,
+    merged: Option<Box<dyn Any + Send>>,
 }
 
 impl Shared {
@@ -676,15 +682,24 @@ impl Worker {
         Ok(step)
     }
 
-    /// Adds what this partition summed up, once, to what those have that were done before; the last gets it all. As
-    /// with the stripes, all partitions are to be executed here.
-    pub(super) fn hand_in(&self, tallies: Vec<Tally>) -> Option<Vec<Tally>> {
+    /// Hands in what this partition made, once, to be merged with what those have that were done before; the last gets it
+    /// all. As with the stripes, all partitions are to be executed here.
+    pub(super) fn hand_in<T: Send + 'static>(&self, own: T, merge: impl FnOnce(&mut T, T)) -> Option<T> {
         let mut handed_in = self.shared.handed_in.lock();
-        let (done, all) = &mut *handed_in;
-        *done += 1;
-        all.resize_with(tallies.len(), Tally::default);
-        all.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
-        (*done == self.partitions).then(|| std::mem::take(all))
+        let before = handed_in.merged.take().and_then(|merged| merged.downcast::<T>().ok());
+        let all = match before {
+            Some(mut all) => {
+                merge(&mut all, own);
+                all
+            }
+            None => Box::new(own),
+        };
+        handed_in.partitions += 1;
+        if handed_in.partitions == self.partitions {
+            return Some(*all);
+        }
+        handed_in.merged = Some(all);
+        None
     }
 
     /// Books so many bytes of memory.

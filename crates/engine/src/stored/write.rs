@@ -90,9 +90,10 @@ impl Target {
         thread_count: usize,
     ) -> Result<u64> {
         let mut first = Vec::new();
+        let held = MemoryConsumer::new(format!("table {}", self.definition.name)).register(pool);
         if let ([only], Place::Existing { table, is_overwritten: false }) =
             (streams.as_mut_slice(), &self.place)
-            && take_few(only, &mut first).await?
+            && take_few(only, &mut first, &held).await?
         {
             let (store, table, partitions) = (self.store.clone(), table.clone(), self.partitions.clone());
             let inserted = blocking(move || insert(&store, &table, &partitions, &first)).await?;
@@ -107,6 +108,7 @@ impl Target {
             let all = stream::iter(first.into_iter().map(Ok)).chain(rest);
             *only = Box::pin(RecordBatchStreamAdapter::new(self.schema(), all));
         }
+        drop(held);
         let _alone = match &self.place {
             Place::Existing { table, is_overwritten: true } => {
                 Some(self.store.change_alone(table.number).await)
@@ -216,14 +218,22 @@ pub(crate) fn add_in_order(transaction: &mut Transaction, table: u64, parts: Vec
 }
 
 /// Takes batches from a stream into `batches` until it ends or they are no few rows; tells whether it ended.
-async fn take_few(stream: &mut SendableRecordBatchStream, batches: &mut Vec<RecordBatch>) -> Result<bool> {
+async fn take_few(
+    stream: &mut SendableRecordBatchStream,
+    batches: &mut Vec<RecordBatch>,
+    held: &MemoryReservation,
+) -> Result<bool> {
     let (mut rows, mut bytes) = (0, 0);
     while rows <= SMALL_ROWS && bytes <= SMALL_BYTES {
         let Some(batch) = stream.next().await else { return Ok(true) };
         let batch = batch?;
         rows += batch.num_rows();
-        bytes += batch.get_array_memory_size();
+        let batch_bytes = batch.get_array_memory_size();
+        bytes += batch_bytes;
         batches.push(batch);
+        if held.try_grow(batch_bytes).is_err() {
+            break;
+        }
     }
     Ok(false)
 }
@@ -504,6 +514,11 @@ impl ExecutionPlan for WriteExec {
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
+    }
+
+    /// The order of the rows in the table, for which the optimizer leaves ORDER BY of the query in the plan.
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![self.keeps_order()]
     }
 
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {

@@ -1,4 +1,4 @@
-//! What the 22 queries must answer.
+//! The correct answers of the 22 queries.
 //!
 //! At scale 1: the answers that the TPC ships with its generator, as crate `tpchgen` carries them,
 //! except query 11, whose part keys are cut short there. That one and the answers at scale 0.01 come
@@ -18,14 +18,14 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 const NULL: &str = "NULL";
 /// Share of a value by which an answer may be off, see the header.
 const TOLERANCE_RELATIVE: f64 = 1e-6;
-/// Differences listed in an error.
+/// The most differences that an error lists.
 const DIFFERENCES_REPORTED: usize = 5;
 
 macro_rules! small_answers {
     ($($number:literal),*) => { [$(include_str!(concat!("answers/sf0.01/q", $number, ".tbl"))),*] };
 }
 
-/// Columns separated by `|`, one row a line, the first line is the header.
+/// Columns are separated by `|`, rows by newlines; the first line is the header.
 static SCALE_0_01: [&str; 22] = small_answers!(
     "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "15", "16", "17",
     "18", "19", "20", "21", "22"
@@ -34,10 +34,10 @@ static SCALE_1_QUERY_11: &str = include_str!("answers/sf1/q11.tbl");
 
 /// Compares the answer to query `query` (1 to 22) over tables of scale `scale` with the official one.
 ///
-/// `None` where no answer is known: for other scales than 0.01 and 1.
+/// `None` for scales other than 0.01 and 1, whose answers are not known.
 ///
 /// # Errors
-/// The inner result says in which rows and columns the answer differs.
+/// The inner result lists the rows and columns in which the answer differs.
 #[expect(clippy::float_cmp, reason = "the two scales are written as these constants")]
 pub fn check_answer(query: usize, scale: f64, batches: &[RecordBatch]) -> Option<Result<(), String>> {
     let index = query.checked_sub(1)?;
@@ -113,7 +113,7 @@ fn is_close(expected: &str, actual: &str) -> bool {
     let (Ok(expected_number), Ok(actual_number)) = (expected.parse::<f64>(), actual.parse::<f64>()) else {
         return false;
     };
-    // Keys and counts, but a sum may come as 42.00 where the answer says 42.
+    // Keys and counts must be equal, but a sum may be 42.00 where the answer has 42.
     let Some((_, fraction)) = expected.split_once('.') else {
         return actual.contains('.') && (expected_number - actual_number).abs() < f64::EPSILON;
     };

@@ -1,9 +1,9 @@
 //! `tpch('lineitem', 0.01)`: TPC-H tables, generated while they are read.
 //!
-//! Each partition generates its own range of rows, one batch at a time, so memory does not grow with
-//! the scale. All columns of a row come from one sequence of random numbers; columns that are not asked
-//! for are generated too and dropped. The first table that is read builds the 300 MB of text from which
-//! comments are cut; the process keeps it.
+//! Each partition generates its own range of rows, one batch at a time, so memory does not grow with the
+//! scale. All columns of a row come from one sequence of random numbers, so columns that are not requested
+//! are generated too and dropped. The first table that is read builds the 300 MB of text from which comments
+//! are cut; the process keeps it.
 
 use std::fmt;
 use std::iter;
@@ -43,7 +43,7 @@ use crate::leaf::leaf_methods;
 
 /// Fewer rows than this are not worth another partition.
 const PARTITION_ROWS_MIN: usize = 10_000;
-/// The largest scale that the specification knows.
+/// The largest scale of the specification.
 const SCALE_MAX: f64 = 100_000.0;
 /// Mean of the specification's 1 to 7 lines an order; exactly 4 only in the limit.
 const LINES_PER_ORDER: usize = 4;
@@ -133,13 +133,13 @@ impl Table {
     }
 
     fn schema(self) -> SchemaRef {
-        // Only the rows need the real text, which takes long to build.
+        // The schema does not need the real text, which takes long to build.
         static NO_TEXT: LazyLock<TextPool> =
             LazyLock::new(|| TextPool::new(1, Distributions::static_default()));
         self.batches_with_text(&NO_TEXT, 1.0, 1, 1, 1).schema().clone()
     }
 
-    /// Rows at `scale`: exact but for `lineitem`, whose orders have a random number of lines.
+    /// The rows at `scale`: exact except for `lineitem`, whose orders have a random number of lines.
     fn row_count(self, scale: f64) -> Precision<usize> {
         let parts = || PartGenerator::calculate_row_count(scale, 1, 1);
         let count = |rows: i64| usize::try_from(rows).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Table {
         }
     }
 
-    /// Batches of part `part` (from 1) of `parts`.
+    /// The batches of range `part` (from 1) of `parts` ranges.
     fn batches(self, scale: f64, part: i32, parts: i32, batch_size: usize) -> Batches {
         self.batches_with_text(TextPool::get_or_init_default(), scale, part, parts, batch_size)
     }
@@ -238,7 +238,7 @@ impl TableProvider for TpchTable {
     }
 }
 
-/// Generates a table, each partition its share of the rows.
+/// Generates a table; each partition generates its range of the rows.
 #[derive(Debug)]
 struct TpchExec {
     table: Table,
@@ -300,7 +300,7 @@ impl ExecutionPlan for TpchExec {
     ) -> Result<Arc<Statistics>> {
         let rows = match args.partition() {
             None => self.rows,
-            // The last partition has a few rows more.
+            // The last partition has a few more rows.
             Some(_) => match self.rows.get_value() {
                 Some(rows) => Precision::Inexact(rows / self.properties.partitioning.partition_count()),
                 None => Precision::Absent,

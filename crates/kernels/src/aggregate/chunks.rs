@@ -1,11 +1,14 @@
-//! How loops over a column see its rows: 64 at a time, with those that do not count replaced.
+//! How loops over a column see its rows: 64 at a time, with a neutral value in place of rows that do not
+//! count.
 //!
-//! [`for_each_chunk`] gives whole chunks where they lie. Where a mask has holes, or at the end, it gives a
-//! copy in which the other rows hold a neutral value, so that a loop needs no notion of nulls. The copy
-//! stays in the first cache and costs less than masked arithmetic: a load under a mask streams from memory
-//! at half speed (8 against 33 GB/s for the float sum), which is why [`Keep`] loads whole vectors first.
+//! [`for_each_chunk`] passes whole chunks of the column where all rows count. Where a mask has gaps, or at
+//! the end, it passes a copy with the neutral value in the other rows, so that loops need no notion of NULL.
+//! The copy stays in the first-level cache and costs less than masked arithmetic: a load under a mask streams
+//! from memory at half speed (8 against 33 GB/s for the float sum), which is why [`Keep`] loads whole vectors
+//! first.
 //!
-//! A loop for AVX-512 may be as fast as memory, which gives most when it is read in two places by turns ([`Runs`]).
+//! An AVX-512 loop can be limited by memory bandwidth, which is highest when memory is read in two places
+//! alternately ([`Runs`]).
 
 use crate::region::{LINE_BYTES, prefetch_ptr};
 use crate::{Bits, Selection};
@@ -13,11 +16,12 @@ use crate::{Bits, Selection};
 /// Rows in a chunk: the bits of a word.
 pub(crate) const CHUNK: usize = 64;
 
-/// Each run is asked for so far ahead of where it is read. CPUs do that by themselves, but not across pages. Exact
-/// sums of doubles, of what plain loads read: 0.93 with 2048 bytes, 0.98 with 3072, 1.0 with 4096, 0.95 with 5120.
+/// How far ahead of its use a run is prefetched. CPUs prefetch by themselves, but not across pages. Speed of
+/// exact sums of doubles, relative to a plain read: 0.93 with 2048 bytes, 0.98 with 3072, 1.0 with 4096, 0.95
+/// with 5120.
 pub(super) const AHEAD_BYTES: usize = 4096;
 
-/// Rows that are gathered by number before a loop sees them.
+/// Rows selected by number are gathered in blocks of this many before a loop sees them.
 const GATHERED: usize = 16 * CHUNK;
 
 /// Which rows count, by bitmap.
@@ -32,7 +36,7 @@ pub enum Mask<'a> {
 }
 
 impl Mask<'_> {
-    /// The bits of some rows.
+    /// The mask of rows `start .. start + len`.
     pub(crate) fn slice(&self, start: usize, len: usize) -> Self {
         match self {
             Self::All => Self::All,
@@ -51,31 +55,34 @@ impl Mask<'_> {
     }
 }
 
-/// The rows that a loop is to see.
+/// The rows that a loop computes over.
 #[derive(Clone, Copy)]
 pub enum Rows<'a, T> {
-    /// Those of a column that count.
+    /// The rows of a column that count.
     Of(&'a [T], Mask<'a>),
-    /// All of two columns of one length, which are to be read by turns.
+    /// All rows of two columns of one length, read alternately.
     OfTwo([&'a [T]; 2]),
 }
 
-/// Rows in whole chunks, in one run or in two that are to be read by turns, and the rows around them.
+/// Rows in whole chunks, in one run or in two that are read alternately, and the rows before and after the
+/// runs.
 pub(super) struct Runs<'a, T> {
     pub(super) first: &'a [[T; CHUNK]],
-    /// As many as the first, or none.
+    /// As long as `first`, or empty.
     pub(super) second: &'a [[T; CHUNK]],
-    /// Before and behind each run: fewer than [`AROUND_MAX`] together, and than a chunk if there is one run.
+    /// The rows before and after each run: fewer than [`AROUND_MAX`] together, and fewer than a chunk if
+    /// there is one run.
     pub(super) around: [&'a [T]; 4],
 }
 
-/// More than there are rows around two runs: each has fewer than a chunk before it, and, because only the heads make
-/// one longer than the other, one has fewer than a chunk behind it and the other fewer than two.
+/// More than the rows around two runs: before each run there are fewer than a chunk; and because the runs
+/// differ in length only by these heads, behind one there are fewer than a chunk and behind the other fewer
+/// than two.
 pub(super) const AROUND_MAX: usize = 5 * CHUNK;
 
 impl<T: Copy + Default> Runs<'_, T> {
-    /// Calls `work` with the rows around, if there are any, one behind the other; more rows, which are zero, fill up the
-    /// last chunk.
+    /// Calls `work` with the rows around the runs, if there are any, in chunks; the last chunk is filled up
+    /// with zeros.
     #[inline(always)]
     pub(super) fn with_around(&self, work: impl FnOnce(&[[T; CHUNK]])) {
         match self.around.iter().map(|rows| rows.len()).sum() {
@@ -106,7 +113,7 @@ impl<'a, T> Rows<'a, T> {
         Self::OfTwo(columns)
     }
 
-    /// Calls `work` with at most so many rows at a time.
+    /// Calls `work` with at most `most` rows at a time.
     pub(super) fn for_each_block(self, most: usize, mut work: impl FnMut(Self)) {
         match self {
             Self::Of(values, mask) => {
@@ -121,7 +128,7 @@ impl<'a, T> Rows<'a, T> {
         }
     }
 
-    /// The first so many rows of each column, or all if they are fewer, and the rest.
+    /// The first `rows` rows of each column, or all if there are fewer, and the rest.
     pub(super) fn split_at(self, rows: usize) -> [Self; 2] {
         let split = |values: &'a [T]| values.split_at(rows.min(values.len()));
         match self {
@@ -137,7 +144,7 @@ impl<'a, T> Rows<'a, T> {
         }
     }
 
-    /// One column after the other.
+    /// The columns, one after the other.
     pub(super) fn columns(self) -> impl Iterator<Item = (&'a [T], Mask<'a>)> {
         let (first, second) = match self {
             Self::Of(values, mask) => ((values, mask), None),
@@ -146,7 +153,7 @@ impl<'a, T> Rows<'a, T> {
         std::iter::once(first).chain(second)
     }
 
-    /// The rows in runs, or the column of which not all count.
+    /// The rows in runs; `Err` with the column if not all of its rows count.
     pub(super) fn runs(self) -> Result<Runs<'a, T>, (&'a [T], Mask<'a>)> {
         match self {
             Self::Of(values, Mask::All) => {
@@ -159,12 +166,14 @@ impl<'a, T> Rows<'a, T> {
     }
 }
 
-/// Cuts columns so that memory is read as fast as it can be: in two places at a time, by loads that do not cross cache
-/// lines. Of what two cores of an EPYC of 2024 read by plain loads, 65 to 73 GB/s, sums of 64 bits had 0.97 in one run
-/// and 1.0 to 1.02 in two; exact sums of doubles 0.95 and 0.97 to 1.0. From the second cache, one run is faster.
+/// Cuts columns so that memory is read as fast as possible: in two places alternately, by loads that do not
+/// cross cache lines. On two cores of an EPYC of 2024, where plain loads read 65 to 73 GB/s, sums of 64 bits
+/// reached 0.97 of that in one run and 1.0 to 1.02 in two; exact sums of doubles 0.95 and 0.97 to 1.0. From
+/// the second-level cache, one run is faster.
 fn by_turns<T>(columns: [&[T]; 2]) -> Runs<'_, T> {
     let [(head, first), (second_head, second)] = columns.map(|values| {
-        // No value may begin on a line, and Miri may not say which one does.
+        // If no value begins on a line, or under Miri, which may not say which one does, the run begins at
+        // the first value.
         let head = values.as_ptr().align_offset(LINE_BYTES);
         values.split_at(if head < CHUNK.min(values.len()) { head } else { 0 })
     });
@@ -177,7 +186,7 @@ fn by_turns<T>(columns: [&[T]; 2]) -> Runs<'_, T> {
     }
 }
 
-/// Copies a chunk with `fill` where the word has no bit.
+/// Copies a chunk with the fill value where the bit of the word is not set.
 pub(crate) trait Keep<T>: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK] {}
 impl<T, F: Fn(&[T; CHUNK], u64, T) -> [T; CHUNK]> Keep<T> for F {}
 
@@ -190,7 +199,7 @@ pub(crate) fn keep_plain<T: Copy>(chunk: &[T; CHUNK], word: u64, fill: T) -> [T;
     kept
 }
 
-/// Calls `work` with all rows, `fill` in place of those that do not count.
+/// Calls `work` with all rows in chunks, with `fill` in place of those that do not count.
 #[inline(always)]
 pub(crate) fn for_each_chunk<T: Copy>(
     values: &[T],
@@ -221,7 +230,7 @@ pub(crate) fn for_each_chunk<T: Copy>(
     }
 }
 
-/// Asserts what all kernels ask of their bitmaps; row numbers are checked as they are used.
+/// Asserts what all kernels require of their bitmaps; row numbers are checked where they are used.
 pub(crate) fn check(row_count: usize, validity: Option<Bits<'_>>, selection: Selection<'_>) {
     if let Some(validity) = validity {
         assert_eq!(validity.len(), row_count, "a bit of validity for each row");

@@ -1,9 +1,10 @@
-//! A sum of floats that is exact until it is read.
+//! A sum of floats that is exact, and rounded only when it is read.
 //!
-//! A float is an integer times a power of two, so the sum of any floats is one, too: [`ExactSum`] holds it
-//! as a fixed-point number of 68 limbs, bit 0 worth 2^-1074, with room for 2^64 terms of the largest size
+//! A float is an integer times a power of two, and so is any sum of floats: [`ExactSum`] holds it as a
+//! fixed-point number of 68 limbs, bit 0 worth 2^-1074, with room for 2^64 terms of the largest size
 //! (Kulisch's accumulator; limbs that hold 32 bits and carry late are from R. Neal, "Fast exact summation
-//! using small and large superaccumulators", 2015). Addition of integers does not care for order, hence:
+//! using small and large superaccumulators", 2015). Addition of integers does not depend on their order,
+//! hence:
 //!
 //! - [`ExactSum::value`] is the exact sum, rounded once to the nearest float, ties to even. Cuts into batches, the
 //!   order of rows and of merges, and the number of threads cannot change a bit of it.
@@ -12,7 +13,7 @@
 //! - A NaN, or infinities of both signs, make NaN; infinities of one sign make that infinity.
 //! - A sum of zero is +0.0, of negative zeros, too.
 //!
-//! Whole columns come in by the vectorised loop of `floats.rs`, single floats by [`ExactSum::push`] (2 ns).
+//! Whole columns are added by the vectorised loop of `floats.rs`, single floats by [`ExactSum::push`] (2 ns).
 
 #![allow(clippy::cast_possible_truncation, reason = "limbs are cut on purpose, and bits are few")]
 
@@ -23,20 +24,22 @@ const LIMB_BITS: u32 = 32;
 const LIMB_MASK: i64 = (1 << LIMB_BITS) - 1;
 /// 2098 bits of a float, 64 of their count, the sign.
 const LIMBS: usize = 68;
-/// The place of 1.0.
+/// The bit position of 1.0.
 const ONE_PLACE: usize = 1074;
-/// Additions that no limb can overflow by: each adds less than 2^32 to a limb.
+/// After this many additions limbs are carried, before one can overflow: each addition adds less than 2^32 to
+/// a limb.
 const CARRY_AFTER: u32 = 1 << 29;
 
 /// The exact sum of floats.
 #[derive(Clone)]
 pub struct ExactSum {
     limbs: [i64; LIMBS],
-    /// Additions since limbs were carried.
+    /// Additions since the limbs were last carried.
     uncarried: u32,
-    /// What is not finite: the sum of it all, with NaN for infinities of both signs.
+    /// The sum of all terms that are not finite: an infinity, or NaN, also for infinities of both signs; else
+    /// zero.
     special: f64,
-    /// What the vectorised loop expects of the next values; no part of the sum.
+    /// What the vectorised loop expects of the next values; not part of the sum.
     pub(super) window: Window,
 }
 
@@ -53,7 +56,7 @@ impl std::fmt::Debug for ExactSum {
 }
 
 impl PartialEq for ExactSum {
-    /// Whether the exact sums are the same.
+    /// Whether the exact sums are equal.
     fn eq(&self, other: &Self) -> bool {
         self.to_words() == other.to_words()
     }
@@ -105,7 +108,7 @@ impl ExactSum {
         self.push_wide(number, 0);
     }
 
-    /// Adds what another sum holds.
+    /// Adds another sum.
     pub fn merge(&mut self, other: &Self) {
         self.special += other.special;
         let mut other = other.clone();
@@ -117,7 +120,8 @@ impl ExactSum {
         self.uncarried = 1;
     }
 
-    /// Makes every limb but the last a number of 32 bits; the last has the sign. No sum has two such forms.
+    /// Reduces every limb but the last to 32 bits without sign; the last keeps the sign. This form of a sum
+    /// is unique.
     fn carry(&mut self) {
         let mut carried = 0;
         for limb in &mut self.limbs[..LIMBS - 1] {
@@ -147,7 +151,7 @@ impl ExactSum {
         self.mean_of(1)
     }
 
-    /// The sum divided by `count`, rounded once; nothing for a count of zero.
+    /// The sum divided by `count`, rounded once; `None` for a count of zero.
     #[must_use]
     pub fn mean(&self, count: u64) -> Option<f64> {
         (count > 0).then(|| self.mean_of(count))
@@ -155,14 +159,14 @@ impl ExactSum {
 
     fn mean_of(&self, count: u64) -> f64 {
         if self.special != 0.0 {
-            // One NaN for all, whatever the bits of those that came in.
+            // The same NaN always, whatever the bits of the NaNs that were added.
             return if self.special.is_nan() { f64::NAN } else { self.special };
         }
         let (is_negative, mut limbs) = self.magnitude();
-        // Long division from the top. 32 more bits behind the point than the sum has are not needed: a
-        // remainder says on which side of a tie the quotient lies, which is all that rounding asks.
+        // Long division from the top limb. No more bits below the point are needed: the remainder shows on
+        // which side of a tie the quotient lies, which is enough for rounding.
         let mut remainder = 0_u128;
-        // What is divided by one stays as it is.
+        // Division by one changes nothing.
         for limb in limbs.iter_mut().rev().filter(|_| count > 1) {
             let part = remainder << LIMB_BITS | *limb as u128;
             // Below 2^32, because the remainder is below `count`; the top limb has at most 2^63.
@@ -173,8 +177,8 @@ impl ExactSum {
         if is_negative { -magnitude } else { magnitude }
     }
 
-    /// The sum as plain numbers, the same for the same sum: the bits of what is not finite, the number of
-    /// the first limb that is not zero, and the limbs from there to the last that is not the sign's.
+    /// The sum as numbers that are equal for equal sums: the bits of the sum of non-finite terms, the index
+    /// of the first nonzero limb, and the limbs from there up to the last nonzero one.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         let mut sum = self.clone();
@@ -189,7 +193,7 @@ impl ExactSum {
         words
     }
 
-    /// The sum that [`ExactSum::to_words`] wrote; nothing when the words are of no sum.
+    /// The sum that [`ExactSum::to_words`] wrote; `None` when the words are not of a sum.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Option<Self> {
         let [special, first, limbs @ ..] = words else { return None };
@@ -201,7 +205,7 @@ impl ExactSum {
         let mut sum = Self { special, ..Self::default() };
         for (index, limb) in limbs.iter().enumerate() {
             let is_top = first + index == LIMBS - 1;
-            // 2^64 terms leave 18 bits in the last limb; many more could overflow later.
+            // After 2^64 terms the last limb still has 18 free bits; a larger one could overflow later.
             let in_range =
                 if is_top { (*limb as i64).unsigned_abs() < 1 << 20 } else { *limb >> LIMB_BITS == 0 };
             if !in_range {
@@ -222,19 +226,19 @@ impl Extend<f64> for ExactSum {
 /// The float nearest to `limbs + remainder / divisor`, in units of 2^-1074, ties to even.
 fn round(limbs: &[i64; LIMBS], remainder: u128, divisor: u64) -> f64 {
     let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else {
-        // Below the smallest float: up when above half of it.
+        // Less than the smallest float: rounds up if it is more than half of that.
         return f64::from_bits(u64::from(remainder * 2 > u128::from(divisor)));
     };
-    // Three limbs hold at least 65 bits from the first one on, or all there are.
+    // From the top limb down, three limbs hold at least 65 significant bits, or all there are.
     let limb = |index: usize| limbs.get(index).map_or(0, |limb| *limb as u128);
     let base = top.saturating_sub(2);
     let head = limb(base + 2) << (2 * LIMB_BITS) | limb(base + 1) << LIMB_BITS | limb(base);
     let bits = u128::BITS - head.leading_zeros();
     let is_inexact_below = limbs[..base].iter().any(|limb| *limb != 0) || remainder > 0;
-    // The lowest bit of the result: 53 bits below the first, but not below the smallest float.
+    // The lowest bit of the result: 53 bits below the top one, but not below the smallest float.
     let cut = bits.saturating_sub(f64::MANTISSA_DIGITS);
     let (mut kept, half_is_set, rest_is_set) = if cut == 0 {
-        // Only when base is 0: the quotient is a float already, and the remainder rounds it.
+        // Only when `base` is 0: the quotient is a float already, and the remainder rounds it.
         let twice = remainder * 2;
         (head as u64, twice >= u128::from(divisor), twice != u128::from(divisor))
     } else {
@@ -242,7 +246,7 @@ fn round(limbs: &[i64; LIMBS], remainder: u128, divisor: u64) -> f64 {
         ((head >> cut) as u64, head >> (cut - 1) & 1 == 1, rest != 0 || is_inexact_below)
     };
     kept += u64::from(half_is_set && (rest_is_set || kept & 1 == 1));
-    // A carry out of 53 bits leaves zeros, and the next exponent, as it should.
+    // A carry out of 53 bits leaves zeros, which with the next exponent is correct.
     let place = base * LIMB_BITS as usize + cut as usize;
     if place == 0 {
         return f64::from_bits(kept); // subnormals and their neighbours: an integer of the smallest unit

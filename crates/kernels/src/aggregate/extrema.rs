@@ -1,9 +1,9 @@
-//! The smallest and the largest value, in the order that sorting uses, too.
+//! The smallest and the largest value, in the order that sorting uses as well.
 //!
-//! Floats are in IEEE 754's total order, as in Arrow and DataFusion: -0.0 is below 0.0, NaN is above
-//! infinity, and a NaN whose sign is set is below all numbers. The order of the bits as integers is that
-//! order once the magnitude of negative numbers is inverted, so the loop compares integers and its answer
-//! has no choice among equals.
+//! Floats are in IEEE 754's total order, as in Arrow and DataFusion: -0.0 is less than 0.0, NaN is greater
+//! than infinity, and a NaN whose sign is set is less than all numbers. The bits as integers have this order
+//! once the magnitude of negative numbers is inverted; so the loop compares integers, and equal values have
+//! equal bits.
 
 use super::chunks::{CHUNK, Keep, Mask, for_each_chunk, for_each_piece, keep_plain};
 use super::count;
@@ -11,18 +11,18 @@ use super::count;
 use super::x86;
 use crate::{Bits, Level, Selection};
 
-/// A number with a total order that integers have, too.
+/// A number whose total order is that of an integer key.
 pub trait Ordered: Copy + Default + sealed::Sealed {
     /// An integer of the same width.
     #[doc(hidden)]
     type Key: Copy + Ord;
-    /// What is above or equal to every value.
+    /// A value greater than or equal to every value.
     #[doc(hidden)]
     const HIGHEST: Self;
-    /// What is below or equal to every value.
+    /// A value less than or equal to every value.
     #[doc(hidden)]
     const LOWEST: Self;
-    /// Ordered as the values are.
+    /// The key, which is ordered as the values are.
     #[doc(hidden)]
     fn key(self) -> Self::Key;
     /// The value with this key.
@@ -71,7 +71,7 @@ macro_rules! floats {
 }
 floats! { f32 as i32, 32; f64 as i64, 64 }
 
-/// The smallest of the selected rows that are valid; nothing when there are none.
+/// The smallest of the selected rows that are valid; `None` when there are none.
 ///
 /// # Panics
 /// When a bitmap has not as many bits as there are values or a row number is out of range.
@@ -89,7 +89,7 @@ pub fn min<T: Ordered>(
     (count(level, values.len(), validity, selection) > 0).then(|| T::from_key(least))
 }
 
-/// The largest of the selected rows that are valid; nothing when there are none.
+/// The largest of the selected rows that are valid; `None` when there are none.
 ///
 /// # Panics
 /// When a bitmap has not as many bits as there are values or a row number is out of range.
@@ -132,7 +132,7 @@ macro_rules! extreme_key {
 extreme_key! { least_key least_plain least_wide min HIGHEST }
 extreme_key! { greatest_key greatest_plain greatest_wide max LOWEST }
 
-/// A lane for each row of a chunk: one to eight vectors, enough for the latency of a comparison.
+/// Uses one lane for each row of a chunk: one to eight vectors, enough to hide the latency of a comparison.
 #[inline(always)]
 fn extreme_key<T: Ordered>(
     values: &[T],

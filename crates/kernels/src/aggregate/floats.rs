@@ -1,27 +1,29 @@
-//! The vectorised way into an [`ExactSum`]: 95 GB/s from the second cache, from memory nearly as fast as it reads.
+//! The vectorised addition to an [`ExactSum`]: 95 GB/s from the second-level cache, from memory nearly at
+//! full bandwidth.
 //!
-//! Adding x to an accumulator s that is far larger, t = s + x, cuts x in two without error: the part
-//! q = t - s that s has bits for, and the rest x - q (Dekker's fast two-sum). While s stays between two
-//! powers of two, its last bit is worth the same, so s counts multiples of that worth exactly, as an
-//! integer would. The rest goes to a second accumulator of smaller worth, its rest perhaps to a third; the
-//! places are fixed powers of two, as in J. Demmel and H. D. Nguyen, "Parallel reproducible summation",
-//! IEEE Transactions on Computers 64 (2015). What is new here: when the last rest is zero for every value
-//! of a block, which the loop ORs together, the block's sum is not only reproducible but exact, and goes to
-//! the [`ExactSum`] as one integer an accumulator. So the work is 3 additions a value and accumulator, no
-//! more than the TwoSum of a compensated sum, and the answer is better.
+//! Adding x to an accumulator s that is far larger, t = s + x, splits x in two without error: the part
+//! `q = t - s` for which s has bits, and the rest x - q (Dekker's fast two-sum). While s stays between two powers of
+//! two, its last bit is worth the same, so s counts multiples of that worth exactly, as an integer would. The
+//! rest goes to a second accumulator of smaller worth, and its rest perhaps to a third; the places are fixed
+//! powers of two, as in J. Demmel and H. D. Nguyen, "Parallel reproducible summation", IEEE Transactions on
+//! Computers 64 (2015). What is new here: when the last rest is zero for every value of a block, which the
+//! loop detects by ORing the rests together, the block's sum is not only reproducible but exact, and each
+//! accumulator is added to the [`ExactSum`] as one integer. So the work is 3 additions a value and
+//! accumulator, no more than the TwoSum of a compensated sum, and the answer is better.
 //!
-//! A block holds some 16384 values, about 2^10 of them a lane. With values below 2^top and a first accumulator
+//! A block holds some 16384 values, about 2^10 in each lane. With values below 2^top and a first accumulator
 //! that starts at 1.5 * 2^(top + 12), lanes sum to less than 2^(top + 11) and never leave their power of two.
 //! Rests are at most half the last bit, so the next accumulator may lie 41 powers lower. Two cover the bits
-//! from 2^top down to 2^(top - 81): full doubles whose sizes differ by 2^28. The window, `top` and the count of
-//! accumulators, is guessed from the block before; a block that does not fit is done again with a fitting window
-//! (its largest value is known by then), without its outliers when none fits (`outliers.rs`), and float by float when
-//! these are too many.
+//! from 2^top down to 2^(top - 81): full doubles whose sizes differ by 2^28. The window, which is `top` and
+//! the count of accumulators, is guessed from the previous block. A block that does not fit is added again
+//! with a fitting window (its largest value is known by then); without its outliers if no window fits
+//! (`outliers.rs`); and float by float if there are too many outliers.
 //!
-//! Floats of 32 bits have so few bits that a block of them mostly fits one lane of 64-bit integers: they are multiplied
-//! by a power of two that makes integers of all of them. That is so if the least of them that is not zero is at least
-//! 2^23 then, and it cannot overflow if the greatest is below 2^53: sizes that differ by 2^29. Half the operations of two
-//! accumulators, 74 against 59 GB/s from the second cache; AVX-512 only, which has an instruction that makes 64-bit integers of floats.
+//! Floats of 32 bits have so few bits that a block of them mostly fits lanes of 64-bit integers: they are
+//! multiplied by a power of two that makes all of them integers. That is so if the smallest nonzero product
+//! is at least 2^23, and sums cannot overflow if the largest is below 2^53: sizes may differ by 2^29. This
+//! takes half the operations of two accumulators, 74 against 59 GB/s from the second-level cache; AVX-512
+//! only, which has an instruction to convert floats to 64-bit integers.
 //!
 //! Multiplying by an opaque 1.0 lets half of the additions run on the multipliers, which are idle: 98
 //! against 70 GB/s.
@@ -37,7 +39,7 @@ use super::exact::{ExactSum, power_of_two};
 use super::x86;
 use crate::{Bits, Level, Selection};
 
-/// Values in a block: with 8192, sums from memory take two in a hundred longer.
+/// Values in a block: with 8192, sums from memory take 2 % longer.
 const BLOCK: usize = 16384;
 /// Values in the first block.
 const FIRST_BLOCK: usize = 1024;
@@ -45,46 +47,47 @@ const FIRST_BLOCK: usize = 1024;
 const RUN_CHUNKS: usize = BLOCK / CHUNK / 2;
 /// Accumulators side by side, so that additions need not wait for each other.
 const LANES: usize = 16;
-/// Additions to a lane in a block, about, as a power of two; there is room for twice as many.
+/// About the number of additions to a lane in a block, as a power of two; there is room for twice as many.
 const HEADROOM: i32 = 10;
 const _: () = assert!((BLOCK + 2 * CHUNK) / LANES < 2 << HEADROOM);
-/// How far accumulators lie apart.
+/// The distance between accumulators, as a power of two.
 pub(super) const STEP: i32 = 51 - HEADROOM;
-/// Most accumulators a value may need before it is cheaper to add it alone.
+/// The most accumulators; a value that needs more is cheaper to add alone.
 pub(super) const MOST_PARTS: u8 = 3;
-/// Blocks that are added float by float after one that fitted no window.
+/// Blocks that are added float by float after a block that fitted no window.
 const BLOCKS_ALONE: u8 = 7;
-/// Blocks of 32-bit floats that are not tried as integers after one that did not fit.
+/// Blocks of 32-bit floats that are not tried as integers after a block that did not fit.
 const BLOCKS_UNSCALED: u8 = 7;
-/// A window leaves room for larger values to come.
+/// The powers of two that a window leaves above the largest value, for larger ones to come.
 const ROOM: i32 = 3;
-/// Exponents that floats of 32 bits must have to be integers, and for sums of a block of them to fit 64 bits.
+/// The exponents that 32-bit floats may have after scaling: they are integers, and sums of a block of them
+/// fit 64 bits.
 const SCALED: RangeInclusive<i32> = 23..=52;
 const _: () = assert!((BLOCK + AROUND_MAX) / 32 < 1 << (63 - 53), "additions to each of 32 lanes");
-/// The largest power of two that floats of 32 bits are multiplied by, or divided.
+/// The largest power of two by which 32-bit floats are multiplied or divided.
 const SCALE_MAX: i32 = 126;
 
 /// What values of the next block should look like.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Window {
-    /// Values are below 2^top; the first guess suits numbers of all days.
+    /// Values are below 2^top; the initial guess suits everyday numbers.
     pub(super) top: i32,
     /// Accumulators a lane; zero before the first block.
     pub(super) parts: u8,
     /// The `top` of the last block that was added without its outliers.
     pub(super) sieve: Option<i32>,
-    /// Blocks still to be added so without being tried.
+    /// Blocks still to be added without outliers at once, before the whole block is tried again.
     pub(super) sieved: u8,
     /// Blocks still to be added float by float.
     pub(super) alone: u8,
-    /// Times 2^scale, floats of 32 bits are integers; none before the first block.
+    /// 32-bit floats times 2^scale are integers; `None` before the first block.
     pub(super) scale: Option<i32>,
-    /// Blocks still to be added without that.
+    /// Blocks of 32-bit floats still to be added without scaling.
     pub(super) unscaled: u8,
 }
 
 impl Window {
-    /// Whether there was no block yet.
+    /// Whether no block was added yet.
     fn is_new(self) -> bool {
         self.parts == 0 && self.scale.is_none()
     }
@@ -94,38 +97,38 @@ impl Window {
         self.top + HEADROOM + 2
     }
 
-    /// The lowest `top` of which all accumulators are normal floats, and the highest.
+    /// `top` limited to the range in which all accumulators are normal floats.
     pub(super) fn clamp(top: i32) -> i32 {
         top.clamp(-1022 + (i32::from(MOST_PARTS) - 1) * STEP - HEADROOM - 2, 1023 - HEADROOM - 2)
     }
 }
 
-/// The values of a block: in two runs, or not.
+/// The values of a block: two runs, and the rest.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRows<'a, T> {
-    /// Of the same length; all of them count.
+    /// Runs of the same length, in which all values count.
     pub(super) runs: [&'a [[T; CHUNK]]; 2],
     pub(super) rest: &'a [T],
-    /// Which of the rest count.
+    /// Which values of `rest` count.
     pub(super) mask: Mask<'a>,
 }
 
-/// What a block left.
+/// The result of adding a block.
 pub(super) struct Sums<const PARTS: usize> {
-    /// Multiples of the last bit of each accumulator.
+    /// The sum in each accumulator, in multiples of its last bit.
     pub(super) parts: [i64; PARTS],
-    /// Bits of rests; zero when there were none.
+    /// The last rests ORed together; zero if the sum is exact.
     pub(super) rest: u64,
-    /// The largest magnitude; NaN is not seen here, but in `rest`.
+    /// The largest magnitude; a NaN does not show here, but in `rest`.
     pub(super) largest: f64,
 }
 
-/// What a block left whose values were multiplied and made integers.
+/// The result of adding a block that was scaled to integers.
 pub(super) struct Scaled {
     pub(super) sum: i128,
-    /// The least magnitude that is not zero.
+    /// The smallest nonzero magnitude.
     pub(super) least: f32,
-    /// The largest; zero if all are.
+    /// The largest magnitude; zero if all values are zero.
     pub(super) largest: f32,
 }
 
@@ -160,7 +163,7 @@ impl ExactSum {
     }
 
     fn add_rows<T: Float>(&mut self, level: Level, mut rows: Rows<'_, T>) {
-        // The first guess is often wrong, and its block done again: so that is a small one.
+        // The first guess is often wrong, and the block added again, so the first block is small.
         if self.window.is_new() {
             let [first, rest] = rows.split_at(FIRST_BLOCK);
             first.columns().for_each(|(rest, mask)| {
@@ -215,7 +218,7 @@ impl ExactSum {
                 self.window = window;
                 return;
             };
-            // Nothing holds infinity and what is too large for any accumulator.
+            // No window holds infinity, or values too large for any accumulator.
             let top = Window::clamp(exponent(largest) + 1 + ROOM);
             if exponent(largest) >= top || window.parts == MOST_PARTS && (top - window.top).abs() <= ROOM {
                 if !self.add_sieved(level, rows) {
@@ -224,7 +227,7 @@ impl ExactSum {
                 }
                 return;
             }
-            // Where the values lie elsewhere, try there before trying more accumulators.
+            // If the values have another size, the window moves before it gets more accumulators.
             if (top - window.top).abs() <= ROOM {
                 window.parts += 1;
             } else {
@@ -233,8 +236,8 @@ impl ExactSum {
         }
     }
 
-    /// Adds a block of 32-bit floats as integers; false, and nothing is added, if their sizes differ by too much or
-    /// the CPU has no instruction for that.
+    /// Adds a block of 32-bit floats as integers. False, with nothing added, if their sizes differ too much
+    /// or the CPU has no instruction for it.
     fn add_scaled<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) -> bool {
         if self.window.unscaled > 0 {
             self.window.unscaled -= 1;
@@ -253,7 +256,7 @@ impl ExactSum {
                 self.push_wide(sum, -scale);
                 return true;
             }
-            // As far from one end as from the other.
+            // With equal room at both ends.
             let room = SCALED.end() - SCALED.start() - (largest - least);
             let scale = SCALED.start() - least + room / 2;
             if room < 0 || scale.abs() > SCALE_MAX {
@@ -265,7 +268,7 @@ impl ExactSum {
         false
     }
 
-    /// Adds a block if its window fitted, or else gives its largest magnitude.
+    /// Adds a block if its window fits; else returns its largest magnitude.
     pub(super) fn try_block<const PARTS: usize>(
         &mut self,
         window: Window,
@@ -293,7 +296,7 @@ impl ExactSum {
     }
 }
 
-/// The e of 2^e <= value < 2^(e + 1), at least -1023; 1024 for what is not finite.
+/// The e of 2^e <= value < 2^(e + 1), at least -1023; 1024 for infinity and NaN.
 #[inline(always)]
 pub(super) fn exponent(value: f64) -> i32 {
     (value.to_bits() >> 52 & 0x7FF) as i32 - 1023
@@ -310,7 +313,7 @@ macro_rules! blocks {
 blocks! { block1 1 block2 2 block3 3 }
 
 kernel! {
-    /// None where the level has no instruction for it.
+    /// `None` where the level has no instruction for it.
     fn scaled[T: Float][T](rows: BlockRows<'_, T>, factor: f64) -> Option<Scaled> = scaled_plain,
         avx512 = x86::scaled;
 }
@@ -331,7 +334,7 @@ fn block_fused<T: Float, const PARTS: usize>(rows: BlockRows<'_, T>, top: i32) -
     block::<T, PARTS, true>(rows, top)
 }
 
-/// What each accumulator starts at.
+/// The initial value of each accumulator.
 #[inline(always)]
 pub(super) fn starts<const PARTS: usize>(top: i32) -> [f64; PARTS] {
     let first = Window { top, ..Window::default() }.place();
@@ -366,7 +369,7 @@ fn block<T: Float, const PARTS: usize, const FUSED: bool>(rows: BlockRows<'_, T>
     }
     let mut parts = [0_i64; PARTS];
     for ((part, sums), start) in parts.iter_mut().zip(&lanes.sums).zip(starts) {
-        // Between the same two powers of two, floats are counted by their bits.
+        // Between two powers of two, the bits of floats count multiples of the last bit.
         *part = sums
             .iter()
             .map(|sum| sum.to_bits().wrapping_sub(start.to_bits()).cast_signed())
@@ -422,7 +425,7 @@ mod tests {
         for level in Level::available() {
             sum.window = Window::default();
             sum.add(*level, &wide, None, Selection::All);
-            // The first block is a small one, and two follow.
+            // The first block is small, and two blocks follow.
             let expected = if scaled_is_there(*level) { BLOCKS_UNSCALED - 2 } else { 0 };
             assert_eq!(sum.window.unscaled, expected, "{level}");
             let ones = vec![1.0_f32; usize::from(BLOCKS_UNSCALED) * BLOCK];

@@ -1,11 +1,12 @@
 //! Exact sums of integers.
 //!
-//! Columns of up to 32 bits are summed in lanes of twice their width or more, emptied before they can
-//! overflow. For 64 bits, the sum modulo 2^64 and the sum of the upper halves make the exact sum: what is
-//! missing is the sum of the lower halves, which is below 2^64 for 2^32 values, so its residue is all of
-//! it. Decimals of 128 bits, likewise, are summed modulo 2^128, with a count of the carries and borrows.
-//! Two more operations a vector, and no check a row: 9 times as fast as 128-bit additions. For AVX-512, 32-bit values
-//! are halves of such words, and bytes and 16-bit values are first added up by eight and two (`x86.rs`).
+//! Columns of up to 32 bits are summed in lanes of at least twice their width, emptied before they can
+//! overflow. For 64 bits, the sum modulo 2^64 and the sum of the upper halves give the exact sum: what is
+//! missing is the sum of the lower halves, which is below 2^64 for 2^32 values, so its residue determines it.
+//! Likewise decimals of 128 bits are summed modulo 2^128, with a count of carries and borrows. That takes two
+//! more operations a vector, and no check a row: 9 times as fast as 128-bit additions. With AVX-512, 32-bit
+//! values are treated as the halves of 64-bit words, and bytes and 16-bit values are first summed in groups
+//! of eight and two (`x86.rs`).
 
 #![allow(clippy::cast_possible_truncation, reason = "words are halved on purpose")]
 
@@ -16,11 +17,13 @@ use crate::{Bits, Level, Selection};
 
 /// Values that are summed before lanes are emptied.
 pub(super) const BLOCK: usize = 1 << 20;
-/// Accumulators side by side. Half as many are unrolled and no longer made vectors of (30 against 229 GB/s).
+/// Accumulators side by side. With half as many the compiler unrolls the loop instead of vectorising it (30
+/// against 229 GB/s).
 const LANES: usize = 32;
-// A lane of 32 bits has room for 2^16 values of 16 bits; what is left at the end adds a few to some lanes.
+// A lane of 32 bits has room for 2^16 values of 16 bits; the rows at the end add a few to some lanes.
 const _: () = assert!(BLOCK / LANES + 8 < 1 << 16);
-/// Makes a signed upper word an unsigned one, too large by 2^63: for lanes of lower and upper words by turns.
+/// Added to lanes of alternating lower and upper words: it makes the signed upper word unsigned, too large by
+/// 2^63.
 const BIAS: [u64; 8] = [0, 1 << 63, 0, 1 << 63, 0, 1 << 63, 0, 1 << 63];
 
 /// An integer of up to 64 bits.
@@ -180,7 +183,7 @@ fn halves_wide<T: Wide>(rows: Rows<'_, T>) -> [T; 2] {
     sums
 }
 
-/// Modulo 2^64, one by one.
+/// Adds both sums modulo 2^64.
 #[inline(always)]
 fn plus<T: Wide>(left: [T; 2], right: [T; 2]) -> [T; 2] {
     [left[0].plus(right[0]), left[1].plus(right[1])]
@@ -202,8 +205,8 @@ pub fn sum<T: Integer>(
     sum
 }
 
-/// The exact sum of all rows of two columns. With AVX-512 they are read by turns, which is faster than one behind the
-/// other if they lie in memory and no cache has them.
+/// The exact sum of all rows of two columns. With AVX-512 they are read alternately, which is faster than one
+/// after the other if they are in memory and not in a cache.
 ///
 /// # Panics
 /// When one column has more rows than the other.
@@ -245,22 +248,22 @@ impl DecimalSum {
         self.merge(decimals(level, Rows::of_two(columns)));
     }
 
-    /// Adds what another sum holds.
+    /// Adds another sum.
     pub fn merge(&mut self, other: Self) {
         let (lower, carry) = self.lower.overflowing_add(other.lower);
-        // Wrapping: only numbers that are of no sum can get there.
+        // Wrapping, because [`Self::from_parts`] may have been given any numbers.
         self.upper = self.upper.wrapping_add(other.upper).wrapping_add(i64::from(carry));
         self.lower = lower;
     }
 
-    /// The sum, when it fits.
+    /// The sum, if it fits 128 bits.
     #[must_use]
     pub fn value(&self) -> Option<i128> {
         let value = self.lower as i128;
         (self.upper == if value < 0 { -1 } else { 0 }).then_some(value)
     }
 
-    /// The sum as plain numbers: the lower 128 bits and what is above them.
+    /// The sum as plain numbers: the lower 128 bits and the bits above them.
     #[must_use]
     pub fn to_parts(self) -> (u128, i64) {
         (self.lower, self.upper)
@@ -320,7 +323,7 @@ fn decimals_wide(rows: Rows<'_, i128>) -> DecimalSum {
 
 #[inline(always)]
 fn decimals_block(values: &[i128], mask: Mask<'_>, keep: impl Keep<i128>) -> DecimalSum {
-    /// Words of 64 bits side by side, lower and upper ones in turn.
+    /// 64-bit lanes side by side, for lower and upper words alternately.
     const WORDS: usize = 32;
     let mut sum = DecimalSum::default();
     for (index, values) in values.chunks(BLOCK).enumerate() {
@@ -342,14 +345,14 @@ fn decimals_block(values: &[i128], mask: Mask<'_>, keep: impl Keep<i128>) -> Dec
     sum
 }
 
-/// The sum of so many values, whose words were summed in lanes, after the bias was added to each: modulo 2^64, and
-/// their upper halves.
+/// The sum of `value_count` values whose words were summed in lanes after [`BIAS`] was added to each:
+/// `residues` are sums modulo 2^64, `uppers` sums of the words' upper halves.
 fn of_lanes(residues: &[u64], uppers: &[u64], value_count: usize) -> DecimalSum {
     let mut sum = DecimalSum::default();
     for (lane, (residue, upper)) in residues.iter().zip(uppers).enumerate() {
         let lower = residue.wrapping_sub(upper << 32);
         let words = (i128::from(*upper) << 32) + i128::from(lower);
-        // Values that were left out are zero, which has the bias, too.
+        // Values that do not count were replaced by zero, which has the bias, too.
         let bias = i128::from(BIAS[lane % BIAS.len()]) * (value_count * 2 / residues.len()) as i128;
         let words = words - bias;
         let is_upper = lane % 2 == 1;
@@ -361,7 +364,7 @@ fn of_lanes(residues: &[u64], uppers: &[u64], value_count: usize) -> DecimalSum 
     sum
 }
 
-/// The lower and the upper word of each value in turn.
+/// The lower and the upper word of each value, alternately.
 #[inline(always)]
 fn words(chunk: &[i128; CHUNK]) -> &[u64; 2 * CHUNK] {
     const { assert!(cfg!(target_endian = "little"), "columns are little endian, as Arrow has them") };

@@ -1,13 +1,13 @@
 //! Sums, extrema and counts of a column.
 //!
-//! Every answer is a function of the set of rows alone: batches may be cut anywhere and merged in any order
-//! by any number of threads, and the bits of the answer stay the same. Integers get it from sums that are
-//! wide enough ([`sum`], [`sum_decimals`]), floats from a sum that is exact until it is read ([`ExactSum`]),
-//! extrema from a total order ([`min`], [`max`]).
+//! Every answer depends only on the set of rows: batches may be cut anywhere and merged in any order by any
+//! number of threads, and the bits of the answer stay the same. Integers achieve it by sums that are wide
+//! enough ([`sum`], [`sum_decimals`]), floats by a sum that is exact until it is read ([`ExactSum`]), extrema
+//! by a total order ([`min`], [`max`]).
 //!
-//! Loops see rows in chunks of 64, one word of a bitmap each, what is left copied aside and filled up
-//! (`chunks.rs`), so that none reads past the end and few have a tail of their own. A mean is a sum and a
-//! [`count`].
+//! Loops see rows in chunks of 64, one word of a bitmap each, with the last rows copied and padded
+//! (`chunks.rs`), so that no loop reads past the end and few need one of their own for the tail. A mean is a
+//! sum and a [`count`].
 
 mod chunks;
 mod exact;

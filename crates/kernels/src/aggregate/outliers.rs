@@ -1,10 +1,12 @@
-//! Values that a block cannot be added with: what is not finite, and what is far from all the others.
+//! Values that prevent the addition of a block in a window: those that are not finite, and those far from all
+//! others.
 //!
-//! One NaN among 16,384 prices fits no window, and adding all of them one by one takes 200 times as long. So a block
-//! that did not fit is copied, piece by piece, with zeros in place of such values. The copy fits three accumulators,
-//! whatever its bits; what is not finite is added up beside it, what is finite goes to [`ExactSum::push`]. The copy is
-//! made in the first cache, and blocks behind a block with outliers are copied without being tried, so that outliers
-//! cost what they are and a block at most two passes more.
+//! One NaN among 16,384 prices fits no window, and adding all values one by one takes 200 times as long. So a
+//! block that does not fit is copied, piece by piece, with zeros in place of such values. The copy always
+//! fits three accumulators; of the values left out, those that are not finite are summed beside it, and
+//! finite ones go to [`ExactSum::push`]. The copy is made in the first-level cache, and blocks after one with
+//! outliers are copied without being tried first. So the cost is that of the outliers, plus at most two more
+//! passes a block.
 
 use super::chunks::{CHUNK, Mask};
 use super::exact::ExactSum;
@@ -14,16 +16,16 @@ use crate::bitmaps::pack_flags;
 
 /// Rows that are copied at a time.
 const PIECE: usize = 2048;
-/// Blocks that are copied without being tried after one with outliers.
+/// Blocks that are copied without being tried after a block with outliers.
 const BLOCKS_SIEVED: u8 = 7;
-/// A window that leaves out more than one value in so many is the wrong one.
+/// A window that leaves out more than 1/8 of the values is the wrong one.
 const MOST_OUTLIERS: usize = 8;
-/// Values by which a window is guessed.
+/// Values from which a window is guessed.
 const SAMPLE: usize = 64;
-/// Lanes of sums of what is not finite.
+/// Lanes for sums of non-finite values.
 const LANES: usize = 16;
 
-/// Values of which blocks hold all bits: from 2^lowest to below 2^highest, and zero.
+/// The values that fit a window without a rest: from 2^lowest to below 2^highest, and zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ordinary {
     lowest: i32,
@@ -31,9 +33,9 @@ pub(super) struct Ordinary {
 }
 
 impl Ordinary {
-    /// The values of a window with all accumulators.
+    /// The values of a window with the most accumulators.
     fn of(window: Window) -> Self {
-        // The last bit of the last accumulator is worth as much as that of a full double.
+        // A double whose highest bit is worth 2^lowest has its last bit at that of the last accumulator.
         let lowest = window.place() - STEP * (i32::from(MOST_PARTS) - 1);
         Self { lowest, highest: window.top }
     }
@@ -45,22 +47,23 @@ impl Ordinary {
     }
 }
 
-/// What was left out of a copy.
+/// The values that were left out of a copy.
 #[derive(Clone, Debug)]
 pub(super) struct LeftOut {
-    /// The sum of what is not finite.
+    /// The sum of the values that are not finite.
     special: f64,
-    /// A bit for each row with a finite value.
+    /// A bit for each row with a finite outlier.
     outliers: [u64; PIECE / CHUNK],
 }
 
 impl ExactSum {
-    /// Whether the next block is to be added by [`ExactSum::add_sieved`] at once.
+    /// Whether the next block is to be added by [`ExactSum::add_sieved`] without being tried whole.
     pub(super) fn has_outliers(&self) -> bool {
         self.window.sieved > 0
     }
 
-    /// Adds a block without its outliers, and these one by one; false, and nothing is added, when they are too many.
+    /// Adds a block without its outliers, and these one by one. False, with nothing added, if there are too
+    /// many.
     pub(super) fn add_sieved<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) -> bool {
         let Some(window) = self.fitting_most(level, rows) else {
             self.window.sieved = 0;
@@ -78,7 +81,7 @@ impl ExactSum {
         true
     }
 
-    /// Whether the piece had outliers.
+    /// Adds a piece; returns whether it had outliers.
     fn add_piece<T: Float>(&mut self, level: Level, window: Window, values: &[T], mask: Mask<'_>) -> bool {
         let mut copy = [T::default(); PIECE];
         let LeftOut { special, outliers } = sieve(level, values, mask, Ordinary::of(window), &mut copy);
@@ -104,8 +107,8 @@ impl ExactSum {
         has_outliers
     }
 
-    /// A window of all accumulators that few of the finite values do not fit: one that fitted before, or one around
-    /// the values in the middle, or one below the largest.
+    /// A window with the most accumulators that nearly all finite values fit: the one that fitted before, or
+    /// one around the median values, or one below the largest.
     fn fitting_most<T: Float>(&self, level: Level, rows: BlockRows<'_, T>) -> Option<Window> {
         let row_count: usize = slices(rows).map(|(values, _)| values.len()).sum();
         let fits_most = |top: i32| {
@@ -124,7 +127,7 @@ impl ExactSum {
         let ordinary = values.map(|value| (*value).into()).filter(|value| value.is_finite() && *value != 0.0);
         let mut exponents: Vec<i32> = ordinary.take(SAMPLE).map(exponent).collect();
         exponents.sort_unstable();
-        // All are zero or not finite.
+        // All values are zero or not finite.
         let Some(last) = exponents.last() else { return fits_most(0) };
         let Ordinary { lowest, highest } = Ordinary::of(Window::default());
         let around_middle = exponents[exponents.len() / 2] + (highest - lowest) / 2;
@@ -132,14 +135,14 @@ impl ExactSum {
     }
 }
 
-/// The rows of a block as they lie side by side.
+/// The rows of a block as contiguous slices with their masks.
 fn slices<'a, T>(rows: BlockRows<'a, T>) -> impl Iterator<Item = (&'a [T], Mask<'a>)> {
     let BlockRows { runs: [first, second], rest, mask } = rows;
     [(first.as_flattened(), Mask::All), (second.as_flattened(), Mask::All), (rest, mask)].into_iter()
 }
 
 kernel! {
-    /// Copies the rows that count and are ordinary, and zeros for the others.
+    /// Copies the rows that count and are ordinary, with zeros for the others.
     fn sieve[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut
         = sieve_plain;
 }
@@ -160,7 +163,7 @@ fn sieve_plain<T: Float>(values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy:
             *is_outlier = !is_ordinary;
         }
         let counted = mask.word(index);
-        // Most chunks have nothing of the kind, and count as a whole.
+        // Most chunks have no outliers, and are handled as a whole.
         let word = pack_flags(&are_outliers) & counted;
         outliers[index] = word;
         if counted != u64::MAX {
@@ -183,7 +186,7 @@ fn sieve_plain<T: Float>(values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy:
 }
 
 kernel! {
-    /// How many of the rows that count have a finite value that is not ordinary.
+    /// The number of rows that count and have a finite value outside `ordinary`.
     fn count_outliers[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary) -> usize
         = count_outliers_plain;
 }

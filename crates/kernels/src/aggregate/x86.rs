@@ -1,9 +1,9 @@
-//! For AVX-512: sums of what lies in runs, exact sums of floats, and copies with a neutral value in place of rows that
+//! For AVX-512: sums over runs, exact sums of floats, and copies with a neutral value in place of rows that
 //! do not count.
 //!
 //! The compiler folds a load into the masked move behind it, and such a load streams from memory at half
-//! speed; an empty piece of assembly holds the loaded register apart. Nullable float sums from memory:
-//! 33 GB/s so, 8 GB/s without.
+//! speed; an empty piece of assembly keeps the load separate. Nullable float sums from memory: 33 GB/s with
+//! it, 8 GB/s without.
 
 #![allow(clippy::cast_possible_truncation, reason = "masks have as many bits as vectors have lanes")]
 
@@ -30,14 +30,14 @@ use crate::sealed::Sealed as Number;
 
 /// Bytes of a vector.
 const VECTOR: usize = size_of::<__m512i>();
-/// Bytes that lines are asked for ahead of their use: the copies keep the CPU from looking so far.
+/// The prefetch distance in bytes: the copies keep the CPU from prefetching so far itself.
 const AHEAD: usize = 2048;
 /// Values of 64 bits in a vector.
 const LANES: usize = 8;
 /// Vectors side by side, so that additions need not wait for each other.
 const SIDES: usize = 4;
 
-/// Holds a loaded register apart from what is done with it.
+/// Keeps the load of a register separate from operations on it.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn apart(mut vector: __m512i) -> __m512i {
@@ -79,7 +79,7 @@ impl<const PARTS: usize> Block<PARTS> {
         chunks: [&[T; CHUNK]; RUNS],
         word: u64,
     ) {
-        // Few enough in the inner loop that the compiler unrolls it, or the sums would lie in memory.
+        // So few steps in the inner loop that the compiler unrolls it; otherwise the sums would be in memory.
         for first in (0..CHUNK).step_by(SIDES / RUNS * LANES) {
             for side in 0..SIDES {
                 let (chunk, start) = (chunks[side % RUNS], first + side / RUNS * LANES);
@@ -122,7 +122,7 @@ pub(super) fn block<T: Float, const PARTS: usize>(rows: BlockRows<'_, T>, top: i
         chunk[..tail.len()].copy_from_slice(tail);
         block.add_chunks::<T, 1, true>([&chunk], mask.word(chunks.len()));
     }
-    // Numbers of nothing when the block did not fit: they are thrown away, but may overflow here.
+    // Meaningless, and possibly overflowing, if the block did not fit: then they are thrown away.
     let mut parts = [0_i64; PARTS];
     for ((part, sums), start) in parts.iter_mut().zip(block.sums).zip(starts) {
         let start = _mm512_set1_epi64(start.to_bits().cast_signed());
@@ -136,8 +136,8 @@ pub(super) fn block<T: Float, const PARTS: usize>(rows: BlockRows<'_, T>, top: i
     }
 }
 
-/// The sum of a block of 32-bit floats, of which those times `factor`, a power of two, are to be integers; none of
-/// others. See `floats.rs`.
+/// The sum of a block of 32-bit floats whose values times `factor`, a power of two, should be integers;
+/// `None` for other types. See `floats.rs`.
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 pub(super) fn scaled<T: Float>(rows: BlockRows<'_, T>, factor: f64) -> Option<Scaled> {
     if size_of::<T>() != size_of::<f32>() {
@@ -147,7 +147,8 @@ pub(super) fn scaled<T: Float>(rows: BlockRows<'_, T>, factor: f64) -> Option<Sc
     let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
     let (mut sums, mut least, mut largest) = ([zero; SIDES], _mm512_set1_epi32(-1), zero);
     let mut add = |side: usize, bits: __m512i| {
-        // Without the sign; zero less one is the most.
+        // Shifted, without the sign; zero minus one wraps to the largest, so that zeros do not count as the
+        // smallest.
         let magnitudes = _mm512_slli_epi32::<1>(bits);
         largest = _mm512_max_epu32(largest, magnitudes);
         least = _mm512_min_epu32(least, _mm512_sub_epi32(magnitudes, one));
@@ -181,8 +182,8 @@ pub(super) fn scaled<T: Float>(rows: BlockRows<'_, T>, factor: f64) -> Option<Sc
     })
 }
 
-/// Calls `add` with the values of a chunk, 32 bits each, or zero in place of those without a bit, and which sum they
-/// are for.
+/// Calls `add` with vectors of the 32-bit values of a chunk, with zero in place of those without a bit, and
+/// with the index of the accumulator.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn add_kept<T: Number>(chunk: &[T; CHUNK], word: u64, mut add: impl FnMut(usize, __m512i)) {
@@ -215,8 +216,9 @@ fn load<T: Float>(chunk: &[T; CHUNK], start: usize) -> __m512d {
     }
 }
 
-/// Calls `work` with each vector of two runs of numbers, by turns, or of one if there is no other, and which sum it is
-/// for. Turns of a line are faster than of a chunk: by three in a hundred, 64-bit integers from memory.
+/// Calls `work` with each vector of the runs, alternating between the two if there is a second, and with the
+/// index of the accumulator. Alternating by cache line is 3 % faster than by chunk, for 64-bit integers from
+/// memory.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn for_each_vector<T: Number>(
@@ -253,12 +255,13 @@ fn for_each_vector<T: Number>(
 /// The bytes of numbers.
 #[inline]
 fn lines<T: Number>(chunks: &[[T; CHUNK]]) -> &[[u8; VECTOR]] {
-    // SAFETY: the same bytes as long as they are borrowed, of numbers, which have no padding; 64 of them fill lines, and
-    // bytes ask for no alignment.
+    // SAFETY: the same bytes as long as they are borrowed, of numbers, which have no padding; 64 of them fill
+    // lines, and bytes ask for no alignment.
     unsafe { std::slice::from_raw_parts(chunks.as_ptr().cast(), size_of_val(chunks) / VECTOR) }
 }
 
-/// Sums of words of runs modulo 2^64, and of their upper halves; `bias` is added to each without a carry.
+/// Sums of the words of runs modulo 2^64, and of their upper halves; `bias` is added to each word without a
+/// carry.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn words<T: Number, const SIGNED: bool>(
@@ -317,7 +320,7 @@ pub(super) fn narrow<T: Narrow>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> 
     let (rows, zero) = (rows as i128, _mm512_setzero_si512());
     let mut sums = [zero; SIDES];
     match size_of::<T>() {
-        // Bytes are unsigned for what sums up eight of them.
+        // Unsigned, for the instruction that sums groups of eight bytes.
         1 => {
             let bias = if T::IS_SIGNED { i8::MIN } else { 0 };
             let flip = _mm512_set1_epi8(bias);
@@ -327,7 +330,8 @@ pub(super) fn narrow<T: Narrow>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> 
             });
             i128::from(_mm512_reduce_add_epi64(fold(sums))) + i128::from(bias) * rows
         }
-        // Signed for what multiplies by one and adds two; 2^13 such pairs of a block are added up in 32 bits.
+        // Signed, for the instruction that multiplies by one and adds pairs; the 2^13 pairs of a block fit 32
+        // bits.
         2 => {
             let (bias, ones) = (if T::IS_SIGNED { 0 } else { i16::MIN }, _mm512_set1_epi16(1));
             let flip = _mm512_set1_epi16(bias);
@@ -339,7 +343,7 @@ pub(super) fn narrow<T: Narrow>(first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> 
             let sums = sums.map(|sum| _mm512_add_epi64(_mm512_srai_epi64::<32>(sum), lower(sum)));
             i128::from(_mm512_reduce_add_epi64(fold(sums))) - i128::from(bias) * rows
         }
-        // Two unsigned ones are the halves of a word, whose sums fit 64 bits by far.
+        // Two unsigned values are the halves of a word, and their sums fit 64 bits easily.
         4 => {
             let bias = if T::IS_SIGNED { i32::MIN } else { 0 };
             let [residue, uppers] = words::<T, false>(first, second, _mm512_set1_epi32(bias))
@@ -372,7 +376,7 @@ pub(super) fn keep<T: Copy>(chunk: &[T; CHUNK], word: u64, fill: T) -> [T; CHUNK
     kept
 }
 
-/// The low bytes are those of `fill`.
+/// The bits of `fill` in the low bytes.
 #[inline(always)]
 fn fill_bits<T: Copy>(fill: &T) -> i64 {
     assert!(size_of::<T>() <= size_of::<i64>(), "a fill of at most eight bytes");

@@ -1,4 +1,4 @@
-//! The C library's memory functions, as rivals.
+//! The C library's memory functions, as rivals in benchmarks.
 
 use std::cmp::Ordering;
 
@@ -8,14 +8,14 @@ fn position(haystack: &[u8], hit: *const c_void) -> Option<usize> {
     (!hit.is_null()).then(|| hit.addr() - haystack.as_ptr().addr())
 }
 
-/// Where the byte is first.
+/// The first position of the byte.
 #[must_use]
 pub fn memchr(haystack: &[u8], byte: u8) -> Option<usize> {
     // SAFETY: pointer and length of a slice.
     position(haystack, unsafe { libc::memchr(haystack.as_ptr().cast(), i32::from(byte), haystack.len()) })
 }
 
-/// Where the needle begins first.
+/// The first position of the needle.
 #[must_use]
 pub fn memmem(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let (start, needle_start) = (haystack.as_ptr().cast(), needle.as_ptr().cast());
@@ -23,7 +23,7 @@ pub fn memmem(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     position(haystack, unsafe { libc::memmem(start, haystack.len(), needle_start, needle.len()) })
 }
 
-/// The order of the common length.
+/// Compares the common length.
 #[must_use]
 pub fn memcmp(left: &[u8], right: &[u8]) -> Ordering {
     let len = left.len().min(right.len());
@@ -31,7 +31,7 @@ pub fn memcmp(left: &[u8], right: &[u8]) -> Ordering {
     unsafe { libc::memcmp(left.as_ptr().cast(), right.as_ptr().cast(), len) }.cmp(&0)
 }
 
-/// Copies all; both must be as long.
+/// Copies `source`; both must have the same length.
 pub fn memcpy(target: &mut [u8], source: &[u8]) {
     assert_eq!(target.len(), source.len());
     // SAFETY: as many bytes in both; one is borrowed mutably, so they are apart.

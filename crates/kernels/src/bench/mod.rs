@@ -1,6 +1,6 @@
-//! What the benchmarks need and only unsafe code gives: foreign rivals, the clock of a thread, huge pages.
+//! What the benchmarks need unsafe code for: foreign rivals, the CPU time of a thread, huge pages.
 //!
-//! Built with the feature `bench` only. It stands here because this crate is the one home of unsafe code.
+//! Built only with the feature `bench`. It is here because this crate is the one home of unsafe code.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ pub mod google_snappy;
 #[cfg(target_arch = "x86_64")]
 pub mod tiflash;
 
-/// Time on a core since the thread began.
+/// CPU time of the thread since it began.
 ///
-/// On a machine that does other work too, a thread waits for a core now and then; that says nothing about a
-/// loop. Reading this clock costs some 200 ns.
+/// On a busy machine a thread waits for a core now and then, which does not concern the loop being measured.
+/// Reading this clock costs some 200 ns.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn thread_time() -> Duration {
@@ -27,7 +27,7 @@ pub fn thread_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).expect("below a second"))
 }
 
-/// Time since the first call: elsewhere waiting counts.
+/// Wall-clock time since the first call: on other systems waiting is included.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn thread_time() -> Duration {
@@ -36,8 +36,9 @@ pub fn thread_time() -> Duration {
 }
 
 kernel! {
-    /// The words of a column, but for a few lines, added up as fast as we know how to read: in two places by turns,
-    /// which is faster than in one, and compiled for a level, or it has four fifths of the speed.
+    /// Sums the words of a column, except for a few lines, as fast as we know how to read: in two places
+    /// alternately, which is faster than in one; and compiled for a level, without which it reaches four
+    /// fifths of the speed.
     pub fn read[T: Comparable][T](values: &[T]) -> u64 = read_plain;
 }
 
@@ -62,8 +63,8 @@ fn read_plain<T: Comparable>(values: &[T]) -> u64 {
     sums.as_flattened().iter().copied().fold(0, u64::wrapping_add)
 }
 
-/// `rows` values; the system is asked for huge pages before the first is written, as small pages cost a
-/// third of the bandwidth, which no loop could win back.
+/// `rows` values in huge pages, which are requested before the first is written: small pages cost a third of
+/// the bandwidth, which no loop could win back.
 pub fn vec_in_huge_pages<T>(rows: usize, make: impl FnMut() -> T) -> Vec<T> {
     let mut values = Vec::<T>::with_capacity(rows);
     advise_huge_pages(values.as_mut_ptr().cast(), rows * size_of::<T>());

@@ -9,7 +9,7 @@ const VECTOR: usize = 32;
 #[must_use]
 pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     assert!(is_x86_feature_detected!("avx2"));
-    // SAFETY: just seen.
+    // SAFETY: the assertion shows that the CPU has AVX2.
     unsafe { find_avx2(haystack, needle) }
 }
 
@@ -19,10 +19,10 @@ fn find_avx2(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let position_count = (haystack.len() + 1).checked_sub(needle.len())?;
     let wanted_first = _mm256_set1_epi8(first.cast_signed());
     let wanted_last = _mm256_set1_epi8(last.cast_signed());
-    // A bit a byte of the vector that begins at `at`.
+    // One bit for each byte of the vector at `at`.
     let equal = |at: usize, wanted: __m256i| {
         assert!(at + VECTOR <= haystack.len());
-        // SAFETY: inside, as just asserted.
+        // SAFETY: the assertion shows that the vector is inside the haystack.
         let bytes = unsafe { _mm256_loadu_si256(haystack.as_ptr().add(at).cast()) };
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, wanted)).cast_unsigned()
     };

@@ -1,9 +1,9 @@
 //! Bitmaps combined, made from bytes and turned into row numbers and back.
 //!
-//! Combining is one plain loop; [`Bits::word_inside`](crate::Bits) makes a bitmap that begins inside a byte as
-//! cheap as one that does not. Bytes become bits by a compare into a mask register (AVX-512), a movemask
-//! (AVX2) or a multiplication that gathers the low bits of eight bytes (elsewhere); bits become row
-//! numbers by compressing the numbers 0..16 sixteen rows at a time.
+//! Combining is one plain loop; [`Bits::word_inside`](crate::Bits) makes a bitmap that begins inside a byte
+//! as cheap as one that does not. Bytes become bits by a comparison into a mask register (AVX-512), a
+//! movemask (AVX2) or a multiplication that gathers the low bits of eight bytes (otherwise); bits become row
+//! numbers by compressing the numbers 0..16, sixteen rows at a time.
 
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Bits, Level};
@@ -73,7 +73,7 @@ fn combine(left: Bits<'_>, right: Bits<'_>, op: impl Fn(u64, u64) -> u64) -> Bit
 
 /// Rows that are valid in both columns, where a column without a bitmap is valid everywhere.
 ///
-/// The answer of a comparison is known in just these rows.
+/// In exactly these rows the result of a comparison is not NULL.
 #[must_use]
 pub fn combine_validity(level: Level, left: Option<Bits<'_>>, right: Option<Bits<'_>>) -> Option<BitBuffer> {
     match (left, right) {
@@ -118,7 +118,7 @@ fn from_bools_plain(flags: &[bool]) -> BitBuffer {
     from_bools_by(flags, pack_flags)
 }
 
-/// Sixty-four flags at a time; the last ones are copied to the side.
+/// Packs 64 flags at a time; the last ones are copied to a padded chunk.
 #[inline(always)]
 fn from_bools_by(flags: &[bool], pack: impl Fn(&[bool; WORD_BITS]) -> u64) -> BitBuffer {
     let (chunks, tail) = flags.as_chunks::<WORD_BITS>();
@@ -132,7 +132,7 @@ fn from_bools_by(flags: &[bool], pack: impl Fn(&[bool; WORD_BITS]) -> u64) -> Bi
     BitBuffer::from_words(words, flags.len())
 }
 
-/// The flags as bits, the first the least significant.
+/// The flags as bits, the first flag as the least significant.
 ///
 /// Eight flags are a word with ones at bits 0, 8, 16 ...; the factor moves each to the top byte, in order.
 #[inline(always)]
@@ -178,7 +178,7 @@ fn positions_plain(bits: Bits<'_>) -> Vec<u32> {
     positions_by(bits, |word, first, out| unsafe { write_positions(word, first, out) })
 }
 
-/// The positions of a word one by one.
+/// Writes the positions of a word one by one.
 ///
 /// # Safety
 /// `out` must have room for [`WORD_BITS`] numbers.
@@ -195,8 +195,8 @@ unsafe fn write_positions(word: u64, first: u32, out: *mut u32) {
 }
 
 /// Collects the positions of each word. `write` gets a word, the number of its first bit, and a place with
-/// room for [`WORD_BITS`] numbers of which it writes as many as the word has ones (what it writes behind
-/// them is written over).
+/// room for [`WORD_BITS`] numbers. It writes as many numbers as the word has ones; anything behind them is
+/// overwritten.
 #[inline(always)]
 fn positions_by(bits: Bits<'_>, write: impl Fn(u64, u32, *mut u32)) -> Vec<u32> {
     u32::try_from(bits.len()).expect("a batch has at most u32::MAX rows");
@@ -217,7 +217,7 @@ fn positions_by(bits: Bits<'_>, write: impl Fn(u64, u32, *mut u32)) -> Vec<u32> 
 }
 
 impl BitBuffer {
-    /// `len` bits, those set whose numbers are given.
+    /// `len` bits, with those set whose numbers are in `positions`.
     ///
     /// # Panics
     /// When a number is not below `len`.

@@ -36,13 +36,13 @@ pub(super) fn from_bools_avx512(flags: &[bool]) -> BitBuffer {
     })
 }
 
-/// Four compressions a word. They go to a register and all of it is stored: compressing into memory is
+/// Four compressions a word. The result goes to a register and is stored whole: compressing into memory is
 /// microcode on Zen 4.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn positions_avx512(bits: Bits<'_>) -> Vec<u32> {
     let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     positions_by(bits, |word, first, out| {
-        // So few are faster one by one.
+        // So few positions are faster one by one.
         if word.count_ones() <= 3 {
             // SAFETY: there is room for a word's numbers.
             return unsafe { write_positions(word, first, out) };
@@ -53,7 +53,8 @@ pub(super) fn positions_avx512(bits: Bits<'_>) -> Vec<u32> {
             let rows: __m512i = _mm512_add_epi32(numbers, _mm512_set1_epi32(first.cast_signed() + 16 * part));
             // SAFETY: `16 * part` numbers at most were written, and there is room for 64.
             let at = unsafe { out.add(written) };
-            // SAFETY: 16 of the 64 numbers that there is room for; parts before this one wrote 16 each at most.
+            // SAFETY: 16 of the 64 numbers that there is room for; parts before this one wrote 16 each at
+            // most.
             unsafe { _mm512_storeu_si512(at.cast(), _mm512_maskz_compress_epi32(mask, rows)) };
             written += mask.count_ones() as usize;
         }

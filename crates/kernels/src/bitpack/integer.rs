@@ -13,11 +13,11 @@ pub trait Integer: Comparable + Default {
     /// The greatest value.
     const MAX: Self;
 
-    /// `self + bits`, around the end of the type.
+    /// `self + bits`, wrapping.
     #[must_use]
     fn plus(self, bits: u64) -> Self;
 
-    /// `self - reference`, around the end of the type.
+    /// `self - reference`, wrapping.
     fn less_reference(self, reference: Self) -> u64;
 
     /// The low bits.

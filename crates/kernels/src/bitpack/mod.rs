@@ -1,10 +1,10 @@
-//! Integers of a few bits each, minus a reference: pack, unpack, and answer without unpacking.
+//! Integers of a few bits each, minus a reference: packing, unpacking, and computing without unpacking.
 //!
-//! Value `row` less the reference is bits `row * width .. (row + 1) * width` of the bytes, least significant
-//! bit first: the order of rows, no padding, no blocks. Eight rows are `width` bytes.
+//! Value `row` minus the reference is bits `row * width .. (row + 1) * width` of the bytes, least significant
+//! bit first: in the order of rows, without padding or blocks. Eight rows take `width` bytes.
 //!
-//! Vectors of bytes unpack every width with one loop (`x86.rs`); elsewhere a value is a shift and a mask of
-//! the eight bytes it begins in. Comparison and sum work on the bits less the reference, 64 rows at a time,
+//! With VBMI one loop unpacks every width (`x86.rs`); otherwise a value is a shift and a mask of the eight
+//! bytes in which it begins. Comparisons and sums work on the bits minus the reference, 64 rows at a time,
 //! and never write the values to memory.
 
 use std::ops::Range;
@@ -22,14 +22,14 @@ mod x86;
 pub use integer::Integer;
 pub use pack::pack;
 
-/// Bytes that `count` values of `width` bits take; `usize::MAX` where that is more than there can be.
+/// Bytes that `count` values of `width` bits take; `usize::MAX` if they do not fit the address space.
 #[must_use]
 pub fn packed_bytes(count: usize, width: u32) -> usize {
     let bits = count as u128 * u128::from(width);
     usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
 }
 
-/// The smallest width for values of `low ..= high`, packed with the reference `low`.
+/// The smallest width for the values `low ..= high`, packed with the reference `low`.
 #[must_use]
 pub fn width_of<T: Integer>(low: T, high: T) -> u32 {
     u64::BITS - high.less_reference(low).leading_zeros()
@@ -45,7 +45,7 @@ pub struct Packed<'a, T> {
 }
 
 impl<'a, T: Integer> Packed<'a, T> {
-    /// `count` values of `width` bits each, to which `reference` is added (around the end of the type).
+    /// `count` values of `width` bits each, to which `reference` is added (wrapping).
     ///
     /// # Panics
     /// When `width` is more than `T` has, or there are fewer than [`packed_bytes`] bytes.
@@ -80,7 +80,7 @@ impl<'a, T: Integer> Packed<'a, T> {
         self.reference.plus(self.bits(row))
     }
 
-    /// The value at `row` less the reference.
+    /// The value at `row` minus the reference.
     #[inline(always)]
     fn bits(&self, row: usize) -> u64 {
         let bit = row * self.width as usize;
@@ -96,13 +96,13 @@ impl<'a, T: Integer> Packed<'a, T> {
         bits & self.mask()
     }
 
-    /// Ones where a value has bits.
+    /// A mask of `width` ones.
     #[inline(always)]
     fn mask(&self) -> u64 {
         u64::MAX.checked_shr(u64::BITS - self.width).unwrap_or(0)
     }
 
-    /// Whether value less reference has the order of values: adding never goes around the end of the type.
+    /// Whether values minus the reference are ordered as the values are: adding the reference never wraps.
     fn is_ordered(&self) -> bool {
         self.reference.to_i128() + i128::from(self.mask()) <= T::MAX.to_i128()
     }
@@ -124,12 +124,13 @@ pub fn unpack_into<T: Integer>(level: Level, packed: Packed<'_, T>, first: usize
 /// The values of selected rows.
 ///
 /// # Panics
-/// When the selection names rows that there are not.
+/// When the selection has rows beyond the end.
 #[must_use]
 pub fn unpack<T: Integer>(level: Level, packed: Packed<'_, T>, selection: Selection<'_>) -> Vec<T> {
-    /// One row in so many or fewer is read by itself.
+    /// If at most one row in 16 is selected, rows are unpacked one by one.
     const SPARSE: usize = 16;
-    /// Values that are unpacked, and stay in the nearest cache, before those selected are kept.
+    /// Values that are unpacked at a time, and stay in the first-level cache, before the selected ones are
+    /// kept.
     const BLOCK: usize = 1024;
     match selection {
         Selection::All => {
@@ -157,10 +158,10 @@ pub fn unpack<T: Integer>(level: Level, packed: Packed<'_, T>, selection: Select
     }
 }
 
-/// Rows of a range whose value compares so with `constant`.
+/// Selects the rows of a range for whose values the comparison with `constant` holds.
 ///
-/// The constant less the reference is compared with the bits; where it has no place among them the answer
-/// is the same for all rows.
+/// The constant minus the reference is compared with the bits; if it is outside their range the answer is the
+/// same for all rows.
 ///
 /// # Panics
 /// When there are fewer rows.
@@ -204,7 +205,7 @@ pub fn compare_packed<T: Integer>(
     crate::compare::with_operator!(T::Bits, comparison, run(level, packed, rows, constant))
 }
 
-/// The sum of a range of rows; with 64-bit values at most 2^63 of them, so it always fits.
+/// The sum of a range of rows; there are at most 2^63 values of 64 bits, so it always fits.
 ///
 /// # Panics
 /// When there are fewer rows.
@@ -213,7 +214,7 @@ pub fn sum_packed<T: Integer>(level: Level, packed: Packed<'_, T>, rows: Range<u
     packed.check_rows(&rows);
     let count = rows.len() as i128;
     if packed.width == 0 {
-        // No bytes bound the count of rows, so that it may be any number.
+        // With width 0 the bytes do not limit the count of rows, so it may be any number.
         return count * packed.reference.to_i128();
     }
     if !packed.is_ordered() {
@@ -243,7 +244,7 @@ fn unpack_plain<T: Integer>(packed: Packed<'_, T>, first: usize, out: &mut [T]) 
     for_bits(packed, first, out.len(), |row, bits| out[row] = packed.reference.plus(bits));
 }
 
-/// Calls `visit` with the number, counted from `first`, and the bits of each of `count` rows.
+/// Calls `visit` with the index, counted from `first`, and the bits of each of `count` rows.
 #[inline(always)]
 fn for_bits<T: Integer>(
     packed: Packed<'_, T>,
@@ -252,7 +253,8 @@ fn for_bits<T: Integer>(
     mut visit: impl FnMut(usize, u64),
 ) {
     let (width, mask) = (packed.width as usize, packed.mask());
-    // A value that begins inside a byte has its last bit in the eight bytes, or with more bits in the ninth.
+    // A value that begins inside a byte ends within eight bytes if it has at most 57 bits, else maybe in the
+    // ninth.
     let rows_inside = if width == 0 || width > 57 || packed.bytes.len() < 8 {
         0
     } else {

@@ -1,16 +1,16 @@
-//! Values to bits.
+//! Packs values to bits.
 //!
-//! Eight bytes of values are squeezed together inside a word: neighbours first, then pairs, then fours, each
-//! by one shift; what a word holds is then appended to the bits before it. Eight values end with a byte, so the next
-//! eight need not wait for them. No width is special.
+//! The values in eight bytes are squeezed together inside a word: first neighbours, then pairs, then fours,
+//! each by one shift; the word's bits are then appended to the bits before it. Eight values end at a byte, so
+//! the next eight do not depend on them. All widths use the same code.
 
 use super::{Integer, packed_bytes};
 use crate::Level;
 
-/// Values that fill bytes, whatever the width is.
+/// Values that fill whole bytes, whatever the width is.
 const GROUP: usize = 8;
 
-/// `values` less `reference`, `width` bits each; higher bits are cut off.
+/// `values` minus `reference`, `width` bits each; higher bits are cut off.
 ///
 /// # Panics
 /// When `width` is more than `T` has.
@@ -26,7 +26,7 @@ kernel! {
 
 #[inline(always)]
 fn pack_plain<T: Integer>(values: &[T], width: u32, reference: T) -> Vec<u8> {
-    // Words are written whole, wherever they begin, and the next ones over their ends.
+    // Words are stored whole, wherever they begin, and the next ones overwrite their excess.
     let mut bytes = vec![0_u8; packed_bytes(values.len(), width) + 16];
     let (groups, rest) = values.as_chunks::<GROUP>();
     for (index, group) in groups.iter().enumerate() {
@@ -37,7 +37,7 @@ fn pack_plain<T: Integer>(values: &[T], width: u32, reference: T) -> Vec<u8> {
     bytes
 }
 
-/// Packs at most a group; bytes behind it are written over.
+/// Packs at most a group; bytes behind it are overwritten.
 #[inline(always)]
 fn pack_group<T: Integer>(values: &[T], width: u32, reference: T, bytes: &mut [u8]) {
     let per_word = (u64::BITS / T::BITS) as usize;
@@ -63,7 +63,7 @@ fn pack_group<T: Integer>(values: &[T], width: u32, reference: T, bytes: &mut [u
     }
 }
 
-/// Moves the odd ones of the lanes, of which `filled` bits are used, down to the even ones.
+/// Moves odd lanes down next to the even ones, where `filled` bits of each lane are used.
 #[inline(always)]
 fn squeeze(word: u64, lane: u32, filled: u32) -> u64 {
     let even = u64::MAX / ((1 << lane) + 1);

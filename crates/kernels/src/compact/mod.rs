@@ -1,9 +1,9 @@
-//! Keeps the rows whose bit is set: of values, of bitmaps, of strings.
+//! Keeps the rows whose bit is set: of values, bitmaps and strings.
 //!
-//! A word of the selection is 64 rows. None of them kept, or all, costs one test; where some are, AVX-512
-//! compresses in a register and stores all of it, and the next store covers what was too much. Few rows
-//! are copied one by one. Bitmaps are compacted by `pext`, strings by runs of rows, short runs with a copy
-//! of fixed size that needs no call.
+//! A word of the selection covers 64 rows. If none or all of them are kept, that costs one test; if some are,
+//! AVX-512 compresses in a register and stores all of it, and the next store overwrites the excess. Few rows
+//! are copied one by one. Bitmaps are compacted by `pext`, strings by runs of rows, short runs with a copy of
+//! fixed size that needs no call.
 
 use crate::bits::WORD_BITS;
 use crate::compare::Comparable;
@@ -40,8 +40,8 @@ fn compact_plain<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mut Vec<T>) 
     compact_by(values, kept, out, usize::MAX, |_, _, _| unreachable!("all words are sparse"));
 }
 
-/// Appends row by row where at most `sparse` rows of a word are kept or the word is not whole, and by
-/// `dense` elsewhere, which gets 64 values, their bits and a place with room for 64.
+/// Appends values one by one where at most `sparse` rows of a word are kept or the word is incomplete;
+/// elsewhere calls `dense` with 64 values, their bits and a place with room for 64.
 #[inline(always)]
 fn compact_by<T: Comparable>(
     values: &[T],
@@ -108,7 +108,7 @@ fn compact_bits_plain(bits: Bits<'_>, kept: Bits<'_>) -> BitBuffer {
     })
 }
 
-/// Appends what `extract` takes from each word: its bits where the mask has ones, moved to the low end.
+/// Appends the bits that `extract` takes from each word where the mask has ones, moved to the low end.
 #[inline(always)]
 fn compact_bits_by(bits: Bits<'_>, kept: Bits<'_>, extract: impl Fn(u64, u64) -> u64) -> BitBuffer {
     assert_eq!(bits.len(), kept.len(), "bitmaps of as many rows");
@@ -120,7 +120,7 @@ fn compact_bits_by(bits: Bits<'_>, kept: Bits<'_>, extract: impl Fn(u64, u64) ->
         pending |= packed << filled;
         if filled + count >= WORD_BITS {
             words.push(pending);
-            // What did not fit: by two shifts, since one by all 64 bits is none.
+            // The bits that did not fit: by two shifts, since a shift by all 64 bits does nothing.
             pending = packed >> 1 >> (WORD_BITS - 1 - filled);
         }
         len += count;

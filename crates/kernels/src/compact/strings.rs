@@ -1,15 +1,15 @@
-//! Strings kept and taken: offsets into bytes, as Arrow has them.
+//! Strings compacted and gathered, in Arrow's form: offsets into bytes.
 //!
 //! Most strings are short, and calling `memcpy` for each costs more than the copy. Where 32 bytes can be
-//! read, 32 are copied, and the next string overwrites what was too much. Where most rows are kept, runs of
-//! strings are copied whole.
+//! read, 32 are copied, and the next string overwrites the excess. Where most rows are kept, runs of strings
+//! are copied whole.
 
 use std::ops::Range;
 
 use crate::Bits;
 use crate::sealed::Sealed;
 
-/// The end of a string: `i32` or `i64`.
+/// An offset into the bytes of strings: `i32` or `i64`.
 pub trait Offset: Copy + Default + Ord + Sealed + 'static {
     /// The number, or `None` if it is negative.
     fn to_usize(self) -> Option<usize>;
@@ -17,7 +17,7 @@ pub trait Offset: Copy + Default + Ord + Sealed + 'static {
     /// The number as an offset, or `None` if it is too large.
     fn from_usize(value: usize) -> Option<Self>;
 
-    /// The same distance from `to` as from `from`.
+    /// `self` shifted by the distance from `from` to `to`.
     #[must_use]
     fn moved(self, from: Self, to: Self) -> Self;
 }
@@ -45,7 +45,7 @@ macro_rules! offsets {
 
 offsets!(i32 i64);
 
-/// Strings, borrowed: `offsets` has the beginning of the first in `bytes` and the end of each.
+/// Borrowed strings: `offsets` has the beginning of the first string in `bytes` and the end of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Strings<'a, O> {
     offsets: &'a [O],
@@ -53,7 +53,7 @@ pub struct Strings<'a, O> {
 }
 
 impl<'a, O: Offset> Strings<'a, O> {
-    /// As many strings as there are offsets, less one. Offsets are checked when they are used.
+    /// One string fewer than there are offsets. Offsets are checked when they are used.
     ///
     /// # Panics
     /// When there is no offset.
@@ -75,7 +75,7 @@ impl<'a, O: Offset> Strings<'a, O> {
         self.len() == 0
     }
 
-    /// Where the string of a row lies.
+    /// The byte range of the string of a row.
     #[inline(always)]
     fn range(&self, row: usize) -> Range<usize> {
         let range = self.offsets[row].to_usize().zip(self.offsets[row + 1].to_usize());
@@ -96,8 +96,8 @@ kernel! {
     /// The strings whose bit is set: their offsets, beginning at zero, and their bytes.
     ///
     /// # Panics
-    /// When there are not as many bits as strings, when the offsets of a kept string do not ascend or leave the
-    /// bytes, or when the kept strings are too long for the offsets.
+    /// When there are not as many bits as strings, when the offsets of a kept string do not ascend or leave
+    /// the bytes, or when the kept strings are too long for the offsets.
     pub fn compact_strings[O: Offset][O](strings: Strings<'_, O>, kept: Bits<'_>) -> (Vec<O>, Vec<u8>)
         = compact_strings_plain;
 }
@@ -107,7 +107,7 @@ fn compact_strings_plain<O: Offset>(strings: Strings<'_, O>, kept: Bits<'_>) -> 
     assert_eq!(strings.len(), kept.len(), "a selection of as many rows");
     let mut count = 0;
     kept.for_each_word(|_, word| count += word.count_ones() as usize);
-    // Where three rows in four are kept, a run has four of them.
+    // If three rows in four are kept, a run has about four of them.
     if count >= strings.len() / 4 * 3 {
         return copy_runs(strings, kept, count);
     }
@@ -131,13 +131,13 @@ fn gather_strings_plain<O: Offset>(strings: Strings<'_, O>, rows: &[u32]) -> (Ve
     copy_rows(strings, rows.iter().map(|row| *row as usize))
 }
 
-/// Two passes over the rows: lengths, which are checked, and bytes.
+/// Two passes over the rows: first the lengths, which are checked, then the bytes.
 #[inline(always)]
 fn copy_rows<O: Offset>(
     strings: Strings<'_, O>,
     rows: impl ExactSizeIterator<Item = usize> + Clone,
 ) -> (Vec<O>, Vec<u8>) {
-    /// What is copied of a short string; long enough for most words and few URLs.
+    /// The size of the fixed copy of a short string; enough for most words and few URLs.
     const SHORT: usize = 32;
     let mut offsets = Vec::with_capacity(rows.len() + 1);
     offsets.push(O::default());
@@ -170,7 +170,7 @@ fn copy_rows<O: Offset>(
     (offsets, bytes)
 }
 
-/// The bytes of a run of strings lie together, and its offsets move by one number.
+/// The bytes of a run of strings are contiguous, and its offsets all change by one number.
 #[inline(always)]
 fn copy_runs<O: Offset>(strings: Strings<'_, O>, kept: Bits<'_>, count: usize) -> (Vec<O>, Vec<u8>) {
     let mut offsets = Vec::with_capacity(count + 1);

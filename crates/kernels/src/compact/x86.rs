@@ -13,8 +13,8 @@ use crate::compare::Comparable;
 use crate::dispatch::has_fast_pext;
 use crate::{BitBuffer, Bits};
 
-/// So many rows of a word or fewer are copied one by one. Compressing a word takes as many steps as a value
-/// has bytes, so that the fewer they are the sooner it pays.
+/// Up to this many kept rows of a word are copied one by one. Compressing a word takes as many steps as a
+/// value has bytes, so the smaller the values, the sooner it pays.
 const fn sparse<T>() -> usize {
     match size_of::<T>() {
         1 | 2 => 1,
@@ -33,7 +33,7 @@ pub(super) fn compact_avx512<T: Comparable>(values: &[T], kept: Bits<'_>, out: &
         let compress = |mask, values| match size_of::<T>() {
             4 => _mm512_maskz_compress_epi32(mask as u16, values),
             8 => _mm512_maskz_compress_epi64(mask as u8, values),
-            // Both halves of a value of 16 bytes.
+            // Selects both halves of a 16-byte value.
             _ => _mm512_maskz_compress_epi64(_pdep_u64(mask, 0b0101_0101) as u8 * 3, values),
         };
         // SAFETY: there is room for a word of rows.
@@ -58,7 +58,7 @@ pub(super) fn compact_vbmi<T: Comparable>(values: &[T], kept: Bits<'_>, out: &mu
     });
 }
 
-/// The kept ones of 64 values, a vector at a time.
+/// Writes the kept ones of 64 values, a vector at a time.
 ///
 /// # Safety
 /// `at` must have room for 64 values.

@@ -1,14 +1,14 @@
-//! Columns compared with a constant, with two, with a few, or with another column: a bit for each row.
+//! Columns compared with a constant, a range, a few values, or another column: a bit for each row.
 //!
-//! Rows are compared whatever their validity; the answer of SQL is the bitmap returned here together with
-//! [`combine_validity`](crate::bitmaps::combine_validity): a row is known where that has a bit.
+//! Rows are compared whatever their validity; SQL's result is this bitmap together with
+//! [`combine_validity`](crate::bitmaps::combine_validity): where that bit is not set the result is NULL.
 //!
 //! Floats are in the total order of IEEE 754, as in Arrow and DataFusion: -NaN < -inf < ... < -0.0 < 0.0 <
-//! ... < inf < NaN, and a NaN equals itself. [`Ieee`] has the order of the CPU instead, in which a NaN
+//! ... < inf < NaN, and a NaN equals itself. [`Ieee`] uses the CPU's comparison instead, in which a NaN
 //! equals nothing and the zeros are equal.
 //!
-//! Sixty-four rows make a word. The plain loop compares into 64 flags, which the compiler does with vectors,
-//! and packs them; AVX-512 compares into mask registers (`x86.rs`), which are the bits already.
+//! A word has sixty-four rows. The plain loop compares into 64 flags, which the compiler vectorises, and
+//! packs them; AVX-512 compares into mask registers (`x86.rs`), which are the bits already.
 
 use std::array;
 use std::marker::PhantomData;
@@ -47,7 +47,7 @@ impl Comparison {
     pub const ALL: [Self; 6] =
         [Self::Equal, Self::NotEqual, Self::Less, Self::LessEqual, Self::Greater, Self::GreaterEqual];
 
-    /// The comparison of `right` with `left` that says the same as this one of `left` with `right`.
+    /// The comparison of `right` with `left` that is equivalent to this one of `left` with `right`.
     #[must_use]
     pub fn flip(self) -> Self {
         match self {
@@ -60,11 +60,11 @@ impl Comparison {
     }
 }
 
-/// A comparison known at compile time; the others are these with the answer inverted.
+/// A comparison known at compile time; the other comparisons are these with the result inverted.
 pub(crate) trait Operator: Copy + 'static {
     fn holds<T: Comparable>(left: T, right: T) -> bool;
 
-    /// The same for 64 bytes of `T`, a bit a value.
+    /// As `holds`, for vectors of 64 bytes: a bit for each value.
     ///
     /// # Safety
     /// To be inlined where AVX-512 is enabled.
@@ -99,9 +99,10 @@ operator!(LessEqual | left, right | less_equal / less_equal_mask(left, right));
 operator!(Greater | left, right | less / less_mask(right, left));
 operator!(GreaterEqual | left, right | less_equal / less_equal_mask(right, left));
 
-/// Calls `$call` with one of the [`Operator`]s and the word that inverts the answer or does not.
+/// Calls `$call` with an [`Operator`] and the word that inverts its result, or zero.
 ///
-/// In a total order `<=` is `not >`, which halves the loops there are; with NaNs that equal nothing it is not.
+/// In a total order `<=` is `not >`, which halves the number of compiled loops; for NaNs that equal nothing
+/// it is not.
 macro_rules! with_operator {
     ($T:ty, $comparison:expr, $call:ident $args:tt) => {
         match $comparison {
@@ -121,7 +122,7 @@ macro_rules! with_operator {
 }
 pub(crate) use with_operator;
 
-/// Rows whose value compares so with `constant`.
+/// Selects the rows for whose values the comparison with `constant` holds.
 #[must_use]
 pub fn compare_constant<T: Comparable>(
     level: Level,
@@ -135,7 +136,7 @@ pub fn compare_constant<T: Comparable>(
     with_operator!(T, comparison, run(level, values, constant))
 }
 
-/// Rows in which the value of `left` compares so with that of `right`.
+/// Selects the rows in which the comparison of `left` with `right` holds.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -150,23 +151,24 @@ pub fn compare_columns<T: Comparable>(
     with_operator!(T, comparison, filter_pairs(level, left, right))
 }
 
-/// Rows whose value is at least `low` and at most `high`.
+/// Selects the rows whose value is at least `low` and at most `high`.
 #[must_use]
 pub fn between<T: Comparable>(level: Level, values: &[T], low: T, high: T) -> BitBuffer {
     filter(level, values, &Between(low, high), 0)
 }
 
-/// Rows whose value equals one of a few; each costs a comparison a row, so a hash table is faster than many.
+/// Selects the rows whose value equals one of a few; each costs a comparison a row, so for many a hash table
+/// is faster.
 #[must_use]
 pub fn is_in<T: Comparable>(level: Level, values: &[T], few: &[T]) -> BitBuffer {
     filter(level, values, &Few(few), 0)
 }
 
-/// What is asked of the values of one column.
+/// A predicate on the values of one column.
 pub(crate) trait Test<T> {
     fn holds(&self, value: T) -> bool;
 
-    /// The same for 64 bytes of `T`, a bit a value.
+    /// As `holds`, for a vector of 64 bytes: a bit for each value.
     ///
     /// # Safety
     /// To be inlined where AVX-512 is enabled.
@@ -243,11 +245,11 @@ kernel! {
 
 #[inline(always)]
 fn filter_plain<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
-    // Not `values.map`, which the compiler leaves without vectors for AVX2: 0.01-0.35x.
+    // Not `values.map`, which the compiler does not vectorise for AVX2: 0.01-0.35x.
     filter_by(values, test, |values| pack_flags(&array::from_fn(|row| test.holds(values[row]))), invert)
 }
 
-/// A word for each 64 values by `whole`; the last values one by one.
+/// Computes a word for each 64 values by `whole`; the last values one by one.
 #[inline(always)]
 fn filter_by<T: Comparable, Q: Test<T>>(
     values: &[T],

@@ -1,16 +1,16 @@
-//! The values that can be compared: equality and order of each type.
+//! The values that can be compared, with equality and order of each type.
 
 #[cfg(target_arch = "x86_64")]
 use super::x86::Lanes;
 use crate::aggregate::Ordered;
-/// Where there are no vectors written by hand there is nothing to know about them.
+/// Without hand-written vector code nothing is required of the types.
 #[cfg(not(target_arch = "x86_64"))]
 use crate::sealed::Sealed as Lanes;
 
 /// A fixed-width value with an order.
 #[allow(private_bounds, reason = "the vectors of a type are nobody else's business")]
 pub trait Comparable: Copy + Lanes + 'static {
-    /// Whether of two values one is less or both are equal, always.
+    /// Whether the order is total: of two values that differ one is always less.
     const IS_TOTAL: bool;
 
     /// `self = other`
@@ -68,7 +68,7 @@ macro_rules! floats {
         }
 
         impl Ieee<$T> {
-            /// The same values in this order.
+            /// The values viewed in this order.
             #[must_use]
             pub fn slice(values: &[$T]) -> &[Self] {
                 // SAFETY: the wrapper is transparent: the same layout, all values valid.

@@ -12,7 +12,7 @@ use crate::bits::WORD_BITS;
 
 pub(crate) type Vector = __m512i;
 
-/// How 64 bytes of a type are compared: a bit a value, the rest zeros.
+/// How vectors of 64 bytes of a type are compared: a bit for each value, the other bits zero.
 ///
 /// # Safety
 /// All methods are to be inlined where AVX-512 F, BW, DQ, VL and BMI2 are enabled.
@@ -71,7 +71,7 @@ fn same(vector: Vector) -> Vector {
     vector
 }
 
-/// The order of floats as that of integers: where the sign is set the other bits are inverted.
+/// Keys of floats that are ordered as integers: where the sign is set the other bits are inverted.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn order_key_f32(vector: Vector) -> Vector {
@@ -86,10 +86,10 @@ fn order_key_f64(vector: Vector) -> Vector {
     _mm512_xor_si512(vector, _mm512_and_si512(negative, _mm512_set1_epi64(i64::MAX)))
 }
 
-/// Of each pair of bits, the high one: there the answer of a 128-bit value is put together.
+/// The high bit of each pair of bits: the result for a 128-bit value is at this bit.
 const HIGH: u64 = 0b1010_1010;
 
-/// Both halves are equal.
+/// A pair of lanes is equal if both halves are.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_equal(left: Vector, right: Vector) -> u64 {
@@ -97,7 +97,7 @@ fn pairs_equal(left: Vector, right: Vector) -> u64 {
     _pext_u64(equal & equal << 1, HIGH)
 }
 
-/// The high halves are less, or equal and the low ones less.
+/// A pair of lanes is less if the high half is, or if that is equal and the low half is less.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less(left: Vector, right: Vector) -> u64 {
@@ -122,7 +122,7 @@ fn pairs_less_equal_unsigned(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
 }
 
-/// `high_less` counts at the high halves, `low` at the low ones where the high ones are equal.
+/// `high_less` is used at the high halves, and `low` at the low halves of pairs whose high halves are equal.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs(left: Vector, right: Vector, high_less: __mmask8, low: __mmask8) -> u64 {
@@ -130,7 +130,7 @@ fn pairs(left: Vector, right: Vector, high_less: __mmask8, low: __mmask8) -> u64
     _pext_u64(u64::from(high_less | equal & low << 1), HIGH)
 }
 
-/// A vector of one value over and over.
+/// A vector with `value` in every lane.
 ///
 /// # Safety
 /// To be inlined where AVX-512 F and BW are enabled.
@@ -149,7 +149,7 @@ pub(crate) unsafe fn repeat<T: Comparable>(value: T) -> Vector {
     }
 }
 
-/// The bits of 64 values, as many vectors as a value has bytes.
+/// The word for 64 values, from as many vectors as a value has bytes.
 #[inline(always)]
 fn word<T>(mask: impl Fn(usize) -> u64) -> u64 {
     let lanes = size_of::<Vector>() / size_of::<T>();
@@ -195,7 +195,7 @@ pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
     filter_pairs_by::<T, O>(left, right, whole, invert)
 }
 
-/// The plain loop, but flags become bits by a movemask.
+/// The plain loop, except that flags become bits by a movemask.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_avx2<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
     let whole = |values: &[T; WORD_BITS]| pack_flags_avx2(&array::from_fn(|row| test.holds(values[row])));

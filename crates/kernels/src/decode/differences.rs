@@ -1,13 +1,14 @@
 //! Values from their differences.
 //!
-//! Row by row, each sum waits for the one before it: a value a cycle. With AVX-512 the differences in a vector are
-//! summed by themselves, in as many steps as the logarithm of their count, and only the last of the sums is handed
-//! on (`x86.rs`). The compiler does not find that: groups of 16 summed so in plain Rust were 7x slower than this loop.
+//! In the plain loop each sum waits for the one before it: a value a cycle. With AVX-512 the differences in a
+//! vector are summed among themselves, in as many steps as the logarithm of their count, and only the last
+//! sum is carried to the next vector (`x86.rs`). The compiler does not find that: groups of 16 summed in this
+//! way in plain Rust were 7x slower than this loop.
 
 use crate::bitpack::Integer;
 
 kernel! {
-    /// `out[row]` is `start` and all differences up to that of `row`, around the end of the type.
+    /// `out[row]` is `start` plus all differences up to that of `row`, wrapping.
     ///
     /// # Panics
     /// When there are not as many differences as values.

@@ -1,13 +1,13 @@
-//! Floats from integers: decimal numbers, and floats whose upper and lower bits were stored apart.
+//! Floats from integers: from decimal numbers, and from upper and lower bits that were stored apart.
 //!
-//! Conversions of 64-bit integers are one instruction in AVX-512 and a long detour below it; that is most of what
-//! compiling these plain loops for each level brings.
+//! Conversions of 64-bit integers are one instruction in AVX-512 and many without it; that is most of what
+//! compiling these plain loops for each level gains.
 
 use crate::sealed::Sealed;
 
-/// An integer that is a decimal number without its point.
+/// An integer that stands for a decimal number, without the decimal point.
 pub trait Decimal: Copy + Sealed {
-    /// What it is decoded to.
+    /// The float type that it decodes to.
     type Float: Copy;
 
     /// The float nearest to `self * scale * inverse`, each product rounded to 64 bits.
@@ -47,12 +47,12 @@ fn decimals_plain<T: Decimal>(wholes: &[T], scale: f64, inverse: f64, out: &mut 
     }
 }
 
-/// The lower bits of a float.
+/// The lower bits of floats.
 pub trait Halves: Copy + Sealed {
-    /// What halves are joined to.
+    /// The float type that they are part of.
     type Float: Copy;
 
-    /// The float of 16 upper bits, moved up by `width`, and the lower `width` bits of `self`.
+    /// The float with the 16 upper bits, shifted by `width`, and the lower `width` bits from `self`.
     fn join(self, upper: u16, width: u32) -> Self::Float;
 }
 
@@ -72,10 +72,10 @@ macro_rules! halves {
 halves!(u32 f32 u64 f64);
 
 kernel! {
-    /// [`Halves::join`] of each pair; `width` is below the bits of the float.
+    /// [`Halves::join`] of each pair; `width` is less than the bits of the float.
     ///
     /// # Panics
-    /// When there are not as many halves as floats.
+    /// When there are not as many uppers or lowers as floats.
     pub fn join_halves[T: Halves][T](uppers: &[u16], lowers: &[T], width: u32, out: &mut [T::Float]) = join_plain;
 }
 

@@ -1,7 +1,8 @@
-//! What turns encoded columns into values: sums of differences, runs, floats from integers, text from symbols.
+//! Loops that decode columns: sums of differences, runs, floats from integers, text from symbols.
 //!
-//! A column is decoded a block at a time, which stays in the nearest cache from one loop to the next. So these
-//! loops are bound by instructions, not by memory, and each is as good as the vectors that it is compiled for.
+//! A column is decoded a block at a time, which stays in the first-level cache from one loop to the next. So
+//! these loops are bound by instructions, not by memory, and depend on the vector instructions for which they
+//! are compiled.
 
 mod differences;
 mod floats;

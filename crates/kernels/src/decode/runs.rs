@@ -1,22 +1,22 @@
 //! Values from runs of equal ones.
 //!
-//! A run is written as whole vectors of its value: what is too much, the next run writes over. So short runs take
-//! one store each and no call, and how long they are is not guessed.
+//! A run is written in whole vectors of its value; the next run overwrites the excess. So short runs take one
+//! store each and no call, and no branch has to predict their length.
 
 use crate::compare::Comparable;
 
 kernel! {
-    /// Rows `first .. first + out.len()` of runs, of which each has a value and the row at which it ends. The first
-    /// run is the one that row `first` is in.
+    /// Decodes rows `first .. first + out.len()` of runs, each of which has a value and the row at which it
+    /// ends. The first run must be the one with row `first`.
     ///
     /// # Panics
-    /// When ends do not ascend, or do not reach the last of the rows.
+    /// When ends do not ascend, or do not reach the last row.
     pub fn expand_runs[T: Comparable][T](values: &[T], ends: &[u32], first: u32, out: &mut [T]) = expand_plain;
 }
 
 #[inline(always)]
 fn expand_plain<T: Comparable>(values: &[T], ends: &[u32], first: u32, out: &mut [T]) {
-    // A store of 64 bytes, or of four of the widest values.
+    // The number of values in a store of 64 bytes, or four of the widest values.
     match size_of::<T>() {
         1 => expand::<T, 64>(values, ends, first, out),
         2 => expand::<T, 32>(values, ends, first, out),

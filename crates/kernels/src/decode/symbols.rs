@@ -1,27 +1,28 @@
-//! Text from codes of one byte, each of which stands for a symbol of up to eight bytes (FSST; see the encoding in
+//! Text from codes of one byte, each of which stands for a symbol of up to eight bytes (FSST; see the
+//! encoding in
 //! `keirin-codecs`).
 //!
-//! Symbol by symbol, the place of the next is known one addition after that of the last: eight bytes are written
-//! for each code, over which the next code writes. With VBMI eight symbols are one vector; squeezed together by
-//! `vpcompressb` they are one store (`x86.rs`). Either way 64 bytes are written for eight codes, so the output has
-//! so much room behind its end that no place need be checked.
+//! Decoding symbol by symbol, the position of the next is known one addition after that of the last: eight
+//! bytes are written for each code, and the next code overwrites the excess. With VBMI eight symbols are one
+//! vector, compressed by `vpcompressb` and written by one store (`x86.rs`). Either way 64 bytes are written
+//! for eight codes, so the output has that much room behind its end and positions need no check.
 
 use std::mem::MaybeUninit;
 
 /// The most bytes of a symbol.
 pub const SYMBOL_BYTES: usize = 8;
-/// The code in front of a byte that no symbol holds.
+/// The code that precedes a byte which is in no symbol.
 const ESCAPE: u8 = 255;
-/// Codes that are decoded together, and what they can write.
+/// Codes that are decoded together, and the bytes that they can write.
 pub(super) const STEP: usize = 8;
 pub(super) const STEP_BYTES: usize = STEP * SYMBOL_BYTES;
 
 /// Symbols by code.
 #[derive(Clone, Debug)]
 pub struct Symbols {
-    /// The bytes of each, the first lowest.
+    /// The bytes of each symbol, the first byte lowest.
     pub(super) words: [u64; 256],
-    /// A one for each byte; none for codes without symbol.
+    /// A one for each byte of the symbol; zero for codes without a symbol.
     pub(super) masks: [u8; 256],
     pub(super) lengths: [u8; 256],
 }
@@ -49,8 +50,8 @@ impl Symbols {
     }
 }
 
-/// Appends what `codes` stand for if that is exactly `byte_count` bytes, or else nothing; codes without symbol
-/// stand for nothing. Whether it was so many.
+/// Appends the text of `codes` if that is exactly `byte_count` bytes, and returns true; else appends nothing.
+/// Codes without a symbol stand for an empty text.
 pub fn decode_symbols(
     level: crate::Level,
     symbols: &Symbols,
@@ -58,7 +59,7 @@ pub fn decode_symbols(
     byte_count: usize,
     out: &mut Vec<u8>,
 ) -> bool {
-    // No code is more than eight bytes: so no memory is asked for that the codes cannot fill.
+    // Each code gives at most eight bytes, so no memory is allocated that the codes cannot fill.
     if byte_count.div_ceil(SYMBOL_BYTES) > codes.len() {
         return false;
     }
@@ -73,8 +74,8 @@ pub fn decode_symbols(
 }
 
 kernel! {
-    /// Writes what `codes` stand for to the beginning of `out`, and anything behind it; the count of bytes, or
-    /// `None` when less than [`STEP_BYTES`] of room are left or there is no byte behind an escape.
+    /// Writes the text of `codes` to the beginning of `out`, and any bytes behind it. Returns the count of
+    /// bytes, or `None` when less than [`STEP_BYTES`] of room are left or there is no byte behind an escape.
     fn decode(symbols: &Symbols, codes: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize>
         = decode_plain, vbmi = super::x86::decode_vbmi;
 }
@@ -94,8 +95,8 @@ fn decode_plain(symbols: &Symbols, codes: &[u8], out: &mut [MaybeUninit<u8>]) ->
     })
 }
 
-/// Decodes by `step`, which writes the first so many of eight codes, none an escape, to a place with room for
-/// [`STEP_BYTES`]; it returns the count of bytes.
+/// Decodes by `step`, which gets eight codes and how many of them to decode, none of these an escape, writes
+/// their text to a place with room for [`STEP_BYTES`], and returns the count of bytes.
 #[inline(always)]
 pub(super) fn decode_by(
     codes: &[u8],
@@ -132,10 +133,10 @@ pub(super) fn decode_by(
     Some(end)
 }
 
-/// Codes in front of the first escape.
+/// The number of codes before the first escape.
 #[inline(always)]
 fn codes_before_escape(eight: [u8; STEP]) -> usize {
-    // The lowest byte that is all ones has the lowest high bit here.
+    // The high bit is set of bytes that are all ones; the lowest such bit is exact.
     const ONES: u64 = u64::MAX / 255;
     let inverted = !u64::from_le_bytes(eight);
     let escapes = inverted.wrapping_sub(ONES) & !inverted & ONES << 7;

@@ -1,11 +1,12 @@
-//! Differences summed in a vector, and eight symbols squeezed together.
+//! Differences summed within a vector, and eight symbols compressed into one store.
 //!
-//! **Differences.** Each value is added to the one next to it, these sums to those two further on, then four, then
-//! eight: after that each has all before it in the vector. What is handed on to the next vector is one addition.
+//! **Differences.** Each value is added to the next one, the sums to those two further on, then four, then
+//! eight: after that each value includes all before it in the vector. Carrying the total to the next vector
+//! is one addition.
 //!
-//! **Symbols.** The eight words come by eight loads; which of their 64 bytes are symbols, the masks of the codes say, looked up
-//! by two `vpermi2b` in a table of four vectors. What is left is a `vpcompressb`, a store, and one addition from
-//! which the next step knows its place.
+//! **Symbols.** Eight loads fetch the eight words. The masks of the codes, looked up by two `vpermi2b` in a
+//! table of four vectors, show which of their 64 bytes are symbols. What remains is a `vpcompressb`, a store,
+//! and one addition that gives the position of the next step.
 
 #[allow(clippy::wildcard_imports, reason = "a dozen instructions")]
 use std::arch::x86_64::*;
@@ -52,8 +53,8 @@ pub(super) fn sums_avx512<D: Integer, T: Integer>(start: T, differences: &[D], o
     }
 }
 
-/// Calls `step` with what the vectors before add up to, in each value, and the next vector of differences; it
-/// returns the vector of sums, and what to hand on.
+/// Calls `step` with the total of the previous vectors in each lane, and the next vector of differences; it
+/// returns the vector of sums, and the total to carry.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn sums_of_vectors<D: Integer, T: Integer, const LANES: usize>(

@@ -1,17 +1,17 @@
-//! HyperLogLog: the count of different hashes from 2^14 bytes, with a standard error of 0.81 %.
+//! HyperLogLog: the count of distinct hashes in 2^14 bytes, with a standard error of 0.81 %.
 //!
-//! The 14 highest bits of a hash choose a register, which keeps the longest run of zeros that the other bits
-//! began with, plus one. The estimate is Ertl's ("New cardinality estimation algorithms for HyperLogLog
-//! sketches", 2017, algorithm 6): from one count to 2^64 by one formula, without tables of measured bias.
-//! Sketches can be merged only when their hashes were made with one seed.
+//! The 14 highest bits of a hash choose a register. It keeps the largest number of leading zeros of the other
+//! bits, plus one. The estimate is Ertl's ("New cardinality estimation algorithms for HyperLogLog sketches",
+//! 2017, algorithm 6): one formula for counts up to 2^64, without tables of measured bias. Sketches can be
+//! merged only when their hashes were made with the same seed.
 
 use std::fmt;
 
 const PRECISION: u32 = 14;
 const REGISTERS: usize = 1 << PRECISION;
-/// Bits behind those that choose the register.
+/// The bits of a hash behind those that choose the register.
 const REST_BITS: u32 = u64::BITS - PRECISION;
-/// What bytes begin with: a name, the version of the layout, the precision.
+/// The first bytes of a serialised sketch: a name, the version of the layout, the precision.
 const HEADER: [u8; 4] = [b'H', b'L', 1, PRECISION as u8];
 
 /// A sketch of a set of hashes.
@@ -27,11 +27,11 @@ pub enum SketchError {
     Length(usize),
     /// The first four bytes are of another kind, version or precision.
     Header([u8; 4]),
-    /// A register has a value that no hash gives.
+    /// A register has a value that no hash results in.
     Register {
-        /// Which.
+        /// The index of the register.
         index: usize,
-        /// What it has.
+        /// Its value.
         value: u8,
     },
 }
@@ -53,7 +53,7 @@ impl fmt::Display for SketchError {
 impl std::error::Error for SketchError {}
 
 impl HyperLogLog {
-    /// The sketch of nothing.
+    /// An empty sketch.
     #[must_use]
     pub fn new() -> Self {
         Self { registers: vec![0; REGISTERS].into() }
@@ -62,21 +62,21 @@ impl HyperLogLog {
     /// Adds hashes.
     pub fn insert(&mut self, hashes: &[u64]) {
         for hash in hashes {
-            // The bit behind the hash ends a run of zeros that has all of it.
+            // The bit set behind the hash ends a run of zeros that covers all of it.
             let rank = ((hash << PRECISION) | 1 << (PRECISION - 1)).leading_zeros() + 1;
             let register = &mut self.registers[(hash >> REST_BITS) as usize];
             *register = (*register).max(rank as u8);
         }
     }
 
-    /// Adds what another sketch has seen.
+    /// Adds the hashes of another sketch.
     pub fn merge(&mut self, other: &Self) {
         for (register, other) in self.registers.iter_mut().zip(&other.registers) {
             *register = (*register).max(*other);
         }
     }
 
-    /// About how many different hashes were added.
+    /// An estimate of how many distinct hashes were added.
     #[must_use]
     pub fn estimate(&self) -> f64 {
         let mut counts = [0_u32; REST_BITS as usize + 2];
@@ -99,10 +99,10 @@ impl HyperLogLog {
         [&HEADER, &*self.registers].concat()
     }
 
-    /// The sketch that gave these bytes.
+    /// The sketch that [`Self::to_bytes`] wrote.
     ///
     /// # Errors
-    /// When no sketch gives them.
+    /// When the bytes are not a sketch.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SketchError> {
         let (header, registers) = bytes.split_first_chunk::<4>().ok_or(SketchError::Length(bytes.len()))?;
         if *header != HEADER {
@@ -118,7 +118,7 @@ impl HyperLogLog {
     }
 }
 
-/// What registers at zero add: infinite when all are.
+/// The contribution of registers that are zero: infinite when all are.
 fn sigma(mut x: f64) -> f64 {
     if x >= 1.0 {
         return f64::INFINITY;
@@ -135,7 +135,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// What registers at their end add.
+/// The contribution of registers at their maximum.
 fn tau(mut x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return 0.0;

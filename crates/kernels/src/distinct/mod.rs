@@ -1,4 +1,4 @@
-//! How many different keys there are: exactly, in a set, or nearly, in 16 KiB.
+//! The count of distinct keys: exactly, in a set, or estimated, in 16 KiB.
 
 #![allow(clippy::cast_possible_truncation, reason = "ranks of bits fit in a byte, keys in their own width")]
 

@@ -1,14 +1,14 @@
-//! A set of fixed-width keys: what `count(distinct)` needs, and nothing else.
+//! A set of fixed-width keys: only what `count(distinct)` needs.
 //!
-//! A slot is the key alone, so a cache line has twice as many as a table of groups has; zero, which marks
-//! free slots, is remembered aside.
+//! A slot holds only the key, so a cache line has twice as many slots as in a table of groups. Zero marks
+//! free slots; whether it is itself in the set is kept separately.
 
 use crate::Level;
-use crate::group_table::{BLOCK_ROWS, Slot, Slots};
+use crate::group_table::{BLOCK_ROWS, Hashed, Slot, Slots};
 use crate::hash::{Key, Seed};
 use crate::region::Zero;
 
-/// Different keys.
+/// A set of distinct keys.
 pub struct DistinctSet<K: Key> {
     seed: Seed,
     slots: Slots<Only<K>>,
@@ -22,12 +22,14 @@ struct Only<K>(K);
 unsafe impl<K: Key> Zero for Only<K> {}
 
 impl<K: Key> Slot for Only<K> {
-    type Context = Seed;
-
     #[inline(always)]
     fn taken(&self) -> u64 {
         self.0.difference(K::default())
     }
+}
+
+impl<K: Key> Hashed for Only<K> {
+    type Context = Seed;
 
     #[inline(always)]
     fn hash(&self, seed: &Seed) -> u64 {
@@ -54,7 +56,7 @@ impl<K: Key> DistinctSet<K> {
         self.len() == 0
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slots.bytes()
@@ -67,7 +69,7 @@ impl<K: Key> DistinctSet<K> {
 
     /// Adds the keys of another set.
     pub fn merge(&mut self, level: Level, other: &Self) {
-        // Both lie in the order of hashes when they have one seed.
+        // With the same seed both sets are in the order of hashes, so room is made first.
         self.slots.reserve(other.slots.len(), &self.seed);
         let keys: Vec<K> = other.slots.taken().map(|slot| slot.0).collect();
         self.insert(level, &keys);

@@ -1,8 +1,8 @@
-//! Takes values by number: rows of a column, entries of a dictionary.
+//! Gathers values by index: rows of a column, entries of a dictionary.
 //!
-//! All numbers are checked at once, which is a maximum and vectorises; then nothing is checked any more.
-//! Values are loaded one by one; the gather instructions were not tried. A small dictionary stays in two registers
-//! instead, and a permutation looks up as many codes as a register has values (`x86.rs`).
+//! The indices of a block are checked together by their maximum, which vectorises; after that there are no
+//! checks. Values are loaded one by one; the gather instructions were not tried. A small dictionary stays in
+//! two registers instead, and a permutation looks up as many codes as a register has values (`x86.rs`).
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ use crate::{BitBuffer, Bits, Level};
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// The number of a row or of an entry: `u8`, `u16` or `u32`.
+/// The index of a row or of an entry: `u8`, `u16` or `u32`.
 pub trait Index: Copy + Ord + Default + Into<u32> + Sealed + 'static {}
 
 impl Index for u8 {}
@@ -35,8 +35,8 @@ pub fn gather<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]
     out
 }
 
-/// Sets `out` to `values[index]` for each index; `false`, and anything in `out`, when an index is not below the
-/// count of values.
+/// Sets `out` to `values[index]` for each index. Returns `false`, with any values in `out`, when an index is
+/// not below the count of values.
 ///
 /// # Panics
 /// When there are not as many indices as places.
@@ -54,7 +54,8 @@ pub fn gather_into<T: Comparable, I: Index>(
 }
 
 kernel! {
-    /// Writes all of `out`, or some of it and gives `false`. There are as many indices as places.
+    /// Writes all of `out`, or returns `false` after writing some of it. There must be as many indices as
+    /// places.
     fn gather_to[T: Comparable, I: Index][T, I](values: &[T], indices: &[I], out: &mut [MaybeUninit<T>]) -> bool
         = gather_plain, avx512 = x86::gather_avx512, vbmi = x86::gather_vbmi;
 }
@@ -67,7 +68,7 @@ kernel! {
     pub fn gather_bits[I: Index][I](bits: Bits<'_>, indices: &[I]) -> BitBuffer = gather_bits_plain;
 }
 
-/// Numbers that are checked and used while they are in the nearest cache.
+/// Indices that are checked and used together, while they are in the first-level cache.
 const BLOCK: usize = 1024;
 
 #[inline(always)]

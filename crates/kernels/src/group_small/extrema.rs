@@ -5,10 +5,10 @@ use crate::aggregate::Ordered;
 use crate::compare::Comparable;
 use crate::{Bits, Level, Selection};
 
-/// The smallest and the largest value by key, in the order of `aggregate::min`, and how many there were.
+/// The smallest and the largest value by key, in the order of `aggregate::min`, and the count of values.
 #[derive(Clone, Debug)]
 pub struct Extrema<T: Ordered> {
-    /// Least key, greatest key and count of each key.
+    /// The smallest and the largest value's ordered key, and the count, for each group key.
     states: Vec<(T::Key, T::Key, u64)>,
 }
 
@@ -40,10 +40,10 @@ impl<T: Ordered> Extrema<T> {
         });
     }
 
-    /// Adds what others of the same types hold.
+    /// Adds the extrema of another instance for the same types.
     ///
     /// # Panics
-    /// When they are for keys of another type.
+    /// When the other is for another type of group keys.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!(self.states.len(), other.states.len(), "extrema for keys of the same type");
         for (state, other) in self.states.iter_mut().zip(&other.states) {
@@ -51,7 +51,7 @@ impl<T: Ordered> Extrema<T> {
         }
     }
 
-    /// Adds a key's smallest and largest value of `count`, perhaps from elsewhere.
+    /// Adds a key's smallest and largest of `count` values, which may come from elsewhere.
     ///
     /// # Panics
     /// When there is no such key.
@@ -60,7 +60,8 @@ impl<T: Ordered> Extrema<T> {
         *state = (state.0.min(least.key()), state.1.max(greatest.key()), state.2 + count);
     }
 
-    /// Gives each key that has rows, in order, its smallest and its largest value and their count.
+    /// Calls `give` for each key with rows, in order, with its smallest and its largest value and their
+    /// count.
     pub fn for_each(&self, mut give: impl FnMut(usize, T, T, u64)) {
         for (key, (least, greatest, count)) in self.states.iter().enumerate().filter(|(_, state)| state.2 > 0)
         {
@@ -79,7 +80,7 @@ kernel! {
 fn extrema_plain<K: SmallKey, T: Ordered>(keys: &[K], values: &[T], states: &mut [(T::Key, T::Key, u64)]) {
     for (key, value) in keys.iter().zip(values) {
         let (state, value) = (&mut states[key.index()], value.key());
-        // Stores only where something changes: a new extreme is rare, so that rows of a key need not wait.
+        // Stores only on change: a new extreme is rare, so rows of the same key need not wait for stores.
         if value < state.0 {
             state.0 = value;
         }

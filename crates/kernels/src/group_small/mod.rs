@@ -1,12 +1,13 @@
-//! Groups by keys of 8 or 16 bits: a table with a state for every key there can be.
+//! Groups by keys of 8 or 16 bits: a table with a state for every possible key.
 //!
-//! What hurts such a table is not its size but its skew: a row whose key was just seen waits until the store
-//! of that state can be loaded again, so one key alone is 7 times slower than 256 evenly. The [`Variant`]s
-//! differ in how they avoid the wait, none is best everywhere, and all give the same bits, so they may race
-//! block by block; [`suggest`] tells data apart for that. The study behind it: A. Milovidov, "Optimizing one
-//! aggregate function", 2020; the exact sums by integers (`units.rs`) are ours and cost nothing.
+//! What slows such a table down is not its size but skew: a row whose key just occurred waits until the store
+//! of that state can be loaded again, so a single key is 7 times slower than 256 evenly distributed ones. The
+//! [`Variant`]s differ in how they avoid the wait; none is best everywhere, and all give the same bits, so
+//! they may race block by block; [`suggest`] classifies data for that. The study behind it: A. Milovidov,
+//! "Optimizing one aggregate function", 2020; the exact sums by integers (`units.rs`) are ours and cost
+//! nothing.
 //!
-//! ns a row, avg(f32) by u8 from the second cache, one core (Zen 5) that others kept busy:
+//! ns a row, avg(f32) by u8 from the second-level cache, one core (Zen 5) that other programs kept busy:
 //!
 //! | keys | ClickHouse's 4 tables | one | four | eight | sixteen | runs |
 //! |---|---|---|---|---|---|---|
@@ -14,9 +15,9 @@
 //! | 7, the first 71 % | 0.65 | 2.1 | 0.57 | 0.35 | 0.32 | 0.57 |
 //! | one, or sorted | 0.80 | 3.0 | 0.76 | 0.41 | 0.32 | 0.11 |
 //!
-//! Lost: a vector of sums for each of up to eight keys (0.45 for the 7 keys, and useless for more), converting
-//! values in a pass of their own (0.42, which levels below AVX-512 do for want of registers), and states of
-//! doubles with a check beside them (0.45).
+//! Tried and rejected: a vector of sums for each of up to eight keys (0.45 for the 7 keys, and useless for
+//! more), converting values in a pass of its own (0.42; levels below AVX-512 do so for want of registers),
+//! and states of doubles with a check beside them (0.45).
 
 #![allow(clippy::cast_possible_wrap, reason = "bits are few")]
 
@@ -40,15 +41,15 @@ use std::ops::Range;
 use tables::Tables;
 use units::Plan;
 
-/// Rows whose sums are kept or thrown away together.
+/// Rows whose sums are kept or undone together.
 const BLOCK: usize = 1 << 13;
-/// Units between which floats are grouped by tables; others are summed one by one.
+/// The units, as powers of two, in which tables count floats; other floats are summed one by one.
 const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
-/// Blocks whose outliers are taken out at once, after one that had some.
+/// After a block with outliers, blocks whose outliers are removed without trying the whole block first.
 const BLOCKS_SIEVED: u8 = 7;
-/// Values that a unit is first guessed by.
+/// Values from which a unit is first guessed.
 const SAMPLE: usize = 1 << 10;
-/// Keys that may take more than four tables: with more of them, tables would fill the second cache.
+/// With keys beyond this, more than four tables would fill the second-level cache.
 const MANY_KEYS: usize = 1 << 12;
 
 /// u8 or u16.
@@ -84,15 +85,15 @@ impl SmallKey for u16 {
 /// Loops that give the same sums; the first is the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// One table: for many keys of 16 bits, whose states fill the second cache.
+    /// One table: for many 16-bit keys, whose states fill the second-level cache.
     OneTable,
-    /// Four tables in turn.
+    /// Four tables, used in turn.
     FourTables,
-    /// Eight tables in turn.
+    /// Eight tables, used in turn.
     EightTables,
-    /// Sixteen tables in turn.
+    /// Sixteen tables, used in turn.
     SixteenTables,
-    /// Four tables, but none for 64 rows of equal key, which are summed apart.
+    /// Four tables; but 64 rows with equal keys are summed in registers first.
     Runs,
 }
 
@@ -122,7 +123,7 @@ impl Variant {
         }
     }
 
-    /// The loop for keys from a range.
+    /// The variant to use for keys of this range.
     fn over(self, keys: &Range<usize>) -> Self {
         match self {
             Self::EightTables | Self::SixteenTables if keys.len() > MANY_KEYS => Self::FourTables,
@@ -131,7 +132,7 @@ impl Variant {
     }
 }
 
-/// Kinds of keys over which different variants win.
+/// Kinds of key distributions, for which different variants are fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Neighbours are mostly equal.
@@ -140,7 +141,7 @@ pub enum Shape {
     Few,
     /// One key in more than an eighth of the rows.
     Skewed,
-    /// Thousands of keys, whose states leave the first cache.
+    /// Thousands of keys, whose states exceed the first-level cache.
     Many,
     /// None of these.
     Even,
@@ -159,8 +160,8 @@ impl Shape {
         }
     }
 
-    /// The variants worth racing, the one that mostly wins first. The others are several times slower here,
-    /// or leave many tables to be emptied.
+    /// The variants worth racing, the one that is usually fastest first. The others are several times slower
+    /// here, or leave many tables to be emptied.
     #[must_use]
     pub fn variants(self) -> &'static [Variant] {
         use Variant::{EightTables, FourTables, OneTable, Runs, SixteenTables};
@@ -203,25 +204,25 @@ pub fn suggest<K: SmallKey>(keys: &[K]) -> Shape {
     }
 }
 
-/// Exact sums and counts by key. Like [`ExactSum`], it depends on the set of rows alone, not on variants,
-/// cuts, order or threads.
+/// Exact sums and counts by key. As with [`ExactSum`], the result depends only on the set of rows, not on
+/// variants, batches, order or threads.
 #[derive(Clone, Debug)]
 pub struct GroupSums {
-    /// Rows by key, but for those in `tables`.
+    /// Rows by key, without those in `tables`.
     counts: Vec<u64>,
-    /// Sums by key in units of 2^grid, but for what is in `tables` and `odd`.
+    /// Sums by key in units of 2^grid, without those in `tables` and `odd`.
     totals: Vec<i128>,
     grid: i32,
-    /// Keys that may have rows.
+    /// The range of keys that may have rows.
     keys: Range<usize>,
     tables: Tables,
-    /// How values are put into `tables`.
+    /// How values are converted for `tables`.
     plan: Plan,
-    /// No key has more rows in `tables`.
+    /// An upper bound of the rows of one key in `tables`.
     most_rows: u64,
-    /// What fits no unit, by key.
+    /// By key, the sums of values that fit no unit.
     odd: BTreeMap<usize, ExactSum>,
-    /// Blocks whose outliers are still to be taken out before the block is tried.
+    /// Blocks whose outliers are still to be removed without trying the whole block first.
     sieved: u8,
 }
 
@@ -272,10 +273,10 @@ impl GroupSums {
             self.flush();
             self.tables.resize(variant.table_count());
         }
-        // Where even a sample fits no unit, the block will not either.
+        // If even a sample fits no unit, the block will not either.
         let sample = &values[..values.len().min(SAMPLE)];
         let mut has_plan = self.sieved == 0 && (self.plan.suits::<T>() || self.fit_to(sample));
-        // Again for values unlike the sample, and for two parts.
+        // Tries again when the values differ from the sample, and once more with two parts.
         for _ in 0..3 {
             if !has_plan {
                 break;
@@ -283,15 +284,15 @@ impl GroupSums {
             if self.add_fitting(level, variant, &range, keys, values) {
                 return;
             }
-            // Whatever was added, even nonsense, is subtracted again: integers wrap both ways. That takes the
-            // same nonsense for the same value each time, also for NaN, which the CPUs of all levels give.
+            // Whatever was added, even garbage, is subtracted again: integers wrap both ways. The same value
+            // always converts to the same garbage, also NaN, for which the CPUs of all levels do.
             tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
             has_plan = self.fit_to(values);
         }
         self.add_sieved(level, variant, &range, keys, values);
     }
 
-    /// Adds rows to the tables by the plan that there is, and says whether that was exact.
+    /// Adds rows to the tables by the current plan, and returns whether that was exact.
     fn add_fitting<K: SmallKey, T: Value>(
         &mut self,
         level: Level,
@@ -306,8 +307,9 @@ impl GroupSums {
         fit.is_exact(&self.plan)
     }
 
-    /// Adds a block with zeros in place of its outliers, values that are not finite or fit no unit with the others, and
-    /// these alone: one NaN among prices must not cost a block, which alone takes 100 times as long.
+    /// Adds a block with zeros in place of its outliers, and then the outliers one by one: values that are
+    /// not finite or fit no unit together with the others. So one NaN among prices does not make the whole
+    /// block be added one by one, which takes 100 times as long.
     fn add_sieved<K: SmallKey, T: Value>(
         &mut self,
         level: Level,
@@ -323,7 +325,7 @@ impl GroupSums {
             fitting.clear();
             outliers.clear();
             tables::sieve(level, values, plan, &mut fitting, &mut outliers);
-            // A unit that leaves out more is the wrong one.
+            // A plan with more outliers is the wrong one.
             outliers.len() <= values.len() / 8
         });
         let Some(plan) = plan else {
@@ -351,7 +353,7 @@ impl GroupSums {
         self.keys = union(&self.keys, keys);
     }
 
-    /// Makes sure that tables can hold so many rows more.
+    /// Makes sure that tables can take this many more rows.
     fn make_room(&mut self, rows: u64) {
         let limit = self.plan.row_limit();
         if self.most_rows + rows > limit {
@@ -362,7 +364,7 @@ impl GroupSums {
         }
     }
 
-    /// Sets a plan that the values fit, if there is one.
+    /// Sets a plan that the values fit; false if there is none.
     fn fit_to<T: Value>(&mut self, values: &[T]) -> bool {
         self.flush();
         let plan = T::plan(values, &self.plan);
@@ -410,10 +412,10 @@ impl GroupSums {
         self.grid = unit;
     }
 
-    /// Adds what other sums of the same types hold.
+    /// Adds other sums of the same types.
     ///
     /// # Panics
-    /// When they are for keys of another type.
+    /// When they are for another type of keys.
     pub fn merge(&mut self, other: &mut Self) {
         assert_eq!(self.counts.len(), other.counts.len(), "sums for keys of the same type");
         self.flush();
@@ -432,7 +434,7 @@ impl GroupSums {
         }
     }
 
-    /// Gives each key that has rows its sums, in the order of keys.
+    /// Calls `give` for each key with rows, in the order of keys, with its sum.
     pub fn for_each(&mut self, mut give: impl FnMut(usize, GroupSum<'_>)) {
         self.flush();
         for key in self.keys.clone() {
@@ -444,7 +446,7 @@ impl GroupSums {
         }
     }
 
-    /// Adds a sum that [`GroupSum::exact`] gave, perhaps elsewhere.
+    /// Adds a sum that [`GroupSum::exact`] returned, perhaps on another machine.
     ///
     /// # Panics
     /// When there is no such key.
@@ -470,25 +472,26 @@ impl GroupSum<'_> {
     #[must_use]
     pub fn value(&self) -> f64 {
         match self.odd {
-            // Both steps are exact but for the rounding to 53 bits: units are far from the smallest float.
+            // Both multiplications are exact except for the rounding to 53 bits: units are far from the
+            // smallest float.
             None => self.total as f64 * power_of_two(self.grid),
             Some(_) => self.exact().value(),
         }
     }
 
-    /// The sum of integers, when it fits.
+    /// The sum of integers, if it fits.
     #[must_use]
     pub fn integer(&self) -> Option<i128> {
         (self.odd.is_none() && self.grid == 0).then_some(self.total)
     }
 
-    /// The mean: the sum, rounded, divided by the count.
+    /// The mean: the rounded sum, divided by the count.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.value() / self.count as f64
     }
 
-    /// The sum without rounding, to be sent elsewhere.
+    /// The sum without rounding, to be merged elsewhere.
     #[must_use]
     pub fn exact(&self) -> ExactSum {
         let mut sum = self.odd.cloned().unwrap_or_default();
@@ -497,7 +500,7 @@ impl GroupSum<'_> {
     }
 }
 
-/// The least range that holds both.
+/// The smallest range that contains both.
 fn union(left: &Range<usize>, right: &Range<usize>) -> Range<usize> {
     match (left.is_empty(), right.is_empty()) {
         (true, _) => right.clone(),
@@ -506,7 +509,7 @@ fn union(left: &Range<usize>, right: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// `number * 2^shift`, when it fits with bits to spare.
+/// `number * 2^shift`, if that fits with bits to spare.
 fn checked_shift(number: i128, shift: i32) -> Option<i128> {
     if number == 0 {
         return Some(0);
@@ -515,7 +518,7 @@ fn checked_shift(number: i128, shift: i32) -> Option<i128> {
     (shift >= 0 && bits + shift < 120).then(|| number << shift)
 }
 
-/// Calls `work` with all rows that count, gathered where they do not lie side by side.
+/// Calls `work` with all rows that count, gathered where they are not contiguous.
 fn for_each_dense<K: SmallKey, T: Comparable>(
     level: Level,
     keys: &[K],
@@ -524,7 +527,7 @@ fn for_each_dense<K: SmallKey, T: Comparable>(
     selection: Selection<'_>,
     mut work: impl FnMut(&[K], &[T]),
 ) {
-    /// Rows that are looked at a time; what is gathered is handed on when it is as many.
+    /// Rows that are examined at a time; gathered rows are passed on when there are this many.
     const PIECE: usize = BLOCK / 2;
     assert_eq!(keys.len(), values.len(), "a key for each value");
     crate::aggregate::check(keys.len(), validity, selection);

@@ -1,8 +1,8 @@
 //! The loops over tables of states, one state a key.
 //!
-//! A state is one vector of two words, so that a row is one load, one addition and one store, and the CPU
-//! does one of these a cycle. A row whose key is that of the row before waits for its store (14 cycles);
-//! several tables, taken in turn, wait in parallel. A run of equal keys needs the table once.
+//! A state is one vector of two words, so a row is one load, one addition and one store, and the CPU does one
+//! of these a cycle. A row whose key is that of the row before waits for its store (14 cycles); with several
+//! tables used in turn these waits overlap. A run of equal keys accesses the table once.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use super::{SmallKey, Variant, union};
 use crate::aggregate::CHUNK;
 use crate::bitmaps::pack_flags;
 
-/// States between tables: the lines of a key in several tables should not share a place in the cache.
+/// States between tables, so that the cache lines of a key in several tables do not fall into the same cache
+/// set.
 const GAP: usize = 4;
 
 /// States from the first of a table to the first of the next.
@@ -19,12 +20,12 @@ pub(super) const fn stride<K: SmallKey>() -> usize {
     K::COUNT + GAP
 }
 
-/// Tables for keys of one type, summed into by one variant after the other.
+/// Tables for keys of one type; the variants may use different numbers of them.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     states: Vec<[i64; 2]>,
     stride: usize,
-    /// Keys that may have been added to.
+    /// The range of keys that may have been added to.
     keys: Range<usize>,
 }
 
@@ -39,19 +40,19 @@ impl Tables {
         self.states.len() / self.stride
     }
 
-    /// Makes empty tables, which take memory only where they are written.
+    /// Makes empty tables; their memory is allocated only where they are written.
     pub(super) fn resize(&mut self, count: usize) {
         debug_assert!(self.keys.is_empty(), "tables were emptied");
         self.states = vec![[0; 2]; count * self.stride];
     }
 
-    /// The tables, to add to these keys.
+    /// The tables, for adding to keys in this range.
     pub(super) fn states(&mut self, keys: &Range<usize>) -> &mut [[i64; 2]] {
         self.keys = union(&self.keys, keys);
         &mut self.states
     }
 
-    /// The sum of the states of a key. That of a single one may have wrapped, where a block was undone.
+    /// The sum of a key's states. The state of one table may have wrapped when a block was undone.
     #[inline(always)]
     fn sum(&self, key: usize) -> [i64; 2] {
         let mut sum = [0; 2];
@@ -61,12 +62,12 @@ impl Tables {
         sum
     }
 
-    /// The count of rows of the key that has most.
+    /// The largest count of rows of a key.
     pub(super) fn most_rows(&self, plan: &Plan) -> u64 {
         self.keys.clone().map(|key| plan.decode(self.sum(key)).1).max().unwrap_or(0)
     }
 
-    /// Gives each key with rows its sum and count, and empties all.
+    /// Calls `give` for each key with rows, with its sum and count, and empties all tables.
     pub(super) fn drain(&mut self, plan: &Plan, mut give: impl FnMut(usize, i128, u64)) {
         for key in std::mem::take(&mut self.keys) {
             let (sum, count) = plan.decode(self.sum(key));
@@ -86,14 +87,14 @@ fn add(state: &mut [i64; 2], words: [i64; 2]) {
 }
 
 kernel! {
-    /// A range that holds all keys.
+    /// A range that contains all keys.
     pub(super) fn range[K: SmallKey][K](keys: &[K]) -> Range<usize> = range_plain;
 }
 
 #[inline(always)]
 fn range_plain<K: SmallKey>(keys: &[K]) -> Range<usize> {
     if K::COUNT == 1 << 8 {
-        // Looking costs more than tables so small.
+        // Finding the range costs more than such small tables.
         return 0..K::COUNT;
     }
     let Some(first) = keys.first() else { return 0..0 };
@@ -103,7 +104,7 @@ fn range_plain<K: SmallKey>(keys: &[K]) -> Range<usize> {
 }
 
 kernel! {
-    /// Adds rows to as many tables as the variant takes.
+    /// Adds rows to as many tables as the variant uses.
     pub(super) fn group[K: SmallKey, T: Value][K, T](
         keys: &[K], values: &[T], plan: &Plan, variant: Variant, tables: &mut [[i64; 2]]
     ) -> Fit = group_plain, avx512 = super::x86::group;
@@ -146,7 +147,7 @@ fn undo_plain<K: SmallKey, T: Value>(keys: &[K], values: &[T], plan: &Plan, tabl
 }
 
 kernel! {
-    /// Appends values that fit the plan, zeros for the others, and the numbers of these.
+    /// Appends the values that fit the plan, with zeros for the others, and the row numbers of the others.
     pub(super) fn sieve[T: Value][T](
         values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>
     ) = sieve_plain;
@@ -183,7 +184,7 @@ fn step_by_step<K: SmallKey, T: Value, const TABLES: usize, const RUNS: bool>(
     tables: &mut [[i64; 2]],
 ) -> Fit {
     let tables = &mut tables[..TABLES * stride::<K>()];
-    // The second word of a single part counts rows.
+    // With one part the second word counts rows.
     let mut words = [[1; STEP]; 2];
     let mut fit = Fit::default();
     for (keys, values) in keys.chunks(STEP).zip(values.chunks(STEP)) {

@@ -1,15 +1,15 @@
-//! Values as integers: how grouped sums become exact without a compensated addition a row.
+//! Values as integers: how grouped sums become exact without a compensated addition for each row.
 //!
 //! A float that is a multiple of a unit 2^u, and not too large, is an integer number of units. Adding the
 //! float `start` = (1.5 * 2^52 + 2^bits) * 2^u leaves that number, plus a constant, in the last bits of the
-//! result; subtracting `start` again tells whether the float was a multiple, and the bits above the last
-//! `bits` + 1, which no number from -2^bits to 2^bits - 1 changes, whether it was too large or not finite. So
-//! tables add integers, exactly, in any order; the constants are taken off when tables are emptied.
+//! result. Subtracting `start` again shows whether the float was a multiple. The bits above the last `bits` +
+//! 1, which no number from -2^bits to 2^bits - 1 changes, show whether it was too large or not finite. So
+//! tables add integers, exactly, in any order; the constants are subtracted when tables are emptied.
 //!
-//! Two parts, the upper one in units of 2^(u + 47), take what is too long for one: prices as doubles, for
-//! example. The upper part is short, so that the count of rows shares its word: a state has 16 bytes always.
+//! Two parts, the upper one in units of 2^(u + 47), hold values that are too long for one, such as prices as
+//! doubles. The upper part is short, so that the count of rows shares its word: a state always has 16 bytes.
 //!
-//! In a loop of its own the check cost 3 % beside additions of plain floats, which round.
+//! In a loop of its own the check cost 3 % over additions of plain floats, which round.
 
 #![allow(clippy::cast_possible_truncation, reason = "halves of words are cut on purpose")]
 
@@ -18,34 +18,35 @@ use crate::compare::Comparable;
 
 /// Rows that are converted at a time.
 pub(super) const STEP: usize = 512;
-/// How far the upper of two parts of a float is above the lower.
+/// The distance of the upper from the lower part of a float, as a power of two.
 const FLOAT_UPPER: i32 = 47;
 /// Bits that a sum in a state may use.
 const STATE_BITS: u32 = 62;
 
-/// A word that is added to the first of a state, and one that is added to the second.
+/// The words that are added to the first and to the second word of a state.
 pub(super) type Words = [[i64; STEP]; 2];
 
-/// How the values of a block become integers. A row adds [number, 1] to a state, or, in two parts,
+/// How the values of a block become integers. With one part, a row adds [number, 1] to a state; with two,
 /// [upper * 2^shift + 1, lower].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Numbers count 2^unit.
+    /// Numbers are in units of 2^unit.
     pub(super) unit: i32,
-    /// One or two; none before the first value.
+    /// One or two; zero before the first value.
     pub(super) parts: u8,
-    /// The number, or its upper part, is at least -2^bits and below 2^bits.
+    /// The number, or with two parts its upper part, is at least -2^bits and below 2^bits.
     bits: u32,
-    /// Bits of the count beside the upper part.
+    /// Bits for the count of rows below the upper part.
     pub(super) shift: u32,
-    /// What is added to make integers of floats; zeros for integers.
+    /// Added to floats to convert them to integers; zeros for integers.
     pub(super) starts: [f64; 2],
     /// How far the upper part is above the lower.
     upper: i32,
 }
 
 impl Plan {
-    /// Most bits of a number of one part, and of the upper of two, such that states hold [`super::BLOCK`] rows.
+    /// The most bits of a number of one part, and of the upper of two, so that states can hold
+    /// [`super::BLOCK`] rows.
     const BITS: [i32; 2] = [48, 34];
 
     /// The plan for integers.
@@ -54,10 +55,10 @@ impl Plan {
         Self { parts, bits, shift: (STATE_BITS - bits) / 2, upper: 32, ..Self::default() }
     }
 
-    /// The plan for floats that are multiples of 2^low and below 2^high, if there is one of so many parts,
-    /// with `finer` bits for finer values where there is room.
+    /// The plan for floats that are multiples of 2^low and below 2^high, if they fit `parts` parts, with up
+    /// to `finer` more bits for finer values if there is room.
     fn floats(parts: u8, low: i32, finer: i32, high: i32) -> Option<Self> {
-        // Larger values may come.
+        // Room for larger values to come.
         const LARGER: i32 = 1;
         let (upper, most) = if parts == 1 { (0, Self::BITS[0]) } else { (FLOAT_UPPER, Self::BITS[1]) };
         let free = upper + most - (high - low);
@@ -80,10 +81,10 @@ impl Plan {
         Some(Self { unit, parts, bits, shift: (STATE_BITS - bits) / 2, starts, upper })
     }
 
-    /// Whether values of this type may be tried.
+    /// Whether this plan may be tried for values of this type.
     ///
     /// # Panics
-    /// When others were of the other kind, integers or floats.
+    /// When it is a plan for the other kind, integers or floats.
     pub(super) fn suits<T: Value>(&self) -> bool {
         let is_float = self.starts[0] != 0.0;
         assert!(self.parts == 0 || is_float == T::IS_FLOAT, "floats and integers have sums of their own");
@@ -95,21 +96,21 @@ impl Plan {
         if self.parts == 1 {
             return 1 << (STATE_BITS - self.bits);
         }
-        // Lower parts are at most half of what the upper one counts.
+        // Lower parts are at most half the unit of the upper part.
         let lower = STATE_BITS - (FLOAT_UPPER.cast_unsigned() - 1);
         (1 << self.shift.min(STATE_BITS - self.shift - self.bits).min(lower)) - 1
     }
 
-    /// Whether the conversions that found this were exact.
+    /// Whether conversions with this result were exact.
     fn holds(&self, rest: u64, beyond: u64) -> bool {
-        // Zero may have a sign.
+        // The rest may be negative zero.
         rest << 1 == 0 && beyond >> (self.bits + 1) == 0
     }
 
-    /// The sum in units and the count of what was added to a state.
+    /// The sum in units, and the count of rows, of a state.
     #[inline(always)]
     pub(super) fn decode(&self, state: [i64; 2]) -> (i128, u64) {
-        // The sums fit, though the words wrapped.
+        // The sums fit, though the words may have wrapped.
         let bias = self.starts.map(|start| start.to_bits().cast_signed());
         if self.parts == 1 {
             return (state[0].wrapping_sub(state[1].wrapping_mul(bias[0])).into(), state[1].cast_unsigned());
@@ -122,12 +123,12 @@ impl Plan {
     }
 }
 
-/// What conversions of a block left over; whether they were exact.
+/// The result of converting a block, which shows whether it was exact.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fit {
     /// Zero when every value was a multiple of the unit.
     pub(super) rest: u64,
-    /// Bits that large numbers changed.
+    /// The bits that numbers too large have changed.
     pub(super) beyond: u64,
 }
 
@@ -143,19 +144,19 @@ impl Fit {
 
 /// A number that groups can sum: integers of up to 64 bits and floats.
 pub trait Value: Comparable + Default + crate::aggregate::Ordered + sealed::Sealed {
-    /// Whether the unit is not always 1.
+    /// Whether values have a unit other than 1.
     #[doc(hidden)]
     const IS_FLOAT: bool;
-    /// Parts that values need at least.
+    /// The least number of parts.
     #[doc(hidden)]
     const PARTS: u8;
-    /// A plan for these values that serves those before, too, if possible.
+    /// A plan for these values, if possible one that also suits the values of `before`.
     #[doc(hidden)]
     fn plan(values: &[Self], before: &Plan) -> Option<Plan>;
-    /// A plan for those of the values that lie in the middle of the others, if there are any.
+    /// A plan for the values around the median, if there are any.
     #[doc(hidden)]
     fn plan_for_most(values: &[Self], before: &Plan) -> Option<Plan>;
-    /// Whether its conversion is exact.
+    /// Whether its conversion by this plan is exact.
     #[doc(hidden)]
     fn fits(self, plan: &Plan) -> bool;
     #[doc(hidden)]
@@ -228,7 +229,8 @@ macro_rules! floats {
             }
 
             fn plan_for_most(values: &[Self], before: &Plan) -> Option<Plan> {
-                /// Doubles with all their bits whose exponents differ by no more than twice as much fit two parts.
+                /// Doubles with all bits in use whose exponents differ by no more than twice this fit two
+                /// parts.
                 const NEAR: i32 = 13;
                 let exponent = |value: &Self| (f64::from(*value).to_bits() >> 52 & 0x7FF) as i32;
                 let is_ordinary = |value: &Self| value.is_finite() && *value != 0.0;
@@ -296,7 +298,7 @@ macro_rules! floats {
 }
 floats! { f32, f64 }
 
-/// The powers of two of the lowest and the highest bit of all values; nothing when one is not finite.
+/// The powers of two of the lowest and the highest set bit of all values; `None` when one is not finite.
 fn span<T: Copy + Into<f64>>(values: &[T]) -> Option<(i32, i32)> {
     let (mut low, mut high) = (i32::MAX, i32::MIN);
     for value in values {

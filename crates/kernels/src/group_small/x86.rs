@@ -1,10 +1,10 @@
-//! Conversion and tables in one loop for AVX-512, for floats: 0.29 to 0.31 against 0.45 ns a row.
+//! For AVX-512: converts floats and adds them to tables in one loop: 0.29 to 0.31 against 0.45 ns a row.
 //!
-//! Eight values become eight words in a register; unpacking them with their second words makes eight states,
-//! which are added where their keys say. The CPU stores one state a cycle, in which it takes eight
-//! instructions: so what the loop does beside loads, additions and stores of states has to be little.
-//! An empty piece of assembly keeps the compiler from unpacking each quarter of a register by itself, which
-//! takes more instructions (0.30).
+//! Eight values become eight words in a register; interleaving them with their second words makes eight
+//! states, which are added at their keys. The CPU stores one state a cycle, in which it executes eight
+//! instructions: so the loop must do little besides loading, adding and storing states. An empty piece of
+//! assembly keeps the compiler from interleaving each quarter of a register separately, which takes more
+//! instructions (0.30).
 
 #![allow(clippy::cast_possible_truncation, reason = "keys have 8 or 16 bits, x86 with AVX-512 has 64")]
 
@@ -28,9 +28,9 @@ const LANES: usize = 8;
 /// Rows of a step of the loop over tables.
 const ROWS: usize = 16;
 
-/// Rows that memory is asked for ahead of their use: 150 ns.
+/// The prefetch distance in rows: 150 ns.
 const TABLES_AHEAD: usize = 512;
-/// The same, where rows take a third of the time.
+/// The same distance where a row takes a third of the time.
 const RUNS_AHEAD: usize = 2048;
 
 /// As [`group_plain`].
@@ -78,7 +78,7 @@ fn group_parts<K: SmallKey, T: Value, const PARTS: usize>(
     fit.and(group_plain(last_keys, last_values, plan, Variant::OneTable, tables))
 }
 
-/// Turns values into words of states and remembers whether that was exact.
+/// Converts values to words of states, and records whether that was exact.
 struct Convert<const PARTS: usize> {
     starts: [__m512d; 2],
     shift: __m128i,
@@ -109,7 +109,7 @@ impl<const PARTS: usize> Convert<PARTS> {
         }
     }
 
-    /// Both words of eight values from `from` on.
+    /// Both words of eight values from index `from` on.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn words<T: Value, const COUNT: usize>(&mut self, values: &[T; COUNT], from: usize) -> [__m512i; 2] {
@@ -126,11 +126,11 @@ impl<const PARTS: usize> Convert<PARTS> {
         let after = _mm512_add_pd(rest, self.starts[1]);
         let whole = _mm512_castpd_si512(_mm512_sub_pd(after, self.starts[1]));
         self.rests = or_xor(self.rests, whole, _mm512_castpd_si512(rest));
-        // The last bits are zero after the shift.
+        // The low bits are zero after the shift.
         [_mm512_or_si512(_mm512_sll_epi64(upper, self.shift), self.ones), _mm512_castpd_si512(after)]
     }
 
-    /// Rows into `TABLES` tables in turn.
+    /// Adds rows to `TABLES` tables in turn.
     #[inline]
     #[target_feature(enable = "avx512f", enable = "avx512dq")]
     fn add_all<K: SmallKey, T: Value, const TABLES: usize>(
@@ -148,7 +148,7 @@ impl<const PARTS: usize> Convert<PARTS> {
         }
     }
 
-    /// Eight rows from `from` on, which begin with the table of row `FIRST`.
+    /// Adds eight rows from index `from` on, the first to the table of row `FIRST`.
     #[inline]
     #[target_feature(enable = "avx512f", enable = "avx512dq")]
     fn add_eight<K: SmallKey, T: Value, const COUNT: usize, const TABLES: usize, const FIRST: usize>(
@@ -172,8 +172,8 @@ impl<const PARTS: usize> Convert<PARTS> {
         add_state(tables, (FIRST + 7) % TABLES, keys, 7, _mm512_extracti64x2_epi64::<3>(odd));
     }
 
-    /// Chunks of one key into a register, which goes to the table when the key changes; others into four
-    /// tables. The last, incomplete step of 16 rows is left out.
+    /// Sums chunks with only one key in a register, which is added to the table when the key changes; adds
+    /// other chunks to four tables. The last, incomplete step of 16 rows is left out.
     #[inline]
     #[target_feature(enable = "avx512f", enable = "avx512bw", enable = "avx512dq")]
     fn runs<K: SmallKey, T: Value>(&mut self, keys: &[K], values: &[T], tables: &mut [[i64; 2]]) {
@@ -206,7 +206,7 @@ impl<const PARTS: usize> Convert<PARTS> {
     }
 }
 
-/// Asks for rows to come: waiting for states keeps the CPU from looking so far.
+/// Prefetches later rows: waiting for states keeps the CPU from reading so far ahead.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn ahead<V, const COUNT: usize>(rows: &[V; COUNT], distance: usize) {
@@ -224,7 +224,7 @@ fn or_xor(bits: __m512i, left: __m512i, right: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0xF6>(bits, left, right)
 }
 
-/// Holds a register together.
+/// Keeps the compiler from taking a register apart.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn apart(mut vector: __m512i) -> __m512i {
@@ -267,7 +267,7 @@ fn is_run<K: SmallKey>(keys: &[K; CHUNK]) -> bool {
     _mm512_cmpeq_epi16_mask(vector, first) & _mm512_cmpeq_epi16_mask(others, first) == u32::MAX
 }
 
-/// Adds the words of rows of one key.
+/// Adds the summed words of rows with one key.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn add_sums(state: &mut [i64; 2], sums: [__m512i; 2]) {
@@ -276,7 +276,7 @@ fn add_sums(state: &mut [i64; 2], sums: [__m512i; 2]) {
     }
 }
 
-/// Adds the state of the row `row` of eight.
+/// Adds the state of row `row` of eight.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn add_state<K: SmallKey>(
@@ -286,13 +286,13 @@ fn add_state<K: SmallKey>(
     row: usize,
     words: __m128i,
 ) {
-    // One load for several keys: loading each by itself is slower where few keys repeat (0.33 against 0.29).
+    // One load for several keys: loading each key is slower where few keys repeat (0.33 against 0.29).
     let keys_in_word = size_of::<u64>() / size_of::<K>();
     let source: *const u64 = keys[row / keys_in_word * keys_in_word..].as_ptr().cast();
     // SAFETY: eight keys are one word or two, and this is one of them.
     let word = unsafe { source.read_unaligned() };
     let key = word >> (row % keys_in_word * size_of::<K>() * 8) & (K::COUNT as u64 - 1);
-    // The caller cut `tables` to a length that the compiler knows, so that nothing is checked here.
+    // `tables` has a length that the compiler knows, so this index needs no check.
     let state: *mut __m128i = std::ptr::from_mut(&mut tables[table * stride::<K>() + key as usize]).cast();
     // SAFETY: a state is 16 bytes, and `tables` is borrowed for writing.
     let sum = _mm_add_epi64(unsafe { _mm_loadu_si128(state) }, words);

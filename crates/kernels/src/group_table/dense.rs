@@ -1,26 +1,26 @@
-//! Group numbers of integers in a small range: an array instead of a hash table.
+//! Group numbers of integers in a small range: by an array instead of a hash table.
 //!
-//! Zone maps, dictionaries and narrow types tell a range before the first row is read. An experiment
-//! found it five to nine times faster than hashing up to 100,000 values.
+//! Zone maps, dictionaries and narrow types give a range before the first row is read. In an experiment the
+//! array was five to nine times faster than hashing, up to 100,000 values.
 
 use crate::Level;
 use crate::group_table::NO_GROUP;
 
-/// From keys `first ..= last` to group numbers in the order in which the keys were met first.
+/// Maps keys `first ..= last` to group numbers, in order of first occurrence.
 #[derive(Debug)]
 pub struct DenseTable {
     first: u64,
-    /// The group number plus one of each key of the range; zero for none.
+    /// For each key of the range its group number plus one; zero without a group.
     numbers: Vec<u32>,
     keys: Vec<u64>,
 }
 
 impl DenseTable {
-    /// The most bytes for which an array is worth more than a hash table that holds only what there is.
+    /// The largest array that is better than a hash table, which holds only the keys that occur.
     pub const BYTES_MAX: usize = 64 << 20;
 
-    /// A table for keys from `first` to `last`, or none when the range is empty, too large, or far larger
-    /// than the count of rows to come. Signed keys are handed over with their highest bit flipped.
+    /// A table for keys from `first` to `last`; `None` when the range is empty, too large, or far larger than
+    /// the expected count of rows. For signed keys the caller flips the highest bit.
     #[must_use]
     pub fn new(first: u64, last: u64, row_count: usize) -> Option<Self> {
         let range = usize::try_from(last.checked_sub(first)?).ok()?.checked_add(1)?;
@@ -28,8 +28,8 @@ impl DenseTable {
         is_worth_it.then(|| Self { first, numbers: vec![0; range], keys: Vec::new() })
     }
 
-    /// Writes the group of each row; new keys begin groups. Says `false` and does nothing when a key is
-    /// outside of the range: then whoever promised the range was wrong, and a hash table must take over.
+    /// Writes the group of each row; new keys get new groups. Returns `false` and does nothing when a key is
+    /// outside the range: then the promised range was wrong, and a hash table must take over.
     ///
     /// # Panics
     /// When lengths differ.
@@ -44,7 +44,7 @@ impl DenseTable {
         insert(level, self, keys, groups)
     }
 
-    /// Writes the group of each row, [`NO_GROUP`] for keys that have none.
+    /// Writes the group of each row, [`NO_GROUP`] for keys without a group.
     ///
     /// # Panics
     /// When lengths differ.
@@ -63,7 +63,7 @@ impl DenseTable {
         &self.keys
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.numbers.capacity() * size_of::<u32>() + self.keys.capacity() * size_of::<u64>()
@@ -77,7 +77,8 @@ kernel! {
 #[inline(always)]
 fn insert_plain<K: Copy + Into<u64>>(table: &mut DenseTable, keys: &[K], groups: &mut [u32]) -> bool {
     let (first, range) = (table.first, table.numbers.len() as u64);
-    // A pass of its own over what the loop below reads from cache: it has no branches and is vectorised.
+    // A pass of its own, over keys that the loop below then reads from cache: it has no branches and
+    // vectorises.
     let outside: usize = keys.iter().map(|key| usize::from((*key).into().wrapping_sub(first) >= range)).sum();
     if outside > 0 {
         return false;

@@ -1,17 +1,17 @@
-//! Grouping: from keys to dense group numbers, or straight to counts and sums.
+//! Grouping: maps keys to dense group numbers, or directly to counts and sums.
 //!
 //! | the keys | use |
 //! |---|---|
 //! | integers of a known small range, dictionary codes | [`DenseTable`]: an array, no hash |
 //! | integers of 1-16 bytes; several columns packed into one ([`pack_keys`]) | [`GroupTable`] |
 //! | strings; rows encoded as bytes | [`StringGroupTable`] |
-//! | integers, when all that is asked is `count, sum` | [`CountSum`]: the states lie in the slots |
+//! | integers, if only `count, sum` is needed | [`CountSum`]: the states are in the slots |
 //!
 //! A table gives each new key the next number, so aggregate states are plain vectors indexed by group. Tables
-//! begin small and grow with the groups they meet; nothing is sized by an estimate. With several threads:
-//! a table a thread, then for each partition of the hash space (the highest bits of the hash) one thread
-//! that merges what all tables have there ([`GroupTable::for_partition`]): no locks, and each partition fits
-//! the L2 cache. Rows that do not group well are better partitioned first: [`partition_rows`].
+//! begin small and grow with the groups; no estimate is needed. With several threads each thread has a table;
+//! then for each partition of the hash space (the highest bits of the hash) one thread merges the groups of
+//! all tables ([`GroupTable::for_partition`]): without locks, and each partition fits the L2 cache. If there
+//! are few rows per group, rows are better partitioned first: [`partition_rows`].
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -32,8 +32,8 @@ pub use count_sum::{CountSum, CountSumGroup};
 pub use dense::DenseTable;
 pub use pack::{KeyColumn, KeyValues, pack_keys, packed_bytes};
 pub use partition::{PartitionedRows, partition_rows};
-pub(crate) use slots::{BLOCK_ROWS, Slot, Slots};
-pub use strings::StringGroupTable;
+pub(crate) use slots::{BLOCK_ROWS, Hashed, Slot, Slots, Ticket};
+pub use strings::{PART_BITS, StringGroupTable};
 pub use table::GroupTable;
 
 /// The group number of a key that is not in the table.

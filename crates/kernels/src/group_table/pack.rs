@@ -1,24 +1,27 @@
-//! Several columns of fixed width as one key.
+//! Packs several columns of fixed width into one key.
 //!
-//! Columns lie side by side, the first lowest, each nullable one with a byte behind it that is 1 for null (and
-//! a value of zero, so that all nulls are equal). Up to 8 bytes become a `u64`, up to 16 a `u128`; wider rows
-//! are encoded as bytes and grouped as strings.
+//! Columns are packed side by side, the first lowest; a nullable column is followed by a byte that is 1 for
+//! NULL (and then its value is zero, so that all NULLs are equal). Its type says whether a column is
+//! nullable, so that all chunks of a query have one layout, also those without NULLs. Up to 8 bytes become a
+//! `u64`, up to 16 a `u128`.
 
 use std::ops::{BitOr, Shl};
 
 use crate::hash::Key;
 use crate::{Bits, Level};
 
-/// A column of a key, as its bits.
+/// A column of a key, with values as bits.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyColumn<'a> {
     /// The values.
     pub values: KeyValues<'a>,
-    /// Which rows have one; without, all have.
+    /// Which rows are valid; `None` if all are.
     pub validity: Option<Bits<'a>>,
+    /// Whether there can be rows without a value, be it in other chunks.
+    pub is_nullable: bool,
 }
 
-/// Values by their width.
+/// The values by their width.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyValues<'a> {
     /// One byte.
@@ -39,11 +42,11 @@ impl KeyColumn<'_> {
             KeyValues::Bytes4(_) => 4,
             KeyValues::Bytes8(_) => 8,
         };
-        width + u32::from(self.validity.is_some())
+        width + u32::from(self.is_nullable)
     }
 }
 
-/// The bytes of a row of these columns: up to 8 for `u64`, up to 16 for `u128`.
+/// The bytes of a packed row of these columns: `u64` has room for 8, `u128` for 16.
 #[must_use]
 pub fn packed_bytes(columns: &[KeyColumn<'_>]) -> usize {
     columns.iter().map(|column| column.bytes() as usize).sum()
@@ -52,7 +55,7 @@ pub fn packed_bytes(columns: &[KeyColumn<'_>]) -> usize {
 /// Packs rows into keys.
 ///
 /// # Panics
-/// When a column has another length than `keys`, or rows are wider than keys.
+/// When a column has another length than `keys`, rows are wider than keys, or a column that is not nullable has validity.
 pub fn pack_keys<K>(level: Level, columns: &[KeyColumn<'_>], keys: &mut [K])
 where
     K: Key + From<u64> + Shl<u32, Output = K> + BitOr<Output = K>,
@@ -61,6 +64,7 @@ where
     keys.fill(K::from(0));
     let mut shift = 0;
     for column in columns {
+        assert!(column.is_nullable || column.validity.is_none(), "room for nulls");
         match column.values {
             KeyValues::Bytes1(values) => pack(level, values, column.validity, shift, keys),
             KeyValues::Bytes2(values) => pack(level, values, column.validity, shift, keys),

@@ -1,10 +1,10 @@
-//! Rows by the highest bits of their hash.
+//! Partitions rows by the highest bits of their hash.
 //!
 //! [`partition_rows`] gives row numbers, for a caller that then gathers columns. [`Scatter`] moves the rows
 //! themselves: each partition collects a few rows in a line of its own, and full lines go to the partition's
-//! chunk with stores that pass by the caches (write combining: Balkesen et al., "Main-memory hash joins on
-//! multi-core CPUs", ICDE 2013). All chunks come from few large regions in huge pages; without, a thousand
-//! open chunks are a thousand pages, more than the first TLB has.
+//! chunk with stores that bypass the caches (write combining: Balkesen et al., "Main-memory hash joins on
+//! multi-core CPUs", ICDE 2013). All chunks are allocated from a few large regions in huge pages; otherwise a
+//! thousand open chunks would be a thousand pages, more than the first-level TLB holds.
 
 use std::mem::MaybeUninit;
 
@@ -21,7 +21,7 @@ const SEGMENT_CHUNKS: usize = 1024;
 /// Row numbers in the order of partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionedRows {
-    /// The rows of partition 0, of partition 1 ..., each in their order.
+    /// The rows of partition 0, then of partition 1 and so on; in each partition they keep their order.
     pub rows: Vec<u32>,
     /// Partition `p` is `rows[starts[p]..starts[p + 1]]`.
     pub starts: Vec<u32>,
@@ -53,23 +53,23 @@ pub fn partition_rows(hashes: &[u64], bits: u32) -> PartitionedRows {
     PartitionedRows { rows, starts }
 }
 
-/// Writes a whole line past the caches; see [`Line::stream_to`].
+/// A function that writes a whole line, bypassing the caches; see [`Line::stream_to`].
 pub(crate) trait Stream<R>: Fn(&Line<R>, &mut MaybeUninit<Line<R>>) {}
 impl<R, F: Fn(&Line<R>, &mut MaybeUninit<Line<R>>)> Stream<R> for F {}
 
-/// Rows of 16 bytes, in partitions, as they come.
+/// Rows of 16 bytes in partitions, each in order of arrival.
 pub(crate) struct Scatter<R> {
     bits: u32,
-    /// The last rows of each partition, less than a line of them.
+    /// The last rows of each partition, which do not fill a line yet.
     lines: Region<Line<R>>,
-    /// Rows of each partition.
+    /// The count of rows of each partition.
     lens: Vec<u32>,
-    /// Where each partition's next full line goes, when its last chunk has room: a line of all segments together.
+    /// The index, over all segments, of each partition's next full line, as long as its last chunk has room.
     next_lines: Vec<u32>,
-    /// The numbers of each partition's chunks.
+    /// The indices of each partition's chunks.
     chunks: Vec<Vec<u32>>,
     free_chunks: Vec<u32>,
-    /// Chunk `c` is line `c * CHUNK_ROWS / LINE_ROWS` of all segments together.
+    /// Chunk `c` begins at line `c * CHUNK_ROWS / LINE_ROWS`, counted over all segments.
     segments: Vec<Region<MaybeUninit<Line<R>>>>,
 }
 
@@ -91,7 +91,7 @@ impl<R: Zero> Scatter<R> {
         }
     }
 
-    /// Rows in a partition.
+    /// The count of rows in a partition.
     pub(crate) fn len(&self, partition: usize) -> usize {
         self.lens[partition] as usize
     }
@@ -100,15 +100,16 @@ impl<R: Zero> Scatter<R> {
         self.lines.bytes() + self.segments.iter().map(Region::bytes).sum::<usize>()
     }
 
-    /// Appends rows, each with its hash; to be followed by [`fence`] before they are read.
+    /// Appends rows with their hashes; call [`fence`] before they are read.
     ///
     /// # Safety
-    /// `stream` must write the whole line: what it leaves out has no value.
+    /// `stream` must write the whole line, as any part that it leaves out is uninitialised.
     #[inline(always)]
     pub(crate) unsafe fn extend(&mut self, rows: impl Iterator<Item = (u64, R)>, stream: &impl Stream<R>) {
         let shift = u64::BITS - self.bits;
         let (lens, lines) = (&mut self.lens[..1 << self.bits], &mut self.lines[..1 << self.bits]);
-        // No `for_each`: where the compiler leaves its closure a function of its own, it is compiled for no level.
+        // No `for_each`: if the compiler does not inline its closure, the closure is not compiled for the
+        // level.
         for (hash, row) in rows {
             let partition = (hash >> shift) as usize;
             let len = lens[partition] as usize;
@@ -132,8 +133,8 @@ impl<R: Zero> Scatter<R> {
         }
     }
 
-    /// Calls `each` with all rows of a partition, a run at a time, and the run after it: runs follow each
-    /// other in no order that the CPU could guess.
+    /// Calls `each` with all rows of a partition, a run at a time, together with the run after it, for
+    /// prefetching: the CPU cannot predict where the next run is.
     pub(crate) fn each_run(&self, partition: usize, mut each: impl FnMut(&[R], &[R])) {
         let len = self.len(partition);
         let chunks = &self.chunks[partition];
@@ -141,9 +142,9 @@ impl<R: Zero> Scatter<R> {
             let Some(chunk) = chunks.get(index) else { return &[][..] };
             let line_count = (len / LINE_ROWS - index * CHUNK_LINES).min(CHUNK_LINES);
             let lines = &self.chunk(*chunk)[..line_count];
-            // SAFETY: `extend` filled the lines of the partition's chunks in their order, as its caller promised,
-            // and the count of rows tells how many. A line is an array of rows; its alignment divides its size,
-            // so there is no padding.
+            // SAFETY: `extend` filled the lines of the partition's chunks in their order, as its caller
+            // promised, and the count of rows tells how many. A line is an array of rows; its alignment
+            // divides its size, so there is no padding.
             unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), line_count * LINE_ROWS) }
         };
         for index in 0..chunks.len() {
@@ -157,7 +158,7 @@ impl<R: Zero> Scatter<R> {
         &self.segments[chunk as usize / SEGMENT_CHUNKS][first..first + CHUNK_LINES]
     }
 
-    /// Forgets the rows of a partition.
+    /// Removes the rows of a partition.
     pub(crate) fn clear(&mut self, partition: usize) {
         self.lens[partition] = 0;
         self.free_chunks.append(&mut self.chunks[partition]);
@@ -189,7 +190,7 @@ mod tests {
         rows
     }
 
-    /// Through full lines, full chunks and chunks that are used again.
+    /// Covers full lines, full chunks, and chunks that are reused.
     #[test]
     fn rows_come_back_by_partition_in_their_order() {
         const ROWS: u64 = 2 * CHUNK_ROWS as u64 + 21;

@@ -1,51 +1,113 @@
-//! Linear probing: the one hash table below grouping, joining and counting.
+//! Linear probing: the one hash table for grouping, joining and counting.
 //!
-//! The plain version: `i = high bits of the hash; while slot[i] is taken by another key: i += 1`. What makes it
-//! fast, on 16M rows with one core:
-//! 1. Keys lie in the slots, and a slot never straddles a cache line: one miss a row. Pointers to rows, with
+//! The plain version: `i = high bits of the hash; while slot[i] is taken by another key: i += 1`. What makes
+//! it fast, on 16M rows with one core:
+//! 1. Keys are in the slots, and a slot never straddles a cache line: one miss a row. Pointers to rows, with
 //!    or without tag bits, cost two (11-42 ns instead of 5-25).
 //! 2. Low load: at load 0.5 a third of the probes take a second step, which is a mispredicted branch. As long
-//!    as the table fits the L2 cache, load stays below 1/8, and a step is rare. See [`max_len`].
-//! 3. "Free" and "mine" are one branch, on the smaller of two numbers that are zero then; the caller writes
-//!    the key in either case. So new keys among old ones, which nobody predicts, are not branched on.
+//!    as the table fits the L2 cache, load stays below 1/8, and a second step is rare. See [`max_len`].
+//! 3. "Free" and "mine" are one branch, on the smaller of two numbers, either of which is zero then; the
+//!    caller writes the key in both cases. So there is no unpredictable branch for new keys among old ones.
 //! 4. The caller hashes [`BLOCK_ROWS`] rows, prefetches their slots, then probes: misses overlap.
-//! 5. The index is the high bits of the hash, so slots lie in the order of hashes: growing reads and writes
+//! 5. The index is the high bits of the hash, so slots are in the order of hashes: growing reads and writes
 //!    sequentially, and a partition by high bits is a range of slots (see [`Slots::partition`]).
 //!
-//! Two slots at a time, chosen without a branch, lost: 3.1 ns a row against 2.7 at 1e3 groups, equal at 1e5.
+//! Comparing two slots at a time, chosen without a branch, was slower: 3.1 ns a row against 2.7 at 1e3
+//! groups, equal at 1e5.
 
 use std::ops::Deref;
 
 use crate::region::{Region, Zero, prefetch_ptr};
 
-/// Rows that are hashed, prefetched and probed together. More outruns the L1 cache, fewer hides less.
+/// Rows that are hashed, prefetched and probed together. More would exceed the L1 cache, fewer hide less
+/// latency.
 pub(crate) const BLOCK_ROWS: usize = 256;
 
 const FIRST_SLOTS: usize = 1024;
 /// Half of a usual L2 cache.
 const LOW_LOAD_BYTES: usize = 512 << 10;
 /// A usual share of the L3 cache.
-const MEDIUM_LOAD_BYTES: usize = 16 << 20;
-/// Below this, the table is in L1 and L2 and prefetching is only work.
+const MEDIUM_LOAD_BYTES: usize = 4 << 20;
+/// A table up to this size grows fourfold: whoever has met so many keys meets more, and each time all move.
+const STEEP_BYTES: usize = 4 << 20;
+/// A smaller table is in L1 and L2, where prefetching only costs time.
 const PREFETCH_BYTES: usize = 256 << 10;
 
-/// A place for a key and what belongs to it. Zero is free.
+/// A slot: a key and its data. All zeros means free.
 pub(crate) trait Slot: Zero {
-    /// Zero when the slot is free.
+    /// Nonzero if the slot is taken.
     fn taken(&self) -> u64;
     fn is_free(&self) -> bool {
         self.taken() == 0
     }
-    /// What is needed to hash a key again.
+}
+
+/// A slot from which the hash of its key can be computed.
+pub(crate) trait Hashed: Slot {
+    /// What is needed to compute a key's hash again.
     type Context;
     /// The hash that the slot's key was inserted with.
     fn hash(&self, context: &Self::Context) -> u64;
 }
 
-/// Slots, always some of them free.
+/// A slot that names a group, whose key is kept elsewhere: an eighth or a quarter of a slot with the key, so that large
+/// tables stay in the caches for longer and take less time to clear and to grow.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    /// The low half of the hash, whose high bits are the place of the slot.
+    tag: u32,
+    /// The group number plus one.
+    number: u32,
+}
+
+// SAFETY: zero bytes are a value of both fields.
+unsafe impl Zero for Ticket {}
+
+impl Slot for Ticket {
+    #[inline(always)]
+    fn taken(&self) -> u64 {
+        u64::from(self.number)
+    }
+}
+
+impl Ticket {
+    /// The ticket of a group whose key has this hash.
+    #[inline(always)]
+    pub(crate) fn new(hash: u64, group: u32) -> Self {
+        Self { tag: hash as u32, number: group + 1 }
+    }
+
+    /// The group, [`NO_GROUP`](super::NO_GROUP) of a free slot.
+    #[inline(always)]
+    pub(crate) fn group(self) -> u32 {
+        self.number.wrapping_sub(1)
+    }
+
+    /// Whether the key may have this hash.
+    #[inline(always)]
+    pub(crate) fn may_have(self, hash: u64) -> bool {
+        self.tag == hash as u32
+    }
+}
+
+impl Slots<Ticket> {
+    /// Makes room for at least one block, by the hashes of all groups with their numbers.
+    #[cold]
+    pub(crate) fn grow_from(&mut self, hashes: impl Iterator<Item = (u32, u64)>) {
+        let mut grown = Self::with_slots(self.grown_count(), self.skip);
+        let mut probe = grown.probe_mut();
+        for (group, hash) in hashes {
+            *probe.slot_mut(hash, |_| 1) = Ticket::new(hash, group);
+        }
+        grown.len = self.len;
+        *self = grown;
+    }
+}
+
+/// The slots of a table; some are always free.
 pub(crate) struct Slots<S> {
     slots: Region<S>,
-    /// The index is `hash << skip >> shift`: `skip` bits are equal for all keys of the table.
+    /// The index is `hash << skip >> shift`: the highest `skip` bits are equal for all keys of the table.
     skip: u32,
     shift: u32,
     len: usize,
@@ -57,7 +119,7 @@ impl<S: Slot> Slots<S> {
         Self::with_slots(FIRST_SLOTS, skip)
     }
 
-    /// Forgets all keys and makes room for `len`. Memory is kept where the size is the same.
+    /// Removes all keys and makes room for `len`. Keeps the memory if its size stays the same.
     pub(crate) fn clear_for(&mut self, len: usize) {
         let slot_count = slot_count_for::<S>(len, self.skip);
         if slot_count == self.slots.len() {
@@ -78,7 +140,7 @@ impl<S: Slot> Slots<S> {
         self.len
     }
 
-    /// Tells that free slots were taken.
+    /// Sets the count of keys after the caller has taken free slots.
     #[inline(always)]
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len;
@@ -88,23 +150,66 @@ impl<S: Slot> Slots<S> {
         self.slots.bytes()
     }
 
-    /// Whether the table has as many keys as it should before the next block.
+    /// Whether the table must grow before the next block.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        // The second condition keeps free slots for the block to come, however the policy is set.
+        // The second condition keeps free slots for the next block, whatever the load policy.
         self.len > max_len::<S>(self.slots.len(), self.skip)
             || self.len + BLOCK_ROWS > self.slots.len() / 4 * 3
     }
 
-    /// Makes room for at least one block. Amortised over the keys inserted since the last time this is a
-    /// constant, and it is sequential: 2-4 ns a key.
-    #[cold]
-    pub(crate) fn grow(&mut self, context: &S::Context) {
-        self.resize(self.slots.len() * 2, context);
+    /// How many slots there are when it has grown.
+    fn grown_count(&self) -> usize {
+        self.slots.len() * if self.slots.bytes() <= STEEP_BYTES { 4 } else { 2 }
     }
 
-    /// Makes room for `extra` keys: to merge tables, both in the order of hashes, without crowding at the
-    /// place where the merge has arrived.
+    /// A view for probing, with its fields in registers; only valid until the table grows.
+    #[inline(always)]
+    pub(crate) fn probe(&self) -> Probe<&[S]> {
+        Probe { slots: &self.slots, skip: self.skip, shift: self.shift }
+    }
+
+    /// As [`Self::probe`], for writing.
+    #[inline(always)]
+    pub(crate) fn probe_mut(&mut self) -> Probe<&mut [S]> {
+        Probe { slots: &mut self.slots, skip: self.skip, shift: self.shift }
+    }
+
+    /// The taken slots, in the order of hashes except for those that wrapped around.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = &S> {
+        self.slots.iter().filter(|slot| !slot.is_free())
+    }
+
+    /// Calls `each` for the taken slots, in the order of [`Self::taken`]. Whether a slot is free is
+    /// unpredictable, so their indices are collected first, without branches.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&S)) {
+        let mut places = [0_u8; 256];
+        for slots in self.slots.chunks(places.len()) {
+            let mut taken = 0;
+            for (place, slot) in slots.iter().enumerate() {
+                places[taken] = place as u8;
+                taken += usize::from(!slot.is_free());
+            }
+            places[..taken].iter().for_each(|place| each(&slots[usize::from(*place)]));
+        }
+    }
+
+    /// Calls `each` for the taken slots.
+    pub(crate) fn for_each_mut(&mut self, each: impl FnMut(&mut S)) {
+        self.slots.iter_mut().filter(|slot| !slot.is_free()).for_each(each);
+    }
+}
+
+impl<S: Hashed> Slots<S> {
+    /// Makes room for at least one block. The cost per key inserted since the last time is constant, and
+    /// access is sequential: 2-4 ns a key.
+    #[cold]
+    pub(crate) fn grow(&mut self, context: &S::Context) {
+        self.resize(self.grown_count(), context);
+    }
+
+    /// Makes room for `extra` keys. Merging tables needs this first: both are in the order of hashes, so the
+    /// keys merged so far would crowd one end of a smaller table.
     pub(crate) fn reserve(&mut self, extra: usize, context: &S::Context) {
         let mut slot_count = self.slots.len();
         while max_len::<S>(slot_count, self.skip) < self.len + extra {
@@ -125,44 +230,8 @@ impl<S: Slot> Slots<S> {
         *self = grown;
     }
 
-    /// The table while no key is added that does not have its place: what probing needs, in registers.
-    #[inline(always)]
-    pub(crate) fn probe(&self) -> Probe<&[S]> {
-        Probe { slots: &self.slots, skip: self.skip, shift: self.shift }
-    }
-
-    /// The same, to write to.
-    #[inline(always)]
-    pub(crate) fn probe_mut(&mut self) -> Probe<&mut [S]> {
-        Probe { slots: &mut self.slots, skip: self.skip, shift: self.shift }
-    }
-
-    /// The slots with keys, in the order of hashes but for those that wrapped around.
-    pub(crate) fn taken(&self) -> impl Iterator<Item = &S> {
-        self.slots.iter().filter(|slot| !slot.is_free())
-    }
-
-    /// Calls `each` for the slots with keys, in the order of `taken`. Whether a slot is free cannot be
-    /// predicted, so places are collected first, without branches.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(&S)) {
-        let mut places = [0_u8; 256];
-        for slots in self.slots.chunks(places.len()) {
-            let mut taken = 0;
-            for (place, slot) in slots.iter().enumerate() {
-                places[taken] = place as u8;
-                taken += usize::from(!slot.is_free());
-            }
-            places[..taken].iter().for_each(|place| each(&slots[usize::from(*place)]));
-        }
-    }
-
-    /// Calls `each` for the slots with keys.
-    pub(crate) fn for_each_mut(&mut self, each: impl FnMut(&mut S)) {
-        self.slots.iter_mut().filter(|slot| !slot.is_free()).for_each(each);
-    }
-
-    /// The slots whose hash has `partition` as its `bits` highest bits, for a table that skips none. Slots in
-    /// the order of hashes make this a range, plus the keys that collisions pushed behind its end.
+    /// The slots whose hash has `partition` as its `bits` highest bits, in a table with `skip` 0. As slots
+    /// are in the order of hashes, this is a range, plus the keys that collisions moved behind its end.
     pub(crate) fn partition(
         &self,
         partition: usize,
@@ -187,12 +256,12 @@ impl<S: Slot> Slots<S> {
     }
 }
 
-/// Where the search for a key begins.
+/// The index at which the search for a key begins.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Home(u32);
 
-/// Borrowed slots. Held by value: behind a reference, every store to a slot would make the compiler load the
-/// fields again.
+/// Borrowed slots. Passed by value: behind a reference, the compiler would reload the fields after every
+/// store to a slot.
 pub(crate) struct Probe<S> {
     slots: S,
     skip: u32,
@@ -205,13 +274,13 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         Home((hash << self.skip >> self.shift) as u32)
     }
 
-    /// The slot of a key, or the free one where it belongs. `difference` is zero for the key's own slot.
+    /// The slot of a key, or the free one where it belongs. `difference` is zero for the slot with this key.
     #[inline(always)]
     pub(crate) fn slot(&self, hash: u64, difference: impl Fn(&S) -> u64) -> &S {
         self.at(self.find(self.home(hash), difference))
     }
 
-    /// The slot where a key is unless another one was there first.
+    /// The first slot to look at for a key; the key is further on if another one took it before.
     #[inline(always)]
     pub(crate) fn home_slot(&self, hash: u64) -> &S {
         self.at(self.home(hash).0 as usize)
@@ -230,16 +299,16 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         }
     }
 
-    /// A place below the count of slots.
+    /// The slot at an index, which must be less than the count of slots.
     #[inline(always)]
     fn at(&self, index: usize) -> &S {
         debug_assert!(index < self.slots.len());
-        // SAFETY: the callers mask with the count of slots, a power of two, less one, or come from `home`, which
-        // gives less than `1 << (64 - shift)`, that count.
+        // SAFETY: the callers mask with the count of slots, a power of two, less one, or come from `home`,
+        // which gives less than `1 << (64 - shift)`, that count.
         unsafe { self.slots.get_unchecked(index) }
     }
 
-    /// Asks for the slots of a block of hashes, where the table is larger than the near caches.
+    /// Prefetches the slots of a block of hashes, if the table exceeds the near caches.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hashes: &[u64]) {
         if size_of_val(&*self.slots) > PREFETCH_BYTES {
@@ -249,7 +318,7 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         }
     }
 
-    /// The same for homes.
+    /// As [`Self::prefetch`], for homes.
     #[inline(always)]
     pub(crate) fn prefetch_homes(&self, homes: &[Home]) {
         if size_of_val(&*self.slots) > PREFETCH_BYTES {
@@ -266,32 +335,33 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
 }
 
 impl<S: Slot> Probe<&mut [S]> {
-    /// As [`Probe::slot`], to write to.
+    /// As [`Probe::slot`], for writing.
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, hash: u64, difference: impl Fn(&S) -> u64) -> &mut S {
         self.slot_from_mut(self.home(hash), difference)
     }
 
-    /// The same with a home that is known.
+    /// As [`Self::slot_mut`], with a known home.
     #[inline(always)]
     pub(crate) fn slot_from_mut(&mut self, home: Home, difference: impl Fn(&S) -> u64) -> &mut S {
         let index = self.find(home, difference);
-        // SAFETY: as in `at`.
+        // SAFETY: `find` masks its index with the count of slots, a power of two, minus one.
         unsafe { self.slots.get_unchecked_mut(index) }
     }
 
-    /// The slot so far behind home, whichever key it has.
+    /// The slot at this distance behind the home, whichever key it has.
     #[inline(always)]
     pub(crate) fn behind_mut(&mut self, home: Home, distance: usize) -> &mut S {
         let index = (home.0 as usize + distance) & (self.slots.len() - 1);
-        // SAFETY: as in `at`.
+        // SAFETY: the index was masked with the count of slots, a power of two, minus one.
         unsafe { self.slots.get_unchecked_mut(index) }
     }
 
-    /// The slot at home, whichever key it has. Unchecked for 0.1 of 1.6 ns a row at 1e3 groups.
+    /// The slot at the home, whichever key it has. Unchecked, which saves 0.1 of 1.6 ns a row at 1e3 groups.
     ///
     /// # Safety
-    /// The home must come from [`Probe::home`] of these slots since they grew last, or be the default, the first.
+    /// The home must come from [`Probe::home`] of these slots, after they last grew, or be the default, the
+    /// first slot.
     #[inline(always)]
     pub(crate) unsafe fn home_mut(&mut self, home: Home) -> &mut S {
         debug_assert!((home.0 as usize) < self.slots.len());
@@ -308,10 +378,11 @@ fn slot_count_for<S>(len: usize, skip: u32) -> usize {
     slot_count
 }
 
-/// The most keys before a table grows: the lower the load, the fewer second steps, as far as caches allow.
+/// The most keys before a table grows: a lower load means fewer second steps, as long as the caches have
+/// room.
 const fn max_len<S>(slot_count: usize, skip: u32) -> usize {
     if skip > 0 {
-        // One of many tables, and most of its keys come once or twice: what counts is that it stays in L2.
+        // One of many tables, in which most keys occur once or twice: here staying in L2 matters most.
         return slot_count / 2;
     }
     let bytes = slot_count * size_of::<S>();

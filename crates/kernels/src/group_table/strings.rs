@@ -1,56 +1,37 @@
 //! Group numbers of strings.
 //!
-//! A slot has the 16-byte form of the string, its hash and its group. Up to 12 bytes the form is the string:
-//! comparing is two words, and no pointer is followed. A longer string is its length, its first 4 bytes and
-//! its place in an arena that the table owns; bytes there are compared only after all 64 bits of the hash.
-//! German-style strings: Neumann, Freitag, "Umbra", CIDR 2020, section 3.1.
+//! A group has the 16-byte form of its string. Up to 12 bytes the form is the string: a comparison is two words, and
+//! no pointer is followed. The form of a longer string is its length, its first 4 bytes and its position in an arena
+//! that the table owns; bytes there are compared only if half of the hash is equal. German-style strings: Neumann, Freitag, "Umbra", CIDR 2020, section 3.1.
 
-use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots};
+use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots, Ticket};
 use crate::hash::{INLINE_BYTES, Seed, Strings, hash_bytes, hash_inline};
-use crate::region::Zero;
+use crate::region::prefetch_ptr;
 use crate::{Bits, Level};
 
-/// From strings (or rows encoded as bytes) to group numbers in the order in which they were met first.
+/// The binary logarithm of the size of the parts of [`StringGroupTable::into_views`]: offsets there have 31 bits.
+pub const PART_BITS: u32 = 30;
+
+/// Forms that take no more bytes are in the near caches.
+const NEAR_BYTES: usize = 256 << 10;
+
+/// Maps strings (or rows encoded as bytes) to group numbers, in order of first occurrence.
 pub struct StringGroupTable {
     seed: Seed,
-    slots: Slots<StringTicket>,
+    slots: Slots<Ticket>,
     /// The form of each group's string.
     forms: Vec<u128>,
-    /// The bytes of long strings, one behind the other.
+    /// The hash of each group's string; zero for the group of NULLs.
+    hashes: Vec<u64>,
+    /// The bytes of long strings, concatenated.
     arena: Vec<u8>,
     null_group: Option<u32>,
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct StringTicket {
-    form: [u64; 2],
-    hash: u64,
-    number: u32,
-    padding: u32,
-}
-
-// SAFETY: integers without padding.
-unsafe impl Zero for StringTicket {}
-
-impl Slot for StringTicket {
-    type Context = ();
-
-    #[inline(always)]
-    fn taken(&self) -> u64 {
-        u64::from(self.number)
-    }
-
-    #[inline(always)]
-    fn hash(&self, (): &()) -> u64 {
-        self.hash
-    }
-}
-
-/// A string as it is looked for.
+/// A string to look for.
 #[derive(Clone, Copy, Default)]
 struct Wanted<'a> {
-    /// The form; the place of a long string in the arena is left open.
+    /// The form; without the arena position of a long string.
     form: u128,
     hash: u64,
     /// The bytes of a long string.
@@ -58,13 +39,20 @@ struct Wanted<'a> {
 }
 
 impl StringGroupTable {
-    /// No groups.
+    /// An empty table.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
-        Self { seed, slots: Slots::new(0), forms: Vec::new(), arena: Vec::new(), null_group: None }
+        Self {
+            seed,
+            slots: Slots::new(0),
+            forms: Vec::new(),
+            hashes: Vec::new(),
+            arena: Vec::new(),
+            null_group: None,
+        }
     }
 
-    /// No groups; the strings to come are of one of the 2^`bits` partitions of another table with this seed
+    /// An empty table for strings of one of the 2^`bits` partitions of another table with this seed
     /// ([`GroupTable::for_partition`](super::GroupTable::for_partition) says why).
     ///
     /// # Panics
@@ -87,7 +75,7 @@ impl StringGroupTable {
         self.forms.is_empty()
     }
 
-    /// The string of a group; none for the group of nulls.
+    /// The string of a group; `None` for the group of NULLs.
     ///
     /// # Panics
     /// When there is no such group.
@@ -97,19 +85,37 @@ impl StringGroupTable {
         (self.null_group != Some(group)).then(|| bytes_of(form, &self.arena))
     }
 
-    /// The group of rows without value, if there was one.
+    /// The strings of all groups as 16-byte views into the bytes beside them, in parts of 2^[`PART_BITS`] bytes: the
+    /// length in the low 32 bits, then either up to 12 bytes, or 4 bytes, the number of the part and the offset there.
+    /// A string may go on in the part behind. Nothing is copied; the view of the group of nulls is empty.
+    #[must_use]
+    pub fn into_views(mut self) -> (Vec<u128>, Vec<u8>) {
+        for form in &mut self.forms {
+            if *form as u32 as usize > INLINE_BYTES {
+                let place = (*form >> 64) as u64;
+                let (part, offset) = (place >> PART_BITS, place & ((1 << PART_BITS) - 1));
+                *form = *form & u128::from(u64::MAX) | u128::from(part) << 64 | u128::from(offset) << 96;
+            }
+        }
+        (self.forms, self.arena)
+    }
+
+    /// The group of rows without a value, if there is one.
     #[must_use]
     pub fn null_group(&self) -> Option<u32> {
         self.null_group
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.bytes() + self.forms.capacity() * size_of::<u128>() + self.arena.capacity()
+        self.slots.bytes()
+            + self.forms.capacity() * size_of::<u128>()
+            + self.hashes.capacity() * size_of::<u64>()
+            + self.arena.capacity()
     }
 
-    /// Writes the group of each row; strings that are new begin groups. Nulls are one group.
+    /// Writes the group of each row; new strings get new groups. All NULLs are one group.
     ///
     /// # Panics
     /// When lengths differ, a string is not within its buffer or has 4 GiB or more, or there are more than
@@ -125,8 +131,8 @@ impl StringGroupTable {
         insert(level, self, strings, validity, groups);
     }
 
-    /// Writes the group of each row, [`NO_GROUP`] for strings that are not in the table. Nulls are found when
-    /// the table has a group of nulls.
+    /// Writes the group of each row, [`NO_GROUP`] for strings that are not in the table. NULLs are found if
+    /// the table has a group of NULLs.
     ///
     /// # Panics
     /// When lengths differ, or a string is not within its buffer.
@@ -135,7 +141,7 @@ impl StringGroupTable {
         find(level, self, strings, validity, groups);
     }
 
-    /// Adds the strings of `other` and gives the group here of each group there.
+    /// Adds the strings of `other`, and returns for each of its groups the group in this table.
     #[must_use]
     pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
         let mut groups = vec![0; other.len()];
@@ -154,35 +160,48 @@ impl StringGroupTable {
         groups
     }
 
-    /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
+    /// The groups whose hash has `partition` as its `bits` highest bits; the group of NULLs is in partition
+    /// 0.
     ///
     /// # Panics
-    /// When `bits` is not in `1..=16`, there is no such partition, or the table is one of a partition itself.
+    /// When `bits` is not in `1..=16`, there is no such partition, or the table is itself for one partition.
     pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
         assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
         let null_group = self.null_group.filter(|_| partition == 0);
-        self.slots.partition(partition, bits, &()).map(|ticket| ticket.number - 1).chain(null_group)
+        self.hashes()
+            .filter(move |(_, hash)| hash >> (u64::BITS - bits) == partition as u64)
+            .map(|(group, _)| group)
+            .chain(null_group)
+    }
+
+    /// The groups with a value, with the hashes of their strings.
+    fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
+        let hashes = (0..).zip(&self.hashes).filter(|(group, _)| Some(*group) != self.null_group);
+        hashes.map(|(group, hash)| (group, *hash))
     }
 
     fn new_null_group(&mut self) -> u32 {
         *self.null_group.get_or_insert_with(|| {
             self.forms.push(0);
+            self.hashes.push(0);
             (self.forms.len() - 1) as u32
         })
     }
 }
 
 impl Wanted<'_> {
-    /// Zero for the slot of the string.
+    /// Zero for the ticket of the group of the string.
     #[inline(always)]
-    fn difference(&self, ticket: &StringTicket, arena: &[u8]) -> u64 {
-        let [low, high] = halves(self.form);
-        let difference = (ticket.form[0] ^ low)
-            | if self.long.is_empty() { ticket.form[1] ^ high } else { ticket.hash ^ self.hash };
-        if difference == 0 && !self.long.is_empty() && ticket.number != 0 {
-            return u64::from(bytes_at(arena, ticket.form) != self.long);
+    fn difference(&self, ticket: Ticket, forms: &[u128], arena: &[u8]) -> u64 {
+        if !ticket.may_have(self.hash) {
+            return 1;
         }
-        difference
+        let Some(form) = forms.get(ticket.group() as usize) else { return 0 };
+        if self.long.is_empty() {
+            return u64::from(*form != self.form);
+        }
+        let [low, high] = halves(*form);
+        u64::from(low != self.form as u64 || bytes_at(arena, [low, high]) != self.long)
     }
 }
 
@@ -214,7 +233,7 @@ fn bytes_of<'a>(form: &'a u128, arena: &'a [u8]) -> &'a [u8] {
     &bytes[4..4 + len]
 }
 
-/// Forms and hashes of a block; nulls are left as they were.
+/// The forms and hashes of a block; those of NULLs are left as they were.
 #[inline(always)]
 fn prepare<'a>(
     seed: &Seed,
@@ -258,13 +277,21 @@ fn insert_plain(
     let mut hashes = [0; BLOCK_ROWS];
     for (block, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
         while table.slots.is_full() {
-            table.slots.grow(&());
+            let mut slots = std::mem::replace(&mut table.slots, Slots::new(0));
+            slots.grow_from(table.hashes());
+            table.slots = slots;
         }
         assert!(table.forms.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
         let first = block * BLOCK_ROWS;
         let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
         prepare(&table.seed, strings, validity, first, wanted, hashes);
-        table.slots.probe().prefetch(hashes);
+        let probe = table.slots.probe();
+        probe.prefetch(hashes);
+        if size_of_val(&table.forms[..]) > NEAR_BYTES {
+            for hash in &*hashes {
+                prefetch_ptr(table.forms.as_ptr().wrapping_add(probe.home_slot(*hash).group() as usize));
+            }
+        }
         let mut taken = table.slots.len();
         for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
             if validity.is_some_and(|validity| !validity.get(first + index)) {
@@ -272,19 +299,20 @@ fn insert_plain(
                 continue;
             }
             let mut probe = table.slots.probe_mut();
-            let ticket = probe.slot_mut(wanted.hash, |ticket| wanted.difference(ticket, &table.arena));
+            let ticket =
+                probe.slot_mut(wanted.hash, |ticket| wanted.difference(*ticket, &table.forms, &table.arena));
             if ticket.is_free() {
                 let mut form = wanted.form;
                 if !wanted.long.is_empty() {
                     form |= (table.arena.len() as u128) << 64;
                     table.arena.extend_from_slice(wanted.long);
                 }
+                *ticket = Ticket::new(wanted.hash, table.forms.len() as u32);
                 table.forms.push(form);
-                let number = table.forms.len() as u32;
-                *ticket = StringTicket { form: halves(form), hash: wanted.hash, number, padding: 0 };
+                table.hashes.push(wanted.hash);
                 taken += 1;
             }
-            *group = ticket.number - 1;
+            *group = ticket.group();
         }
         table.slots.set_len(taken);
     }
@@ -309,16 +337,19 @@ fn find_plain(
         let first = block * BLOCK_ROWS;
         let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
         prepare(&table.seed, strings, validity, first, wanted, hashes);
-        table.slots.probe().prefetch(hashes);
+        let probe = table.slots.probe();
+        probe.prefetch(hashes);
+        if size_of_val(&table.forms[..]) > NEAR_BYTES {
+            for hash in &*hashes {
+                prefetch_ptr(table.forms.as_ptr().wrapping_add(probe.home_slot(*hash).group() as usize));
+            }
+        }
         for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
             *group = if validity.is_some_and(|validity| !validity.get(first + index)) {
                 table.null_group.unwrap_or(NO_GROUP)
             } else {
-                let probe = table.slots.probe();
-                probe
-                    .slot(wanted.hash, |ticket| wanted.difference(ticket, &table.arena))
-                    .number
-                    .wrapping_sub(1)
+                let difference = |ticket: &Ticket| wanted.difference(*ticket, &table.forms, &table.arena);
+                probe.slot(wanted.hash, difference).group()
             };
         }
     }

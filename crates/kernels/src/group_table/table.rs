@@ -1,21 +1,23 @@
 //! Group numbers of fixed-width keys.
 //!
-//! A block of rows first looks at the home slots, without a branch: most keys are there. Only the others search,
-//! and new keys are numbered then, in the order of rows. Keys are asked for 8 KiB ahead, a line at a time.
-//! Against hashbrown + foldhash (16-byte keys, ns a row): 2.8 and 2.3 at 1e3 groups, 5.1 and 4.8 at 1e5, 22 and
-//! 30 at 1e6, 58 and 36 at 1e7, where [`partition_rows`](super::partition_rows) should come first; 3.7 at 1e3
-//! before keys were read ahead.
+//! The rows of a block first look only at their home slots, without a branch: most keys are there. Only the
+//! others search, and new keys get their numbers then, in the order of rows. Keys are prefetched 8 KiB ahead,
+//! a line at a time. Against hashbrown + foldhash (16-byte keys, ns a row): 2.8 and 2.3 at 1e3 groups, 5.1
+//! and 4.8 at 1e5, 22 and 30 at 1e6, 58 and 36 at 1e7, where [`partition_rows`](super::partition_rows) should
+//! come first; 3.7 at 1e3 before keys were prefetched.
 
 use crate::group_table::slots::Probe;
-use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots};
+use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots, Ticket};
 use crate::hash::{Key, Seed};
-use crate::region::{LINE_BYTES, Zero, prefetch_ptr};
+use crate::region::{LINE_BYTES, prefetch_ptr};
 use crate::{Bits, Level};
 
-/// How far ahead keys are asked for.
+/// The prefetch distance in the keys.
 const AHEAD_BYTES: usize = 8 << 10;
+/// Keys of groups that take no more bytes are in the near caches.
+const NEAR_BYTES: usize = 256 << 10;
 
-/// From keys to group numbers `0, 1, 2 ...` in the order in which the keys were met first.
+/// Maps keys to group numbers `0, 1, 2 ...`, in order of first occurrence.
 ///
 /// ```
 /// use keirin_kernels::{Level, group_table::GroupTable, hash::Seed};
@@ -28,46 +30,22 @@ const AHEAD_BYTES: usize = 8 << 10;
 /// ```
 pub struct GroupTable<K: Key> {
     seed: Seed,
-    slots: Slots<Ticket<K>>,
+    slots: Slots<Ticket>,
     keys: Vec<K>,
-    /// The group of rows without value; its key is zero in `keys` and not in the slots.
+    /// The group of rows without a value; its entry in `keys` is zero, and it has no slot.
     null_group: Option<u32>,
 }
 
-/// A key and its group number plus one.
-#[derive(Clone, Copy)]
-struct Ticket<K> {
-    key: K,
-    number: u32,
-}
-
-// SAFETY: keys are integers (the trait is sealed), so zero bytes are a value of both fields.
-unsafe impl<K: Key> Zero for Ticket<K> {}
-
-impl<K: Key> Slot for Ticket<K> {
-    type Context = Seed;
-
-    #[inline(always)]
-    fn taken(&self) -> u64 {
-        u64::from(self.number)
-    }
-
-    #[inline(always)]
-    fn hash(&self, seed: &Seed) -> u64 {
-        self.key.hash(seed, 0)
-    }
-}
-
 impl<K: Key> GroupTable<K> {
-    /// No groups.
+    /// An empty table.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self { seed, slots: Slots::new(0), keys: Vec::new(), null_group: None }
     }
 
-    /// No groups; the keys to come are of one of the 2^`bits` partitions of the hash space: of
-    /// [`GroupTable::partition`] or [`partition_rows`](super::partition_rows) with this seed. In another table
-    /// they would crowd in one place, as slots are in the order of hashes.
+    /// An empty table for keys of one of the 2^`bits` partitions of the hash space: from
+    /// [`GroupTable::partition`] or [`partition_rows`](super::partition_rows) with this seed. In a table from
+    /// [`GroupTable::new`] they would crowd in one range, as slots are in the order of hashes.
     ///
     /// # Panics
     /// When `bits` is above 16.
@@ -89,25 +67,25 @@ impl<K: Key> GroupTable<K> {
         self.keys.is_empty()
     }
 
-    /// The key of each group, in the order of group numbers; zero for the group of nulls.
+    /// The key of each group, in the order of group numbers; zero for the group of NULLs.
     #[must_use]
     pub fn keys(&self) -> &[K] {
         &self.keys
     }
 
-    /// The group of rows without value, if there was one.
+    /// The group of rows without a value, if there is one.
     #[must_use]
     pub fn null_group(&self) -> Option<u32> {
         self.null_group
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.keys.capacity() * size_of::<K>()
     }
 
-    /// Writes the group of each row; keys that are new begin groups. Nulls are one group.
+    /// Writes the group of each row; new keys get new groups. All NULLs are one group.
     ///
     /// # Panics
     /// When lengths differ, or there are more than 2^32 - 2 groups.
@@ -124,7 +102,8 @@ impl<K: Key> GroupTable<K> {
             Some(validity) => {
                 let (valid_keys, rows) = valid_rows(level, keys, validity);
                 let mut valid_groups = vec![0; rows.len()];
-                // Nulls are numbered in their turn, too: between the keys in front of the first and the others.
+                // The group of NULLs is numbered in row order, too: after the keys before the first NULL,
+                // before the others.
                 let is_here = |(place, row): (usize, &u32)| place == *row as usize;
                 let in_front = rows.iter().enumerate().take_while(|pair| is_here(*pair)).count();
                 insert(level, self, &valid_keys[..in_front], &mut valid_groups[..in_front]);
@@ -143,8 +122,8 @@ impl<K: Key> GroupTable<K> {
         }
     }
 
-    /// Writes the group of each row, [`NO_GROUP`] for keys that are not in the table. Nulls are found when
-    /// the table has a group of nulls: whoever joins and wants none does not insert them.
+    /// Writes the group of each row, [`NO_GROUP`] for keys that are not in the table. NULLs are found if the
+    /// table has a group of NULLs; a join, where NULLs match nothing, does not insert them.
     ///
     /// # Panics
     /// When lengths differ.
@@ -161,11 +140,13 @@ impl<K: Key> GroupTable<K> {
         }
     }
 
-    /// Adds the keys of `other` and gives the group here of each group there: where to add its states.
+    /// Adds the keys of `other`, and returns for each of its groups the group in this table, to which its
+    /// states are added.
     #[must_use]
     pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
         let mut groups = vec![0; other.len()];
-        // In the order of group numbers: that of hashes would crowd one place of the table after the other.
+        // In the order of group numbers: in that of hashes, keys would crowd one part of the table after the
+        // other.
         match other.null_group {
             None => self.find_or_insert(level, &other.keys, None, &mut groups),
             Some(null_group) => {
@@ -177,14 +158,24 @@ impl<K: Key> GroupTable<K> {
         groups
     }
 
-    /// The groups whose hash has `partition` as its `bits` highest bits; the group of nulls is in partition 0.
+    /// The groups whose hash has `partition` as its `bits` highest bits; the group of NULLs is in partition
+    /// 0.
     ///
     /// # Panics
-    /// When `bits` is not in `1..=16`, there is no such partition, or the table is one of a partition itself.
+    /// When `bits` is not in `1..=16`, there is no such partition, or the table is itself for one partition.
     pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
         assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
         let null_group = self.null_group.filter(|_| partition == 0);
-        self.slots.partition(partition, bits, &self.seed).map(|ticket| ticket.number - 1).chain(null_group)
+        self.hashes()
+            .filter(move |(_, hash)| hash >> (u64::BITS - bits) == partition as u64)
+            .map(|(group, _)| group)
+            .chain(null_group)
+    }
+
+    /// The groups with a value, with the hashes of their keys.
+    fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
+        let keys = (0..).zip(&self.keys).filter(|(group, _)| Some(*group) != self.null_group);
+        keys.map(|(group, key)| (group, key.hash(&self.seed, 0)))
     }
 }
 
@@ -194,37 +185,51 @@ impl<K: Key> std::fmt::Debug for GroupTable<K> {
     }
 }
 
-/// The valid keys, together, and their rows.
+/// The valid keys without gaps, and their rows.
 fn valid_rows<K: Key>(level: Level, keys: &[K], validity: Bits<'_>) -> (Vec<K>, Vec<u32>) {
     assert_eq!(validity.len(), keys.len(), "a bit a key");
     let rows = crate::bitmaps::positions(level, validity);
     (rows.iter().map(|row| keys[*row as usize]).collect(), rows)
 }
 
-/// Writes the groups of the rows whose key is in its home slot, or is new if that slot is free, and lists the
-/// others, and with `LIST_NEW` the new ones: that is most rows done, and no branch has asked.
+/// Writes the groups of the rows whose key's home slot is its own, and lists the other rows and, with `LIST_NEW`, those
+/// with a new key: most rows are done then without a branch. `found` are the keys of the groups.
+///
+/// Keys of groups are prefetched while the other home slots are read: a row waits twice, but all rows of a block
+/// wait together.
 #[inline(always)]
 fn find_at_home<K: Key, const LIST_NEW: bool>(
-    probe: &Probe<&[Ticket<K>]>,
+    probe: &Probe<&[Ticket]>,
+    found: &[K],
     keys: &[K],
     hashes: &[u64],
     groups: &mut [u32],
     others: &mut [u32; BLOCK_ROWS],
 ) -> usize {
     let line_rows = const { LINE_BYTES / size_of::<K>() };
-    let mut other_count = 0;
+    let is_far = size_of_val(found) > NEAR_BYTES;
     let lines = keys.chunks(line_rows).zip(hashes.chunks(line_rows)).zip(groups.chunks_mut(line_rows));
-    for (first, ((keys, hashes), groups)) in (0..).step_by(line_rows).zip(lines) {
+    for ((keys, hashes), groups) in lines {
         // The CPU's own prefetching ends at each page; all lines of a block at once would wait for each other.
         prefetch_ptr(keys.as_ptr().wrapping_byte_add(AHEAD_BYTES));
-        for (row, ((key, hash), group)) in (first..).zip(keys.iter().zip(hashes).zip(groups)) {
-            let ticket = probe.home_slot(*hash);
-            // A free slot has number zero, and zero minus one is `NO_GROUP`.
-            *group = ticket.number.wrapping_sub(1);
-            others[other_count % BLOCK_ROWS] = row;
-            let (is_other, is_free) = (ticket.key.difference(*key) != 0, ticket.number == 0);
-            other_count += usize::from(if LIST_NEW { is_other | is_free } else { is_other & !is_free });
+        for (hash, group) in hashes.iter().zip(groups) {
+            *group = probe.home_slot(*hash).group();
+            if is_far {
+                prefetch_ptr(found.as_ptr().wrapping_add(*group as usize));
+            }
         }
+    }
+    let Some(last) = found.len().checked_sub(1) else {
+        (0..).zip(&mut *others).for_each(|(row, other)| *other = row);
+        return if LIST_NEW { keys.len() } else { 0 };
+    };
+    let mut other_count = 0;
+    for (row, (key, group)) in (0..).zip(keys.iter().zip(groups)) {
+        others[other_count % BLOCK_ROWS] = row;
+        // A free slot has the largest number.
+        let is_other = found[(*group as usize).min(last)].difference(*key) != 0;
+        let is_free = *group == NO_GROUP;
+        other_count += usize::from(if LIST_NEW { is_other | is_free } else { is_other & !is_free });
     }
     other_count
 }
@@ -236,6 +241,15 @@ fn hash_block<'a, K: Key>(seed: &Seed, keys: &[K], hashes: &'a mut [u64; BLOCK_R
     hashes
 }
 
+/// Zero for the ticket of the group with this key.
+#[inline(always)]
+fn difference<K: Key>(ticket: Ticket, keys: &[K], key: K, hash: u64) -> u64 {
+    if !ticket.may_have(hash) {
+        return 1;
+    }
+    keys.get(ticket.group() as usize).map_or(0, |found| found.difference(key))
+}
+
 kernel! {
     fn insert[K: Key][K](table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32]) = insert_plain;
 }
@@ -245,31 +259,33 @@ fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32
     let (mut hashes, mut others) = ([0; BLOCK_ROWS], [0; BLOCK_ROWS]);
     for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
         while table.slots.is_full() {
-            table.slots.grow(&table.seed);
+            let mut slots = std::mem::replace(&mut table.slots, Slots::new(0));
+            slots.grow_from(table.hashes());
+            table.slots = slots;
         }
         assert!(table.keys.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
         let hashes = hash_block(&table.seed, keys, &mut hashes);
         let probe = table.slots.probe();
         probe.prefetch(hashes);
-        let other_count = find_at_home::<_, true>(&probe, keys, hashes, groups, &mut others);
+        let other_count = find_at_home::<_, true>(&probe, &table.keys, keys, hashes, groups, &mut others);
         let known = table.keys.len();
         let mut taken = table.slots.len();
         let mut probe = table.slots.probe_mut();
         // Each row writes its key behind the groups so far; a key that is new stays there.
         table.keys.resize(known + other_count + 1, K::default());
-        let new_keys = &mut table.keys[known..];
+        let found = &mut table.keys[..];
         let mut next = 0;
         for row in &others[..other_count] {
             let row = *row as usize;
-            let key = keys[row];
-            let ticket = probe.slot_mut(hashes[row], |ticket| ticket.key.difference(key));
+            let (key, hash) = (keys[row], hashes[row]);
+            let ticket = probe.slot_mut(hash, |ticket| difference(*ticket, found, key, hash));
             let is_new = ticket.is_free();
-            let number = if is_new { (known + next) as u32 + 1 } else { ticket.number };
-            *ticket = Ticket { key, number };
-            new_keys[next] = key;
+            let group = if is_new { (known + next) as u32 } else { ticket.group() };
+            *ticket = Ticket::new(hash, group);
+            found[known + next] = key;
             next += usize::from(is_new);
             taken += usize::from(is_new);
-            groups[row] = number - 1;
+            groups[row] = group;
         }
         table.keys.truncate(known + next);
         table.slots.set_len(taken);
@@ -287,11 +303,11 @@ fn find_plain<K: Key>(table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) {
     for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
         let hashes = hash_block(&table.seed, keys, &mut hashes);
         probe.prefetch(hashes);
-        let other_count = find_at_home::<_, false>(&probe, keys, hashes, groups, &mut others);
+        let other_count = find_at_home::<_, false>(&probe, &table.keys, keys, hashes, groups, &mut others);
         for row in &others[..other_count] {
             let row = *row as usize;
-            let ticket = probe.slot(hashes[row], |ticket| ticket.key.difference(keys[row]));
-            groups[row] = ticket.number.wrapping_sub(1);
+            let (key, hash) = (keys[row], hashes[row]);
+            groups[row] = probe.slot(hash, |ticket| difference(*ticket, &table.keys, key, hash)).group();
         }
     }
 }

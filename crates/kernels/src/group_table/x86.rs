@@ -12,7 +12,7 @@ use super::count_sum::{Groups, LOW_BITS, LOW_MASK, Row, State, add_rows_by, add_
 use super::partition::{Line, Scatter};
 use crate::hash::Seed;
 
-/// As `State::add_row`: one load, one addition and one store in place of four each.
+/// As `State::add_row`: one load, one addition and one store instead of four each.
 #[inline]
 #[target_feature(enable = "avx2", enable = "avx512f", enable = "avx512vl")]
 fn add_row(state: &mut State, (key, value): (u64, i64), is_own: bool, is_new: bool) {

@@ -1,16 +1,16 @@
-//! Hashes of rows: one or many columns, 64 bits a row, a batch at a time.
+//! Hashes of rows of one or several columns: 64 bits a row, a batch at a time.
 //!
 //! A word is hashed by two multiplications with shifts between them, as in the finaliser of MurmurHash3; the
 //! second factor is odd and secret. This loop needs no wide product, so compilers vectorise it: with AVX-512
-//! eight keys take about as long as one folded multiplication. A further column is hashed after xor with
-//! the hash so far; a null is a word of its own.
+//! eight keys take about as long as one folded multiplication. Each further column is XORed with the hash so
+//! far and hashed again; NULL is a word of its own.
 //!
-//! Against keys made to collide: each table has a [`Seed`]. The first multiplication permutes words, and
+//! Each table has a [`Seed`], against keys made to collide. The first multiplication permutes words, and
 //! multiplying by a random odd number is 2-universal in its high bits (Dietzfelbinger et al., "A reliable
-//! randomized algorithm for the closest-pair problem", 1997). So, for any two keys of one column of up to
-//! eight bytes that were chosen without knowledge of the seed, the chance to share the `b <= 32` highest bits
-//! is at most `2 / 2^b`. Wider keys, several columns and strings have no such proof, but each step depends on
-//! the secret. Hashes must not leave the process: they tell about the seed.
+//! randomized algorithm for the closest-pair problem", 1997). So for any two keys of one column of up to
+//! eight bytes that were chosen without knowledge of the seed, the probability that their `b <= 32` highest
+//! bits are equal is at most `2 / 2^b`. Wider keys, several columns and strings have no such proof, but each
+//! step depends on the secret. Hashes must not leave the process: they reveal information about the seed.
 
 #![allow(clippy::cast_possible_truncation, reason = "hashes are cut into indices and halves")]
 
@@ -24,17 +24,17 @@ use std::hash::{BuildHasher, RandomState};
 use crate::Bits;
 use crate::bits::WORD_BITS;
 
-/// The secret of a table.
+/// The secret constants of a table's hash function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
     xor: u64,
     multiplier: u64,
-    /// The secrets of the string hash.
+    /// The secret constants of the string hash.
     folds: [u64; 4],
 }
 
 impl Seed {
-    /// The secrets made from a number; the same number gives the same hashes on every machine.
+    /// Constants derived from a number; the same number gives the same hashes on every machine.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
@@ -46,7 +46,7 @@ impl Seed {
         };
         let xor = next();
         let multiplier = loop {
-            // Few or many ones mix badly; this leaves 97 factors in 100.
+            // Factors with few or many ones mix badly; this accepts 97 of 100.
             let candidate = next() | 1;
             if (24..=40).contains(&candidate.count_ones()) {
                 break candidate;
@@ -55,7 +55,7 @@ impl Seed {
         Self { xor, multiplier, folds: [next(), next(), next(), next()] }
     }
 
-    /// Secrets that nobody can know, from the randomness of the standard library's hash maps.
+    /// Unpredictable constants, from the randomness of the standard library's hash maps.
     #[must_use]
     pub fn random() -> Self {
         Self::new(RandomState::new().hash_one(0_u64))
@@ -66,7 +66,7 @@ impl Seed {
         let mixed = word ^ self.xor;
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xE985_5A2F_91C5_4C0B);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(self.multiplier);
-        // The high half stays as it is; the low half becomes as good.
+        // The high half stays as it is; the low half becomes as well mixed.
         mixed ^ mixed >> 32
     }
 
@@ -77,25 +77,25 @@ impl Seed {
 }
 
 impl std::fmt::Debug for Seed {
-    /// Keeps the secret.
+    /// Does not show the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seed")
     }
 }
 
-/// Fixed-width keys: integers of 1 to 16 bytes. Equal numbers of up to eight bytes have equal hashes,
+/// A fixed-width key: an integer of 1 to 16 bytes. Equal numbers of up to eight bytes have equal hashes,
 /// whatever their width.
 pub trait Key: Copy + Eq + Default + Send + Sync + std::fmt::Debug + sealed::Zero + 'static {
-    /// The hash, with the hash of the columns before it (zero for the first).
+    /// The hash, combined with the hash of the columns before it (zero for the first).
     #[doc(hidden)]
     fn hash(self, seed: &Seed, so_far: u64) -> u64;
-    /// Zero for equal keys: a number, because compilers branch on truth values.
+    /// Zero for equal keys; a number, because compilers turn truth values into branches.
     #[doc(hidden)]
     fn difference(self, other: Self) -> u64;
 }
 
 mod sealed {
-    /// Keeps the trait to the types of this file, all of which have a zero.
+    /// Restricts the trait to the types of this file, all of which have a zero.
     pub trait Zero {}
 }
 
@@ -141,7 +141,7 @@ macro_rules! wide_keys {
 wide_keys!(u128, i128);
 
 kernel! {
-    /// Hashes of a column, or of its rows without value: nulls have one hash, whatever lies below them.
+    /// Hashes of a column. All NULLs have the same hash, whatever values are stored for them.
     ///
     /// # Panics
     /// When `keys`, `validity` and `hashes` differ in length.
@@ -150,7 +150,7 @@ kernel! {
 }
 
 kernel! {
-    /// Hashes of several columns: turns the hashes of the columns before into those with this one.
+    /// Hashes of several columns: combines the hashes of the columns before with this one.
     ///
     /// # Panics
     /// When `keys`, `validity` and `hashes` differ in length.
@@ -184,7 +184,7 @@ fn combine_keys_plain<K: Key>(seed: &Seed, keys: &[K], validity: Option<Bits<'_>
     }
 }
 
-/// Hashes up to 64 rows as if all were valid, in one plain loop, and then mends the nulls.
+/// Hashes up to 64 rows as if all were valid, in one plain loop, and then corrects the NULLs.
 #[inline(always)]
 fn combine_word(seed: &Seed, valid: u64, hashes: &mut [u64], hash: impl Fn(usize, u64) -> u64) {
     let mut before = [0; WORD_BITS];

@@ -1,19 +1,20 @@
 //! Strings, as offset arrays and as views, and their hashes.
 //!
-//! A string of up to 12 bytes is taken as the 16-byte word that Arrow's views are: length, then bytes, zeros
-//! behind the end. Reading one from an offset array is a load and a mask, without branches on the length, and
-//! its hash is that of two words. Longer strings are folded 32 bytes at a time by wide products with secrets
-//! (as wyhash and rapidhash do); the last block overlaps the one before instead of ending in a loop.
+//! A string of up to 12 bytes is handled as the 16-byte word that Arrow's views use: length, then bytes,
+//! zeros behind the end. Reading one from an offset array is a load and a mask, without branches on the
+//! length, and its hash is that of two words. Longer strings are folded 32 bytes at a time by wide products
+//! with secrets (as in wyhash and rapidhash); the last block overlaps the one before, so that no loop over
+//! the last bytes is needed.
 //!
-//! A branch on each length would be mispredicted more often than not. So 64 rows are hashed together: all as
-//! if they were short, which becomes vector code, and then the long ones class of lengths by class. Random
-//! strings of 2 to 14 bytes take 1.8 ns instead of 4.9 so, those of 30 to 90 bytes 4.8 ns instead of 5.3.
+//! A branch on each length would be mispredicted more often than not. So 64 rows are hashed together: first
+//! all as if they were short, which vectorises, and then the long ones by classes of lengths. Random strings
+//! of 2 to 14 bytes take 1.8 ns instead of 4.9 in this way, those of 30 to 90 bytes 4.8 ns instead of 5.3.
 
 use super::Seed;
 use crate::Bits;
 use crate::bits::WORD_BITS;
 
-/// The most bytes that a 16-byte view has in itself.
+/// The most bytes that fit inside a 16-byte view.
 pub(crate) const INLINE_BYTES: usize = 12;
 
 /// A column of strings (or other bytes), without validity.
@@ -21,10 +22,10 @@ pub(crate) const INLINE_BYTES: usize = 12;
 pub enum Strings<'a> {
     /// Row `i` is `bytes[offsets[i]..offsets[i + 1]]`; one offset more than rows.
     Offsets32(&'a [i32], &'a [u8]),
-    /// The same with wide offsets.
+    /// As [`Self::Offsets32`], with 64-bit offsets.
     Offsets64(&'a [i64], &'a [u8]),
-    /// Arrow's views: the length in the low 32 bits, then either up to 12 bytes, or 4 bytes, the number of a
-    /// buffer and the offset there.
+    /// Arrow's views: the length in the low 32 bits, then either up to 12 bytes of the string, or its first 4
+    /// bytes, the number of a buffer and the offset there.
     Views(&'a [u128], &'a [&'a [u8]]),
 }
 
@@ -83,19 +84,19 @@ fn word_or_bytes(bytes: &[u8], start: usize, end: usize) -> Result<u128, &[u8]> 
     })
 }
 
-/// The short form of a string from 16 bytes that begin with it.
+/// The short form of a string of `len` bytes, loaded with any bytes behind it.
 #[inline(always)]
 fn inline_word(loaded: u128, len: usize) -> u128 {
     (loaded << 32 & inline_mask(len)) | len as u128
 }
 
-/// The bits of a short form that has `len <= 12` bytes: the length and the bytes.
+/// A mask of the length and the bytes in the short form of a string of `len <= 12` bytes.
 #[inline(always)]
 fn inline_mask(len: usize) -> u128 {
     u128::MAX >> (8 * (INLINE_BYTES - len))
 }
 
-/// The short form of up to 12 bytes.
+/// The short form of a string of up to 12 bytes.
 #[cold]
 pub(crate) fn inline_form(bytes: &[u8]) -> u128 {
     let mut chunk = [0; 16];
@@ -117,23 +118,24 @@ pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8], so_far: u64) -> u64 {
     unsafe { hash_long(seed, bytes.as_ptr(), bytes.len(), class_of(bytes.len()), so_far) }
 }
 
-/// How a string of more than 12 bytes is hashed: two words, or so many blocks of 32 bytes and one more.
+/// The class of a string of more than 12 bytes, by which it is hashed: 0 for two words, or the count of
+/// blocks of 32 bytes.
 #[inline(always)]
 fn class_of(len: usize) -> usize {
     if len <= 16 { 0 } else { len.div_ceil(32) }
 }
 
-/// The hash of `len` bytes, more than 12, of that class. Where the caller's code names the class, there are no
+/// The hash of `len` bytes, more than 12, of that class. If the class is a constant at the call, there are no
 /// branches.
 ///
 /// # Safety
-/// There are as many bytes.
+/// `len` bytes must be readable at `bytes`, and `class` must be theirs.
 #[inline(always)]
 unsafe fn hash_long(seed: &Seed, bytes: *const u8, len: usize, class: usize, so_far: u64) -> u64 {
     debug_assert!(len > INLINE_BYTES && class == class_of(len));
     let [mut first, mut second, third, fourth] = seed.folds;
-    // SAFETY: words begin eight bytes or more before the end: of more than 12 bytes, of more than 16 where there
-    // are blocks, and of blocks that end before the last byte.
+    // SAFETY: words begin eight bytes or more before the end: of more than 12 bytes, of more than 16 where
+    // there are blocks, and of blocks that end before the last byte.
     unsafe {
         if class == 0 {
             first = fold(word_at(bytes, 0) ^ first, word_at(bytes, len - 8) ^ third);
@@ -144,7 +146,7 @@ unsafe fn hash_long(seed: &Seed, bytes: *const u8, len: usize, class: usize, so_
                 second = fold(word_at(bytes, start + 16) ^ second, word_at(bytes, start + 24) ^ fourth);
                 start += 32;
             }
-            // The last 32 bytes, or, where there are fewer, two ends of 16 that overlap.
+            // The last 32 bytes, or, if there are fewer, the first and the last 16, which overlap.
             let start = len.saturating_sub(32);
             first = fold(word_at(bytes, start) ^ first, word_at(bytes, start + 8) ^ third);
             second = fold(word_at(bytes, len - 16) ^ second, word_at(bytes, len - 8) ^ fourth);
@@ -153,7 +155,7 @@ unsafe fn hash_long(seed: &Seed, bytes: *const u8, len: usize, class: usize, so_
     seed.word(first ^ second.rotate_left(23) ^ so_far ^ (len as u64) << 32)
 }
 
-/// The halves of the wide product, one over the other.
+/// The two halves of the wide product, XORed.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
@@ -161,17 +163,17 @@ fn fold(left: u64, right: u64) -> u64 {
 }
 
 /// # Safety
-/// There are eight bytes from `start` on.
+/// Eight bytes must be readable from `start` on.
 #[inline(always)]
 unsafe fn word_at(bytes: *const u8, start: usize) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: eight bytes from `start` on are readable, as the caller promises.
     let word = unsafe { bytes.add(start).cast::<u64>() };
-    // SAFETY: the caller's.
+    // SAFETY: `word` points to eight readable bytes, as the caller promises.
     u64::from_le(unsafe { word.read_unaligned() })
 }
 
 kernel! {
-    /// Hashes of a column of strings; nulls have one hash.
+    /// Hashes of a column of strings; all NULLs have the same hash.
     ///
     /// # Panics
     /// When lengths differ, or a string is not within its buffer.
@@ -180,7 +182,7 @@ kernel! {
 }
 
 kernel! {
-    /// Turns the hashes of the columns before into those with this one.
+    /// Combines the hashes of the columns before with this one.
     ///
     /// # Panics
     /// When lengths differ, or a string is not within its buffer.
@@ -198,7 +200,7 @@ fn hash_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bits<'
 fn combine_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bits<'_>>, hashes: &mut [u64]) {
     assert_eq!(strings.len(), hashes.len(), "a hash a string");
     assert!(validity.is_none_or(|validity| validity.len() == hashes.len()), "a bit a string");
-    // No closures here: where the compiler leaves one a function of its own, it is compiled for no level.
+    // No closures here: one that the compiler does not inline is not compiled for the level.
     for (index, hashes) in hashes.chunks_mut(WORD_BITS).enumerate() {
         let first = index * WORD_BITS;
         let valid = validity.map_or(u64::MAX, |validity| validity.word(index));
@@ -220,8 +222,8 @@ fn combine_strings_plain(seed: &Seed, strings: Strings<'_>, validity: Option<Bit
     }
 }
 
-/// Hashes 64 rows. Says no, with all as it was, where bytes behind the last string cannot be read or offsets
-/// fall, are negative or lie outside: one by one, such rows are refused.
+/// Hashes 64 rows. Returns false, and changes nothing, if bytes behind the last string cannot be read or
+/// offsets descend, are negative or out of bounds: hashing such rows one by one then panics where it must.
 #[inline(always)]
 fn hash_64(
     seed: &Seed,
@@ -247,11 +249,11 @@ fn hash_64(
     true
 }
 
-/// 64 rows that are read without a branch on their lengths.
+/// 64 rows that can be read without a branch on their lengths.
 trait Rows {
     /// The length of a row.
     fn len(&self, row: usize) -> usize;
-    /// The first 4 bytes and the next 8, with any bytes behind the end of the row; anything for a long one.
+    /// The first 4 bytes and the next 8, with any bytes behind the end of the row; anything for a long row.
     fn head(&self, row: usize) -> (u32, u64);
     /// The bytes of a row of more than 12.
     fn long(&self, row: usize) -> &[u8];
@@ -263,7 +265,8 @@ struct OffsetRows<'a, O> {
 }
 
 impl<'a, O: Copy + Into<i64>> OffsetRows<'a, O> {
-    /// The first 64 rows, if they lie within the bytes and twelve bytes behind the last one's start do.
+    /// The first 64 rows, if they are inside the bytes, and so are twelve bytes from the start of the last
+    /// one.
     #[inline(always)]
     fn new(offsets: &'a [O], bytes: &'a [u8]) -> Option<Self> {
         let offsets: &[O; WORD_BITS + 1] = offsets.first_chunk()?;
@@ -327,8 +330,8 @@ impl Rows for ViewRows<'_> {
     }
 }
 
-/// Hashes 64 rows: first all as if they were short, in one loop, and then long ones class by class, so that no
-/// branch depends on a length.
+/// Hashes 64 rows: first all as if they were short, in one loop, and then long ones by class, so that no
+/// branch depends on the length of a single row.
 #[inline(always)]
 fn hash_rows(seed: &Seed, rows: &impl Rows, valid: u64, hashes: &mut [u64; WORD_BITS]) {
     let before = *hashes;
@@ -356,7 +359,7 @@ fn hash_rows(seed: &Seed, rows: &impl Rows, valid: u64, hashes: &mut [u64; WORD_
         }
     }
     if longest as usize > INLINE_BYTES {
-        // Classes above the third are one; their loops can run on as long as they like.
+        // Class 4 stands for all classes from the fourth on; their hashes use a loop.
         hash_class::<0>(seed, rows, &lens, valid, &before, hashes);
         if longest > 16 {
             hash_class::<1>(seed, rows, &lens, valid, &before, hashes);
@@ -373,7 +376,7 @@ fn hash_rows(seed: &Seed, rows: &impl Rows, valid: u64, hashes: &mut [u64; WORD_
     }
 }
 
-/// Hashes the rows of a class, or from the fourth on of all classes.
+/// Hashes the rows of a class; with `CLASS` 4, those of the fourth and all higher classes.
 #[inline(always)]
 fn hash_class<const CLASS: usize>(
     seed: &Seed,
@@ -405,7 +408,7 @@ fn hash_class<const CLASS: usize>(
     }
 }
 
-/// So many ones, up to 64; a shift by 64 is two shifts.
+/// A word with `count` ones, up to 64; by two shifts, since one by 64 is not allowed.
 #[inline(always)]
 fn low_bits(count: u64) -> u64 {
     !((u64::MAX << (count / 2)) << (count - count / 2))

@@ -1,12 +1,12 @@
-//! Copies inside a buffer where what is copied may be what was just written.
+//! Copies inside a buffer whose source may overlap the bytes being written.
 //!
-//! A match `offset` bytes back that is longer than `offset` repeats its pattern. Copies that are wider than the
-//! offset must build the pattern in a register: here by a product, in `x86.rs` by a shuffle.
+//! A match `offset` bytes back that is longer than `offset` repeats its pattern. Copies that are wider than
+//! the offset must build the pattern in a register: here by a multiplication, in `x86.rs` by a shuffle.
 
-/// Copies `N` bytes; the ranges may overlap, all bytes are read before the first is written.
+/// Copies `N` bytes; the ranges may overlap, as all bytes are read before the first is written.
 ///
 /// # Safety
-/// `N` bytes can be read and written there.
+/// `N` bytes must be readable at `from` and writable at `to`.
 #[inline(always)]
 pub(crate) unsafe fn copy<const N: usize>(from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise; arrays of bytes have no alignment.
@@ -15,10 +15,10 @@ pub(crate) unsafe fn copy<const N: usize>(from: *const u8, to: *mut u8) {
     unsafe { to.cast::<[u8; N]>().write(bytes) };
 }
 
-/// Two bytes, the lower first.
+/// Reads two bytes as a number, the lower first.
 ///
 /// # Safety
-/// They can be read there.
+/// Two bytes must be readable at `from`.
 #[inline(always)]
 pub(crate) unsafe fn read_u16(from: *const u8) -> usize {
     // SAFETY: the caller's promise; arrays of bytes have no alignment.
@@ -28,7 +28,7 @@ pub(crate) unsafe fn read_u16(from: *const u8) -> usize {
 /// Copies at least `length` bytes in steps of `N`, in order; so `to - from` must be `N` or more if positive.
 ///
 /// # Safety
-/// `length + N - 1` bytes can be read and written there.
+/// `length + N - 1` bytes must be readable at `from` and writable at `to`.
 #[inline(always)]
 pub(crate) unsafe fn grow<const N: usize>(from: *const u8, to: *mut u8, length: usize) {
     let mut done = 0;
@@ -45,7 +45,7 @@ pub(crate) unsafe fn grow<const N: usize>(from: *const u8, to: *mut u8, length: 
 
 /// How matches are copied.
 pub(crate) trait Match {
-    /// Bytes that `short` writes, whatever the length of the match.
+    /// The bytes that `short` writes, whatever the length of the match.
     const WIDTH: usize;
 
     /// Writes `WIDTH` bytes at `to` that repeat the `offset` bytes before it, which begin at `from`.
@@ -55,7 +55,7 @@ pub(crate) trait Match {
     /// written; the CPU has what is used. (What [`FromAnywhere`] allows, too, is said there.)
     unsafe fn short(from: *const u8, to: *mut u8, offset: usize);
 
-    /// What [`Match::long`] may write behind what it should.
+    /// How many bytes [`Match::long`] may write beyond the match.
     const LONG_ROOM: usize = FILL_ROOM;
 
     /// Writes at least `length` bytes as [`Match::short`] does, and fewer than `LONG_ROOM` more.
@@ -70,14 +70,14 @@ pub(crate) trait Match {
     }
 }
 
-/// Matches that are all read before the first byte is written.
+/// Matches whose bytes are all read before the first is written.
 ///
 /// # Safety
-/// With an `offset` of `WIDTH` or more, [`Match::short`] reads the `WIDTH` bytes at `from`, wherever they are, and nothing
-/// else: a caller may let it copy from another buffer.
+/// With an `offset` of `WIDTH` or more, [`Match::short`] reads the `WIDTH` bytes at `from`, wherever they
+/// are, and nothing else: a caller may let it copy from another buffer.
 pub(crate) unsafe trait FromAnywhere: Match {}
 
-/// Copies of 8 bytes; patterns shorter than that by a product.
+/// Copies of 8 bytes; shorter patterns are repeated by a multiplication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes8;
 
@@ -85,13 +85,13 @@ pub(crate) struct Bytes8;
 struct Pattern8 {
     /// Keeps one period of the pattern.
     mask: u64,
-    /// Repeats it.
+    /// Multiplying by it repeats the period.
     factor: u64,
     /// The smallest distance of 8 or more that is a multiple of the period.
     distance: usize,
 }
 
-/// By the offset, or 8 if it is more.
+/// Indexed by the offset, or 8 if it is more.
 static PATTERNS8: [Pattern8; 9] = {
     let mut patterns = [Pattern8 { mask: 0, factor: 0, distance: 8 }; 9];
     let mut offset = 1;
@@ -137,11 +137,11 @@ unsafe fn first8(from: *const u8, to: *mut u8, offset: usize) -> usize {
     offset.max(pattern.distance)
 }
 
-/// What [`fill`] may write behind what it should.
+/// How many bytes [`fill`] may write beyond the requested length.
 pub(crate) const FILL_ROOM: usize = 32;
 
-/// Writes at least `length` bytes at `to` that repeat the `offset` bytes before it, which begin at `from`, and
-/// fewer than [`FILL_ROOM`] more.
+/// Writes at least `length` bytes at `to` that repeat the `offset` bytes before it, which begin at `from`,
+/// and fewer than [`FILL_ROOM`] more.
 ///
 /// # Safety
 /// `1 <= offset`; the bytes from `from` to `to + length + FILL_ROOM` are of one buffer.
@@ -151,7 +151,8 @@ pub(crate) unsafe fn fill(from: *const u8, to: *mut u8, offset: usize, length: u
         // SAFETY: the caller's promise; each step reads what is an offset behind, no less than a step.
         unsafe { grow::<32>(from, to, length) };
     } else if offset >= 16 {
-        // SAFETY: the caller's promise; the offset is 16 or more, so each step reads what was there before it.
+        // SAFETY: the caller's promise; the offset is 16 or more, so each step reads what was there before
+        // it.
         unsafe { grow::<16>(from, to, length) };
     } else if 8 % offset == 0 {
         // SAFETY: the caller's promise.
@@ -171,9 +172,10 @@ pub(crate) unsafe fn fill(from: *const u8, to: *mut u8, offset: usize, length: u
         // SAFETY: `distance` is 8 or more, and the bytes there hold whole periods.
         unsafe { grow::<8>(to.add(8).sub(distance), to.add(8), length.clamp(9, FIRST) - 8) };
         if length > FIRST {
-            // Whole periods, 22 bytes or more, of what is there now.
+            // The source is at a distance of whole periods, 22 bytes or more.
             let distance = FIRST / offset * offset;
-            // SAFETY: `FIRST` bytes are written, and each step reads no fewer than 16 bytes behind what it writes.
+            // SAFETY: `FIRST` bytes are written, and each step reads no fewer than 16 bytes behind what it
+            // writes.
             unsafe { grow::<16>(to.add(FIRST).sub(distance), to.add(FIRST), length - FIRST) };
         }
     }

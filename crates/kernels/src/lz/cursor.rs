@@ -1,11 +1,13 @@
-//! The fast loop: steps over one block, or in turns over two.
+//! The fast loop: steps over one block, or alternately over two.
 //!
-//! Unsafe buys copies of a fixed width without a check: the room for one whole step is looked at once a step.
+//! The unsafe code gains copies of a fixed width without bounds checks: the room for a whole step is checked
+//! once.
 
 use std::marker::PhantomData;
 
-/// Where a fast loop is in a block. What holds always, as only this file changes the fields: `at <= input_end` in one
-/// allocation, which can be read; `written <= output_len`, and so many bytes from `output` on can be written.
+/// The position of a fast loop in a block. Its invariant, which holds because only this file changes the
+/// fields: `at <= input_end` in one allocation, which can be read; `written <= output_len`, and `output_len`
+/// bytes from `output` on can be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     /// The next byte of input.
@@ -14,10 +16,10 @@ pub struct Cursor<'a> {
     output: *mut u8,
     written: usize,
     output_len: usize,
-    /// Stop when as many bytes are written.
+    /// Stop when this many bytes are written.
     until: usize,
     input: *const u8,
-    /// Another loop has to go on: the next step does not fit or is odd.
+    /// Whether another loop must continue, because the next step does not fit or is unusual.
     has_stopped: bool,
     buffers: PhantomData<&'a mut [u8]>,
 }
@@ -47,10 +49,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A cursor for one step, by parts.
+    /// A cursor for one step, from its parts.
     ///
     /// # Safety
-    /// They are those of another cursor, whose buffers outlive this one and which is not used in between.
+    /// The parts must be those of another cursor, whose buffers outlive this one and which is not used
+    /// meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn from_parts(
         at: *const u8,
@@ -63,13 +66,14 @@ impl<'a> Cursor<'a> {
         Self { at, input_end, output, written, output_len, until, input, has_stopped, buffers: PhantomData }
     }
 
-    /// Where it is after `step`.
+    /// The position after `step`.
     #[inline(always)]
     pub(crate) fn end(&self, step: Step) -> End {
         if step == Step::Stop { (std::ptr::null(), 0) } else { (self.at, self.written) }
     }
 
-    /// Bytes read and written, and whether nothing but the end of what was asked for stopped the loop.
+    /// Bytes read and written, and whether the loop only stopped because it reached `until` or the end of the
+    /// block.
     pub(crate) fn progress(&self) -> (usize, usize, bool) {
         (self.at.addr() - self.input.addr(), self.written, !self.has_stopped)
     }
@@ -95,7 +99,7 @@ impl<'a> Cursor<'a> {
         self.input_end.addr() - self.at.addr()
     }
 
-    /// The first byte of output.
+    /// The start of the output.
     #[inline(always)]
     pub(crate) fn output(&self) -> *mut u8 {
         self.output
@@ -108,14 +112,20 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline(always)]
+    pub(crate) fn output_len(&self) -> usize {
+        self.output_len
+    }
+
+    #[inline(always)]
     pub(crate) fn output_left(&self) -> usize {
         self.output_len - self.written
     }
 
-    /// Goes on to another place of both buffers.
+    /// Moves to another position in both buffers.
     ///
     /// # Safety
-    /// `at` lies in the input or at its end; `written` bytes of the output are decoded, no more than it holds.
+    /// `at` must lie in the input or at its end; `written` bytes of the output must be decoded, no more than
+    /// it holds.
     #[inline(always)]
     pub(crate) unsafe fn go_to(&mut self, at: *const u8, written: usize) {
         debug_assert!(at <= self.input_end && written <= self.output_len, "a step leaves its buffers");
@@ -123,17 +133,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where a step ended, in registers: a null pointer for [`Step::Stop`].
+/// The position after a step, in registers: a null pointer for [`Step::Stop`].
 pub(crate) type End = (*const u8, usize);
 
-/// A step that gets a cursor in parts: where it is, the end of its input, its output, bytes written and in all.
+/// A step that takes a cursor in parts: `at`, `input_end`, `output`, `written` and `output_len`.
 pub(crate) type StepByParts = unsafe fn(*const u8, *const u8, *mut u8, usize, usize) -> End;
 
-/// Steps with a function that is not inlined, as `step` gets the parts of a cursor and returns an [`End`]:
-/// given the address of the cursor, the loop would keep it in memory.
+/// Steps by a function that is not inlined; it takes the parts of a cursor and returns an [`End`], because
+/// with the address of the cursor the loop would keep the cursor in memory.
 ///
 /// # Safety
-/// As `step`; where it ends is a place that [`Cursor::go_to`] may go to.
+/// As for `step`; and it must end at a position to which [`Cursor::go_to`] may go.
 #[inline(always)]
 pub(crate) unsafe fn out_of_line(cursor: &mut Cursor<'_>, step: StepByParts) -> Step {
     let Cursor { at, input_end, output, written, output_len, .. } = *cursor;
@@ -147,36 +157,37 @@ pub(crate) unsafe fn out_of_line(cursor: &mut Cursor<'_>, step: StepByParts) -> 
     Step::Long
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It read and wrote no more than every step may.
+    /// It read and wrote no more than [`Arm::INPUT_ROOM`] and [`Arm::OUTPUT_ROOM`].
     Short,
-    /// It read or wrote more, and saw that as much room as for one step is left.
+    /// It read or wrote more, and checked that the room for one more step is left.
     Long,
-    /// It left positions and state as they were: the exact loop has to look at what comes.
+    /// It left position and state unchanged: the exact loop must decode what comes next.
     Stop,
 }
 
 /// One way to decode the next sequence.
 pub(crate) trait Arm {
-    /// What is kept in registers from step to step.
+    /// State that is kept in registers from step to step.
     type State: Copy;
-    /// Bytes of input that a short step reads at most, and that must remain before a step.
+    /// The most bytes of input that a short step reads, and that must remain before a step.
     const INPUT_ROOM: usize;
-    /// Bytes of output that a short step writes at most, and that must remain before a step.
+    /// The most bytes of output that a short step writes, and that must remain before a step.
     const OUTPUT_ROOM: usize;
 
-    /// Prepares the state; may decode a little. `None` if there is no way.
+    /// Prepares the state, and may decode a little for that. `None` if this arm cannot decode the block.
     ///
     /// # Safety
-    /// The CPU has what the arm is made of.
+    /// The CPU must have the features that the arm uses.
     unsafe fn start(cursor: &mut Cursor<'_>) -> Option<Self::State>;
 
     /// Decodes one sequence.
     ///
     /// # Safety
-    /// The CPU has what the arm is made of; the cursor has room; the state is that of the last step.
+    /// The CPU must have the features that the arm uses; the cursor must have room; the state must be that
+    /// after the last step.
     unsafe fn step(cursor: &mut Cursor<'_>, state: &mut Self::State) -> Step;
 }
 
@@ -192,14 +203,14 @@ impl<'a, A: Arm> Lane<'a, A> {
     #[inline(always)]
     unsafe fn enter(cursor: &Cursor<'a>) -> Option<Self> {
         let mut cursor = *cursor;
-        // So that without room for a step the lane is at the end of the block or has come to `until`.
+        // Limited so that without room for a step the lane is at the end of the block or has reached `until`.
         let output_limit = cursor.until.saturating_add(A::OUTPUT_ROOM).min(cursor.output_len);
         // SAFETY: the caller's promise.
         let state = unsafe { A::start(&mut cursor) }?;
         Some(Self { cursor, state, output_limit })
     }
 
-    /// Short steps that there is room for, whatever they are.
+    /// The number of short steps for which there surely is room.
     #[inline(always)]
     fn budget(&self) -> usize {
         let output_left = self.output_limit.saturating_sub(self.cursor.written);
@@ -222,8 +233,8 @@ impl<'a, A: Arm> Lane<'a, A> {
     }
 }
 
-/// Fixes the place of the loop that follows within its cache line, at or near the start: where the linker happens
-/// to put the function makes some loops 5 % faster or slower.
+/// Aligns the following loop to a cache line, or nearly: where the linker happens to put the function makes
+/// some loops 5 % faster or slower.
 #[inline(always)]
 fn align_loop() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -233,13 +244,13 @@ fn align_loop() {
     }
 }
 
-/// Steps over one block, or in turns over two until the first of them stops.
+/// Steps over one block, or alternately over two until the first of them stops.
 ///
-/// Looking for room before each step would take registers that two lanes do not have; so the room is turned
-/// into a number of steps, and again when they are done, or when a long one has changed it.
+/// Checking for room before each step would take registers that two lanes do not have. So the room is
+/// converted to a number of steps, and again after these, or after a long step, which has changed it.
 ///
 /// # Safety
-/// The CPU has what the arm is made of.
+/// The CPU must have the features that the arm uses.
 #[inline(always)]
 pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) {
     // SAFETY: the caller's promise.
@@ -248,24 +259,26 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
         return;
     };
     let Some(b) = b else {
-        let mut last = Step::Short;
-        'run: loop {
+        let last = 'run: loop {
             let mut steps = first.budget();
             if steps == 0 {
-                break;
+                break Step::Short;
             }
             align_loop();
-            while steps > 0 {
-                steps -= 1;
+            loop {
                 // SAFETY: the caller's promise, and the budget is room.
-                last = unsafe { first.step() };
-                match last {
-                    Step::Short => {}
-                    Step::Long => steps = steps.min(first.budget()),
-                    Step::Stop => break 'run,
+                match unsafe { first.step() } {
+                    Step::Short => {
+                        steps -= 1;
+                        if steps == 0 {
+                            break;
+                        }
+                    }
+                    Step::Long => break,
+                    Step::Stop => break 'run Step::Stop,
                 }
             }
-        }
+        };
         first.leave(a, last);
         return;
     };
@@ -282,12 +295,11 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
             break;
         }
         align_loop();
-        while steps > 0 {
-            steps -= 1;
+        loop {
             // SAFETY: the caller's promise, and the budgets are room.
             match unsafe { first.step() } {
                 Step::Short => {}
-                Step::Long => steps = steps.min(first.budget()),
+                Step::Long => steps = steps.min(first.budget() + 1),
                 Step::Stop => {
                     last[0] = Step::Stop;
                     break 'both;
@@ -296,11 +308,15 @@ pub(crate) unsafe fn run<A: Arm>(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>)
             // SAFETY: the caller's promise, and the budgets are room.
             match unsafe { second.step() } {
                 Step::Short => {}
-                Step::Long => steps = steps.min(second.budget()),
+                Step::Long => steps = steps.min(second.budget() + 1),
                 Step::Stop => {
                     last[1] = Step::Stop;
                     break 'both;
                 }
+            }
+            steps -= 1;
+            if steps == 0 {
+                break;
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Copies of the exact loops: every bound is checked, and small ones take no call.
+//! Copies of the exact loops: all bounds are checked, and small copies need no call.
 
 use super::{DecodeError, Reason};
 
-/// Small copies go in one move of this size where both buffers have room for it.
+/// The size of small copies, which are one move if both buffers have room for it.
 const SMALL: usize = 16;
 
 /// Copies `count` literals from `input[at..]` to `output[written..]`.
@@ -43,7 +43,7 @@ pub(crate) fn copy_match(
     if length > output.len() - written {
         return Err(DecodeError { position, reason: Reason::OutputFull });
     }
-    // What was copied is copied again: the distance doubles from step to step.
+    // The copied bytes are copied again: the distance doubles from step to step.
     let mut done = 0;
     while done < length {
         let step = (offset + done).min(length - done);

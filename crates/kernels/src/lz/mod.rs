@@ -1,18 +1,18 @@
-//! Decoding of LZ77 blocks from bytes nobody can trust: what LZ4 and Snappy share.
+//! Decoding of LZ77 blocks from untrusted bytes: what LZ4 and Snappy share.
 //!
-//! A [`Block`] is compressed bytes and a place for exactly what they decode to. [`decode`] does one block with
-//! one variant; [`advance`] works on many, two at a time in one loop, as the next token of one block is known
-//! long before the last copy of the other has arrived; it returns after a while, so that a caller who measures
-//! can go on with another variant in the middle of a block.
+//! A [`Block`] is compressed bytes and a buffer for exactly the bytes they decode to. [`decode`] decodes one
+//! block with one variant. [`advance`] works on many, two at a time in one loop, as the next token of one
+//! block is known long before the last copy of the other has arrived. It returns after some bytes, so that a
+//! caller who measures can continue with another variant in the middle of a block.
 //!
-//! Every variant is two loops. The fast one runs while a whole step fits into what remains of both buffers, so
-//! it copies fixed widths without asking; it changes nothing and leaves when it meets something odd. The exact
-//! one, safe code, finishes the block and alone knows what is an error. So buffers need no padding, no input
-//! makes a loop read or write outside of them, and all variants give the same bytes and the same errors.
+//! Every variant has two loops. The fast one runs while a whole step fits into the rest of both buffers, so
+//! it copies fixed widths without checks; on anything unusual it stops without changing anything. The exact
+//! one, safe code, finishes the block, and only it detects errors. So buffers need no padding, no input makes
+//! a loop read or write outside of them, and all variants give the same bytes and the same errors.
 //!
-//! Every byte of the output of a block that succeeded was written for it: matches never reach before its start,
-//! and the copies that read past the bytes decoded so far repeat the pattern instead of what lies there. After
-//! an error the whole output is zero.
+//! Every byte of the output of a successfully decoded block was written for it: matches never reach before
+//! its start, and copies that read past the bytes decoded so far repeat the pattern instead of using old
+//! bytes. After an error the whole output is zero.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ mod exact;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
-pub(crate) use copy::{Bytes8, FILL_ROOM, FromAnywhere, Match, copy, fill, grow, read_u16};
+pub(crate) use copy::{Bytes8, FILL_ROOM, FromAnywhere, Match, copy, grow, read_u16};
 pub(crate) use cursor::{Arm, Cursor, End, Step, StepByParts, out_of_line, run};
 pub(crate) use exact::{copy_literals, copy_match};
 
@@ -32,7 +32,7 @@ use crate::Level;
 /// A compressed format, such as [`Lz4`](crate::lz4::Lz4).
 pub trait Format: hidden::Decode {}
 
-/// What a format gives and only this crate can make.
+/// The part of a format that only this crate can implement.
 pub(crate) mod hidden {
     use super::{Cursor, DecodeError, Level};
 
@@ -43,13 +43,13 @@ pub(crate) mod hidden {
         /// The loops of the format.
         type Variant: Copy;
 
-        /// Reads what stands before the first token; returns its size.
+        /// Reads the header before the first token; returns its size.
         fn begin(input: &[u8], decoded_bytes: usize) -> Result<usize, DecodeError>;
 
-        /// The fast loop of a variant; `None` for the one that has the exact loop alone.
+        /// The fast loop of a variant; `None` for the variant that has only the exact loop.
         fn fast(variant: Self::Variant) -> Option<Loop>;
 
-        /// Decodes the rest, from `read` and `written` on, byte by byte if it must.
+        /// Decodes the rest, from positions `read` and `written` on, by the exact loop.
         fn finish(input: &[u8], read: usize, output: &mut [u8], written: usize) -> Result<(), DecodeError>;
     }
 }
@@ -70,7 +70,7 @@ pub enum Reason {
     InputEnds,
     /// The input decodes to more than the output holds.
     OutputFull,
-    /// The input ended well but decoded to this many bytes, fewer than the output holds.
+    /// The input ended properly but decoded to this many bytes, fewer than the output holds.
     OutputShort(usize),
     /// A match starts `offset` bytes back when only `written` bytes are there, or zero back.
     Offset {
@@ -79,7 +79,7 @@ pub enum Reason {
         /// Bytes decoded so far.
         written: usize,
     },
-    /// The header says another size than the output has, or none at all.
+    /// The header has another size than the output, or is invalid.
     Header,
 }
 
@@ -102,10 +102,10 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Where fewer bytes would be left of a block, they are decoded, too.
+/// If fewer bytes than this would remain of a block, they are decoded as well.
 const REST_BYTES: usize = 4096;
 
-/// Bytes of a block that are compressed, and where they are decoded to.
+/// A compressed block, and the buffer for its decoded bytes.
 #[derive(Debug)]
 pub struct Block<'a, F> {
     input: &'a [u8],
@@ -128,7 +128,7 @@ impl<'a, F: Format> Block<'a, F> {
         block
     }
 
-    /// How it ended; `None` while it has not. After an error the output is all zeros.
+    /// The result; `None` while decoding has not ended. After an error the output is all zeros.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<(), DecodeError>> {
         self.outcome
@@ -146,7 +146,8 @@ impl<'a, F: Format> Block<'a, F> {
         Cursor::new(self.input, self.read, self.output, self.written, until)
     }
 
-    /// Takes over what a fast loop did and, unless it only came to where it should, does the rest exactly.
+    /// Takes over the progress of a fast loop and, unless that stopped only because it reached its target,
+    /// decodes the rest exactly.
     fn take(&mut self, (read, written, has_arrived): (usize, usize, bool)) {
         (self.read, self.written) = (read, written);
         if !has_arrived {
@@ -164,7 +165,7 @@ impl<'a, F: Format> Block<'a, F> {
     }
 }
 
-/// Decodes one block; a variant that the level lacks stands for the plain one. After an error `output` is zero.
+/// Decodes one block; if the level lacks the variant, the plain one is used. After an error `output` is zero.
 ///
 /// # Errors
 /// When `input` is not a block that decodes to exactly `output.len()` bytes.
@@ -199,8 +200,8 @@ pub fn decode_pair<F: Format>(
     blocks.map(|block| block.outcome.expect("all bytes were asked for"))
 }
 
-/// Decodes about `bytes` more bytes of the blocks that have not ended, two at a time from the first on, and
-/// returns how many it were. It is done when all blocks have ended.
+/// Decodes about `bytes` more bytes of the unfinished blocks, two at a time beginning with the first, and
+/// returns how many bytes it decoded. It is finished when all blocks have ended.
 pub fn advance<F: Format>(
     level: Level,
     variant: F::Variant,
@@ -209,7 +210,7 @@ pub fn advance<F: Format>(
 ) -> usize {
     let mut done: usize = 0;
     let mut rest = blocks;
-    // Those between the first that has not ended and here have: they are not looked at again.
+    // The blocks between the first unfinished one and here have ended; they are not visited again.
     let mut ended: usize = 1;
     while let Some(first) = rest.iter().position(|block| block.outcome.is_none()) {
         rest = &mut rest[first..];
@@ -219,8 +220,8 @@ pub fn advance<F: Format>(
         let (front, others) = rest.split_at_mut(ended);
         let (a, b) = (&mut front[0], others.first_mut());
         let share = bytes.saturating_sub(done);
-        // Short runs of the loop cost more than they bring. So the last quarter is left to the next call,
-        // but what little remains of the last block is not.
+        // Short runs of the loop cost more than they gain. So if only a quarter of the bytes or less remains
+        // to be decoded, that is left to the next call, unless it finishes the last block.
         let is_little = b.is_none() && a.output.len() - a.written <= bytes / 4;
         if share <= bytes / 4 && !is_little {
             break;
@@ -246,7 +247,7 @@ fn one<F: Format>(level: Level, variant: F::Variant, block: &mut Block<'_, F>, b
     block.written - before
 }
 
-/// Runs until one of two has ended or got `bytes` further.
+/// Runs until one of the two blocks has ended or advanced by `bytes`.
 fn two<F: Format>(
     level: Level,
     variant: F::Variant,

@@ -1,7 +1,7 @@
 //! Matches by byte shuffles: the bytes of a pattern are repeated in a register.
 //!
-//! The control of the shuffle is row `min(offset, WIDTH)` of a table: byte `i` is `i mod offset`; the last row
-//! copies. So there is no branch on the offset, which is as good as random in most data.
+//! The control vector of the shuffle is row `min(offset, WIDTH)` of a table: byte `i` is `i mod offset`; the
+//! last row copies. So there is no branch on the offset, which is unpredictable in most data.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -14,10 +14,10 @@ use std::arch::x86_64::{
     _mm512_storeu_si512,
 };
 
-use super::copy::{FromAnywhere, Match, grow};
+use super::copy::{FromAnywhere, Match, fill, grow};
 
-/// A function that runs an arm over one block or two, compiled with the features that the arm is made of. One block
-/// may have an arm of its own.
+/// A function that runs an arm over one block or two, compiled with the features that the arm requires. A
+/// single block may have an arm of its own.
 macro_rules! arm {
     ($name:ident, $arm:ty, alone $alone:ty, $features:literal) => {
         #[target_feature(enable = $features)]
@@ -86,6 +86,23 @@ impl Match for Shuffle16 {
     unsafe fn short(from: *const u8, to: *mut u8, offset: usize) {
         // SAFETY: the caller's promise: memory and CPU.
         unsafe { _mm_storeu_si128(to.cast(), repeat16(from, offset)) };
+    }
+
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, offset: usize, length: usize) {
+        if offset >= 16 {
+            // SAFETY: the caller's promise.
+            return unsafe { fill(from, to, offset, length) };
+        }
+        // SAFETY: the caller's promise.
+        let pattern = unsafe { repeat16(from, offset) };
+        let distance = usize::from(WHOLE_PERIODS16[offset]);
+        let mut done = 0;
+        while done < length {
+            // SAFETY: `done < length`, so these 16 bytes end before the room does.
+            unsafe { _mm_storeu_si128(to.add(done).cast(), pattern) };
+            done += distance;
+        }
     }
 }
 
@@ -161,8 +178,8 @@ unsafe fn repeat64(from: *const u8, offset: usize) -> __m512i {
     unsafe { _mm512_permutexvar_epi8(row, bytes) }
 }
 
-/// A pattern is stored again and again, as many bytes further as there are whole periods in a register: nothing is
-/// read again that was just written.
+/// A pattern is stored again and again, each time as many bytes further on as the whole periods in a register
+/// have: no bytes that were just written are read again.
 ///
 /// # Safety
 /// As [`Match::long`], with 64 bytes of room.
@@ -175,7 +192,7 @@ unsafe fn fill64(from: *const u8, to: *mut u8, offset: usize, length: usize) {
     }
     // SAFETY: the caller's promise.
     let pattern = unsafe { repeat64(from, offset) };
-    let distance = usize::from(WHOLE_PERIODS[offset]);
+    let distance = usize::from(WHOLE_PERIODS64[offset]);
     let mut done = 0;
     while done < length {
         // SAFETY: `done < length`, so these 64 bytes end before the room does.
@@ -184,31 +201,36 @@ unsafe fn fill64(from: *const u8, to: *mut u8, offset: usize, length: usize) {
     }
 }
 
-/// By an offset below 64: the largest multiple of it up to 64.
-static WHOLE_PERIODS: [u8; 64] = {
-    let mut distances = [64; 64];
+/// For each offset below `WIDTH`, its largest multiple up to `WIDTH`.
+const fn whole_periods<const WIDTH: usize>() -> [u8; WIDTH] {
+    let mut distances = [WIDTH as u8; WIDTH];
     let mut offset = 1;
-    while offset < 64 {
-        distances[offset] = (64 - 64 % offset) as u8;
+    while offset < WIDTH {
+        distances[offset] = (WIDTH - WIDTH % offset) as u8;
         offset += 1;
     }
     distances
-};
+}
 
-/// The last 64 bytes of a block's output in one register, so that a match in them does not wait for memory.
+static WHOLE_PERIODS16: [u8; 16] = whole_periods();
+static WHOLE_PERIODS64: [u8; 64] = whole_periods();
+
+/// Keeps the last 64 bytes of a block's output in a register, so that a match in them does not wait for
+/// memory.
 ///
-/// A sequence of literals and a match gives the next window by one permutation of the last one (bytes 0..64 of
-/// the pair) and the literals (64..80). Seen from the first literal, byte `p` of the output is byte `64 + p` of
-/// the pair if it is a literal or earlier; byte `k` of the match is `(k mod offset) - offset` from its start.
-/// So with `row[k] = k mod offset`, continued by `offset + k` below zero, both are `64 + literals - offset +
-/// row[p - literals]`: one load from the middle of a row and one addition make the control.
+/// A sequence of literals and a match gives the next window by one permutation of a pair of registers: the
+/// last window (bytes 0..64) and the literals (64..80). Relative to the first literal, byte `p` of the output
+/// is byte `64 + p` of the pair if it is a literal or earlier; byte `k` of the match is `(k mod offset) -
+/// offset` from the match's start. So with `row[k] = k mod offset`, continued by `offset + k` below zero,
+/// both are `64 + literals - offset + row[p - literals]`: the control vector is one load from the middle of a
+/// row and one addition.
 pub(crate) mod window {
     use std::arch::x86_64::{
         __m512i, _mm_loadu_si128, _mm512_add_epi8, _mm512_loadu_si512, _mm512_permutex2var_epi8,
         _mm512_set1_epi8, _mm512_storeu_si512, _mm512_zextsi128_si512,
     };
 
-    /// Bytes of a window, and the longest match and offset that are served.
+    /// Bytes of a window, and the longest match and offset that it can handle.
     pub(crate) const BYTES: usize = 64;
 
     #[repr(align(64))]
@@ -221,7 +243,7 @@ pub(crate) mod window {
             let mut index = 0;
             while index < 2 * BYTES {
                 rows[offset][index] = if index < BYTES {
-                    // Below zero: the sum wraps around as the addition of bytes does.
+                    // Below zero: wraps, as the addition of bytes does.
                     (256 + offset + index - BYTES) as u8
                 } else {
                     ((index - BYTES) % offset) as u8
@@ -233,20 +255,20 @@ pub(crate) mod window {
         Rows(rows)
     };
 
-    /// The 64 bytes before `end`.
+    /// Loads the 64 bytes before `end`.
     ///
     /// # Safety
-    /// They can be read; the CPU has AVX-512.
+    /// The 64 bytes before `end` must be readable; the CPU must have AVX-512.
     #[inline(always)]
     pub(crate) unsafe fn load(end: *const u8) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe { _mm512_loadu_si512(end.sub(BYTES).cast()) }
     }
 
-    /// Writes the window before `end`.
+    /// Writes the window to the 64 bytes before `end`.
     ///
     /// # Safety
-    /// 64 bytes can be written there; the CPU has AVX-512.
+    /// The 64 bytes before `end` must be writable; the CPU must have AVX-512.
     #[inline(always)]
     pub(crate) unsafe fn store(window: __m512i, end: *mut u8) {
         // SAFETY: the caller's promise.
@@ -256,8 +278,8 @@ pub(crate) mod window {
     /// The window after `literal_count` literals and a match.
     ///
     /// # Safety
-    /// 16 bytes can be read at `literals`; `literal_count <= 16`, `1 <= offset <= 64`, `length <= 64`; the CPU
-    /// has VBMI.
+    /// 16 bytes can be read at `literals`; `literal_count <= 16`, `1 <= offset <= 64`, `length <= 64`; the
+    /// CPU has VBMI.
     #[inline(always)]
     pub(crate) unsafe fn next(
         window: __m512i,

@@ -1,8 +1,8 @@
-//! The loop that looks at every byte: the ends of blocks, and all errors.
+//! The loop that checks every byte: for the ends of blocks, and all errors.
 
 use crate::lz::{DecodeError, Reason, copy_literals, copy_match};
 
-/// Decodes the rest of a block from the token at `at` on; `written` bytes of the output are there.
+/// Decodes the rest of a block from the token at `at` on; `written` bytes of the output are decoded already.
 pub(super) fn finish(
     input: &[u8],
     mut at: usize,
@@ -38,8 +38,8 @@ fn byte(input: &[u8], at: &mut usize) -> Result<u8, DecodeError> {
     Ok(byte)
 }
 
-/// `nibble`, and if it is 15, all bytes that extend it: at most 255 for each byte of input, which cannot
-/// overflow.
+/// The length of `nibble`, plus, if that is 15, all extension bytes: at most 255 for each byte of input,
+/// which cannot overflow.
 fn length(nibble: usize, input: &[u8], at: &mut usize) -> Result<usize, DecodeError> {
     let mut length = nibble;
     if nibble == 15 {

@@ -1,17 +1,18 @@
 //! LZ4 blocks (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>).
 //!
-//! A block is a row of sequences: a token, literals, two bytes of offset, a match. The high half of the token
-//! is the count of literals, the low half the length of the match less 4; 15 means that bytes follow that are
-//! added, as long as they are 255. The last sequence ends with its literals.
+//! A block is a list of sequences: a token, literals, two bytes of offset, a match. The high half of the
+//! token is the count of literals, the low half the length of the match minus 4; 15 means that extension
+//! bytes follow, which are added up to the first that is not 255. The last sequence ends with its literals.
 //!
-//! What limits decoding is the chain from token to token, matches that read what was just written (a load that
-//! needs two stores waits some 15 cycles for both), and mispredicted branches on lengths and offsets. Which of
-//! them hurts depends on the data, and so which of the variants is fastest: by up to a factor of two. On a Zen 5,
-//! two blocks at a time, a race is 1.5 to 1.7 times as fast as liblz4 1.10 (geometric mean over 90 columns and
-//! files in blocks of 64 KiB and 1 MiB), 1.1 to 1.2 times as fast as the best variant alone.
+//! What limits decoding is the chain from token to token, matches that read bytes just written (a load that
+//! needs two stores waits some 15 cycles for both), and mispredicted branches on lengths and offsets. Which
+//! of them dominates depends on the data, and so does the fastest variant: by up to a factor of two. On a Zen
+//! 5, two blocks at a time, a race is 1.5 to 1.7 times as fast as liblz4 1.10 (geometric mean over 90 columns
+//! and files in blocks of 64 KiB and 1 MiB), 1.1 to 1.2 times as fast as the best single variant. On a Zen 4
+//! it is 1.4 to 1.5 times as fast as liblz4, and the plain variant alone 1.3 to 1.4 times.
 //!
-//! Stricter than liblz4 in one point, offset 0 is refused, and laxer in another: matches may end where they
-//! like, the rule that the last five bytes are literals binds encoders only.
+//! Stricter than liblz4 in one point, as offset 0 is refused, and more lenient in another: matches may end
+//! anywhere; the rule that the last five bytes are literals binds only encoders.
 
 mod arms;
 mod exact;
@@ -33,35 +34,40 @@ pub struct Lz4;
 /// The ways to decode a block. All give the same bytes and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
-    /// The exact loop alone, safe code: slow, and what the others are held against.
+    /// The exact loop alone, safe code: slow, the reference for the others.
     Exact,
-    /// liblz4's strategy: branches for what is common, then copies of 8 to 32 bytes.
+    /// liblz4's strategy: branches for the common cases, then copies of 8 bytes. It has the fewest
+    /// instructions, and is the best on most data on a Zen 4.
     Plain,
-    /// Copies of 8 bytes, no branch on the offset: for CPUs without shuffles of bytes.
+    /// Copies of 8 bytes, no branch on the offset: for CPUs without byte shuffles.
     Eight,
-    /// 16 literals, then 16 bytes of the match by one shuffle; a branch for longer ones only. The best on half of
-    /// all data, numbers and prose.
+    /// 16 literals, then 16 bytes of the match by one shuffle; a branch only for longer ones. The best on
+    /// half of all data, such as numbers and prose.
     Shuffle,
-    /// The same with a branch on "no literals": columns where all sequences have some, or none, by up to 1.3.
+    /// As `Shuffle`, with a branch on "no literals": columns where all sequences have some, or none; up to
+    /// 1.3 times faster.
     ShuffleSkip,
-    /// 32 bytes of the match by one permutation: names and paths, by up to 1.4.
+    /// 32 bytes of the match by one permutation: names and paths, up to 1.4 times faster.
     Permute,
-    /// 64 bytes of the match by one permutation; no branch on the byte that extends a length: JSON, XML, URLs,
-    /// by up to 1.4.
+    /// 64 bytes of the match by one permutation; no branch on the byte that extends a match: JSON, XML, URLs,
+    /// up to 1.4 times faster.
     Extend,
-    /// The same with a branch on "no literals": small counts, flags and repeated words, by up to 1.7.
+    /// As `Extend`, with a branch on "no literals": small counts, flags and repeated words, up to 1.7 times
+    /// faster.
     ExtendSkip,
-    /// The last 64 bytes stay in a register, for offsets up to 64: keys that count up, flags, by up to 2.7.
+    /// The last 64 bytes stay in a register, for offsets up to 64: ascending keys, flags, up to 2.7 times
+    /// faster.
     Window,
-    /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals: UUIDs,
-    /// hashes, by up to 1.5.
+    /// 32 literals and 32 bytes of the match; no branch on the byte that extends the count of literals:
+    /// UUIDs, hashes, up to 1.5 times faster.
     Long,
-    /// 64 of both; no branch on either of the bytes that extend lengths: pages of rows, by up to 1.5.
+    /// 64 of both; no branch on either of the bytes that extend lengths: pages of rows, up to 1.5 times
+    /// faster.
     LongExtend,
 }
 
 impl Variant {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 11] = [
         Self::Exact,
         Self::Plain,
@@ -76,7 +82,7 @@ impl Variant {
         Self::LongExtend,
     ];
 
-    /// What a user calls it.
+    /// The name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +100,7 @@ impl Variant {
         }
     }
 
-    /// Those that may be the fastest on a CPU of this level; the first is the reference of a race.
+    /// The variants that may be the fastest on a CPU of this level; the first is the reference of a race.
     #[must_use]
     pub fn racing(level: Level) -> &'static [Self] {
         match level.kind() {
@@ -138,7 +144,7 @@ impl hidden::Decode for Lz4 {
 }
 
 kernel! {
-    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::plain;
+    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, avx2 = x86::plain_by_16, vbmi = x86::plain;
 }
 kernel! {
     fn eight(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::eight;

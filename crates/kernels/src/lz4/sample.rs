@@ -1,32 +1,32 @@
-//! What a look at a block says about the variants: which are not worth trying.
+//! Samples a block to find which variants are not worth trying.
 //!
-//! A race tries each of its arms, and a variant that does not fit the data takes three times as long. What makes
-//! it unfit is plain to see: a branch on "no literals" is mispredicted (25 cycles) unless nearly all or nearly no
-//! sequences have some, the window leaves each offset above 64 to a call, the extension of lengths without a
-//! branch costs every sequence and pays where there are many. The limits were fitted to 30 columns and files; over
-//! 60 others, the race that begins with this look and nothing else was 1.51 times liblz4 in its first 8 MiB, 1.67
-//! times later (1.44 and 1.63 with blocks of 1 MiB).
+//! A race tries each of its arms, and a variant that does not suit the data takes three times as long. A
+//! sample shows what makes it unsuitable: a branch on "no literals" is mispredicted (25 cycles) unless nearly
+//! all or nearly no sequences have some; the window makes a call for each offset above 64; extending lengths
+//! without a branch costs time for every sequence and pays only if many are extended. The limits were fitted
+//! to 30 columns and files. Over 60 others, a race that begins with this sample and no other knowledge was
+//! 1.51 times as fast as liblz4 in its first 8 MiB, 1.67 times later (1.44 and 1.63 with blocks of 1 MiB).
 
 use super::Variant;
 use crate::Level;
 
-/// Enough for shares of a few per cent, and to get past the start of a block, where matches have nowhere to lie;
-/// read in some 15 microseconds, once a stream.
+/// Enough for shares of a few per cent, and to get past the start of a block, where there is little for
+/// matches to refer to; read in some 15 microseconds, once for each stream.
 const SEQUENCE_COUNT: usize = 4096;
 
-/// Shares of sequences.
+/// Shares of sequences with some property.
 #[derive(Debug, Default)]
 struct Sample {
     without_literals: f64,
-    /// There are 15 literals or more.
+    /// With 15 literals or more.
     long_literals: f64,
-    /// There are more than 32.
+    /// With more than 32 literals.
     very_long_literals: f64,
-    /// The match is longer than 16 bytes.
+    /// With a match longer than 16 bytes.
     long: f64,
-    /// Bytes extend the length of the match.
+    /// With bytes that extend the length of the match.
     extended: f64,
-    /// The offset is 64 or less.
+    /// With an offset of 64 or less.
     near: f64,
 }
 
@@ -36,7 +36,7 @@ impl Sample {
         let mut count = 0.0;
         let mut at = 0;
         for _ in 0..SEQUENCE_COUNT {
-            // Ends early, and with what it has, where the block ends or is none.
+            // The sample ends early where the block ends or is invalid.
             let Some(next) = sample.note(input, at) else { break };
             at = next;
             count += 1.0;
@@ -112,7 +112,8 @@ impl Sample {
 }
 
 impl Variant {
-    /// Those of [`Variant::racing`] that fit a stream of blocks like `input`; the first is the reference.
+    /// The variants of [`Variant::racing`] that suit a stream of blocks like `input`; the first is the
+    /// reference.
     #[must_use]
     pub fn promising(level: Level, input: &[u8]) -> Vec<Self> {
         let racing = Self::racing(level);

@@ -1,4 +1,4 @@
-//! The variants that need shuffles of bytes.
+//! The variants that need byte shuffles.
 
 use std::arch::x86_64::__m512i;
 
@@ -37,6 +37,7 @@ unsafe fn general_by_64(
     unsafe { general_by_parts::<Permute64>(at, input_end, output, written, output_len) }
 }
 
+arm!(plain_by_16, General<Shuffle16>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(plain, General<Permute64>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(shuffle, Sequence<Shuffle16, 16, false, false>, alone Alone<Shuffle16>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
 arm!(shuffle_skip, Sequence<Shuffle16, 16, true, false>, "avx2,bmi1,bmi2,lzcnt,popcnt,movbe");
@@ -47,7 +48,8 @@ arm!(long, Sequence<Permute32, 32, false, false>, "avx512f,avx512bw,avx512vl,avx
 arm!(long_extend, Sequence<Permute64, 64, false, true>, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 arm!(window, Window, "avx512f,avx512bw,avx512vl,avx512vbmi,bmi1,bmi2");
 
-/// The step with the last 64 bytes in a register; what it cannot do, the common step does.
+/// A step with the last 64 bytes in a register; it calls the general step for sequences that it cannot
+/// handle.
 struct Window;
 
 impl Arm for Window {
@@ -89,7 +91,8 @@ impl Arm for Window {
             if offset.wrapping_sub(1) < window::BYTES && count <= window::BYTES {
                 // SAFETY: 16 bytes of input were there; counts and offset are in their ranges.
                 *state = unsafe { window::next(*state, literals, literal_count, offset, length) };
-                // SAFETY: a sequence of the token and one byte more was read, and up to 64 bytes are written below.
+                // SAFETY: a sequence of the token and one byte more was read, and up to 64 bytes are written
+                // below.
                 unsafe { cursor.go_to(next, cursor.written() + count) };
                 // SAFETY: 64 bytes or more were written before, and these had room.
                 unsafe { window::store(*state, cursor.output().add(cursor.written())) };

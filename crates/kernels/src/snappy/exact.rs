@@ -1,8 +1,8 @@
-//! The loop that looks at every byte: the ends of blocks, and all errors.
+//! The loop that checks every byte: for the ends of blocks, and all errors.
 
 use crate::lz::{DecodeError, Reason, copy_literals, copy_match};
 
-/// Decodes the rest of a block from the tag at `at` on; `written` bytes of the output are there.
+/// Decodes the rest of a block from the tag at `at` on; `written` bytes of the output are decoded already.
 pub(super) fn finish(
     input: &[u8],
     mut at: usize,
@@ -40,7 +40,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// A number of up to four bytes, the lowest first.
+/// Reads a number of up to four bytes, the lowest first.
 fn number(input: &[u8], at: &mut usize, bytes: usize) -> Result<usize, DecodeError> {
     let rest = input.get(*at..).unwrap_or_default();
     let Some(bytes) = rest.get(..bytes) else {

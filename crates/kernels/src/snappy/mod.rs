@@ -1,9 +1,10 @@
 //! Raw Snappy blocks (<https://github.com/google/snappy/blob/main/format_description.txt>).
 //!
-//! The size of the output as a varint, then elements: a tag whose low two bits say literal or copy, with an
-//! offset of 11, 16 or 32 bits. Literals are a tag of their own, so that there are more elements than LZ4 has
-//! sequences, and whether one is a literal is as good as random: the fast variants choose the source of a copy
-//! without a branch. Copies have at most 64 bytes, 95 % of them at most 16, 99 % at most 32.
+//! A block is the size of the output as a varint, then elements: a tag whose low two bits mean literal or
+//! copy, the latter with an offset of 11, 16 or 32 bits. As literals have a tag of their own, there are more
+//! elements than LZ4 has sequences, and in text it is unpredictable whether an element is a literal: all
+//! variants but the plain one choose the source of a copy without a branch. Copies have at most 64 bytes, 95
+//! % of them at most 16, 99 % at most 32.
 
 mod arms;
 mod exact;
@@ -24,9 +25,10 @@ pub struct Snappy;
 /// The ways to decode a block. All give the same bytes and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
-    /// The exact loop alone, safe code: slow, and what the others are held against.
+    /// The exact loop alone, safe code: slow, the reference for the others.
     Exact,
-    /// A branch for each kind of element.
+    /// Branches for the common cases, then copies of 8 bytes: for columns where literals and copies
+    /// alternate.
     Plain,
     /// 16 bytes by one shuffle, from the input or the output.
     Shuffle,
@@ -37,10 +39,10 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [Self::Exact, Self::Plain, Self::Shuffle, Self::Permute, Self::PermuteWide];
 
-    /// What a user calls it.
+    /// The name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +54,7 @@ impl Variant {
         }
     }
 
-    /// Those that may be the fastest on a CPU of this level; the first is the reference of a race.
+    /// The variants that may be the fastest on a CPU of this level; the first is the reference of a race.
     #[must_use]
     pub fn racing(level: Level) -> &'static [Self] {
         match level.kind() {
@@ -65,9 +67,9 @@ impl Variant {
     }
 }
 
-/// The size that a block says it decodes to, and the bytes that say so; `None` if they do not.
+/// The size that a block claims to decode to, and the length of that header; `None` if it is invalid.
 ///
-/// It is a claim: compare it with what is allowed before memory is asked for.
+/// The size is only a claim: compare it with a limit before allocating memory.
 #[must_use]
 pub fn decoded_len(input: &[u8]) -> Option<(u32, usize)> {
     let mut length = 0_u64;
@@ -108,7 +110,7 @@ impl hidden::Decode for Snappy {
 }
 
 kernel! {
-    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain;
+    fn plain(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, vbmi = x86::plain;
 }
 kernel! {
     fn shuffle(a: &mut Cursor<'_>, b: Option<&mut Cursor<'_>>) = arms::plain, avx2 = x86::shuffle;

@@ -1,4 +1,4 @@
-//! Columns to sort by, and their values as numbers that order as they do.
+//! Columns to sort by, and the numbers that order as their values do.
 
 use std::cmp::Ordering;
 
@@ -39,7 +39,7 @@ pub enum Values<'a> {
     LargeText(Strings<'a, i64>),
 }
 
-/// A number whose order is that of its rank.
+/// A value with a number, its rank, that orders in the same way.
 pub(super) trait Ranked: Copy {
     fn rank(self) -> u64;
 }
@@ -56,7 +56,7 @@ macro_rules! ranked {
     };
 }
 
-/// Turns the sign bit over: negative numbers come before positive ones.
+/// XORed to flip the sign bit, so that negative numbers come before positive ones.
 const SIGN: u64 = 1 << 63;
 
 ranked! {
@@ -128,7 +128,7 @@ impl Key<'_> {
         self.validity.is_none_or(|validity| validity.get(row))
     }
 
-    /// The order of two rows by this key alone: what sorting means, and what short runs are sorted with.
+    /// The order of two rows by this key alone: it defines the sort, and sorts short runs.
     pub(super) fn compare(&self, left: usize, right: usize) -> Ordering {
         let nulls =
             |null_left: bool| if null_left == self.nulls_first { Ordering::Less } else { Ordering::Greater };

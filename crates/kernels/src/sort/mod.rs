@@ -1,7 +1,7 @@
 //! Sorting rows by several keys, and finding the first few.
 //!
-//! The plain way compares rows key by key, with a call and several branches a comparison. Here rows are
-//! sorted as plain numbers instead:
+//! The plain version compares rows key by key, with a call and several branches for each comparison. Here
+//! rows are sorted as plain numbers instead:
 //!
 //! 1. From each row's keys the most significant bits are packed into one `u64`: a number is taken as the
 //!    distance from the smallest of its column, so it needs few bits; a text gives its bytes after the
@@ -11,8 +11,8 @@
 //! 3. Runs of rows whose packed keys are equal, although keys were cut off, are sorted by themselves in the
 //!    same way: among them the ranges are narrower, the shared prefixes longer.
 //!
-//! The idea of packed, order-preserving key prefixes is that of AlphaSort (Nyberg and others, SIGMOD 1994,
-//! section 3); taking distances and shared prefixes afresh in each run makes one word enough.
+//! Packed, order-preserving key prefixes come from AlphaSort (Nyberg and others, SIGMOD 1994, section 3);
+//! because each run gets its own ranges and prefixes, one word is enough.
 
 mod key;
 mod packed;

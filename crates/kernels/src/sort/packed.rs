@@ -1,4 +1,4 @@
-//! Packing the keys of rows into words, sorting the words, and going on where they are equal.
+//! Packs the keys of rows into words, sorts the words, and continues with runs of equal ones.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use crate::text::Text;
 pub enum Method {
     /// By comparing words: best where rows are nearly in order, or few.
     Comparison,
-    /// By radix: best where many rows are in no order.
+    /// By radix: best for many rows in random order.
     Radix,
 }
 
@@ -20,7 +20,7 @@ impl Method {
     /// All methods, the reference first.
     pub const ALL: [Self; 2] = [Self::Comparison, Self::Radix];
 
-    /// What the race calls it.
+    /// The name in races.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,13 +30,13 @@ impl Method {
     }
 }
 
-/// Runs of rows up to this many are sorted by comparing their keys.
+/// Runs of up to this many rows are sorted by comparing their keys.
 const RUN_COMPARED_MAX: usize = 16;
-/// Below this many words a radix sort spends its time on histograms.
+/// With fewer words than this a radix sort spends its time on histograms.
 const RADIX_MIN: usize = 4096;
-/// A text is not worth packing in fewer bits: a byte and its length.
+/// The fewest bits in which packing a text is worth it: a byte and the length.
 const TEXT_BITS_MIN: u32 = 8 + LENGTH_BITS;
-/// The bits for the count of bytes that a word has of a text; one more than fit stands for "and more".
+/// The bits for the count of a text's bytes in the word; one more than fit stands for "and more".
 const LENGTH_BITS: u32 = 4;
 
 /// The numbers of the rows `0 .. row_count` in the order of `keys`; rows that are equal keep their order.
@@ -51,7 +51,7 @@ pub fn sort_rows(level: Level, method: Method, keys: &[Key<'_>], row_count: usiz
     rows
 }
 
-/// Sorts `rows`, which ascend, by `keys`.
+/// Sorts `rows`, which must ascend, by `keys`.
 pub(super) fn sort_selected(
     level: Level,
     method: Method,
@@ -63,8 +63,8 @@ pub(super) fn sort_selected(
         assert_eq!(key.values.row_count(), row_count, "rows of a key");
         assert!(key.validity.is_none_or(|validity| validity.len() == row_count), "validity of a key");
     }
-    // Runs to be sorted, with the key that decides next and the bytes of it that are known to be equal. A
-    // list instead of recursion: texts may be long and equal almost to their end.
+    // Runs that are still to be sorted, with the position in the keys from which on they may differ. A list
+    // instead of recursion: texts may be long and equal almost to their end.
     let mut pending = vec![(0, rows.len(), Position::default())];
     let mut words = Words::default();
     while let Some((start, end, position)) = pending.pop() {
@@ -91,28 +91,29 @@ pub(super) fn sort_selected(
     }
 }
 
-/// How far the keys of a run's rows are known to be equal.
+/// The position up to which the keys of a run's rows are known to be equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Position {
     key: usize,
-    /// Bytes of a text, or halves of a 128-bit number.
+    /// In bytes of a text, or in halves of a 128-bit number.
     offset: usize,
 }
 
-/// What the last field of the words is, and so where rows with equal words go on.
+/// How rows with equal words continue; this depends on the last field of the words.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
-    /// At the same place, whatever the word.
+    /// At this position, whatever the word.
     At(Position),
-    /// A text, of which a word has at most so many bytes: behind them, or at the next key if it ended.
+    /// The last field has up to `bytes` bytes of a text: behind these bytes, or at the next key if the text
+    /// ended.
     Text { position: Position, bytes: usize, is_descending: bool },
 }
 
-/// One word for each row of a run: fields from the keys, above the row's place in the run.
+/// One word for each row of a run: fields from the keys, above the row's index in the run.
 #[derive(Default)]
 struct Words {
     words: Vec<u64>,
-    /// Bits of the place.
+    /// The bits of the index.
     place_bits: u32,
     /// Bits of the fields so far.
     used_bits: u32,
@@ -125,7 +126,7 @@ fn bits_for(largest: u64) -> u32 {
 }
 
 impl Words {
-    /// Packs as many fields as fit.
+    /// Packs as many fields as fit into the words.
     fn pack(&mut self, level: Level, keys: &[Key<'_>], rows: &[u32], mut position: Position) {
         self.words.clear();
         self.words.resize(rows.len(), 0);
@@ -157,7 +158,7 @@ impl Words {
         self.used_bits += bits;
     }
 
-    /// Appends what fits of a key; where the next field comes from, unless the words are full.
+    /// Appends as much of a key as fits; returns where the next field comes from, unless the words are full.
     fn pack_key(&mut self, level: Level, key: &Key<'_>, rows: &[u32], position: Position) -> Position {
         let valid_count = match key.validity {
             None => rows.len(),
@@ -177,7 +178,7 @@ impl Words {
         let run = Run { key, rows, has_nulls };
         for_ranked!(key.values, values => {
             let range = match position {
-                // The whole column: a loop without indirection.
+                // The whole column is sorted: a loop without indirection.
                 _ if !has_nulls && rows.len() == values.len() => whole_range(level, values),
                 _ => run.range(|row| values[row].rank()),
             };
@@ -199,7 +200,7 @@ impl Words {
         })
     }
 
-    /// Appends the distance from one end of the range, or its high bits.
+    /// Appends the distance from one end of the range, or the high bits of it.
     fn pack_number(
         &mut self,
         run: &Run<'_>,
@@ -219,13 +220,13 @@ impl Words {
             });
         }
         if dropped > 0 {
-            // Among rows that agree in the high bits the range is narrower: the same place again.
+            // Among rows with equal high bits the range is narrower: the run continues at the same position.
             self.rest = Some(Rest::At(position));
         }
         Position { key: position.key + 1, offset: 0 }
     }
 
-    /// Appends bytes behind the prefix that all texts share, and how many there are.
+    /// Appends bytes behind the prefix that all texts share, and their count.
     fn pack_text<'a>(
         &mut self,
         run: &Run<'_>,
@@ -269,7 +270,7 @@ impl Words {
         (1 << self.place_bits) - 1
     }
 
-    /// Puts rows into the order of the words.
+    /// Puts rows into the order of the sorted words.
     #[expect(clippy::cast_possible_truncation, reason = "a place is below the count of rows")]
     fn reorder(&mut self, rows: &mut [u32]) {
         let mask = self.place_mask();
@@ -278,7 +279,7 @@ impl Words {
         rows.copy_from_slice(&self.reordered);
     }
 
-    /// Calls back for each run of equal words that has more than one row: start, end, where to go on.
+    /// Calls `each` for each run of equal words with more than one row: start, end, and where to continue.
     fn for_each_run(&self, mut each: impl FnMut(usize, usize, Position)) {
         let rest = self.rest.expect("words are packed");
         let mut start = 0;
@@ -293,7 +294,7 @@ impl Words {
 }
 
 impl Rest {
-    /// Where rows with this word go on.
+    /// The position at which rows with this word continue.
     fn position(self, word: u64) -> Position {
         match self {
             Self::At(position) => position,
@@ -309,16 +310,16 @@ impl Rest {
     }
 }
 
-/// The rows of a run and the key that is looked at.
+/// The rows of a run and their current key.
 struct Run<'a> {
     key: &'a Key<'a>,
     rows: &'a [u32],
     has_nulls: bool,
 }
 
-/// What the texts of a run have in common.
+/// The common part of the texts of a run.
 struct Shared {
-    /// Bytes from the start that all of them share.
+    /// The length in bytes of the prefix that all of them share.
     bytes: usize,
     are_equal: bool,
 }
@@ -334,13 +335,13 @@ impl Run<'_> {
         (0..self.rows.len()).filter_map(|place| self.valid_row(place))
     }
 
-    /// The smallest and the largest rank; there is a valid row.
+    /// The smallest and the largest rank of the valid rows, of which there must be one.
     fn range(&self, rank: impl Fn(usize) -> u64) -> (u64, u64) {
         let widen = |(min, max): (u64, u64), rank: u64| (min.min(rank), max.max(rank));
         self.valid_rows().map(rank).fold((u64::MAX, 0), widen)
     }
 
-    /// What the texts share; their first `known` bytes are known to be the same.
+    /// The common part of the texts, whose first `known` bytes are known to be equal.
     fn shared<'a>(&self, known: usize, text: impl Fn(usize) -> &'a [u8]) -> Shared {
         let mut rows = self.valid_rows();
         let first = rows.next().map(&text).unwrap_or_default();
@@ -360,7 +361,7 @@ impl Run<'_> {
     }
 }
 
-/// The first eight bytes as a number that orders as they do, zeros behind a shorter text.
+/// The first eight bytes of a text as a number that orders as they do, with zeros behind a shorter text.
 #[inline(always)]
 fn leading(text: &[u8]) -> u64 {
     match text.first_chunk::<8>() {

@@ -3,8 +3,8 @@
 //! All histograms are counted in one pass; a digit that is the same in all numbers costs nothing more.
 //! (Knuth, The Art of Computer Programming, volume 3, section 5.2.5.)
 
-/// 2048 places to write to: their histograms and open cache lines still fit the first-level cache. Digits of
-/// 8 bits take half as many passes again and were 1.1 to 1.3 times slower where most bits differ.
+/// 2048 destinations: their histograms and open cache lines still fit the first-level cache. Digits of 8 bits
+/// need half as many passes again and were 1.1 to 1.3 times slower where most bits differ.
 const DIGIT_BITS: u32 = 11;
 const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
 
@@ -12,7 +12,7 @@ fn digit(number: u64, shift: u32) -> usize {
     (number >> shift & DIGIT_MASK) as usize
 }
 
-/// Sorts by bits `low_bit ..` alone; numbers that are equal there keep their order.
+/// Sorts by the bits from `low_bit` on; numbers that are equal in these keep their order.
 pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32) {
     let differing = numbers.iter().fold((u64::MAX, 0), |(all, any), number| (all & number, any | number));
     let differing = differing.0 ^ differing.1;

@@ -2,19 +2,20 @@
 //!
 //! Rows are read once, in order. A row can be among the first `count` only if its first key is not behind
 //! that of the worst candidate so far, the threshold; whole vectors of rows are compared with it and mostly
-//! skipped. When the candidates are twice as many as wanted, they are sorted, cut, and the threshold falls.
+//! skipped. When there are twice as many candidates as wanted, they are sorted and cut, which tightens the
+//! threshold.
 
 use super::key::{Key, Ranked, Values, for_ranked, halves};
 use super::packed::{Method, sort_selected};
 use crate::Level;
 use crate::text::Text;
 
-/// Candidates beyond those wanted that are gathered before they are sorted.
+/// Candidates beyond twice the wanted count that are gathered before they are sorted.
 const CANDIDATES_EXTRA: usize = 1024;
-/// Rows that are compared with the threshold before one of them is looked at.
+/// Rows that are compared with the threshold together, before single rows are looked at.
 const BLOCK_ROWS: usize = 64;
 
-/// The first `count` of what [`super::sort_rows`] would give.
+/// The first `count` rows of the result of [`super::sort_rows`].
 ///
 /// # Panics
 /// As [`super::sort_rows`].
@@ -42,7 +43,7 @@ pub fn first_rows(level: Level, keys: &[Key<'_>], row_count: usize, count: usize
     search.candidates
 }
 
-/// The rank that a row must reach.
+/// The rank that a row must reach to become a candidate.
 #[derive(Clone, Copy)]
 struct Threshold {
     rank: u64,
@@ -60,13 +61,13 @@ struct Search<'a> {
 impl Search<'_> {
     /// Sorts the candidates and keeps the best.
     fn cut(&mut self) {
-        // Rows that are equal stay in this order, which is that of all rows.
+        // Equal rows keep this order, which is that of the table.
         self.candidates.sort_unstable();
         sort_selected(self.level, Method::Comparison, self.keys, self.row_count, &mut self.candidates);
         self.candidates.truncate(self.count);
     }
 
-    /// Keeps the best candidates by `rank` and number alone, the worst of them last.
+    /// Keeps the best candidates by `rank` and row number, with the worst of them last.
     fn cut_by(&mut self, rank: impl Fn(usize) -> u64) {
         let order = if self.keys[0].is_descending { u64::MAX } else { 0 };
         let mut ranked: Vec<(u64, u32)> =
@@ -76,8 +77,9 @@ impl Search<'_> {
         self.candidates.extend(ranked[..self.count].iter().map(|(_, row)| *row));
     }
 
-    /// Reads all rows. `may_pass` tells whether a block can have a row of at most a rank (at least, when
-    /// descending); `rank` is an order of the first key's values, and exact if different ones differ in it.
+    /// Reads all rows. `may_pass` returns whether a block may have a row of at most a rank (at least, if
+    /// descending). `rank` orders rows by the first key; `is_exact` if different values always have different
+    /// ranks.
     fn run(
         &mut self,
         is_exact: bool,
@@ -85,7 +87,7 @@ impl Search<'_> {
         rank: impl Fn(usize) -> u64,
     ) {
         let key = &self.keys[0];
-        // A row that is equal to the worst candidate comes behind it, if nothing but its number decides.
+        // A later row that equals the worst candidate comes after it if only the row number decides.
         let is_equal_enough = !is_exact || self.keys.len() > 1;
         let mut bar = Bar { values: ValueBar::All, nulls_pass: true };
         let limit = 2 * self.count + CANDIDATES_EXTRA;
@@ -124,7 +126,7 @@ impl Search<'_> {
         self.cut();
     }
 
-    /// What later rows have to reach, after a cut.
+    /// The condition for later rows, after a cut.
     fn bar(&self, is_equal_enough: bool, rank: impl Fn(usize) -> u64) -> Bar {
         let key = &self.keys[0];
         let worst = self.candidates[self.count - 1] as usize;
@@ -139,7 +141,7 @@ impl Search<'_> {
     }
 }
 
-/// What can still become a candidate.
+/// Which rows can still become candidates.
 struct Bar {
     values: ValueBar,
     nulls_pass: bool,
@@ -147,7 +149,7 @@ struct Bar {
 
 enum ValueBar {
     All,
-    /// Values up to this rank, or from it on when descending.
+    /// Values up to this rank, or from it on if descending.
     To(u64),
     None,
 }
@@ -158,7 +160,7 @@ kernel! {
 
 #[inline(always)]
 fn block_may_pass_plain<T: Ranked>(values: &[T], threshold: Threshold) -> bool {
-    // Without an early exit the compiler makes vectors of it.
+    // Without an early exit the compiler vectorises it.
     if threshold.is_descending {
         values.iter().fold(false, |any, value| any | (value.rank() >= threshold.rank))
     } else {

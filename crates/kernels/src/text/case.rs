@@ -1,12 +1,12 @@
 //! Lower and upper case of a column.
 //!
-//! ASCII keeps every length, so a whole buffer is mapped at once and the offsets stay. Other text goes
-//! through the standard library's Unicode tables row by row, which may change lengths.
+//! Changing the case of ASCII keeps every length, so a whole buffer is mapped at once and the offsets stay.
+//! Other text goes through the standard library's Unicode tables row by row, which may change lengths.
 
 use super::columns::{Offset, Text};
 use super::scan::Facts;
 
-/// Which case.
+/// The case to change to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say all")]
 pub enum Case {
@@ -14,18 +14,18 @@ pub enum Case {
     Upper,
 }
 
-/// Text that is owned: offsets, one more than rows, into one buffer.
+/// Owned text: offsets, one more than rows, into one buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextBuffer<O> {
-    /// From zero to the length of the bytes.
+    /// Ascending from zero to the length of the bytes.
     pub offsets: Vec<O>,
-    /// All rows.
+    /// The bytes of all rows.
     pub bytes: Vec<u8>,
 }
 
 kernel! {
-    /// The column in the other case, or nothing when it is too long for its offsets. Where `facts` say ASCII
-    /// and lie, and in rows that are not UTF-8, only ASCII letters change.
+    /// The column in the other case; `None` when it is too long for its offsets. If `facts` wrongly say
+    /// ASCII, and in rows that are not UTF-8, only ASCII letters change.
     pub fn change_case[T: Text][T](column: T, case: Case, facts: Facts) -> Option<TextBuffer<T::Length>> =
         change_case_plain;
 }

@@ -1,18 +1,18 @@
 //! Columns of text as Arrow lays them out: offsets into one buffer, or 16-byte views.
 //!
-//! Both are checked once when they are made and borrow what they checked, so loops may read a row without
-//! bounds checks. Bytes need not be UTF-8. Nulls are a matter for the caller, who combines bitmaps; what
-//! the bytes of a null row are does not matter, but they must be there.
+//! Both are validated once when they are made, and borrow the validated bytes, so loops may read a row
+//! without bounds checks. Bytes need not be UTF-8. The caller handles NULLs by combining bitmaps; the bytes
+//! of a NULL row may be anything, but they must be in bounds.
 
 use std::fmt;
 
 use crate::Level;
 
-/// Why offsets or views are no column.
+/// Why offsets or views are not a valid column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// There is not one offset.
+    /// There are no offsets at all.
     NoOffsets,
     /// An offset is below zero, below the one before it or behind the end of the bytes.
     Offsets,
@@ -40,7 +40,7 @@ impl fmt::Display for LayoutError {
 impl std::error::Error for LayoutError {}
 
 mod sealed {
-    /// Loops trust the order and the value of offsets: no other crate may bring its own.
+    /// Loops trust the order and the value of offsets, so no other crate may implement the trait.
     pub trait Sealed {}
     impl Sealed for i32 {}
     impl Sealed for i64 {}
@@ -48,7 +48,7 @@ mod sealed {
 
 /// The types of offsets: `i32` and `i64`.
 pub trait Offset: Copy + Ord + Default + fmt::Debug + sealed::Sealed + 'static {
-    /// The offset as an index; only for offsets that were checked.
+    /// The offset as an index; only for validated offsets.
     fn index(self) -> usize;
 
     /// The offset for an index, if the type has it.
@@ -80,7 +80,7 @@ impl Offset for i64 {
     }
 }
 
-/// What loops over rows need of a column of text.
+/// The access to a column of text that loops over rows need.
 pub trait Text: Copy + sealed::Sealed {
     /// The type for the length of a row.
     type Length: Offset;
@@ -100,22 +100,24 @@ pub trait Text: Copy + sealed::Sealed {
     /// When there is no such row.
     fn row_len(&self, row: usize) -> usize;
 
-    /// The first eight bytes of a row as a number that orders as they do, `fill` behind a shorter text.
+    /// The first eight bytes of a row as a number that orders as they do, with `fill` behind a shorter text.
     ///
     /// # Panics
     /// When there is no such row.
     fn prefix(&self, row: usize, fill: u8) -> u64;
 
-    /// The bits of a prefix that are at hand for every row; [`Text::prefixes`] leaves zeros for the others.
+    /// The bits of a prefix that are available for every row at little cost; [`Text::prefixes`] leaves zeros
+    /// for the others.
     const PREFIX_AT_HAND: u64;
 
-    /// The prefixes of as many rows from `first` on as there is room for, as far as they are at hand.
+    /// Writes the prefixes of rows from `first` on, one for each element of `prefixes`, with only the bits of
+    /// [`Text::PREFIX_AT_HAND`].
     ///
     /// # Panics
-    /// When there are not so many rows.
+    /// When there are fewer rows.
     fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]);
 
-    /// The rows as offsets into one buffer, if they are laid out so.
+    /// The column as offsets into one buffer, if it has this layout.
     fn as_strings(&self) -> Option<Strings<'_, Self::Length>>;
 }
 
@@ -127,7 +129,7 @@ pub struct Strings<'a, O> {
 }
 
 impl<'a, O: Offset> Strings<'a, O> {
-    /// A column of one row less than offsets; the first offset need not be zero.
+    /// A column with one row fewer than there are offsets; the first offset need not be zero.
     ///
     /// # Errors
     /// When there is no offset, or they do not ascend within the bytes.
@@ -135,7 +137,7 @@ impl<'a, O: Offset> Strings<'a, O> {
         let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else {
             return Err(LayoutError::NoOffsets);
         };
-        // An end that the type of offsets has no number for is behind every offset.
+        // An end that does not fit the offset type is greater than every offset.
         let is_inside = *first >= O::default() && O::from_index(bytes.len()).is_none_or(|end| *last <= end);
         if is_inside && ascends(level, offsets) {
             Ok(Self { offsets, bytes })
@@ -151,14 +153,14 @@ impl<'a, O: Offset> Strings<'a, O> {
         self.offsets
     }
 
-    /// The buffer; rows need not fill it.
+    /// The buffer; it may have bytes that belong to no row.
     #[must_use]
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where the first row begins, and the bytes of all rows.
+    /// The start of the first row, and the bytes of all rows.
     #[must_use]
     #[inline(always)]
     pub(super) fn filled(&self) -> (usize, &'a [u8]) {
@@ -174,7 +176,7 @@ kernel! {
 #[inline(always)]
 fn ascends_plain<O: Offset>(offsets: &[O]) -> bool {
     let followers = offsets.get(1..).unwrap_or_default();
-    // Without an early exit the compiler makes vectors of it.
+    // Without an early exit the compiler vectorises it.
     offsets.iter().zip(followers).fold(0_u32, |falls, (this, next)| falls | u32::from(next < this)) == 0
 }
 
@@ -205,7 +207,8 @@ impl<O: Offset> Text for Strings<'_, O> {
     #[inline(always)]
     fn prefix(&self, row: usize, fill: u8) -> u64 {
         let (start, end) = (self.offsets[row].index(), self.offsets[row + 1].index());
-        // Bytes of the next row are read, too, and cut off; only the end of the buffer has none.
+        // May read bytes of the next row, which are cut off; only at the end of the buffer there are none to
+        // read.
         match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
             Some(chunk) => cut(u64::from_be_bytes(*chunk), end - start, fill),
             None => prefix_of(&self.bytes[start..end], fill),
@@ -241,10 +244,11 @@ impl<O: Offset> Text for Strings<'_, O> {
 pub(super) const INLINE_MAX: usize = 12;
 /// The size of a view.
 pub(super) const VIEW_BYTES: usize = 16;
-/// Where in a view its text begins.
+/// The position of the text in a view.
 pub(super) const VIEW_TEXT: usize = 4;
 
-/// Text in 16-byte views: length, then up to twelve bytes of text, or four bytes of it, a buffer and an offset.
+/// Text in 16-byte views: length, then up to twelve bytes of text, or four bytes of it, a buffer and an
+/// offset.
 #[derive(Clone, Copy, Debug)]
 pub struct Views<'a> {
     views: &'a [u128],
@@ -252,7 +256,7 @@ pub struct Views<'a> {
 }
 
 impl<'a> Views<'a> {
-    /// A column of a row a view.
+    /// A column with one row for each view.
     ///
     /// # Errors
     /// When a view does not fit its bytes.
@@ -278,14 +282,14 @@ impl<'a> Views<'a> {
         self.buffers
     }
 
-    /// All views as bytes.
+    /// All views as one slice of bytes.
     #[inline(always)]
     pub(super) fn view_bytes(&self) -> &'a [u8] {
         // SAFETY: the bytes are those of an initialised slice; u8 has no alignment and no invalid values.
         unsafe { std::slice::from_raw_parts(self.views.as_ptr().cast(), size_of_val(self.views)) }
     }
 
-    /// Something, if the row fits its bytes.
+    /// `Some` if the view of this row is valid.
     #[inline(always)]
     fn checked_row(&self, row: usize) -> Option<()> {
         let view = self.views[row];
@@ -317,7 +321,7 @@ pub(super) fn view_place(view: u128) -> (usize, usize) {
     ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize)
 }
 
-/// The bytes of a view in the order of memory.
+/// The bytes of a view in memory order.
 #[inline(always)]
 fn view_bytes(view: &u128) -> &[u8; 16] {
     const { assert!(cfg!(target_endian = "little"), "views are little endian, as Arrow has them") };
@@ -372,7 +376,7 @@ impl Text for Views<'_> {
     fn prefixes(&self, first: usize, fill: u8, prefixes: &mut [u64]) {
         let views = &self.views[first..first + prefixes.len()];
         for (prefix, view) in prefixes.iter_mut().zip(views) {
-            // Length and four bytes of text, in a long view as in a short one.
+            // The length and the first four bytes of text are at the same place in long and in short views.
             let head = *view as u64;
             *prefix = cut(head.swap_bytes() << 32, head as u32 as usize, fill) & Self::PREFIX_AT_HAND;
         }
@@ -384,7 +388,7 @@ impl Text for Views<'_> {
     }
 }
 
-/// A big-endian word of which only the first `len` bytes count.
+/// A big-endian word with `fill` in place of the bytes from `len` on.
 #[inline(always)]
 fn cut(word: u64, len: usize, fill: u8) -> u64 {
     let behind = if len >= 8 { 0 } else { u64::MAX >> (8 * len) };

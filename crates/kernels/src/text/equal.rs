@@ -1,8 +1,8 @@
-//! Equality of text with a constant: whole rows, their beginnings, their ends.
+//! Equality of text with a constant: of whole rows, their beginnings or their ends.
 //!
-//! Lengths tell most rows apart. What is left is compared in two overlapping words, so that no function is
-//! called for a constant of up to 32 bytes and nothing is read behind a row (`equal_x86.rs` has the loop that
-//! keeps the two steps apart, which is what makes it fast).
+//! Lengths exclude most rows. The others are compared in two overlapping words, so that constants of up to 32
+//! bytes need no function call and no bytes behind a row are read (`equal_x86.rs` has the loop that separates
+//! the two steps, which makes it fast).
 
 use super::columns::{INLINE_MAX, Offset, Strings, Text, Views};
 #[cfg(target_arch = "x86_64")]
@@ -12,34 +12,36 @@ use super::rows::{collect_words, gather_word, retain};
 use crate::BitBuffer;
 use crate::bits::WORD_BITS;
 
-/// Where a constant has to be in a row.
+/// Where in a row the constant must be.
 pub(super) type Place = u8;
-/// The row is the constant.
+/// The row equals the constant.
 pub(super) const WHOLE: Place = 0;
-/// The row begins with it.
+/// The row begins with the constant.
 pub(super) const START: Place = 1;
-/// The row ends with it.
+/// The row ends with the constant.
 pub(super) const END: Place = 2;
 
 kernel! {
-    /// Rows that are the constant, byte for byte. See [`equal_constant_padded`] for trailing spaces.
+    /// Selects the rows that equal the constant, byte for byte. See [`equal_constant_padded`] for trailing
+    /// spaces.
     pub fn equal_constant[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
         place_plain::<O, WHOLE>, avx512 = x86::place::<O, WHOLE>;
 }
 
 kernel! {
-    /// Rows that begin with the constant.
+    /// Selects the rows that begin with the constant.
     pub fn starts_with[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
         place_plain::<O, START>, avx512 = x86::place::<O, START>;
 }
 
 kernel! {
-    /// Rows that end with the constant.
+    /// Selects the rows that end with the constant.
     pub fn ends_with[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
         place_plain::<O, END>, avx512 = x86::place::<O, END>;
 }
 
-/// Compares as many bytes of a row as the constant has. A trait and no closure: loops must have it inlined.
+/// Compares as many bytes of a row as the constant has. A trait instead of a closure, so that loops inline
+/// it.
 #[cfg_attr(
     not(target_arch = "x86_64"),
     expect(dead_code, reason = "only the vector loop works in two steps")
@@ -49,17 +51,17 @@ pub(super) trait SameBytes: Copy {
     const IS_EMPTY: bool = false;
 
     /// # Safety
-    /// The row has as many bytes as the constant.
+    /// The row must have as many bytes as the constant.
     unsafe fn is_at(self, row: *const u8) -> bool;
 
-    /// Whether the first bytes are the same, which takes half the time and tells most rows apart.
+    /// Whether the first bytes are equal, which takes half the time and excludes most rows.
     ///
     /// # Safety
-    /// As for `is_at`.
+    /// As for [`SameBytes::is_at`].
     unsafe fn may_be_at(self, row: *const u8) -> bool;
 }
 
-/// The constant without bytes.
+/// The empty constant.
 #[derive(Clone, Copy)]
 pub(super) struct Nothing;
 
@@ -77,7 +79,7 @@ impl SameBytes for Nothing {
     }
 }
 
-/// Two loads of a word that together cover a text of at least a word and at most two.
+/// Two loads of a word that together cover a text of one to two words.
 #[derive(Clone, Copy)]
 pub(super) struct TwoWords<W> {
     low: W,
@@ -119,20 +121,20 @@ two_words!(u8 u16 u32 u64 u128);
 impl SameBytes for &[u8] {
     #[inline(always)]
     unsafe fn is_at(self, row: *const u8) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: the row has as many bytes as the constant, as the caller promises.
         let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
         row == self
     }
 
     #[inline(always)]
     unsafe fn may_be_at(self, row: *const u8) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: the row has as many bytes as the constant, as the caller promises.
         let row = unsafe { std::slice::from_raw_parts(row, self.len()) };
         row.first_chunk::<8>() == self.first_chunk::<8>()
     }
 }
 
-/// `$run` with `$same` being the constant in the form that compares fastest.
+/// Evaluates `$run` with `$same` as the form of the constant that compares fastest.
 macro_rules! with_same_bytes {
     ($constant:ident, $same:ident => $run:expr) => {{
         use $crate::text::equal::{Nothing, TwoWords};
@@ -170,21 +172,21 @@ fn place_plain<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: 
     })
 }
 
-/// Whether a row has the length, or at least that one.
+/// Whether a row has the length `len`, or, unless the whole row is compared, at least that.
 #[inline(always)]
 pub(super) fn has_length<O: Offset, const PLACE: Place>(offsets: &[O], row: usize, len: usize) -> bool {
     let row_len = offsets[row + 1].index() - offsets[row].index();
     if PLACE == WHOLE { row_len == len } else { row_len >= len }
 }
 
-/// Where the constant has to begin in a row that is long enough.
+/// Where the constant must begin in a row that is long enough.
 #[inline(always)]
 pub(super) fn start_of<O: Offset, const PLACE: Place>(offsets: &[O], row: usize, len: usize) -> usize {
     if PLACE == END { offsets[row + 1].index() - len } else { offsets[row].index() }
 }
 
 kernel! {
-    /// Rows that are the constant but for trailing spaces: where a block may have some.
+    /// Selects the rows that equal the constant except for trailing spaces: for blocks that may have some.
     pub fn equal_constant_padded[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
         equal_padded_plain, avx512 = x86::equal_padded;
 }
@@ -194,7 +196,7 @@ fn equal_padded_plain<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> Bit
     only_spaces_behind(column, place_plain::<O, START>(column, trimmed(constant)), trimmed(constant).len())
 }
 
-/// Of the rows that begin with `len` bytes that are right, those with nothing but spaces behind them.
+/// Given the rows whose first `len` bytes match, selects those that have only spaces behind them.
 #[inline(always)]
 pub(super) fn only_spaces_behind<O: Offset>(
     column: Strings<'_, O>,
@@ -210,7 +212,7 @@ pub(super) fn only_spaces_behind<O: Offset>(
 }
 
 kernel! {
-    /// Rows of views that are the constant, byte for byte.
+    /// Selects the rows of views that equal the constant, byte for byte.
     pub fn equal_constant_view(column: Views<'_>, constant: &[u8]) -> BitBuffer =
         equal_view_plain, avx512 = x86::equal_view;
 }
@@ -224,7 +226,7 @@ fn equal_view_plain(column: Views<'_>, constant: &[u8]) -> BitBuffer {
     })
 }
 
-/// A constant as it is in a view: whole, or of a long one its length and first bytes.
+/// A constant in the form of a view: all of it, or its length and first bytes if it is long.
 #[derive(Clone, Copy)]
 pub(super) struct WantedView {
     pub(super) view: u128,
@@ -242,14 +244,14 @@ impl WantedView {
         Self { view: u128::from_le_bytes(wanted), is_inline }
     }
 
-    /// Whether a view is the wanted one as far as it tells.
+    /// Whether a view equals the constant, as far as the view itself shows.
     #[inline(always)]
     pub(super) fn may_be(self, view: u128) -> bool {
         let mask = if self.is_inline { u128::MAX } else { u128::from(u64::MAX) };
         (view ^ self.view) & mask == 0
     }
 
-    /// Of the rows that may be equal those that are.
+    /// Selects the equal rows among those that may be equal.
     #[inline(always)]
     pub(super) fn retain_equal(
         self,

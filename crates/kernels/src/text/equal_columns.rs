@@ -1,7 +1,7 @@
 //! Equality of two columns of text.
 //!
-//! Rows that differ in length are told apart first; the others are compared in two overlapping words, or in a
-//! vector (`equal_x86.rs`), so that no function is called for short ones.
+//! Rows of different length are excluded first; the others are compared in two overlapping words, or in a
+//! vector (`equal_x86.rs`), so that short ones need no function call.
 
 use super::columns::Text;
 #[cfg(target_arch = "x86_64")]
@@ -11,7 +11,7 @@ use super::rows::{collect_words, gather_word, retain};
 use crate::BitBuffer;
 
 kernel! {
-    /// Rows that are equal in both columns.
+    /// Selects the rows that are equal in both columns.
     ///
     /// # Panics
     /// When the columns differ in length.
@@ -24,7 +24,7 @@ pub(super) fn equal_columns_plain<A: Text, B: Text>(left: A, right: B, pad: Pad)
     assert_eq!(left.row_count(), right.row_count(), "columns of one batch");
     collect_words(left.row_count(), |first, count| {
         if pad == Pad::None {
-            // Most rows differ in length: those are told apart without a branch.
+            // Most rows differ in length: these are excluded without a branch.
             let candidates = gather_word(first, count, |row| left.row_len(row) == right.row_len(row));
             return retain(first, candidates, |row| is_equal(left.row(row), right.row(row)));
         }
@@ -32,7 +32,7 @@ pub(super) fn equal_columns_plain<A: Text, B: Text>(left: A, right: B, pad: Pad)
     })
 }
 
-/// Equality without a call for short texts.
+/// Equality without a function call for short texts.
 #[inline(always)]
 fn is_equal(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {

@@ -1,12 +1,12 @@
 //! The loops of `equal.rs` and `equal_columns.rs` with AVX-512.
 //!
-//! Comparing lengths and comparing bytes in one loop costs a mispredicted branch for every 64 rows, and no
-//! two misses of the cache overlap. So a block's lengths are compared first, 64 at a time; the rows that are
-//! left are listed, eight a word without a branch, and their bytes asked for; then the list is compared, a bit
-//! a row, by its first bytes alone until one has them; and those bits are deposited where the rows' lengths
-//! left one. Texts of 4 to 20 bytes take 0.115 ns a row in the second-level cache and 0.155 in the third, where
-//! arrow's kernel takes 0.58, all its branches learnt, and 1.3. Gathering eight rows at a time took 0.15 and
-//! 0.19, comparing each word's rows at once, without a list, 0.16 and 0.25.
+//! Comparing lengths and bytes in one loop costs a mispredicted branch for every 64 rows, and no two cache
+//! misses overlap. So a block's lengths are compared first, 64 at a time. The remaining rows are listed,
+//! eight of a word without a branch, and their bytes are prefetched. Then the list is compared, a bit for
+//! each row; until one row matches, only by first bytes. Finally those bits are deposited at the remaining
+//! rows. Texts of 4 to 20 bytes take 0.115 ns a row in the second-level cache and 0.155 in the third, where
+//! arrow's kernel takes 0.58, with all its branches learnt, and 1.3. Gathering eight rows at a time took 0.15
+//! and 0.19; comparing each word's rows at once, without a list, 0.16 and 0.25.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -26,13 +26,13 @@ use crate::region::prefetch_ptr;
 /// Rows of a block: its offsets and its list stay in the first-level cache.
 const BLOCK_WORDS: usize = 32;
 const BLOCK_ROWS: usize = BLOCK_WORDS * WORD_BITS;
-/// So many rows of 64 are listed without a branch; what is written behind the last is written over.
+/// The rows of a word are listed this many at a time, without a branch; excess entries are overwritten.
 const STEPS: usize = 8;
 const _: () = assert!(WORD_BITS.is_multiple_of(STEPS), "no word lists more rows than it has");
-/// With one row in as many words or fewer, none is listed.
+/// If there is at most one candidate row for this many words, rows are not listed.
 const SPARSE: usize = 4;
 
-/// Rows where the constant is in its place.
+/// Selects the rows with the constant in its place.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn place<O: Offset, const PLACE: Place>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
     let len = constant.len();
@@ -42,7 +42,7 @@ pub(super) fn place<O: Offset, const PLACE: Place>(column: Strings<'_, O>, const
     with_same_bytes!(constant, same => place_rows::<O, PLACE, _>(column, len, same))
 }
 
-/// Rows that are the constant but for trailing spaces.
+/// Selects the rows that equal the constant except for trailing spaces.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn equal_padded<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
     only_spaces_behind(column, place::<O, START>(column, trimmed(constant)), trimmed(constant).len())
@@ -64,8 +64,8 @@ fn place_rows<O: Offset, const PLACE: Place, S: SameBytes>(
         if S::IS_EMPTY || count == 0 {
             continue;
         }
-        // Few rows are looked at faster one by one; where a row need not have one length, nearly all or nearly
-        // none are long enough, and no branch is mispredicted. The last word may have no row behind it.
+        // A few rows are compared faster one by one. So are prefixes and suffixes: nearly all or nearly no
+        // rows are long enough, and no branch is mispredicted. The last word may have no row behind it.
         let is_listed = PLACE == WHOLE && count * SPARSE > words.len();
         let listed_count = if is_listed { (offsets.len() - 1) / WORD_BITS } else { 0 };
         let (listed, others) = words.split_at_mut(listed_count.min(words.len()));
@@ -100,10 +100,10 @@ fn place_rows<O: Offset, const PLACE: Place, S: SameBytes>(
     BitBuffer::from_words(words, row_count)
 }
 
-/// Which of up to 64 rows may be, or are, the constant.
+/// Which of up to 64 rows equal the constant, or may equal it if `MAY_BE`.
 ///
 /// # Safety
-/// Where a row starts, the bytes are as many as the constant has.
+/// At each start there must be as many bytes as the constant has.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn same_starts<O: Offset, S: SameBytes, const MAY_BE: bool>(
@@ -112,13 +112,13 @@ unsafe fn same_starts<O: Offset, S: SameBytes, const MAY_BE: bool>(
     same: S,
 ) -> u64 {
     let (mut word, mut bit) = (0, 0);
-    // Unrolled here, because the compiler does not unroll what it knows nothing about.
+    // Unrolled by hand, because the compiler does not unroll a loop with opaque values.
     let (eights, rest) = starts.as_chunks::<STEPS>();
     macro_rules! step {
         ($start:expr) => {{
-            // SAFETY: the caller's.
+            // SAFETY: a start is inside the bytes, as the caller promises.
             let row = unsafe { bytes.add(opaque($start.index())) };
-            // SAFETY: the caller's.
+            // SAFETY: from a start on there are as many bytes as the constant has, as the caller promises.
             let is_same = unsafe { if MAY_BE { same.may_be_at(row) } else { same.is_at(row) } };
             word |= opaque(usize::from(is_same)) << bit;
             bit += 1;
@@ -140,8 +140,8 @@ unsafe fn same_starts<O: Offset, S: SameBytes, const MAY_BE: bool>(
     word as u64
 }
 
-/// The number, about which the compiler then knows nothing: it would gather eight rows into vectors, which
-/// takes longer.
+/// Hides a number from the compiler, which otherwise would gather eight rows into vectors, which takes
+/// longer.
 #[inline(always)]
 fn opaque(mut number: usize) -> usize {
     // SAFETY: there are no instructions.
@@ -151,7 +151,7 @@ fn opaque(mut number: usize) -> usize {
     number
 }
 
-/// A value for each row of a block that is to be looked at, and a bit for each that passed.
+/// The rows of a block that are to be compared, each as a value, with a bit for each that matched.
 struct Candidates<T> {
     list: [MaybeUninit<T>; BLOCK_ROWS],
     count: usize,
@@ -164,7 +164,7 @@ impl<T: Copy> Candidates<T> {
         Self { list, count: 0, results: [0; BLOCK_WORDS + 1] }
     }
 
-    /// The values, 64 at a time, and the word for their results.
+    /// The values, 64 at a time, each with the word for their results.
     #[inline(always)]
     fn pairs(&mut self) -> impl Iterator<Item = (&[T], &mut u64)> {
         let listed = &self.list[..self.count];
@@ -173,10 +173,10 @@ impl<T: Copy> Candidates<T> {
         values.chunks(WORD_BITS).zip(&mut self.results)
     }
 
-    /// Lists the rows of a block that are set, each by its value.
+    /// Lists the rows of a block whose bits are set, each by its value.
     ///
     /// # Safety
-    /// The row behind the last of each word that has a row has a value, too.
+    /// `value` must be defined also for the row behind the last one of each word with a set bit.
     #[inline(always)]
     unsafe fn list(&mut self, words: &[u64], value: impl Fn(usize) -> T) {
         assert!(words.len() <= BLOCK_WORDS, "a block");
@@ -186,9 +186,10 @@ impl<T: Copy> Candidates<T> {
             while rest != 0 {
                 for _ in 0..STEPS {
                     let row = index * WORD_BITS + rest.trailing_zeros() as usize;
-                    // Volatile, because the compiler would find rows and values by vectors, which takes longer.
-                    // SAFETY: before each word there are at most as many rows listed as there are rows, and a word
-                    // writes at most as many as it has.
+                    // Volatile, because the compiler would find rows and values by vectors, which takes
+                    // longer.
+                    // SAFETY: before each word there are at most as many rows listed as there are rows, and a
+                    // word writes at most as many as it has.
                     unsafe { self.list.as_mut_ptr().add(place).cast::<T>().write_volatile(value(row)) };
                     place += 1;
                     rest &= rest.wrapping_sub(1);
@@ -199,7 +200,7 @@ impl<T: Copy> Candidates<T> {
         self.count = count;
     }
 
-    /// Keeps of the bits that were listed, in their order, those whose result is set.
+    /// Clears the bits of listed rows whose result is not set.
     #[inline]
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
     fn keep_results(&self, words: &mut [u64]) {
@@ -208,7 +209,7 @@ impl<T: Copy> Candidates<T> {
         }
         let mut at = 0;
         for word in words {
-            // Bits behind those of this word have no place in it.
+            // Bits that belong to later words are not deposited.
             let next = self.results[at / WORD_BITS] >> (at % WORD_BITS)
                 | self.results[at / WORD_BITS + 1] << 1 << (WORD_BITS - 1 - at % WORD_BITS);
             at += word.count_ones() as usize;
@@ -217,8 +218,8 @@ impl<T: Copy> Candidates<T> {
     }
 }
 
-/// Finds the rows of a block that have the length, or at least that one; the count of them. A function of its
-/// own, so that all it needs stays in registers.
+/// Finds the rows of a block that have the length `len`, or at least that; returns their count. A function of
+/// its own, so that everything it needs stays in registers.
 #[inline(never)]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn fitting_rows<O: Offset, const PLACE: Place>(offsets: &[O], len: usize, words: &mut [u64]) -> usize {
@@ -234,7 +235,7 @@ fn fitting_rows<O: Offset, const PLACE: Place>(offsets: &[O], len: usize, words:
     count
 }
 
-/// Which of 64 rows have that length, or at least that one.
+/// Which of 64 rows have the length, or at least that.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[allow(
@@ -271,7 +272,7 @@ fn length_mask<O: Offset, const PLACE: Place>(offsets: &[O; 65], len: usize) -> 
     mask
 }
 
-/// Which of 16 lengths are right.
+/// Which of 16 lengths fit.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn fits<const PLACE: Place>(lens: __m512i, wanted: __m512i) -> u16 {
@@ -280,8 +281,8 @@ fn fits<const PLACE: Place>(lens: __m512i, wanted: __m512i) -> u16 {
 
 /// The lengths of 64 rows with 32-bit offsets.
 ///
-/// Offsets are loaded once and shifted by a lane: loading them again a lane further on would take two lines
-/// of the cache each time.
+/// Offsets are loaded once and shifted by a lane: loading them again one lane further on would access two
+/// cache lines each time.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn lengths_of_64<O: Offset>(offsets: &[O; 65]) -> [__m512i; 4] {
@@ -306,7 +307,7 @@ fn lengths_of_64<O: Offset>(offsets: &[O; 65]) -> [__m512i; 4] {
     ]
 }
 
-/// Four masks of 16 bits as one, joined before they leave the mask registers.
+/// Joins four masks of 16 bits before they leave the mask registers.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn joined(first: u16, second: u16, third: u16, fourth: u16) -> u64 {
@@ -315,7 +316,7 @@ fn joined(first: u16, second: u16, third: u16, fourth: u16) -> u64 {
     _mm512_kunpackd(u64::from(high), u64::from(low))
 }
 
-/// Rows of views that are the constant.
+/// Selects the rows of views that equal the constant.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn equal_view(column: Views<'_>, constant: &[u8]) -> BitBuffer {
     let (views, wanted) = (column.views(), WantedView::new(constant));
@@ -328,7 +329,7 @@ pub(super) fn equal_view(column: Views<'_>, constant: &[u8]) -> BitBuffer {
     })
 }
 
-/// Which of 64 views may be the wanted one: by length and first bytes, and if any is, by all.
+/// Which of 64 views may equal the wanted one: by length and first bytes, and if any does, by all bytes.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[allow(clippy::cast_possible_truncation, reason = "halves of a view")]
@@ -340,7 +341,7 @@ fn views_like(views: &[u128; 64], wanted: WantedView) -> u64 {
     candidates & halves_like::<1>(views, (wanted.view >> 64) as u64)
 }
 
-/// Which of 64 views have that low or high half.
+/// Which of 64 views have `wanted` as their low or high half.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn halves_like<const HALF: i64>(views: &[u128; 64], wanted: u64) -> u64 {
@@ -359,7 +360,8 @@ fn halves_like<const HALF: i64>(views: &[u128; 64], wanted: u64) -> u64 {
     word
 }
 
-/// Rows that are equal in both columns; columns of short offsets are compared without a branch a row.
+/// Selects the rows that are equal in both columns; columns with 32-bit offsets are compared without a branch
+/// for each row.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn equal_columns<A: Text, B: Text>(left: A, right: B, pad: Pad) -> BitBuffer {
     let are_short = size_of::<A::Length>() == 4 && size_of::<B::Length>() == 4;
@@ -399,7 +401,8 @@ fn equal_strings<A: Offset, B: Offset>(left: Strings<'_, A>, right: Strings<'_, 
                 let mask = low_bits_up_to(left.len());
                 // SAFETY: bytes outside the mask, which ends with the row, are not read.
                 let left = unsafe { _mm512_maskz_loadu_epi8(mask, left.as_ptr().cast()) };
-                // SAFETY: candidates have the same length left and right, so the mask ends with this row, too.
+                // SAFETY: candidates have the same length left and right, so the mask ends with this row,
+                // too.
                 let right = unsafe { _mm512_maskz_loadu_epi8(mask, right.as_ptr().cast()) };
                 word |= u64::from(_mm512_cmpneq_epi8_mask(left, right) == 0) << bit;
             }
@@ -418,7 +421,7 @@ fn equal_strings<A: Offset, B: Offset>(left: Strings<'_, A>, right: Strings<'_, 
     BitBuffer::from_words(words, row_count)
 }
 
-/// Which of 64 rows are as long in both columns.
+/// Which of 64 rows have the same length in both columns.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn same_lengths<A: Offset, B: Offset>(left: &[A; 65], right: &[B; 65]) -> u64 {

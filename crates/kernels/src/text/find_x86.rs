@@ -11,18 +11,18 @@ use super::find::Finder;
 pub(super) const VECTOR: usize = 64;
 pub(super) const PAIR: usize = 2 * VECTOR;
 
-/// False candidates that a search may meet at once, before progress counts.
+/// The false candidates that a search may have at first, before progress counts.
 const BUDGET_START: usize = 64;
-/// Positions passed for each further false candidate.
+/// Each further false candidate requires this many more positions passed.
 const BUDGET_STEP: usize = 16;
 
-/// The length from which on it pays to align vectors, so that none lies in two cache lines.
+/// The length from which on it pays to align vectors to cache lines.
 const ALIGNED_MIN: usize = 8 * VECTOR;
 
 /// `x | (y ^ z)` as the truth table of `vpternlog`.
 const OR_XOR: i32 = 0b1111_0110;
 
-/// Whether so many false candidates are too many for the positions passed.
+/// Whether there were too many false candidates for the positions passed.
 #[inline(always)]
 pub(super) fn spends_budget(miss_count: usize, at: usize) -> bool {
     miss_count > BUDGET_START + at / BUDGET_STEP
@@ -95,7 +95,7 @@ pub(super) fn find_byte(haystack: &[u8], byte: u8) -> Option<usize> {
         }
         at += VECTOR;
     }
-    // The last vector overlaps the one before it, in which there is no such byte.
+    // The last vector overlaps the one before it, which does not have the byte.
     let at = len - VECTOR;
     // SAFETY: the vector ends at `len`, which is more than one.
     let bytes = unsafe { _mm512_loadu_epi8(start.add(at)) };
@@ -114,8 +114,8 @@ fn first_bit(mask: u64, at: usize) -> Option<usize> {
 
 /// The first position of the needle.
 ///
-/// Cut by the length of the haystack, long needles and a spent budget aside: nothing is called on the way, so no
-/// register is saved, and 80 bytes take 4 ns instead of 8.
+/// Dispatches by the length of the haystack, with long needles and a spent budget handled elsewhere: the path
+/// calls no functions, so no registers are saved, and 80 bytes take 4 ns instead of 8.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn find(haystack: &[u8], finder: &Finder) -> Option<usize> {
@@ -125,7 +125,7 @@ pub(super) fn find(haystack: &[u8], finder: &Finder) -> Option<usize> {
             _ => find_from(haystack, finder, 0),
         };
     }
-    // From here on at least one position, and none of them has fewer bytes behind it than the needle.
+    // Below, positions are those at which the needle would fit into the haystack.
     match (haystack.len() + 1).saturating_sub(finder.needle_len) {
         0 => None,
         // SAFETY: a position at least and 32 at most.
@@ -141,8 +141,8 @@ pub(super) fn find(haystack: &[u8], finder: &Finder) -> Option<usize> {
     }
 }
 
-/// The first of the candidates behind `at` that is a hit. Needles of as many bytes as were probed, each in a
-/// place of its own, need not be compared.
+/// Returns the first candidate from `at` on that is a hit. Needles with as many bytes as were probed, each at
+/// its own position, need no comparison.
 macro_rules! return_if_hit {
     ($probes:ident, $probe_count:expr, $haystack:ident, $at:expr, $candidates:expr) => {{
         let mut candidates: u64 = $candidates;
@@ -161,7 +161,7 @@ macro_rules! return_if_hit {
 }
 
 /// # Safety
-/// There are `position_count` positions, at least one and at most 64.
+/// There must be `position_count` positions, at least one and at most 64.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_one(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
@@ -173,12 +173,12 @@ unsafe fn find_in_one(haystack: &[u8], finder: &Finder, position_count: usize) -
 }
 
 /// # Safety
-/// There are `position_count` positions, at least one and at most 32.
+/// There must be `position_count` positions, at least one and at most 32.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
     let mask = u32::MAX >> (32 - position_count);
-    // So few positions rarely have two of the bytes by chance.
+    // Among so few positions two bytes rarely match by chance.
     let [first, second, _] = finder.probes;
     let wanted = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
     let start = haystack.as_ptr().cast::<i8>();
@@ -195,7 +195,7 @@ unsafe fn find_in_half(haystack: &[u8], finder: &Finder, position_count: usize) 
 }
 
 /// # Safety
-/// There are `position_count` positions, more than 64 and at most 128.
+/// There must be `position_count` positions, more than 64 and at most 128.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_two(haystack: &[u8], finder: &Finder, position_count: usize) -> Option<usize> {
@@ -212,11 +212,11 @@ unsafe fn find_in_two(haystack: &[u8], finder: &Finder, position_count: usize) -
     None
 }
 
-/// Vectors in groups of four, those behind the last position moved back to end with it. From the second
-/// group on the first probe's vectors lie in one cache line each.
+/// Searches vectors in groups of four, then one by one, the last one moved back to end at the last position.
+/// From the second group on, each of the first probe's vectors is in one cache line.
 ///
 /// # Safety
-/// There are `position_count` positions, more than 64.
+/// There must be `position_count` positions, more than 64.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn find_in_groups<const PROBES: usize>(
@@ -229,22 +229,20 @@ unsafe fn find_in_groups<const PROBES: usize>(
     let last_at = position_count - VECTOR;
     let (mut at, mut miss_count) = (0, 0);
     let mut step = N * VECTOR - probes.starts[0].addr() % VECTOR;
-    while at < position_count {
-        let mut starts = [last_at; N];
+    while at + N * VECTOR <= position_count {
         let mut differences = [_mm512_setzero_si512(); N];
-        for index in 0..N {
-            starts[index] = last_at.min(at + index * VECTOR);
-            // SAFETY: the vector ends with the last position or before it.
-            differences[index] = unsafe { probes.differences::<PROBES>(starts[index]) };
+        for (index, differences) in differences.iter_mut().enumerate() {
+            // SAFETY: the group ends with the last position or before it.
+            *differences = unsafe { probes.differences::<PROBES>(at + index * VECTOR) };
         }
         let least = _mm512_min_epu8(
             _mm512_min_epu8(differences[0], differences[1]),
             _mm512_min_epu8(differences[2], differences[3]),
         );
         if _mm512_testn_epi8_mask(least, least) != 0 {
-            for index in 0..N {
-                let candidates = _mm512_testn_epi8_mask(differences[index], differences[index]);
-                return_if_hit!(probes, PROBES, haystack, starts[index], candidates);
+            for (index, differences) in differences.into_iter().enumerate() {
+                let candidates = _mm512_testn_epi8_mask(differences, differences);
+                return_if_hit!(probes, PROBES, haystack, at + index * VECTOR, candidates);
                 miss_count += candidates.count_ones() as usize;
             }
             if spends_budget(miss_count, at) {
@@ -254,10 +252,18 @@ unsafe fn find_in_groups<const PROBES: usize>(
         at += step;
         step = N * VECTOR;
     }
+    while at < position_count {
+        let start = at.min(last_at);
+        // SAFETY: the vector ends with the last position or before it.
+        let differences = unsafe { probes.differences::<PROBES>(start) };
+        let candidates = _mm512_testn_epi8_mask(differences, differences);
+        return_if_hit!(probes, PROBES, haystack, start, candidates);
+        at += VECTOR;
+    }
     None
 }
 
-/// The first position of the needle from `start` on, by the search that has a budget.
+/// The first position of the needle from `start` on, by the search with a budget.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn find_from(haystack: &[u8], finder: &Finder, start: usize) -> Option<usize> {
@@ -300,7 +306,7 @@ fn find_from(haystack: &[u8], finder: &Finder, start: usize) -> Option<usize> {
     None
 }
 
-/// As many ones as there are positions, up to 64.
+/// `count` ones, or 64 if that is less.
 #[inline]
 #[target_feature(enable = "bmi2")]
 #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
@@ -308,7 +314,7 @@ pub(super) fn low_bits_up_to(count: usize) -> u64 {
     _bzhi_u64(u64::MAX, count.min(VECTOR) as u32)
 }
 
-/// What is looked for, in registers, and where the three probes of position zero stand.
+/// The probes of a search, in registers, with the addresses that the three probes have for position zero.
 pub(super) struct Probes<'a> {
     starts: [*const i8; 3],
     bytes: [__m512i; 3],
@@ -316,7 +322,8 @@ pub(super) struct Probes<'a> {
 }
 
 impl<'a> Probes<'a> {
-    /// The needle is not empty. Probes of a haystack that is shorter point nowhere and have no positions.
+    /// The needle must not be empty. For a haystack that is shorter, probes point nowhere and there are no
+    /// positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn new(haystack: &[u8], finder: &'a Finder) -> Self {
@@ -327,14 +334,14 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Zero bytes where two or three probes of the 64 positions from `at` on are right.
+    /// For each of the 64 positions from `at` on a byte that is zero if two or three probes match.
     ///
     /// # Safety
-    /// There are 64 positions.
+    /// There must be 64 positions from `at` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn differences<const PROBES: usize>(&self, at: usize) -> __m512i {
-        // SAFETY: the caller's.
+        // SAFETY: there are 64 positions from `at` on, as the caller promises.
         let vectors =
             unsafe { (_mm512_loadu_epi8(self.starts[0].add(at)), _mm512_loadu_epi8(self.starts[1].add(at))) };
         let first = _mm512_xor_si512(vectors.0, self.bytes[0]);
@@ -342,7 +349,7 @@ impl<'a> Probes<'a> {
         if PROBES == 2 {
             return second;
         }
-        // SAFETY: the caller's.
+        // SAFETY: there are 64 positions from `at` on, as the caller promises.
         let third = unsafe { _mm512_loadu_epi8(self.starts[2].add(at)) };
         _mm512_ternarylogic_epi64::<OR_XOR>(second, third, self.bytes[2])
     }
@@ -356,11 +363,11 @@ impl<'a> Probes<'a> {
     }
 
     /// # Safety
-    /// There are 256 positions from `at` on.
+    /// There must be 256 positions from `at` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn any_of_four(&self, at: usize) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: there are 256 positions from `at` on, as the caller promises.
         let differences = unsafe {
             [
                 self.differences::<3>(at),
@@ -376,26 +383,26 @@ impl<'a> Probes<'a> {
         _mm512_testn_epi8_mask(least, least) != 0
     }
 
-    /// Which of the positions from `at` on that the mask names have all probes right.
+    /// Which of the positions from `at` on, as far as set in `mask`, match all probes.
     ///
     /// # Safety
-    /// Those are positions.
+    /// The mask must only have positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn candidates(&self, at: usize, mask: u64) -> u64 {
         if mask == u64::MAX {
-            // SAFETY: the caller's.
+            // SAFETY: the full mask means 64 positions, as the caller promises.
             let difference = unsafe { self.differences::<3>(at) };
             return _mm512_testn_epi8_mask(difference, difference);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the mask only has positions, as the caller promises.
         unsafe { self.masked_candidates(at, mask) }
     }
 
-    /// [`Self::candidates`] without a look at the mask.
+    /// [`Self::candidates`] without a check for the full mask.
     ///
     /// # Safety
-    /// The mask names positions.
+    /// The mask must only have positions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn masked_candidates(&self, at: usize, mask: u64) -> u64 {
@@ -414,7 +421,7 @@ impl<'a> Probes<'a> {
     /// Whether the needle is at a position of the haystack.
     ///
     /// # Safety
-    /// It is a position, and the needle is not empty.
+    /// `position` must be a position, and the needle not empty.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn is_hit(&self, haystack: &[u8], position: usize) -> bool {
@@ -427,7 +434,8 @@ impl<'a> Probes<'a> {
     /// Whether the needle's first 64 bytes are at `window`.
     ///
     /// # Safety
-    /// So many bytes of the needle as there are below 64 are there, and there is one.
+    /// At `window` there must be as many bytes as the needle has, or 64 if that is less; the needle must not
+    /// be empty.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn has_head(&self, window: *const u8) -> bool {

@@ -1,14 +1,14 @@
 //! `LIKE` over a column.
 //!
-//! A pattern is pieces between `%`, a piece is literals between `_`. The first and last piece may be anchored
-//! to the ends of the row; each other piece is taken as far left as it is found, which never loses a match,
-//! because a piece has a fixed count of characters. `_` is one character of UTF-8.
+//! A pattern consists of pieces between `%`, a piece of literals between `_`. The first and the last piece
+//! may be anchored to the ends of the row; each other piece is matched as far left as possible, which never
+//! loses a match, because a piece has a fixed count of characters. `_` is one UTF-8 character.
 //!
-//! A literal is not looked for row by row but in the buffer of all rows, and only where it is found the row
-//! is looked up and the rest of the pattern tried: at one hit in a hundred rows 5 to 17 times as fast as our
-//! search a row, at one in two still twice; with two hits a row and more it goes on as a search a row. With few
-//! rows selected most of the buffer does not count: then a search a row wins, so [`SearchMethod`] is the
-//! caller's to race.
+//! A literal is searched in the buffer of all rows rather than row by row; only for hits the row is looked up
+//! and the rest of the pattern tried. With one hit in a hundred rows this is 5 to 17 times as fast as our
+//! search row by row, with one in two still twice; with two or more hits a row it continues row by row. If
+//! few rows are selected most of the buffer does not count, and a search row by row is faster; so
+//! [`SearchMethod`] is for the caller to race.
 
 use super::columns::{Offset, Strings, Text, Views};
 use super::equal::{ends_with, equal_constant, equal_constant_view, starts_with};
@@ -19,20 +19,20 @@ use super::search::{EACH_ROW_BLOCK, contains, contains_rows, contains_view};
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Level, Selection};
 
-/// How a column is searched; the answer is the same.
+/// How a column is searched; the result is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchMethod {
-    /// All rows at once.
+    /// Searches the buffer of all rows at once.
     WholeBuffer,
-    /// Each selected row.
+    /// Searches each selected row.
     EachRow,
 }
 
 impl SearchMethod {
-    /// All methods; the first is the one to begin with.
+    /// All methods; the first is the default.
     pub const ALL: [Self; 2] = [Self::WholeBuffer, Self::EachRow];
 
-    /// The method's name in reports.
+    /// The name of the method in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,19 +42,19 @@ impl SearchMethod {
     }
 }
 
-/// A pattern, prepared for many rows.
+/// A pattern that is prepared for many rows.
 #[derive(Clone, Debug)]
 pub struct LikePattern {
     pieces: Vec<Piece>,
-    /// Whether there is a `%`; without one there is one piece, for the whole row.
+    /// Whether there is a `%`; if not, there is one piece, which must match the whole row.
     is_open: bool,
-    /// Whether the first piece begins where the row does.
+    /// Whether the first piece must be at the start of the row.
     is_start_anchored: bool,
-    /// Whether the last piece ends where the row does.
+    /// Whether the last piece must be at the end of the row.
     is_end_anchored: bool,
 }
 
-/// What stands between two `%`: characters of any kind, then literals, each with such characters behind it.
+/// The text between two `%`: any characters (`_`), then literals, each followed by any characters.
 #[derive(Clone, Debug, Default)]
 struct Piece {
     any_before: usize,
@@ -68,7 +68,7 @@ struct Literal {
 }
 
 impl LikePattern {
-    /// Reads a pattern. The character behind an escape is a literal; an escape at the end is one itself.
+    /// Parses a pattern. The character after the escape is a literal; an escape at the end stands for itself.
     #[must_use]
     pub fn new(pattern: &str, escape: Option<char>) -> Self {
         let mut pieces = vec![PieceText::default()];
@@ -90,7 +90,7 @@ impl LikePattern {
                 piece.literal(character);
             }
         }
-        // Between `%%`, and before and behind a `%` at an end, is nothing to look for.
+        // Pieces between `%%`, and before or after a `%` at an end, are empty and match anything.
         let has_meaning = |piece: &PieceText| !is_open || piece.any_before > 0 || !piece.literals.is_empty();
         let pieces = pieces.into_iter().filter(has_meaning).map(PieceText::prepare).collect();
         Self { pieces, is_open, is_start_anchored, is_end_anchored: !is_open_last }
@@ -125,7 +125,7 @@ impl LikePattern {
         Some(())
     }
 
-    /// What the pattern comes to, if that is simpler than a pattern.
+    /// The test that rows must pass: the whole pattern, if it is as simple as a single literal.
     fn shape(&self) -> Shape<'_> {
         let plain = match self.pieces.as_slice() {
             [piece] => piece.as_literal(),
@@ -140,8 +140,8 @@ impl LikePattern {
         }
     }
 
-    /// What a row must have before the rest of the pattern is tried: the longest of the literals that may stand
-    /// anywhere, or else one at an end.
+    /// A test that matching rows must pass before the rest of the pattern is tried: the longest of the
+    /// literals that may be anywhere, or else one at an end.
     fn necessary(&self) -> Shape<'_> {
         let is_all = false;
         let starts = usize::from(self.is_start_anchored);
@@ -171,7 +171,7 @@ impl LikePattern {
     }
 }
 
-/// What a row must have, and whether that `is_all` that it must.
+/// A test that rows must pass; `is_all` if it is the whole pattern.
 enum Shape<'a> {
     Equal(&'a Finder),
     Start { finder: &'a Finder, is_all: bool },
@@ -180,7 +180,7 @@ enum Shape<'a> {
     NoLiteral,
 }
 
-/// A piece while the pattern is read.
+/// A piece while the pattern is parsed.
 #[derive(Default)]
 struct PieceText {
     any_before: usize,
@@ -216,7 +216,7 @@ impl Piece {
         }
     }
 
-    /// Where the piece ends that begins with the text.
+    /// The end of the piece if the text begins with it.
     fn end_at_start(&self, text: &[u8]) -> Option<usize> {
         self.end_of_literals(text, skip(text, 0, self.any_before)?)
     }
@@ -232,7 +232,7 @@ impl Piece {
         Some(at)
     }
 
-    /// Where the piece begins that ends with the text.
+    /// The start of the piece if the text ends with it.
     fn start_at_end(&self, text: &[u8]) -> Option<usize> {
         let mut end = text.len();
         for Literal { finder, any_behind } in self.literals.iter().rev() {
@@ -246,7 +246,7 @@ impl Piece {
         skip_back(text, end, self.any_before)
     }
 
-    /// Where the leftmost piece in the text ends.
+    /// The end of the leftmost occurrence of the piece in the text.
     fn find_end(&self, level: Level, text: &[u8]) -> Option<usize> {
         let mut at = skip(text, 0, self.any_before)?;
         let Some(first) = self.literals.first() else { return Some(at) };
@@ -260,7 +260,7 @@ impl Piece {
     }
 }
 
-/// `count` characters on from `at`.
+/// The position `count` characters after `at`.
 fn skip(text: &[u8], mut at: usize, count: usize) -> Option<usize> {
     for _ in 0..count {
         text.get(at)?;
@@ -272,7 +272,7 @@ fn skip(text: &[u8], mut at: usize, count: usize) -> Option<usize> {
     Some(at)
 }
 
-/// `count` characters back from `end`.
+/// The position `count` characters before `end`.
 fn skip_back(text: &[u8], mut end: usize, count: usize) -> Option<usize> {
     for _ in 0..count {
         end = end.checked_sub(1)?;
@@ -283,7 +283,8 @@ fn skip_back(text: &[u8], mut end: usize, count: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Rows that match the pattern, of those selected; a bit a row of the column.
+/// Selects the rows that match the pattern among the selected ones; the result has a bit for each row of the
+/// column.
 ///
 /// # Panics
 /// When the selection has not as many bits as rows or names a row that is not there, or there are 2^32 rows.
@@ -352,7 +353,7 @@ fn like_each_row<T: Text>(
     BitBuffer::from_words(words, row_count)
 }
 
-/// Sets the bits of the selected rows that have the needle.
+/// Sets the bits of the selected rows that contain the needle.
 fn contains_each_row<T: Text>(
     level: Level,
     column: T,
@@ -372,7 +373,7 @@ fn contains_each_row<T: Text>(
     contains_rows(level, column, finder, &rows[..count], words);
 }
 
-/// Of the rows that may match those that are selected and, unless they all do, match.
+/// Selects the rows that match among those that may; if not `is_all`, by the whole pattern.
 fn keep_matches<T: Text>(
     level: Level,
     column: T,

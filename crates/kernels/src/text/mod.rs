@@ -1,12 +1,14 @@
-//! Text: search, equality, order, `LIKE`, case, over whole columns at once.
+//! Text: search, equality, order, `LIKE` and case, for whole columns at once.
 //!
-//! A function call and a few unpredictable branches a row cost more than the bytes of a short text. So loops
-//! here look at a whole buffer or at 64 rows at a time, and at a single row only when little speaks against
-//! it: `columns.rs` has the two layouts, `find.rs` the search for a needle, `search.rs` that in all rows, `equal.rs` and `equal_columns.rs`
-//! equality, `order.rs` order, `pad.rs` what trailing spaces mean, `like.rs` patterns, `scan.rs` what can be
-//! known of a block in advance, `views.rs` one layout from the other, `case.rs` lower and upper case.
+//! A function call and a few unpredictable branches for each row cost more than the bytes of a short text. So
+//! loops here process a whole buffer or 64 rows at a time, and a single row only if it remains a candidate.
+//! `columns.rs` has the two layouts, `find.rs` the search for a needle, `search.rs` the search in all rows,
+//! `equal.rs` and `equal_columns.rs` equality, `order.rs` order, `pad.rs` the meaning of trailing spaces,
+//! `like.rs` patterns, `scan.rs` facts that can be known of a block in advance, `views.rs` the conversion to
+//! views, `case.rs` lower and upper case.
 //!
-//! Nothing here knows of nulls: the caller combines bitmaps. Collations other than that of bytes live elsewhere.
+//! Nothing here handles NULLs: the caller combines bitmaps. Collations other than that of bytes are in
+//! another crate.
 
 mod case;
 mod columns;

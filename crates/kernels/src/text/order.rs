@@ -1,7 +1,7 @@
-//! Order of text: with a constant, column with column, least and greatest row.
+//! Order of text: compared with a constant, compared between columns, and the least and the greatest row.
 //!
-//! Most rows are told apart by their first bytes, so no function is called for them: big-endian prefixes are
-//! compared 64 at a time, and the whole text is looked at only where they tie.
+//! The first bytes decide for most rows, so these need no function call: big-endian prefixes are compared 64
+//! at a time, and the whole text is compared only if they are equal.
 
 use std::cmp::Ordering;
 
@@ -22,10 +22,10 @@ pub enum Inequality {
 }
 
 impl Inequality {
-    /// All of them.
+    /// All comparisons.
     pub const ALL: [Self; 4] = [Self::Less, Self::LessOrEqual, Self::Greater, Self::GreaterOrEqual];
 
-    /// Whether operands that compare like this fulfil it.
+    /// Whether operands with this ordering satisfy the comparison.
     #[must_use]
     #[inline(always)]
     pub fn holds(self, ordering: Ordering) -> bool {
@@ -39,7 +39,7 @@ impl Inequality {
 }
 
 kernel! {
-    /// Rows that compare like this with the constant.
+    /// Selects the rows for which the comparison with the constant holds.
     pub fn compare_constant[T: Text][T](column: T, inequality: Inequality, constant: &[u8], pad: Pad) -> BitBuffer =
         compare_constant_plain;
 }
@@ -62,14 +62,14 @@ fn compare_constant_plain<T: Text>(
     compare_prefixes(column.row_count(), inequality, at_hand == u64::MAX, fill, full)
 }
 
-/// The bits of prefixes that [`prefixes_padded`] writes.
+/// The bits of prefixes that [`prefixes_padded`] writes if they need not be whole.
 #[inline(always)]
 fn at_hand<T: Text>(pad: Pad) -> u64 {
     if pad == Pad::Trim { u64::MAX } else { T::PREFIX_AT_HAND }
 }
 
 kernel! {
-    /// Rows of two columns that compare like this.
+    /// Selects the rows for which the comparison of the two columns holds.
     ///
     /// # Panics
     /// When the columns differ in length.
@@ -97,7 +97,7 @@ fn prefix_padded<T: Text>(column: &T, row: usize, pad: Pad) -> u64 {
     if pad == Pad::Trim { prefix_of(trimmed(column.row(row)), 0) } else { column.prefix(row, pad.fill()) }
 }
 
-/// Prefixes of rows from `first` on, whole or as far as they are at hand.
+/// Writes the prefixes of rows from `first` on, whole or only with the bits at hand.
 #[inline(always)]
 fn prefixes_padded<T: Text>(column: &T, first: usize, pad: Pad, is_whole: bool, prefixes: &mut [u64]) {
     if pad != Pad::Trim && (!is_whole || T::PREFIX_AT_HAND == u64::MAX) {
@@ -108,11 +108,12 @@ fn prefixes_padded<T: Text>(column: &T, first: usize, pad: Pad, is_whole: bool, 
     }
 }
 
-/// Up to as many rows of 64 that tie in what is at hand are compared in full, without a look at whole prefixes.
+/// If at most this many rows of 64 are equal in the bits at hand, they are compared in full without first
+/// comparing whole prefixes.
 const FEW_TIES: u32 = 8;
 
-/// Compares the prefixes of each row and asks for the full order only where they tie. `fill` writes the
-/// prefixes of both sides from a row on, whole or as far as they are at hand.
+/// Compares the prefixes of each row, and calls `full` only for those that are equal. `fill` writes the
+/// prefixes of both sides from a row on, whole or only with the bits at hand.
 #[inline(always)]
 fn compare_prefixes(
     row_count: usize,
@@ -122,7 +123,8 @@ fn compare_prefixes(
     full: impl Fn(usize) -> Ordering,
 ) -> BitBuffer {
     let is_greater = inequality.holds(Ordering::Greater);
-    // Arrays of a fixed length, so that comparing them becomes vectors; behind the rows they hold anything.
+    // Arrays of a fixed length, so that comparing them vectorises; behind the last row they may hold
+    // anything.
     let (mut left, mut right) = ([0; WORD_BITS], [0; WORD_BITS]);
     collect_words(row_count, |first, count| {
         fill(first, are_at_hand, &mut left[..count], &mut right[..count]);
@@ -136,7 +138,7 @@ fn compare_prefixes(
     })
 }
 
-/// Rows that are less on the left, and those of the first `count` that are the same.
+/// The rows in which the left prefix is less, and those of the first `count` in which both are equal.
 #[inline(always)]
 fn less_and_ties(left: &[u64; WORD_BITS], right: &[u64; WORD_BITS], count: usize) -> (u64, u64) {
     let less = gather_word(0, WORD_BITS, |row| left[row] < right[row]);
@@ -144,7 +146,7 @@ fn less_and_ties(left: &[u64; WORD_BITS], right: &[u64; WORD_BITS], count: usize
     (less, ties & (u64::MAX >> (WORD_BITS - count)))
 }
 
-/// Which end of the order.
+/// An end of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say all")]
 pub enum Extreme {
@@ -153,7 +155,7 @@ pub enum Extreme {
 }
 
 kernel! {
-    /// The first row that is the least or greatest of those selected, if one is.
+    /// The first row that is the least or the greatest of the selected ones; `None` if none is selected.
     ///
     /// # Panics
     /// When the selection has not as many bits as rows or names a row that is not there.
@@ -168,7 +170,7 @@ fn extreme_row_plain<T: Text>(
     extreme: Extreme,
     pad: Pad,
 ) -> Option<usize> {
-    // Turned over, the greatest prefix is the least.
+    // Inverted, the greatest prefix becomes the least.
     let flip = if extreme == Extreme::Least { 0 } else { u64::MAX };
     let (mut best, mut best_prefix) = (None, u64::MAX);
     for_each_row(column.row_count(), selection, |row| {

@@ -1,30 +1,30 @@
-//! What trailing spaces mean to equality and order.
+//! The meaning of trailing spaces in equality and order.
 //!
-//! [`Pad`] costs nothing where a block is known to have no trailing spaces (see [`Facts`](super::Facts)):
-//! equality is then the equality of bytes with the trimmed constant.
+//! [`Pad`] costs nothing for a block that is known to have no trailing spaces (see [`Facts`](super::Facts)):
+//! then equality is byte equality with the trimmed constant.
 
 use std::cmp::Ordering;
 
-/// What trailing spaces mean.
+/// How trailing spaces are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pad {
-    /// They are bytes like all others.
+    /// As bytes like all others.
     None,
     /// They are cut off before bytes are compared (TiDB): `'a' < 'a\t'`.
     Trim,
-    /// The shorter text is filled up with spaces (MySQL, standard SQL): `'a\t' < 'a'`.
+    /// The shorter text is padded with spaces (MySQL, standard SQL): `'a\t' < 'a'`.
     Fill,
 }
 
 impl Pad {
-    /// The cheapest pad that gives the same answers when no text of the operands ends in a space; the
-    /// constant is to be trimmed first. `Fill` stays for order, where bytes below a space matter.
+    /// The cheapest mode that gives the same results if no text ends in a space; the constant must be trimmed
+    /// first. `Fill` remains for order, where bytes less than a space matter.
     #[must_use]
     pub fn without_trailing_spaces(self) -> Self {
         if self == Self::Trim { Self::None } else { self }
     }
 
-    /// How two texts compare.
+    /// Compares two texts.
     #[must_use]
     #[inline(always)]
     pub fn compare(self, left: &[u8], right: &[u8]) -> Ordering {

@@ -1,9 +1,10 @@
-//! Loops over rows that answer with a bit a row.
+//! Loops over rows whose result is a bit for each row.
 
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Selection};
 
-/// A bit a row, 64 rows at a time: `word(first, count)` gives the bits of rows `first .. first + count`.
+/// Collects a bitmap, 64 rows at a time: `word(first, count)` returns the bits of rows `first .. first +
+/// count`.
 #[inline(always)]
 pub(super) fn collect_words(row_count: usize, mut word: impl FnMut(usize, usize) -> u64) -> BitBuffer {
     let firsts = (0..row_count).step_by(WORD_BITS);
@@ -11,13 +12,13 @@ pub(super) fn collect_words(row_count: usize, mut word: impl FnMut(usize, usize)
     BitBuffer::from_words(words, row_count)
 }
 
-/// The bits that `holds` gives for `count` rows from `first` on.
+/// The word of `holds` for `count` rows from `first` on.
 #[inline(always)]
 pub(super) fn gather_word(first: usize, count: usize, mut holds: impl FnMut(usize) -> bool) -> u64 {
     (0..count).fold(0, |word, bit| word | u64::from(holds(first + bit)) << bit)
 }
 
-/// Those bits of `word` for which `holds` is true of the row.
+/// The bits of `word` for whose rows `holds` is true.
 #[inline(always)]
 pub(super) fn retain(first: usize, mut word: u64, mut holds: impl FnMut(usize) -> bool) -> u64 {
     if word == u64::MAX {

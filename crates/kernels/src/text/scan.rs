@@ -1,19 +1,19 @@
-//! What can be known of a block of text before it is used: facts that make later work cheaper.
+//! Facts about a block of text that are computed in advance and make later work cheaper.
 
 use super::columns::{Offset, Strings, Text};
 use crate::Level;
 
-/// Facts of a block, cheap to keep beside it.
+/// Facts about a block, cheap to keep with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// All bytes are below 128: characters are bytes.
+    /// Whether all bytes are below 128, so that characters are bytes.
     pub is_ascii: bool,
-    /// Some row ends in a space: `PAD SPACE` matters.
+    /// Whether some row ends in a space, so that `PAD SPACE` matters.
     pub has_trailing_spaces: bool,
 }
 
 kernel! {
-    /// The facts of a column; null rows count by the bytes that they have.
+    /// The facts of a column; NULL rows count with the bytes that they have.
     pub fn facts[T: Text][T](column: T) -> Facts = facts_plain;
 }
 
@@ -22,7 +22,7 @@ fn facts_plain<T: Text>(column: T) -> Facts {
     match column.as_strings() {
         Some(strings) => {
             let (offsets, bytes) = (strings.offsets(), strings.bytes());
-            // An empty row sees the last byte of the row before, which tells the same.
+            // For an empty row this is the last byte of the row before, which gives the same result.
             let first = offsets[0].index();
             let ends = offsets[1..].iter().map(|end| end.index()).filter(|end| *end > first);
             let space_count: usize = ends.map(|end| usize::from(bytes[end - 1] == b' ')).sum();
@@ -42,14 +42,15 @@ kernel! {
 
 #[inline(always)]
 fn is_ascii_plain(bytes: &[u8]) -> bool {
-    // No exit inside a chunk, so that it becomes vectors; an exit between chunks, for text that is not.
+    // No exit inside a chunk, so that the loop vectorises; an early exit between chunks, for text that is not
+    // ASCII.
     bytes.chunks(1024).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) < 0x80)
 }
 
-/// Whether every row is UTF-8: the buffer as a whole, and no row begins inside a character.
+/// Whether every row is UTF-8: the buffer as a whole is, and no row begins inside a character.
 ///
-/// `simdutf8` validates 10 to 40 times as fast as the standard library, but where all is ASCII, looking for
-/// high bits alone is twice as fast again.
+/// `simdutf8` validates 10 to 40 times as fast as the standard library; but for ASCII, a scan for high bits
+/// alone is twice as fast again.
 #[must_use]
 pub fn is_utf8<O: Offset>(level: Level, column: Strings<'_, O>) -> bool {
     let (first, bytes) = column.filled();
@@ -67,7 +68,7 @@ pub(super) fn is_begin(byte: u8) -> bool {
 }
 
 kernel! {
-    /// Count of characters a row: of the bytes that begin one.
+    /// The count of characters in each row: the bytes that begin one.
     pub fn char_lengths[T: Text][T](column: T, facts: Facts) -> Vec<T::Length> = char_lengths_plain;
 }
 
@@ -84,13 +85,14 @@ fn char_lengths_plain<T: Text>(column: T, facts: Facts) -> Vec<T::Length> {
         .collect()
 }
 
-/// Count of bytes that go on with a character. Most rows are too short for vectors: words of eight bytes do.
+/// The count of bytes that continue a character. Most rows are too short for vectors, so words of eight bytes
+/// are used.
 #[inline(always)]
 fn inner_count(text: &[u8], prefix: u64) -> usize {
     let count = |word: u64| (word >> 7 & !(word >> 6) & u64::from_be_bytes([1; 8])).count_ones() as usize;
     let Some(last) = text.last_chunk() else { return count(prefix) };
     let (words, rest) = text.as_chunks();
-    // The last word overlaps the one before it in all but the bytes that are left.
+    // The last word overlaps the one before it; only the remaining bytes count.
     let is_left = !(u64::MAX << (8 * rest.len()));
     words.iter().map(|word| count(u64::from_be_bytes(*word))).sum::<usize>()
         + count(u64::from_be_bytes(*last) & is_left)

@@ -1,7 +1,7 @@
-//! Searching all rows of a column: their buffer in blocks, or row by row in blocks of rows.
+//! Searches all rows of a column: their buffer in blocks, or row by row in blocks of rows.
 //!
-//! Which positions are hits cannot be predicted, so branches that ask cost more than the search. A block is
-//! searched without them, and what is to be done with a hit is done for all of its hits together.
+//! Which positions are hits is unpredictable, so branches on that cost more than the search. A block is
+//! searched without them, and the hits of a block are then processed together.
 
 use super::columns::{INLINE_MAX, Offset, Strings, Text, VIEW_BYTES, VIEW_TEXT, Views, view_len, view_place};
 use super::find::{Finder, find};
@@ -14,22 +14,22 @@ use crate::{BitBuffer, Level};
 /// The most hits of a block.
 pub(super) const BLOCK_HITS: usize = 1 << 10;
 
-/// A search for every position of a needle, which is not empty, a block at a time.
+/// A search for all positions of a needle, which must not be empty, a block at a time.
 pub(super) struct Search<'a> {
     pub(super) haystack: &'a [u8],
     pub(super) finder: &'a Finder,
-    /// Where the block before ended.
+    /// The end of the previous block.
     pub(super) next: usize,
-    /// Vectors compared for candidates that were no hits.
+    /// The cost of false candidates so far, in vectors compared.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(dead_code, reason = "only the search by vectors has any")
     )]
     pub(super) miss_cost: usize,
-    /// Whether that was too much.
+    /// Whether that cost was too high, so that the search continues by the linear algorithm.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the search by vectors asks"))]
     pub(super) is_linear: bool,
-    /// What hits count from.
+    /// The position relative to which `hits` are counted.
     pub(super) base: usize,
     pub(super) hits: [u16; BLOCK_HITS],
     pub(super) hit_count: usize,
@@ -42,8 +42,8 @@ impl<'a> Search<'a> {
         Self { haystack, finder, next: 0, miss_cost: 0, is_linear: false, base: 0, hits, hit_count: 0 }
     }
 
-    /// The ascending positions of the needle in the next block, unless all was searched: what they count
-    /// from, and the positions.
+    /// The positions of the needle in the next block, ascending: the base from which they are counted, and
+    /// the positions. `None` when all was searched.
     #[inline(always)]
     pub(super) fn next_block(&mut self, level: Level) -> Option<(usize, &[u16])> {
         if self.next + self.finder.needle_len > self.haystack.len() {
@@ -54,7 +54,7 @@ impl<'a> Search<'a> {
         Some((self.base, &self.hits[..self.hit_count]))
     }
 
-    /// A block by the search that needs no budget. It begins at the next hit, wherever that is.
+    /// Finds a block of hits by the linear search, which needs no budget. The block begins at the next hit.
     pub(super) fn linear_block(&mut self) {
         let find = |at: usize| Some(at + self.finder.linear.find(self.haystack.get(at..)?)?);
         let mut found = find(self.next);
@@ -80,11 +80,11 @@ fn search_block_plain(search: &mut Search<'_>) {
     search.linear_block();
 }
 
-/// Rows of which a search row by row looks at once.
+/// Rows that a search row by row processes together.
 pub(super) const EACH_ROW_BLOCK: usize = 256;
 
 kernel! {
-    /// Sets the bits of those of the rows that have the needle.
+    /// Sets the bits of those rows of `rows` that contain the needle.
     pub(super) fn contains_rows[T: Text][T](column: T, finder: &Finder, rows: &[u32], words: &mut [u64]) =
         contains_rows_plain, avx512 = x86::contains_rows;
 }
@@ -97,12 +97,12 @@ pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u
     }
 }
 
-/// With more hits a row than this, a search a row, which stops at the first, is faster.
+/// With more hits a row than this, a search row by row, which stops at the first hit of a row, is faster.
 const ROW_HITS: usize = 2;
-/// So, in a buffer whose rows are not in order, with more hits than one in so many bytes.
+/// The same for a buffer whose rows are in no order: more than one hit in this many bytes.
 const HIT_BYTES: usize = 32;
 
-/// Rows that have the needle.
+/// Selects the rows that contain the needle.
 pub(super) fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: &Finder) -> BitBuffer {
     let (base, bytes) = column.filled();
     let mut words = vec![0; column.row_count().div_ceil(WORD_BITS)];
@@ -123,8 +123,8 @@ pub(super) fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: 
 }
 
 kernel! {
-    /// Sets the bits of rows that the needle, found at `base` and each hit, lies inside; `word` is not behind
-    /// that of the first, and the answer is the word of the last.
+    /// Sets the bits of rows that contain the needle at `base` plus a hit. `word` must not be beyond the word
+    /// of the first such row; the result is the word of the last.
     fn mark_rows[O: Offset][O](
         column: Strings<'_, O>,
         needle_len: usize,
@@ -135,9 +135,9 @@ kernel! {
     ) -> usize = mark_rows_plain;
 }
 
-/// Of 64 rows only the last is asked until one ends behind the hit, then all of them at once: no load waits
-/// for another, where a bisection waits for main memory at every step. Ends to come are asked for early: hits
-/// are too far apart for the CPU to see a sequence.
+/// Compares the hit with the last row end of 64 until that is behind the hit, then with all 64 ends: no load
+/// waits for another, where a bisection waits for main memory at every step. Later ends are prefetched: hits
+/// are too far apart for the CPU to detect a sequence.
 #[inline(always)]
 fn mark_rows_plain<O: Offset>(
     column: Strings<'_, O>,
@@ -170,16 +170,16 @@ fn mark_rows_plain<O: Offset>(
     word
 }
 
-/// How many of the ends of rows are not behind a byte.
+/// How many of the row ends are at most `at`.
 #[inline(always)]
 fn count_up_to<O: Offset>(ends: &[O], at: O) -> usize {
     ends.iter().map(|end| u32::from(*end <= at)).sum::<u32>() as usize
 }
 
-/// Rows of views that have the needle.
+/// Selects the rows of views that contain the needle.
 ///
-/// The views themselves are bytes to search for short texts. Long texts may lie in their buffers in any
-/// order, so the buffers are searched as wholes, too, and each row looks for a hit among its bytes.
+/// For short texts the bytes of the views themselves are searched. Long texts may be in their buffers in any
+/// order, so the whole buffers are searched as well, and each row then looks for a hit within its bytes.
 pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) -> BitBuffer {
     let (views, needle_len) = (column.views(), finder.needle().len());
     let mut words = vec![0; views.len().div_ceil(WORD_BITS)];
@@ -198,7 +198,7 @@ pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) ->
     let long_len = |view: &u128| if view_len(*view) > INLINE_MAX { view_len(*view) } else { 0 };
     let long_bytes: usize = views.iter().map(long_len).sum();
     let buffer_bytes: usize = column.buffers().iter().map(|buffer| buffer.len()).sum();
-    // What is left of a filter may point to little of much.
+    // After a filter, views may refer to little of large buffers.
     let is_dense = buffer_bytes <= 2 * long_bytes;
     let in_buffers = || column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect();
     let hits: Option<Vec<Vec<u64>>> = is_dense.then(in_buffers).flatten();
@@ -218,7 +218,7 @@ pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) ->
     BitBuffer::from_words(words, views.len())
 }
 
-/// A bit for each position of the needle, or no words when there is none; nothing when there are too many.
+/// A bit for each position of the needle, or no words if there is none; `None` when there are too many hits.
 fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Option<Vec<u64>> {
     let (mut words, mut hit_cost) = (Vec::new(), 0);
     let mut search = Search::new(bytes, finder);
@@ -238,7 +238,7 @@ fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Option<Vec<u64>
     Some(words)
 }
 
-/// Whether one of the bits `first ..= last` is set; bits behind the words are zeros.
+/// Whether one of the bits `first ..= last` is set; bits behind the words count as zeros.
 #[inline(always)]
 fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
     let word = |index: usize| words.get(index).copied().unwrap_or_default();
@@ -255,7 +255,7 @@ fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether a search of so many copies of a text ends as a linear one.
+    /// Whether a search of `copies` copies of a text ends as a linear one.
     fn ends_linear(text: &str, copies: usize, needle: &str) -> bool {
         let (haystack, finder) = (text.repeat(copies), Finder::new(needle.as_bytes()));
         let mut search = Search::new(haystack.as_bytes(), &finder);

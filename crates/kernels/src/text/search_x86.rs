@@ -1,7 +1,7 @@
 //! The searches of `search.rs` with AVX-512.
 //!
-//! Measured on Zen 5 over 64K rows of 4 to 20 bytes, one in a hundred with a hit: 0.30 ns a row, where a search
-//! that stopped at each hit and bisected for its row took 0.69.
+//! Measured on Zen 5 over 64K rows of 4 to 20 bytes, of which one in a hundred has a hit: 0.30 ns a row,
+//! where a search that stopped at each hit and bisected for its row took 0.69.
 
 use std::arch::x86_64::*;
 
@@ -16,12 +16,12 @@ const VECTORS: usize = 4;
 const GROUP: usize = VECTORS * VECTOR;
 const BLOCK: usize = 64 * GROUP;
 
-/// How far ahead bytes are asked for: the CPU's own prefetching ends at each page, and rests while hits are
+/// The prefetch distance in bytes: the CPU's own prefetching ends at each page, and pauses while hits are
 /// compared.
 const AHEAD: usize = 8 << 10;
 
-/// The hits of a block: first it is seen which groups of vectors have candidates, then the candidates of those
-/// are compared. Hardly a branch depends on where they are.
+/// Finds the hits of a block: first the groups of vectors with candidates, then their candidates are
+/// compared. Hardly any branch depends on where these are.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[allow(clippy::cast_possible_truncation, reason = "a block has fewer positions")]
@@ -36,7 +36,7 @@ pub(super) fn search_block(search: &mut Search<'_>) {
     let probes = Probes::new(rest, finder);
     let mut end = position_count.min(BLOCK);
 
-    // A mask, not a list: a store to a place that depends on a load holds up the loads behind it, and the
+    // A mask, not a list: a store to an address that depends on a load delays the loads behind it, and the
     // search takes twice the time.
     let mut groups = 0_u64;
     let mut at = 0;
@@ -87,10 +87,11 @@ pub(super) fn search_block(search: &mut Search<'_>) {
     (search.hit_count, search.next) = (hit_count, start + end);
 }
 
-/// Sets the bits of those of the rows that have the needle.
+/// Sets the bits of those rows of `rows` that contain the needle.
 ///
-/// Whether and where a row has it cannot be predicted, so no branch asks: of each row 128 positions are tested
-/// under masks, rows with a candidate go to a list, and only those are compared, nearly all with success.
+/// Whether and where a row has the needle is unpredictable, so no branch depends on it: 128 positions of each
+/// row are tested under masks, rows with a candidate go to a list, and only these are compared, nearly all
+/// with success.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[allow(clippy::cast_possible_truncation, reason = "a bit's number")]
@@ -99,7 +100,7 @@ pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], w
     if !(1..=VECTOR).contains(&finder.needle_len) {
         return contains_rows_plain(column, finder, rows, words);
     }
-    // Masked loads take twice the time of whole ones where the rows are not in a cache.
+    // Masked loads take twice the time of whole ones if the rows are not in a cache.
     let strings = column.as_strings();
     let bytes = strings.as_ref().map_or(&[][..], |strings| strings.bytes());
     let mut list = [(0, 0); EACH_ROW_BLOCK];
@@ -109,12 +110,13 @@ pub(super) fn contains_rows<T: Text>(column: T, finder: &Finder, rows: &[u32], w
             let text = column.row(*row as usize);
             let positions = (text.len() + 1).saturating_sub(finder.needle_len);
             let masks = [low_bits_up_to(positions), low_bits_up_to(positions.saturating_sub(VECTOR))];
-            // The row with what stands behind it in the column.
+            // The row with the bytes that follow it in the column.
             let behind = bytes.get(text.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())..);
             let wide = behind.filter(|behind| behind.len() >= 3 * VECTOR);
             let probes = Probes::new(wide.unwrap_or(text), finder);
             let [low, high] = if wide.is_some() {
-                // SAFETY: three vectors are there, and no probe stands further than less than a vector behind its position.
+                // SAFETY: three vectors are there, and no probe stands further than less than a vector behind
+                // its position.
                 let differences = unsafe { [probes.differences::<3>(0), probes.differences::<3>(VECTOR)] };
                 [
                     _mm512_mask_testn_epi8_mask(masks[0], differences[0], differences[0]),

@@ -1,17 +1,17 @@
-//! Views of rows that lie one behind the other.
+//! Makes views of rows that are contiguous in one buffer.
 //!
-//! No branch asks whether a text is short: tables by its length say which of the bytes that are loaded are its own,
-//! and whether its place belongs in the view.
+//! No branch depends on whether a text is short: tables by its length give masks for the loaded bytes that
+//! are its own, and for whether its position belongs in the view.
 
 use super::columns::{INLINE_MAX, Offset, Strings, Text};
 
-/// What of a view is which part of a row, by the length of the row; the last entry is that of all long ones.
+/// Masks of the parts of a view, by the length of the row; the last entry is for all long rows.
 struct Masks {
-    /// Of the first four bytes.
+    /// For the first four bytes.
     low: [u64; INLINE_MAX + 2],
-    /// Of the next eight.
+    /// For the next eight bytes.
     high: [u64; INLINE_MAX + 2],
-    /// Of the place.
+    /// For the position.
     place: [u64; INLINE_MAX + 2],
 }
 
@@ -29,7 +29,7 @@ const MASKS: Masks = {
 };
 
 kernel! {
-    /// A view of each row; the text of long ones is in buffer 0, which is that of the rows.
+    /// A view of each row; the text of long rows is in buffer 0, which must be the rows' buffer.
     pub(crate) fn views_of(column: Strings<'_, i32>) -> Vec<u128> = views_of_plain;
 }
 
@@ -47,7 +47,7 @@ fn views_of_plain(column: Strings<'_, i32>) -> Vec<u128> {
         let high = (word(second) | word(third) << 32) & MASKS.high[index];
         u128::from(low) | u128::from(high | (start as u64) << 32 & MASKS.place[index]) << 64
     };
-    // Rows behind which the buffer has enough bytes, and the others.
+    // The rows from whose start the buffer has enough bytes, and the others.
     let whole = offsets.partition_point(|start| start.index() + INLINE_MAX <= bytes.len());
     let whole = whole.min(column.row_count());
     let mut views = Vec::with_capacity(column.row_count());

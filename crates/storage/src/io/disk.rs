@@ -1,4 +1,4 @@
-//! The door to a directory of the file system.
+//! [`Io`] for a directory of the file system.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -14,18 +14,18 @@ use super::map::map;
 use super::{Input, Io, Lock, Output};
 use crate::database::locked;
 
-/// Files that are synced at the same time: the system writes its journal for all of them at once.
+/// Threads that sync files at the same time: the system then writes its journal once for all of them.
 const SYNCS: usize = 16;
 
-/// A directory of the file system; that the process works in another one later changes nothing.
+/// A directory of the file system.
 #[derive(Debug)]
 pub struct Disk {
-    /// Absolute.
+    /// Absolute, so that a change of the working directory does not matter.
     root: PathBuf,
 }
 
 impl Disk {
-    /// The database in this directory, which is made if it is not there, durably.
+    /// The database in this directory; creates the directory durably if need be.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -33,7 +33,7 @@ impl Disk {
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let missing: Vec<&Path> = root.ancestors().take_while(is_missing).collect();
         std::fs::create_dir_all(root)?;
-        // The one above may be what another process made and did not sync, unless there is a database already.
+        // Another process may have made the parent directory and not synced it, unless there is a database already.
         let is_new = !root.join(crate::marker::PATH).exists();
         for directory in missing.into_iter().chain(is_new.then_some(root)) {
             sync_parent(directory)?;
@@ -67,12 +67,12 @@ impl Io for Disk {
     fn publish(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.path(from), self.path(to));
         match std::fs::hard_link(&from, &to) {
-            // If the other name stays, it is one of an unfinished file.
+            // If the old name stays, it counts as an unfinished file.
             Ok(()) => {
                 std::fs::remove_file(from).unwrap_or_default();
                 Ok(())
             }
-            // Whoever publishes has the lock, so nobody comes in between.
+            // The writer holds the lock, so nobody creates `to` between the check and the rename.
             Err(error) if has_no_links(&error) && !to.try_exists()? => std::fs::rename(from, to),
             Err(error) => Err(error),
         }
@@ -103,7 +103,7 @@ impl Io for Disk {
         };
         let failed = thread::scope(|scope| {
             let help = |_| thread::Builder::new().spawn_scoped(scope, sync_some).ok();
-            // Fewer threads take longer, that is all.
+            // If threads cannot be started, fewer do the work.
             let helpers: Vec<_> = (0..helper_count).map_while(help).collect();
             let own = sync_some();
             helpers.into_iter().fold(own, |failed, helper| failed.or(helper.join().expect("it only syncs")))
@@ -118,7 +118,7 @@ impl Io for Disk {
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path(path))? {
-            // Names that are not UTF-8 are none of ours.
+            // Names that are not UTF-8 are not ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -139,7 +139,7 @@ impl Io for Disk {
                 Err(TryLockError::Error(error)) => return Err(error),
             }
             let lock = DiskLock { file, path: path.clone(), process: std::process::id() };
-            // Unless the file was removed after it was opened: then it keeps out nobody.
+            // If the file was removed after it was opened, its lock keeps nobody out.
             if lock.is_held()? {
                 return Ok(Box::new(lock));
             }
@@ -157,27 +157,27 @@ impl Io for Disk {
 
 /// Makes the names in a directory durable.
 fn sync_names(directory: &Path) -> io::Result<()> {
-    // Windows opens no directory as a file, and its file system keeps a journal of names.
+    // Windows cannot open a directory as a file, and NTFS journals names.
     if cfg!(windows) { Ok(()) } else { File::open(directory)?.sync_all() }
 }
 
 /// Makes the name of a directory durable.
 fn sync_parent(directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
-        // A root, which nobody made.
+        // A root directory always exists.
         None => return Ok(()),
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
     match sync_names(parent) {
-        // Names can be made where they cannot be listed.
+        // A directory may be writable without being readable, and so cannot be opened to be synced.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Whether a file system says that its files have one name each. Any other error may be another's fault, or
-/// may come although there is a link.
+/// Whether the error says that the file system has no hard links. Any other error may have another cause, or be
+/// reported although the link was made.
 fn has_no_links(error: &io::Error) -> bool {
     /// EPERM, of file systems such as VFAT.
     const NOT_PERMITTED: i32 = 1;
@@ -190,7 +190,7 @@ fn has_no_links(error: &io::Error) -> bool {
 struct DiskLock {
     file: File,
     path: PathBuf,
-    /// Who locked it: a forked process has the same open file.
+    /// The process that locked the file: a forked process inherits the open file.
     process: u32,
 }
 
@@ -212,7 +212,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
 }
 
-/// Open files cannot be removed here.
+/// On this system open files cannot be removed.
 #[cfg(windows)]
 fn is_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)

@@ -1,7 +1,7 @@
-//! The one door to files: every byte that storage reads or writes goes through [`Io`].
+//! The file system behind a trait: every byte that storage reads or writes goes through [`Io`].
 //!
-//! Paths are relative to the directory of the database, with `/` between names, as the keys of an object
-//! store. [`Disk`] is the real door; the tests have another one that loses what a file system may lose.
+//! Paths are relative to the directory of the database, with `/` between names, as the keys of an object store.
+//! [`Disk`] is the real one; tests have another one that loses what a real file system may lose.
 
 use std::fmt::Debug;
 use std::io;
@@ -24,7 +24,7 @@ pub trait Io: Debug + Send + Sync {
     /// `AlreadyExists` if there is one.
     fn create(&self, path: &str) -> io::Result<Box<dyn Output>>;
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
     /// `NotFound` if it is not.
@@ -36,10 +36,10 @@ pub trait Io: Debug + Send + Sync {
     /// `AlreadyExists` if something has that name; nothing is replaced.
     fn publish(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Gives a file the name of another, in the same directory, which is gone then.
+    /// Renames a file over another one in the same directory.
     ///
     /// # Errors
-    /// When the system refuses; then both are what they were.
+    /// When the system refuses; then both files are unchanged.
     fn replace(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
@@ -51,17 +51,16 @@ pub trait Io: Debug + Send + Sync {
     /// Makes a directory.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is there.
+    /// `AlreadyExists` if it exists.
     fn create_directory(&self, path: &str) -> io::Result<()>;
 
-    /// Removes a directory in which there is nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// When there is something.
+    /// When it is not empty.
     fn remove_directory(&self, path: &str) -> io::Result<()>;
 
-    /// Makes durable what was written to files, of this door. When it fails for one, which it says, nothing is known
-    /// about any of them.
+    /// Syncs files. The error says for which file it failed; after that the content of none of them is certain.
     ///
     /// # Errors
     /// When the system refuses.
@@ -70,24 +69,24 @@ pub trait Io: Debug + Send + Sync {
         files.try_for_each(|(index, file)| file.sync().map_err(|error| (index, error)))
     }
 
-    /// Makes durable which files a directory has; the empty path is the directory of the database.
+    /// Makes the names in a directory durable; the empty path is the directory of the database.
     ///
     /// # Errors
     /// When the system refuses.
     fn sync_directory(&self, path: &str) -> io::Result<()>;
 
-    /// The names in a directory, in any order. Names that come or go meanwhile may be left out.
+    /// The names in a directory, in any order. Names that are added or removed meanwhile may be missing.
     ///
     /// # Errors
     /// `NotFound` or `NotADirectory` if there is no such directory.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// Whether [`Io::list`] works: web servers know their files by their names alone.
+    /// Whether [`Io::list`] works: web servers cannot list their files.
     fn can_list(&self) -> bool {
         true
     }
 
-    /// Which of these files are there.
+    /// Which of these files exist.
     ///
     /// # Errors
     /// When the system refuses.
@@ -99,11 +98,11 @@ pub trait Io: Debug + Send + Sync {
         paths.iter().map(is_there).collect()
     }
 
-    /// Says which small files will be opened next, once each: where that takes long, all are fetched at once.
+    /// Prefetch hint: these small files will be opened next, once each. A remote store fetches all at once.
     fn fetch(&self, _paths: &mut dyn Iterator<Item = String>) {}
 
-    /// Opens a file of which the log says what it is. That it is not there, or something else, may come out only
-    /// when it is read.
+    /// Opens a file whose length and hash the log knows. That it is missing or another may show only when it is
+    /// read.
     ///
     /// # Errors
     /// `NotFound` if it is not there.
@@ -111,43 +110,43 @@ pub trait Io: Debug + Send + Sync {
         self.open(file.path)
     }
 
-    /// Whether reading takes long: [`expect`](Self::expect) does something.
+    /// Whether files are remote, so that [`expect`](Self::expect) has an effect.
     fn is_far(&self) -> bool {
         false
     }
 
-    /// Says which bytes of a file will be read soon: where that takes long, they are fetched meanwhile.
+    /// Prefetch hint: these bytes of a file will be read soon. A remote store fetches them meanwhile.
     fn expect(&self, _file: Known<'_>, _ranges: &mut dyn Iterator<Item = Range<u64>>) {}
 
-    /// Says that bytes of a file were not what was written: copies of them are worth nothing.
+    /// Drops cached copies of bytes that turned out to be damaged.
     fn distrust(&self, _file: Known<'_>, _range: Range<u64>) {}
 
-    /// When a file was written to last, since 1970.
+    /// When a file was last modified, since 1970.
     ///
     /// # Errors
     /// `NotFound` if there is none.
     fn modified(&self, path: &str) -> io::Result<Duration>;
 
-    /// Locks a file against all others who would, making it if need be, until the answer is dropped.
+    /// Locks a file, creating it if need be, until the returned lock is dropped.
     ///
     /// # Errors
-    /// `WouldBlock` if someone else has locked it.
+    /// `WouldBlock` if another process holds the lock.
     fn lock(&self, path: &str) -> io::Result<Box<dyn Lock>>;
 
-    /// The time since 1970.
+    /// The wall clock: the time since 1970.
     fn now(&self) -> Duration;
 
-    /// The time since some moment, by a clock that nobody sets.
+    /// The monotonic clock: the time since some moment.
     fn elapsed(&self) -> Duration {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         BEGUN.get_or_init(Instant::now).elapsed()
     }
 
-    /// Numbers that nobody can foretell.
+    /// An unpredictable number.
     fn random(&self) -> u64;
 }
 
-/// What the log says of a file that never changes.
+/// What the log says of an immutable file.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Where it is.
@@ -158,7 +157,7 @@ pub struct Known<'a> {
     pub hash: u64,
 }
 
-/// A file that is written from begin to end.
+/// A file that is written from beginning to end.
 pub trait Output: Debug + Send {
     /// Writes some of the bytes, at least one, and says how many.
     ///
@@ -166,7 +165,8 @@ pub trait Output: Debug + Send {
     /// When the system refuses.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Makes durable what was written. When it fails, nothing is known about any of it: never try again.
+    /// Makes the written bytes durable. After a failure none of them is certain, and another sync may report
+    /// success falsely: never retry.
     ///
     /// # Errors
     /// When the system refuses.
@@ -189,18 +189,18 @@ pub trait Output: Debug + Send {
     }
 }
 
-/// A file that is read anywhere, by any number of threads.
+/// A file for random reads by any number of threads.
 pub trait Input: Debug + Send + Sync {
     /// Count of bytes.
     fn byte_count(&self) -> u64;
 
-    /// Reads some bytes from a place on, none at the end, and says how many.
+    /// Reads some bytes at an offset and says how many; 0 at the end.
     ///
     /// # Errors
     /// When the system refuses.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// The file as memory, if it can be that.
+    /// The memory map of the file, if it can be mapped.
     fn map(&self) -> Option<Map> {
         None
     }
@@ -225,7 +225,7 @@ pub trait Input: Debug + Send + Sync {
     }
 }
 
-/// Whether an error says more of this process and moment than of the file: too many open files, no memory, no
+/// Whether an error is about this process or moment rather than the file: too many open files, no memory, no
 /// permission, a file server that does not answer.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     is_out_of_files(error)
@@ -242,7 +242,7 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
 
 /// Whether an error says that too many files are open, in this process or on this machine.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    /// Numbers of Unix for what has no kind: ENFILE and EMFILE.
+    /// ENFILE and EMFILE, which have no [`ErrorKind`].
     const TOO_MANY_FILES: [i32; 2] = [23, 24];
     error.raw_os_error().is_some_and(|number| TOO_MANY_FILES.contains(&number))
 }
@@ -259,10 +259,10 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// A lock, given back when it is dropped.
+/// A lock, released when it is dropped.
 pub trait Lock: Debug + Send + Sync {
-    /// Whether it still keeps others out: someone may have removed the file that is locked, and another process may
-    /// have made and locked it anew; a process that was forked has the lock of its parent.
+    /// Whether the lock still keeps others out: the locked file may have been removed, and another process may have
+    /// created and locked a new one; a forked process only inherits its parent's lock.
     ///
     /// # Errors
     /// When the system refuses.

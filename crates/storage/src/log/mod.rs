@@ -1,6 +1,6 @@
-//! The log: which versions there are, how one is read, and how the next is made durable.
+//! The log of commits: which versions exist, how one is read, and how the next is made durable.
 //!
-//! `docs/format/log.md` has the bytes, `docs/format/database.md` the order of steps and what damage leads to.
+//! `docs/format/log.md` has the bytes, `docs/format/database.md` the order of steps and the consequences of damage.
 
 mod newest;
 mod record;
@@ -19,15 +19,15 @@ use record::KINDS_MAX;
 pub(crate) use record::Record;
 
 pub(crate) const DIRECTORY: &str = "log";
-/// Names of unfinished files end so.
+/// The suffix of unfinished files.
 const UNFINISHED: &str = ".tmp";
-/// No counter gets there, so whoever gave a file such a version was not us.
+/// No counter gets this far, so files of such versions are not ours.
 const VERSIONS_END: u64 = 1 << 63;
 
-/// No commit or checkpoint has more bytes: what it says takes several times as much memory. A part takes 60 to 100 of
-/// them.
+/// The most bytes of a commit or checkpoint, which takes several times as much memory. A part takes 60 to 100 bytes
+/// of it.
 const RECORD_BYTES_MAX: u64 = 256 << 20;
-/// Names of files that a repair has set aside end so.
+/// The suffix of files that a repair has set aside.
 pub(crate) const SET_ASIDE: &str = ".damaged";
 
 /// The files of the log by their versions.
@@ -35,7 +35,7 @@ pub(crate) const SET_ASIDE: &str = ".damaged";
 pub(crate) struct Files {
     pub(crate) commits: BTreeSet<u64>,
     pub(crate) checkpoints: BTreeSet<u64>,
-    /// Names of what was begun and not finished.
+    /// Paths of unfinished files.
     pub(crate) unfinished: Vec<String>,
     /// Whether there are files that a repair has set aside.
     pub(crate) has_set_aside: bool,
@@ -57,7 +57,7 @@ impl Files {
                 let version = digits.parse::<u64>().ok().filter(|_| digits.len() == 20)?;
                 (version < VERSIONS_END).then_some(version)
             };
-            // Version 0 is there before the first commit.
+            // Version 0 exists before the first commit.
             if let Some(commit) = version(".commit").filter(|commit| *commit > 0) {
                 files.commits.insert(commit);
             } else if let Some(checkpoint) = version(".checkpoint") {
@@ -70,12 +70,12 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether there is nothing, not even what every log begins with.
+    /// Whether the log is lost: it has no version, though every log begins with a checkpoint.
     pub(crate) fn is_lost(&self) -> bool {
         self.commits.is_empty() && self.checkpoints.is_empty()
     }
 
-    /// The newest version that has a file.
+    /// The newest version that has a commit or checkpoint.
     pub(crate) fn newest(&self) -> u64 {
         let newest = |versions: &BTreeSet<u64>| versions.last().copied().unwrap_or(0);
         newest(&self.commits).max(newest(&self.checkpoints))
@@ -87,14 +87,14 @@ pub(crate) fn path(kind: FileKind, version: u64) -> String {
     format!("{DIRECTORY}/{version:020}.{suffix}")
 }
 
-/// A version that was read, and what could not be.
+/// A version that was read, and the damage found on the way.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,
-    /// The version of the checkpoint that it began with, 0 for none.
+    /// The version of the checkpoint that reading began with, 0 for none.
     pub(crate) checkpoint: u64,
     pub(crate) damage: Vec<Damage>,
-    /// Whether nothing can be behind the version that was read.
+    /// Whether no later version can exist, up to the one asked for.
     pub(crate) is_whole: bool,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
     if let Some(found) =
         damage.pop_if(|_| !io.can_list() && files.checkpoints.range(..=checkpoint).next().is_none())
     {
-        // There is no other that is known of.
+        // No other checkpoint is known.
         return Err(found.into());
     }
     let last = files.commits.range(..=version).next_back().copied().unwrap_or(0);
@@ -126,32 +126,34 @@ pub(crate) fn load(io: &dyn Io, files: &Files, version: u64) -> Result<Loaded> {
         let found = match advance(io, &mut state) {
             Ok(()) => continue,
             Err(Error::Damaged(found)) => *found,
-            // Not even by its name, which a listing may lack that was made while names came.
+            // Missing from the listing, too. A commit that was listed and is gone was removed meanwhile, and the
+            // caller lists again.
             Err(error) if is_gone(&error) && !files.commits.contains(&commit) => {
                 let path = path(FileKind::Commit, commit);
                 Damage { path, reason: "it is missing".to_owned(), ..Damage::default() }
             }
             Err(other) => return Err(other),
         };
-        // Some of its actions may have been carried out.
+        // Some actions of the damaged commit may have been applied to `state`, so it is loaded anew.
         let mut loaded = load(io, files, before)?;
         loaded.damage.push(found);
         loaded.is_whole = false;
         return Ok(loaded);
     }
-    // A checkpoint that cannot be read says of a version that there was one.
+    // Even an unreadable checkpoint shows that its version existed.
     let is_whole = files.newest().min(version) <= state.version;
     Ok(Loaded { state, checkpoint, damage, is_whole })
 }
 
-/// Whether there is no such file.
+/// Whether the error is that a file does not exist.
 pub(crate) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
-/// Makes durable what a reader is about to rely on: the writer may have given a commit its name and not synced
-/// that yet. Where that cannot be asked for, there is no writer or no help.
-pub(crate) fn settle(io: &dyn Io) -> Result<()> {
+/// Syncs the names in the log before a reader relies on them: the writer may have published a commit and not synced
+/// the directory yet. Errors of directories that cannot be synced, as read-only ones, are ignored: there is no
+/// writer there.
+pub(crate) fn sync(io: &dyn Io) -> Result<()> {
     match io.sync_directory(DIRECTORY) {
         Err(error)
             if matches!(
@@ -169,13 +171,13 @@ pub(crate) fn settle(io: &dyn Io) -> Result<()> {
     }
 }
 
-/// The bytes of a whole file. That the system cannot read it is damage; that it is gone, or that something runs
-/// short, is not.
+/// The bytes of a whole file. A file that the system cannot read counts as damaged; a missing file or a shortage of
+/// resources does not.
 pub(crate) fn read_file(io: &dyn Io, path: &str) -> Result<Vec<u8>> {
     read_input(path, RECORD_BYTES_MAX, || io.open(path))
 }
 
-/// The same of a file of at most so many bytes that is opened in some way.
+/// As [`read_file`], for a file of at most `limit` bytes that `open` opens.
 pub(crate) fn read_input(
     path: &str,
     limit: u64,
@@ -203,7 +205,7 @@ fn damaged(kind: FileKind, version: u64, reason: String) -> Error {
     Damage { path: path(kind, version), reason, ..Damage::default() }.into()
 }
 
-/// A file of the log, as far as it can be judged alone.
+/// Reads a file of the log and checks what can be checked without the other files.
 fn read_record(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Record)> {
     let path = path(kind, version);
     let bytes = read_file(io, &path)?;
@@ -217,9 +219,8 @@ fn read_record(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Rec
     Ok((header, record.map_err(newer)?))
 }
 
-/// Makes the state the version of a file of the log: of a checkpoint the empty state, of a commit the one
-/// before. When that fails, some of the actions may have been carried out. `look` gets each action and the state
-/// that it meets.
+/// Applies a file of the log: a checkpoint to the empty state, a commit to the version before it. After an error
+/// some actions may have been applied. `look` gets each action and the state before it.
 fn apply(
     state: &mut State,
     kind: FileKind,
@@ -239,8 +240,8 @@ fn apply(
     Ok(())
 }
 
-/// The version of a checkpoint, which must be that of the commit of this number, if there is one: another
-/// database's, or another copy's, may lie beside our commits.
+/// Reads a checkpoint, which must match the commit of its version if there is one: a checkpoint of another database
+/// or copy may lie beside our commits.
 fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
     let (header, record) = read_record(io, FileKind::Checkpoint, version)?;
     let mut state = State::default();
@@ -255,18 +256,18 @@ fn read_checkpoint(io: &dyn Io, files: &Files, version: u64) -> Result<State> {
     Ok(state)
 }
 
-/// Makes the state the version of a commit that follows it.
+/// Applies a commit to the version before it.
 pub(crate) fn apply_commit(state: &mut State, header: &Header, record: &Record) -> Result<()> {
     let version = state.version + 1;
     apply(state, FileKind::Commit, version, (header, record), |_, _| ())
 }
 
-/// Makes the state the version after it. When that fails, it is none.
+/// Advances the state to the next version. After an error the state is no valid version.
 pub(crate) fn advance(io: &dyn Io, state: &mut State) -> Result<()> {
     advance_and_look(io, state, |_, _| ())
 }
 
-/// The same, and `look` gets each action and the state that it meets.
+/// As [`advance`]; `look` gets each action and the state before it.
 pub(crate) fn advance_and_look(
     io: &dyn Io,
     state: &mut State,
@@ -276,7 +277,7 @@ pub(crate) fn advance_and_look(
     apply(state, FileKind::Commit, state.version + 1, (&header, &record), look)
 }
 
-/// The commit that follows a version.
+/// Reads the commit after a version.
 pub(crate) fn read_commit(io: &dyn Io, before: &State) -> Result<(Header, Record)> {
     let version = before.version + 1;
     let (header, record) = read_record(io, FileKind::Commit, version)?;
@@ -287,7 +288,7 @@ pub(crate) fn read_commit(io: &dyn Io, before: &State) -> Result<(Header, Record
     Err(damaged(FileKind::Commit, version, "it does not follow the commit before it".to_owned()))
 }
 
-/// When a version was committed, unless its files have been removed; version 0 was there before all times.
+/// When a version was committed; `None` if its files have been removed. Version 0 is earlier than any time.
 pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
     if version == 0 {
         return Ok(Some(i64::MIN));
@@ -304,8 +305,9 @@ pub(crate) fn time(io: &dyn Io, version: u64) -> Result<Option<i64>> {
     }
 }
 
-/// The last version up to this one whose time is early; that is one whose files have been removed. Times
-/// ascend, or nearly so; a damaged version is taken for as late as the next, so that the answer may be too low.
+/// Binary search for the last version up to `newest` whose time is early; versions whose files were removed count
+/// as early. Times ascend, or nearly so; a damaged version takes the time of the next one, so the answer may be too
+/// low.
 pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> bool) -> Result<u64> {
     let (mut early, mut late) = (0, newest.saturating_add(1));
     while late - early > 1 {
@@ -320,23 +322,23 @@ pub(crate) fn last_version(io: &dyn Io, newest: u64, is_early: impl Fn(i64) -> b
     Ok(early)
 }
 
-/// The [`time`] of the first of these versions that is not damaged, if there is one.
+/// The [`time`] of the first undamaged version of these.
 pub(crate) fn first_time(io: &dyn Io, versions: Range<u64>) -> Result<Option<Option<i64>>> {
     let mut times = versions.map(|version| time(io, version));
     times.find(|time| !matches!(time, Err(Error::Damaged(_)))).transpose()
 }
 
-/// The same from a checkpoint, which is whole if there is an answer.
+/// The time in the checkpoint of a version; an answer shows that the checkpoint is whole.
 pub(crate) fn time_of_checkpoint(io: &dyn Io, version: u64) -> Result<i64> {
     Ok(read_record(io, FileKind::Checkpoint, version)?.1.time)
 }
 
-/// What is left after a step of [`write`] failed.
+/// A failure of [`write`], by what is left on disk.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Nothing: the file is not there.
+    /// Nothing is left: the file was not published.
     Before(Error),
-    /// Perhaps the file, perhaps not. Nothing more may be written.
+    /// The file may or may not be there. Nothing more may be written.
     Unknown(Error),
 }
 
@@ -348,7 +350,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// Begins the log of a database that has nothing, so that there is a difference to a log that is lost.
+/// Writes checkpoint 0 of an empty database, which tells an empty log from a lost one.
 pub(crate) fn begin(store: &Store, database: DatabaseId) -> Result<()> {
     let time = micros(store.io.now());
     let record = Record { previous: 0, time, next_number: 1, actions: Vec::new() };
@@ -356,7 +358,7 @@ pub(crate) fn begin(store: &Store, database: DatabaseId) -> Result<()> {
     Ok(())
 }
 
-/// Makes a record durable under its name and gives the hash of its header.
+/// Writes a record durably and returns the hash of its header.
 pub(crate) fn write(
     store: &Store,
     kind: FileKind,
@@ -366,14 +368,14 @@ pub(crate) fn write(
 ) -> std::result::Result<u64, Failed> {
     let io = &*store.io;
     let path = path(kind, version);
-    // Another name than that of anyone else who may write, should locks not work.
+    // A random name, in case locks do not work and another process writes too.
     let unfinished = format!("{DIRECTORY}/{version:020}.{:016x}{UNFINISHED}", io.random());
     let payload = record.write();
     if (header::HEADER_BYTES + payload.len()) as u64 > RECORD_BYTES_MAX {
         let message = format!("a commit of {} bytes is too large; make it several", payload.len());
         return Err(Failed::Before(Error::Invalid(message)));
     }
-    // What cannot be read again would end the log.
+    // A record that cannot be read again would end the log.
     if let Err(malformed) = Record::read(&payload) {
         let message = format!("a commit of these changes could not be read again: {malformed}");
         return Err(Failed::Before(Error::Invalid(message)));
@@ -383,7 +385,7 @@ pub(crate) fn write(
     let before = |doing| {
         let unfinished = &unfinished;
         move |source| {
-            // Whether or not that works: who opens the database next removes it.
+            // If this fails, the next writer removes the file.
             io.remove(unfinished).unwrap_or_default();
             Failed::Before(Error::io(doing, unfinished)(source))
         }
@@ -393,7 +395,7 @@ pub(crate) fn write(
     store.sync(&mut *output, &unfinished).map_err(Failed::Before)?;
     drop(output);
     if kind == FileKind::Checkpoint {
-        // Whatever has that name says the same, or cannot be read, or may be in the cache alone.
+        // A file of that name has the same content, or cannot be read, or may be in the system's cache only.
         io.replace(&unfinished, &path).map_err(before("rename"))?;
         store.sync_directory(DIRECTORY).map_err(Failed::Before)?;
         newest::point(store, version);
@@ -402,7 +404,7 @@ pub(crate) fn write(
     if let Err(error) = io.publish(&unfinished, &path) {
         let is_refused = is_refusal(&error);
         match read_record(io, kind, version) {
-            // A file server did it, and its answer was lost.
+            // The file server published the file, and its reply was lost.
             Ok((header, _)) if header.hash == hash => io.remove(&unfinished).unwrap_or_default(),
             Err(there) if is_gone(&there) && is_refused => return Err(before("publish")(error)),
             Ok(_) => return Err(Failed::Before(store.stop_beside_another(&path))),

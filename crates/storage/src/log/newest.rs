@@ -1,9 +1,9 @@
-//! Where the newest versions are, for readers that cannot list the log: `log/newest` names a checkpoint, and what is
-//! behind it is found by trying names.
+//! Finding the newest version without listing the log: `log/newest` names a checkpoint, and later commits are found
+//! by trying their names.
 //!
-//! The file is a hint. It is written after the checkpoint is durable and never read by who can list; when it is old,
-//! the commits behind what it names lead to the newest version all the same; when it is damaged, missing or names
-//! what is gone, there is an error. `docs/format/log.md` has the bytes.
+//! The file is a hint, written after the checkpoint is durable and never read by those who can list. If it is old,
+//! the commits after its checkpoint still lead to the newest version; if it is damaged or missing, or its
+//! checkpoint is gone, opening fails. `docs/format/log.md` has the bytes.
 
 use std::io::{Error as IoError, ErrorKind};
 
@@ -16,11 +16,11 @@ use crate::io::Io;
 use crate::store::Store;
 
 pub(super) const PATH: &str = "log/newest";
-/// No hint is longer.
+/// The most bytes of the hint.
 const BYTES_MAX: u64 = 256;
-/// Names that are tried at once.
+/// How many names are tried at once.
 const TRIED: u64 = 16;
-/// More commits than any writer leaves behind a checkpoint. Servers that have an answer for every name end here.
+/// More commits than any writer leaves after a checkpoint: ends the search on servers that answer for every name.
 const BEHIND_MAX: u64 = 1 << 14;
 
 fn text(checkpoint: u64) -> String {
@@ -34,14 +34,14 @@ fn parse(found: &[u8]) -> Option<u64> {
     (checkpoint < VERSIONS_END && found == text(checkpoint).as_bytes()).then_some(checkpoint)
 }
 
-/// Names the newest checkpoint, which is durable. Whatever fails, the file is as it was, or one behind.
+/// Writes the hint: the newest checkpoint, which is durable already. If that fails, the old hint stays.
 pub(super) fn point(store: &Store, checkpoint: u64) {
     let io = &*store.io;
     let unfinished = format!("{DIRECTORY}/newest.{:016x}{UNFINISHED}", io.random());
     let write = || {
         let mut output = io.create(&unfinished)?;
         output.write_all(text(checkpoint).as_bytes())?;
-        // In the place of a whole file nothing may come that is not.
+        // Synced before the rename, so that no half-written file replaces a whole one.
         store.sync(&mut *output, &unfinished).map_err(IoError::other)?;
         drop(output);
         io.replace(&unfinished, PATH)
@@ -51,7 +51,7 @@ pub(super) fn point(store: &Store, checkpoint: u64) {
     }
 }
 
-/// The files of the log from the checkpoint on that the hint names.
+/// The files of the log from the hinted checkpoint on.
 pub(super) fn find(io: &dyn Io) -> Result<Files> {
     let failed = Error::io("find the newest version by", PATH);
     let useless = |what: &str| {
@@ -81,7 +81,7 @@ pub(super) fn find(io: &dyn Io) -> Result<Files> {
         if next - checkpoint > BEHIND_MAX {
             return Err(useless("every name is there"));
         }
-        // One that is missing among others is found out when it is read.
+        // A gap among the commits shows when it is read.
         if files.commits.range(next - TRIED / 2..).next().is_none() {
             break;
         }

@@ -13,10 +13,10 @@ const PART_ROWS_MAX: u64 = 1 << 32;
 const PART_BYTES_MAX: u64 = 1 << 48;
 /// A header and the largest payload.
 const DELETIONS_BYTES_MAX: u64 = (HEADER_BYTES + PAYLOAD_BYTES_MAX) as u64;
-/// The greatest kind of an action.
+/// The greatest number of a kind of action.
 pub(crate) const KINDS_MAX: u8 = 9;
 
-/// What commits and checkpoints say.
+/// The content of a commit or checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// Of a commit: the hash of the one before. Of a checkpoint: the hash of the commit of its version.
@@ -43,9 +43,9 @@ impl Record {
         bytes
     }
 
-    /// Reads a record, or gives the kind of an action that no version up to this one has.
+    /// Reads a record; the inner error is the kind of an action that this version does not know.
     pub(crate) fn read(bytes: &[u8]) -> Wire<Result<Self, u8>> {
-        /// A kind and a count of bytes.
+        /// The kind (one byte) and the count of bytes (four).
         const ACTION_BYTES_MIN: usize = 5;
         let mut reader = Reader::new(bytes);
         let (previous, time, next_number) = (reader.u64()?, reader.i64()?, reader.u64()?);
@@ -69,7 +69,7 @@ impl Record {
     }
 }
 
-/// Writes what the action is about and gives its kind.
+/// Writes the fields of an action and returns its kind.
 fn write_action(action: &Action, bytes: &mut Vec<u8>) -> u8 {
     match action {
         Action::CreateTable { table, definition } => {
@@ -146,7 +146,7 @@ fn read_action(kind: u8, reader: &mut Reader<'_>) -> Wire<Action> {
                 partition: reader.text()?.into(),
                 deletions: None,
             };
-            // So that sums over parts are numbers.
+            // Limits that keep sums over parts from overflowing.
             if part.row_count > PART_ROWS_MAX || part.file_bytes > PART_BYTES_MAX {
                 let Part { row_count, file_bytes, .. } = part;
                 return reader.malformed(format!("a part of {row_count} rows in {file_bytes} bytes"));

@@ -1,4 +1,4 @@
-//! Blocks: what a stripe has of a column, as frames and back.
+//! Encoding and decoding of blocks: the part of a column in one stripe, as frames.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,45 +28,45 @@ use crate::column::{Column, Flags, Values, span};
 use crate::error::{Error, Result};
 use crate::schema::{DataType, Field};
 
-/// A block of one node, to be written.
+/// The encoded block of one node.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Empty if all rows have a value.
+    /// The frame of the validity; empty if there are no nulls.
     pub(super) validity: Vec<u8>,
-    /// Empty if there are no values of its own.
+    /// The frame of the values; empty for a struct, which has only children.
     pub(super) values: Vec<u8>,
     pub(super) statistics: Statistics,
-    /// The values, if they were counted.
+    /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
 }
 
-/// What was best for the blocks of a node before.
+/// The encodings that were best for the previous block of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plans {
     validity: Plan,
     values: Plan,
 }
 
-/// What writing blocks of a column takes.
+/// Encodes the blocks of a column.
 #[derive(Debug)]
 pub(super) struct Encoder<'a> {
     pub(super) level: Level,
     pub(super) codec: ColumnCodec,
     /// The name, for errors.
     pub(super) column: &'a str,
-    /// By node.
+    /// Indexed by node.
     pub(super) plans: &'a mut Vec<Plans>,
 }
 
 impl Encoder<'_> {
-    /// Appends the block of a column and those of the columns inside it, in preorder.
+    /// Appends the block of a column and those of its children, in preorder.
     pub(super) fn encode(
         &mut self,
         field: &Field,
         column: &Column<'_>,
         blocks: &mut Vec<Block>,
     ) -> Result<()> {
-        // Nodes are numbered as their blocks are.
+        // A node's number is the index of its block.
         let node = blocks.len();
         if self.plans.len() <= node {
             self.plans.resize_with(node + 1, Plans::default);
@@ -77,7 +77,7 @@ impl Encoder<'_> {
             || Error::Invalid(format!("column '{}' has too many elements for a block", self.column));
         u32::try_from(row_count).ok().filter(|count| *count <= BLOCK_ROWS_MAX).ok_or_else(too_many)?;
         let mut meter = Meter::new(self.level, column.validity_bits());
-        // A block without rows has nothing to say.
+        // An empty block has no values and no statistics.
         let (values, statistics) = if row_count == 0 {
             Default::default()
         } else {
@@ -131,7 +131,7 @@ impl Encoder<'_> {
                 let rows = Rows::new(self.level, offsets, bytes)
                     .map_err(|error| Error::Invalid(format!("column '{}': {error}", self.column)))?;
                 let (frame, entries) = self.text(rows, plan)?;
-                // Who has the entries knows all rows.
+                // If the entries of the dictionary are UTF-8, all rows are.
                 let entries = entries.as_ref().map(|entries| entries.rows(self.level));
                 if field.data_type.is_utf8() && !is_utf8(self.level, entries.unwrap_or(rows)) {
                     return Err(Error::Invalid(format!(
@@ -169,7 +169,7 @@ impl Encoder<'_> {
         self.frame(Kind::Flags, values.len(), byte_count, plan, |maker| maker.flags(values), encode)
     }
 
-    /// The frame of text, and its different values if a dictionary was made of them.
+    /// The frame of text, and the entries of its dictionary if it has one.
     fn text(&self, rows: Rows<'_>, plan: &mut Plan) -> Result<(Vec<u8>, Option<strings::Buffer>)> {
         let encode = || strings::encode_as(self.level, Goal::Fastest, strings::Encoding::Raw, rows);
         let byte_count = span(rows.offsets()).len();
@@ -183,8 +183,8 @@ impl Encoder<'_> {
         Ok((frame, entries))
     }
 
-    /// The frame of so many rows and bytes of values: that of `auto`, or what `encode` gives, compressed as the
-    /// column's codec says.
+    /// The frame of values: `auto` chooses the encoding, or `encode` gives the one of the column's codec, which
+    /// compresses it.
     fn frame(
         &self,
         kind: Kind,
@@ -205,7 +205,7 @@ impl Encoder<'_> {
         let encoded = encode().map_err(failed)?.expect("these encodings hold any values");
         let compress_failed = |source| Error::Compress { column: self.column.to_owned(), source };
         let compressed = codec.compress(&encoded).map_err(compress_failed)?;
-        // What gets no smaller is stored as it is.
+        // Values that do not get smaller are stored uncompressed.
         let (codec, stored) = match &compressed {
             compressed if compressed.len() < encoded.len() => (codec, compressed),
             _ => (Codec::None, &encoded),
@@ -215,29 +215,29 @@ impl Encoder<'_> {
     }
 }
 
-/// The bytes of a frame, and the checksum that the index has for it.
+/// The bytes of a frame, with all that is needed to verify and decode it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
-    /// Where they were read to, unless that is a map, whose bytes nobody keeps.
+    /// The buffer that holds the bytes; `None` for a memory map, which decoded values cannot keep alive.
     pub(super) file: Option<&'a Arc<FileBytes>>,
     pub(super) bytes: &'a [u8],
     pub(super) checksum: u64,
-    /// Whether the bytes need not be held against it.
+    /// Whether the bytes need not be verified against the checksum.
     pub(super) is_verified: bool,
-    /// What decompresses frames like this one.
+    /// The decompressors for frames like this one.
     pub(super) decoders: &'a Decoders,
-    /// The node of the column that it belongs to, from zero, and what it has of it: frames of one kind are alike, a
-    /// bitmap and text are not.
+    /// The node inside the column, from zero, and whether the frame is its validity or its values: the races that
+    /// choose a decompressor are kept apart by these, because a bitmap and text behave differently.
     pub(super) node: usize,
     pub(super) frame: FrameOf,
-    /// The most bytes that the values take, compressed no more: known before memory is asked for.
+    /// The most bytes that the decompressed values take: limits the memory that forged bytes can ask for.
     pub(super) values_max: u64,
 }
 
-/// What was read, or what is wrong with the bytes.
+/// The result of decoding; the error says what is wrong with the bytes.
 type Read<T> = std::result::Result<T, String>;
 
-/// A column of a table: what the races remember it by.
+/// The column of a table by which the races are keyed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream<'a> {
     pub(super) table: u64,
@@ -250,7 +250,7 @@ impl fmt::Display for Stream<'_> {
     }
 }
 
-/// What reading blocks takes.
+/// Decodes blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockDecoder<'a> {
     pub(super) level: Level,
@@ -260,7 +260,7 @@ pub(super) struct BlockDecoder<'a> {
 }
 
 impl BlockDecoder<'_> {
-    /// Gives the frame that all of the bytes are, if it has so many values of this kind, to `read`.
+    /// Opens the frame, checks its kind, count of rows and checksum, and hands it to `read`.
     fn with_frame<T>(
         &self,
         stored: Stored<'_>,
@@ -268,7 +268,7 @@ impl BlockDecoder<'_> {
         row_count: u32,
         read: impl FnOnce(Frame<'_>, Option<&Arc<FileBytes>>) -> keirin_codecs::Result<T>,
     ) -> Read<T> {
-        /// The number of an encoding lies in front of values, which then are aligned.
+        /// Where values begin in a buffer, so that they are aligned: the encoding's number stands before them.
         const VALUES_AT: usize = 64;
         let limits = Limits { rows: row_count, bytes: stored.values_max };
         let bytes = stored.bytes;
@@ -308,7 +308,7 @@ impl BlockDecoder<'_> {
         read(frame.decompressed(&encoded[VALUES_AT - 1..]), Some(&encoded)).map_err(|error| error.to_string())
     }
 
-    /// What a frame is made of.
+    /// Describes the encodings of a frame.
     pub(super) fn explain(&self, stored: Stored<'_>) -> Read<String> {
         let limits = Limits { rows: BLOCK_ROWS_MAX, bytes: stored.values_max };
         let explained = Frame::open(stored.bytes, limits).and_then(|frame| frame.explain(self.level));
@@ -327,7 +327,7 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// The counts of elements of a list as offsets, which end at `element_count`.
+    /// Turns the stored lengths of lists into offsets, of which the last must be `element_count`.
     pub(super) fn offsets(
         &self,
         stored: Stored<'_>,
@@ -342,7 +342,7 @@ impl BlockDecoder<'_> {
         offsets.push(0);
         for length in lengths {
             end += u64::from(length);
-            // Too large ends are found below: all ends are at most the last.
+            // Overflow is found below: no end is above the last one.
             offsets.push(i32::try_from(end).unwrap_or(i32::MAX));
         }
         if end != u64::from(element_count) {
@@ -351,7 +351,7 @@ impl BlockDecoder<'_> {
         Ok(Buffer::Owned(offsets))
     }
 
-    /// The values of selected rows, of a type that is neither list nor struct.
+    /// The values of selected rows of a leaf.
     pub(super) fn values(
         &self,
         stored: Stored<'_>,
@@ -418,7 +418,7 @@ impl BlockDecoder<'_> {
         Ok(values)
     }
 
-    /// The text of selected rows. Whether it is UTF-8 was not looked at.
+    /// The text of selected rows, not checked to be UTF-8.
     pub(super) fn text(
         &self,
         stored: Stored<'_>,
@@ -434,8 +434,8 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// Adds all values to `total`, on the encoded form where that can be; false, and the total is as it was, if it
-    /// has no place in 128 bits then or the values are not numbers.
+    /// Adds all values to `total`, without decoding where possible. Returns false and leaves the total unchanged if
+    /// it would overflow 128 bits or the values are not numbers.
     pub(super) fn sum(
         &self,
         stored: Stored<'_>,
@@ -480,7 +480,7 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// Where in its bytes the numbers of a frame are, if they lie there as they are.
+    /// The range of the frame's bytes that holds its numbers, if they are stored raw.
     pub(super) fn numbers_at(
         &self,
         stored: Stored<'_>,
@@ -507,7 +507,7 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// The lengths of the text of selected rows; in bytes of text that is known to be ASCII.
+    /// The lengths of the text of selected rows.
     pub(super) fn lengths(
         &self,
         stored: Stored<'_>,
@@ -531,7 +531,7 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// The rows that satisfy a predicate, whether they have a value or not; none if that cannot be asked.
+    /// The rows that satisfy a predicate, nulls not yet taken out; `None` if the encoding cannot answer it.
     pub(super) fn filter(
         &self,
         stored: Stored<'_>,
@@ -544,15 +544,15 @@ impl BlockDecoder<'_> {
     }
 }
 
-/// The text of selected rows.
+/// Decoded text of selected rows.
 pub(super) enum TextValues {
-    /// One row behind the other.
+    /// Row after row.
     Rows(Values<'static>),
-    /// For each row the number of its text.
+    /// For each row the index of its entry.
     Entries { codes: Vec<u32>, entries: strings::Buffer },
 }
 
-/// What text is as long as.
+/// The unit in which the length of text is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LengthUnit {
     /// The count of its bytes.
@@ -577,7 +577,7 @@ fn text(
     Ok(Values::Text { offsets: offsets.into(), bytes: bytes.into() })
 }
 
-/// All values where the file has them, if they lie there as they are.
+/// The values in place in the file's buffer, if they are stored raw and all rows are selected.
 fn in_place<T: Number>(
     file: Option<&Arc<FileBytes>>,
     selection: Selection<'_>,

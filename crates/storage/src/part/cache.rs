@@ -1,8 +1,8 @@
-//! Footers of parts, decoded once and shared by all who open the part.
+//! The cache of decoded footers, shared by all readers of a part.
 //!
-//! Files of parts never change, and the hash of the footer is part of the key, so nothing in here gets old. With a
-//! footer the file as memory is kept, where that is how it is read: making a map takes longer than reading it. Those
-//! that were not used for longest go when there are too many bytes of them.
+//! Parts are immutable and the footer's hash belongs to the key, so entries never go stale. The memory map of a
+//! part is kept with its footer, because making a map takes longer than reading it. The least recently used footers
+//! are dropped when they take too many bytes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,10 +17,10 @@ use crate::error::Result;
 use crate::io::Input;
 use crate::schema::Field;
 
-/// Bytes of decoded footers, about, that are kept.
+/// Approximate bytes of decoded footers that are kept.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What the footer of a part says.
+/// A decoded footer, and what reading has found out about the part.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(super) footer: Footer,
@@ -28,16 +28,16 @@ pub(crate) struct Contents {
     pub(super) nodes: Vec<usize>,
     /// The first row of each stripe, and the end of the last.
     pub(super) stripe_starts: Vec<u64>,
-    /// What was found of each block: [`FrameOf`] whose checksums are right, and [`IS_RAW`].
+    /// For each block the bits of the frames ([`FrameOf`]) that were verified, and [`IS_RAW`].
     found: Vec<AtomicU8>,
-    /// The file as memory, if it was wanted so and can be that.
+    /// The memory map of the file once a reader has asked for it; `None` if it cannot be mapped.
     map: OnceLock<Option<Map>>,
-    /// Of each node those of its validity and of its values.
+    /// For each node the decoders of its validity and of its values.
     decoders: Vec<[Decoders; 2]>,
 }
 
-/// What decompresses frames of one kind, by codec: finding a race takes a lock and names, which is too much for each
-/// block.
+/// The decompressors for frames of one kind, by codec. They are kept because finding a race takes a lock and
+/// several strings, too much for each block.
 #[derive(Debug, Default)]
 pub(super) struct Decoders {
     lz4: OnceLock<Box<Decoder>>,
@@ -46,7 +46,7 @@ pub(super) struct Decoders {
 }
 
 impl Decoders {
-    /// The decoder for a codec, a new one if there was none.
+    /// The decoder for a codec; makes one if there is none yet.
     pub(super) fn get(&self, codec: Codec, new: impl FnOnce() -> Decoder) -> &Decoder {
         let place = match codec {
             Codec::Lz4 | Codec::Lz4Hc(_) => &self.lz4,
@@ -57,14 +57,14 @@ impl Decoders {
     }
 }
 
-/// A frame of a block, as a bit.
+/// Which frame of a block; the numbers are bits of `found`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FrameOf {
     Validity = 1,
     Values = 2,
 }
 
-/// The values of a block lie at its end as they are, as a bit.
+/// A bit of `found`: the values of the block are stored raw, at its end.
 const IS_RAW: u8 = 4;
 
 impl Contents {
@@ -87,7 +87,8 @@ impl Contents {
         Self { footer, nodes, stripe_starts, found, map: OnceLock::new(), decoders }
     }
 
-    /// The part as memory, if its file, which `input` gives, can be that; it stays so as long as the footer is kept.
+    /// The memory map of the part's file, which `input` opens; `None` if it cannot be mapped. The map is kept as
+    /// long as the footer.
     pub(super) fn map(&self, input: impl FnOnce() -> Result<Arc<dyn Input>>) -> Result<Option<&Map>> {
         if self.map.get().is_none() {
             let input = input()?;
@@ -120,9 +121,9 @@ impl Contents {
         self.found[block].fetch_or(IS_RAW, Ordering::Relaxed);
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate bytes that it takes.
     fn byte_count(&self) -> usize {
-        /// An entry with its two bounds.
+        /// Bytes of an entry with its two bounds.
         const BLOCK_BYTES: usize = 256;
         const FIELD_BYTES: usize = 256 + size_of::<[Decoders; 2]>();
         let field_count = self.footer.fields.iter().flat_map(Field::nodes).count();
@@ -130,18 +131,18 @@ impl Contents {
     }
 }
 
-/// What no other part has, whatever was at the same path before.
+/// Identifies a part and its content, even if another file had the same path before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PartKey {
     /// The number of the part's table.
     pub table: u64,
-    /// Its own number.
+    /// The number of the part.
     pub part: u64,
-    /// The hash of its footer.
+    /// The hash of the part's footer.
     pub hash: u64,
 }
 
-/// Decoded footers that are kept for the next who opens the part.
+/// The decoded footers by part.
 #[derive(Debug, Default)]
 pub(crate) struct Footers {
     kept: Mutex<Kept>,
@@ -169,7 +170,7 @@ impl Footers {
         locked(&self.kept).by_key.contains_key(&key)
     }
 
-    /// Forgets a part whose file is removed: a map would keep its bytes on the disk.
+    /// Drops a part whose file is removed: its memory map would keep the bytes on disk.
     pub(crate) fn forget(&self, table: u64, part: u64) {
         let mut kept = locked(&self.kept);
         let key = kept.by_key.keys().find(|key| (key.table, key.part) == (table, part)).copied();
@@ -178,7 +179,7 @@ impl Footers {
         }
     }
 
-    /// Keeps a footer, and gives the one that another thread has put there meanwhile.
+    /// Adds a footer, or returns the one that another thread has added meanwhile.
     pub(super) fn put(&self, key: PartKey, contents: Contents) -> Arc<Contents> {
         let mut kept = locked(&self.kept);
         kept.clock += 1;

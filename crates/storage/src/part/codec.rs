@@ -3,12 +3,12 @@
 //! | written | stored |
 //! |---|---|
 //! | `Auto`, `Default`, `Smallest`, `Fastest` | what suits the goal |
-//! | `NONE`, `LZ4`, `LZ4HC(1 to 12)`, `ZSTD(1 to 22)`, `Snappy` | values as they are in memory, compressed so |
-//! | `Delta` and one of these | differences of neighbours, packed, compressed so |
-//! | `T64`, `DoubleDelta`, `Gorilla`, `FPC`, `GCD`, `ALP`, `FSST`, `Dictionary`, alone or with a compression | what suits the goal: it has what these do, and chooses |
+//! | `NONE`, `LZ4`, `LZ4HC(1 to 12)`, `ZSTD(1 to 22)`, `Snappy` | raw values, compressed with this codec |
+//! | `Delta` and one of these | differences of neighbours, packed, compressed with that codec |
+//! | `T64`, `DoubleDelta`, `Gorilla`, `FPC`, `GCD`, `ALP`, `FSST`, `Dictionary`, alone or with a compression | what suits the goal; it includes what these do |
 //!
-//! Names of other databases are understood so that their definitions of tables can be used; sizes of values, as in
-//! `Delta(8)`, are read over, because the type knows.
+//! Names of other databases' codecs are understood so that their table definitions can be used. Sizes of values, as
+//! in `Delta(8)`, are ignored, because the type has them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,11 +21,11 @@ use crate::error::Error;
 /// How the values of a column become bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnCodec {
-    /// In whatever way suits the goal.
+    /// The encoding that suits the goal best.
     Auto(Goal),
-    /// As they are in memory, compressed so.
+    /// Raw values, compressed with this codec.
     Raw(Codec),
-    /// Integers as differences of neighbours, compressed so; all else as [`ColumnCodec::Raw`].
+    /// Integers as differences of neighbours, compressed with this codec; other types as [`ColumnCodec::Raw`].
     Delta(Codec),
 }
 
@@ -35,7 +35,7 @@ impl Default for ColumnCodec {
     }
 }
 
-/// What one name of a chain stands for.
+/// One name in the brackets of `CODEC(...)`.
 enum Link {
     Whole(ColumnCodec),
     Delta,
@@ -83,7 +83,7 @@ impl Link {
 impl FromStr for ColumnCodec {
     type Err = Error;
 
-    /// What stands in the brackets of `CODEC(...)`.
+    /// Parses what stands in the brackets of `CODEC(...)`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let links = text.split(',').map(|link| Link::parse(link.trim())).collect::<Result<Vec<_>, _>>()?;
         match &links[..] {
@@ -97,7 +97,7 @@ impl FromStr for ColumnCodec {
 }
 
 impl fmt::Display for ColumnCodec {
-    /// As it can be parsed.
+    /// Writes it as it can be parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let codec = match self {
             Self::Auto(Goal::Smallest) => return f.write_str("Smallest"),

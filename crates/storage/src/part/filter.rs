@@ -1,7 +1,7 @@
-//! Which rows of a block a predicate is true of, asked of the encoded form.
+//! Predicates evaluated on encoded blocks.
 //!
-//! Codecs compare packed bits, runs and the entries of dictionaries without decoding the rows; of text, each entry of
-//! a dictionary is looked at once. Where the type has no such order, nobody answers.
+//! Codecs compare packed bits, runs and the entries of dictionaries without decoding the rows; a predicate on text
+//! looks at each entry of a dictionary once. Types without the order that a comparison needs are refused.
 
 use keirin_codecs::Result;
 use keirin_codecs::floats::Float;
@@ -18,35 +18,35 @@ use crate::schema::DataType;
 /// A value to compare with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Constant<'p> {
-    /// Of a boolean.
+    /// A boolean.
     Flag(bool),
-    /// Of all that are stored as integers, decimals and times among them.
+    /// For all types that are stored as integers, decimals and times among them.
     Integer(i128),
-    /// Of floats of 32 bits.
+    /// A 32-bit float.
     F32(f32),
-    /// Of floats of 64 bits.
+    /// A 64-bit float.
     F64(f64),
-    /// Of text, binary and json, by bytes.
+    /// Text, binary or json, compared by bytes.
     Text(&'p [u8]),
 }
 
-/// What is asked of a value. Without a value, all but `IsNull` is not true.
+/// A predicate on the values of a column. For nulls only `IsNull` is true.
 #[derive(Clone, Copy)]
 pub enum Predicate<'p> {
-    /// There is none.
+    /// The value is null.
     IsNull,
-    /// There is one.
+    /// The value is not null.
     IsNotNull,
-    /// It compares so with a constant; floats by the total order.
+    /// A comparison with a constant; floats compare by the total order.
     Compare(Comparison, Constant<'p>),
-    /// It is at or above the first constant, and at or below the second.
+    /// The value lies between two constants, both included.
     Between(Constant<'p>, Constant<'p>),
-    /// Text for which the function sets the bit. It gets rows in any order, perhaps each different one once; of a
-    /// file that someone forged they need not be UTF-8.
+    /// A function on text that returns a bit for each row. It may get the rows in any order, or each distinct text
+    /// once; in a forged file they need not be UTF-8.
     Text(&'p dyn Fn(Rows<'_>) -> BitBuffer),
 }
 
-/// Whether values of a type can be asked that.
+/// Whether the predicate can be evaluated on values of this type.
 pub(super) fn can_ask(data_type: &DataType, predicate: &Predicate<'_>) -> bool {
     let is_comparable = |constant: Constant<'_>| {
         matches!(
@@ -71,7 +71,7 @@ pub(super) fn can_ask(data_type: &DataType, predicate: &Predicate<'_>) -> bool {
                 )
         )
     };
-    // A uuid is ordered as its bytes are, not as its number.
+    // UUIDs are ordered by their bytes, not as numbers.
     let is_uuid = *data_type == DataType::Uuid;
     match *predicate {
         Predicate::IsNull | Predicate::IsNotNull => true,
@@ -83,7 +83,8 @@ pub(super) fn can_ask(data_type: &DataType, predicate: &Predicate<'_>) -> bool {
     }
 }
 
-/// The rows of a frame that satisfy the predicate, whether they have a value or not; none if that cannot be asked.
+/// The rows of a frame that satisfy the predicate, nulls not yet taken out; `None` if the encoding cannot answer
+/// it.
 pub(super) fn values(level: Level, frame: Frame<'_>, predicate: &Predicate<'_>) -> Result<Option<BitBuffer>> {
     match *predicate {
         Predicate::IsNull | Predicate::IsNotNull => Ok(None),
@@ -124,7 +125,7 @@ fn compare(
         (Kind::U64, Constant::Integer(constant)) => integers::<u64>(level, frame, comparison, constant)?,
         (Kind::F32, Constant::F32(constant)) => floats(level, frame, comparison, constant)?,
         (Kind::F64, Constant::F64(constant)) => floats(level, frame, comparison, constant)?,
-        // Nothing is less than no text: lengths tell all.
+        // No text is less than the empty one, so the lengths decide.
         (Kind::Text, Constant::Text(b"")) => {
             let lengths = frame.strings(level)?.lengths(level, Selection::All)?;
             lengths.into_iter().map(|length| holds(comparison, length.cmp(&0))).collect()
@@ -145,7 +146,7 @@ fn integers<T: Int + TryFrom<i128>>(
 ) -> Result<BitBuffer> {
     match T::try_from(constant) {
         Ok(constant) => frame.integers::<T>(level)?.compare(level, comparison, constant),
-        // All values are on one side of it.
+        // The constant is outside the type's range, so all values compare alike.
         Err(_) => Ok(same_bits(holds(comparison, 0.cmp(&constant)), frame.row_count())),
     }
 }

@@ -1,4 +1,4 @@
-//! The footer of a part: what it has, and where its blocks are.
+//! The footer of a part: its columns, and the index of its blocks.
 
 use keirin_codecs::frame::{self, Frame, Limits};
 use keirin_codecs::strings::Buffer;
@@ -11,26 +11,27 @@ use crate::header::HEADER_BYTES;
 use crate::schema::{DataType, Field, SortKey, read_fields, read_keys, write_fields, write_keys};
 use crate::wire::{Reader, Wire, Write};
 
-/// Where a block is, and what is known of it.
+/// An entry of the index: where a block is, and its statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlockEntry {
     pub(super) offset: u64,
     pub(super) validity_bytes: u32,
     pub(super) value_bytes: u32,
-    /// What the frames say their checksums are, 0 of those that are not there: so no block takes another's place.
+    /// The checksums of the frames, 0 for a missing frame. Repeating them in the index keeps a block from taking
+    /// another's place.
     pub(super) validity_checksum: u64,
     pub(super) value_checksum: u64,
     pub(super) statistics: Statistics,
 }
 
 impl BlockEntry {
-    /// From the begin of the block to where its values begin.
+    /// Where the values begin, from the start of the block.
     pub(super) fn values_at(&self) -> u64 {
         align(u64::from(self.validity_bytes))
     }
 
-    /// The most bytes that its values take when they are not compressed, whatever the frame says: numbers have 16 at
-    /// most, and how long text is the index knows. Encodings may add as much again, for values that do not suit them.
+    /// The most bytes that the decompressed values take, whatever the frame says: a number has at most 16 bytes,
+    /// and the index knows the length of text. Encodings may double that for values that do not suit them.
     pub(super) fn values_max(&self) -> u64 {
         const VALUE_BYTES_MAX: u64 = 16;
         const FRAME_BYTES: u64 = 1 << 16;
@@ -39,7 +40,7 @@ impl BlockEntry {
         (2 * values + FRAME_BYTES).min(BLOCK_BYTES_MAX)
     }
 
-    /// Bytes from the begin of the block to its end.
+    /// Bytes of the block.
     pub(super) fn byte_count(&self) -> u64 {
         match self.value_bytes {
             0 => u64::from(self.validity_bytes),
@@ -54,13 +55,13 @@ pub(super) struct Footer {
     pub(super) stripe_rows: Vec<u32>,
     pub(super) fields: Vec<Field>,
     pub(super) keys: Vec<SortKey>,
-    /// By node: different values in all stripes, about; 0 if nobody counted.
+    /// For each node the approximate count of distinct values in all stripes; 0 if they were not counted.
     pub(super) distinct: Vec<u64>,
-    /// Node by node, in each stripe by stripe.
+    /// All stripes of the first node, then all of the next.
     pub(super) blocks: Vec<BlockEntry>,
 }
 
-/// A column of the index whose rows may lack a value.
+/// A nullable column of the index.
 fn optional<T>(rows: impl Iterator<Item = Option<T>> + Clone, default: T) -> (BitBuffer, Vec<T>)
 where
     T: Clone,
@@ -136,7 +137,7 @@ impl Footer {
         footer.problem(footer_at).map_or(Ok(footer), |problem| reader.malformed(problem))
     }
 
-    /// What is wrong with places and counts of rows.
+    /// What is wrong with the offsets and counts of rows, if anything.
     pub(super) fn problem(&self, footer_at: u64) -> Option<String> {
         for block in &self.blocks {
             let end = block.offset.checked_add(block.byte_count());
@@ -170,7 +171,7 @@ impl Footer {
         None
     }
 
-    /// What is wrong with the count of rows of a node and those inside, which are numbered from `node` on.
+    /// What is wrong with the row counts of a node and its children, which are numbered from `node` on.
     fn rows_problem(&self, node: &mut usize, field: &Field, stripe: usize, rows: u32) -> Option<String> {
         let found = self.block(*node, stripe).statistics.rows;
         if found != rows {
@@ -180,7 +181,7 @@ impl Footer {
         let children = field.data_type.children();
         let rows_inside = match field.data_type {
             DataType::Struct(_) => rows,
-            // The elements of lists are as many as they are; those of maps as many keys as values.
+            // Only the block itself tells how many elements lists have; a map has as many keys as values.
             _ if !children.is_empty() => self.block(*node, stripe).statistics.rows,
             _ => return None,
         };
@@ -201,7 +202,7 @@ fn integers<T: Int>(level: Level, values: impl Iterator<Item = T>) -> keirin_cod
     frame::of_integers(level, Goal::Smallest, &values.collect::<Vec<T>>())
 }
 
-/// Frames of a footer, one behind the other.
+/// The consecutive frames of a footer.
 struct Frames<'r, 'a> {
     level: Level,
     reader: &'r mut Reader<'a>,
@@ -209,9 +210,9 @@ struct Frames<'r, 'a> {
 }
 
 impl Frames<'_, '_> {
-    /// What `read` makes of the next frame.
+    /// Hands the next frame to `read`.
     fn frame<T>(&mut self, read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>) -> Wire<T> {
-        /// The most bytes that a row of an index has, encoded or not.
+        /// The most bytes of a row of the index, encoded or not.
         const ROW_BYTES_MAX: usize = 80;
         const FRAME_BYTES: usize = 1 << 12;
         let bytes = (self.row_count * ROW_BYTES_MAX + FRAME_BYTES) as u64;

@@ -44,8 +44,8 @@ pub use statistics::{BlockFlags, Statistics};
 pub use total::Total;
 pub use writer::{PartWriter, WriteOptions};
 
-/// When the checksums of blocks are held against their bytes. That a block is the one that was written to its
-/// place, and all that decoding can find, is looked at always.
+/// When the checksums of blocks are verified. That a block is at its place, and all that decoding checks, is always
+/// verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// Whenever a block is read.
@@ -53,7 +53,7 @@ pub enum Verify {
     /// When it is read for the first time since the database was opened.
     #[default]
     Once,
-    /// When someone asks for a check.
+    /// Only by an explicit check.
     Never,
 }
 
@@ -70,7 +70,7 @@ const BLOCK_ROWS_MAX: u32 = 1 << 26;
 /// The most bytes that the values of a block take.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
 
-/// The next place at or behind this one where a block may begin.
+/// Rounds an offset up to where a block may begin.
 fn align(at: u64) -> u64 {
     at.next_multiple_of(ALIGN_BYTES)
 }

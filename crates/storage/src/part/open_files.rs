@@ -1,9 +1,8 @@
-//! Files of parts that are open, shared by all who read the same part.
+//! The open files of parts, shared by all readers of a part.
 //!
-//! A process may have only so many files open, and a table may have more parts than that. So a part that is read has
-//! its file open only until too many others were read since; then the file is closed, and opened again the next
-//! time. When nobody has the part open any more, its file is closed at once: what is removed then gives its space
-//! back.
+//! The system limits the open files of a process, and a table may have more parts than that. So the least recently
+//! read files are closed, and opened again when they are read the next time. When the last reader of a part ends,
+//! its file is closed at once, so that the space of a removed file is freed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,7 +15,7 @@ use crate::io::{Input, is_out_of_files};
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    /// The most that are open; while a file is read it may be one more.
+    /// The most open files; while a file is read it may be one more.
     limit: usize,
     state: Mutex<State>,
 }
@@ -24,7 +23,7 @@ pub(crate) struct OpenFiles {
 #[derive(Debug, Default)]
 struct State {
     parts: HashMap<PartKey, Entry>,
-    /// The parts whose files are open, by when they were read last.
+    /// The parts whose files are open, by the time of their last read.
     by_use: BTreeMap<u64, PartKey>,
     /// Goes up with each use.
     clock: u64,
@@ -49,7 +48,7 @@ impl State {
         Some(Arc::clone(file))
     }
 
-    /// Takes out the file that was not read for longest.
+    /// Removes the least recently read file.
     fn take_oldest(&mut self) -> Option<Arc<dyn Input>> {
         let (_, key) = self.by_use.pop_first()?;
         Some(self.parts.get_mut(&key)?.file.take()?.0)
@@ -61,12 +60,12 @@ impl OpenFiles {
         Self { limit: limit.max(1), state: Mutex::default() }
     }
 
-    /// Says that someone begins to read a part.
+    /// Registers a reader of a part.
     pub(super) fn begin(&self, key: PartKey) {
         locked(&self.state).parts.entry(key).or_default().reader_count += 1;
     }
 
-    /// Says that someone is done with a part.
+    /// Removes a reader of a part, and with the last one its file.
     pub(super) fn end(&self, key: PartKey) {
         let mut state = locked(&self.state);
         let Some(entry) = state.parts.get_mut(&key) else { return };
@@ -81,7 +80,7 @@ impl OpenFiles {
         drop(file);
     }
 
-    /// The file of a part that someone has begun to read; `open` opens it if it is not open.
+    /// The file of a part that has a reader; calls `open` if it is not open.
     pub(super) fn get(
         &self,
         key: PartKey,
@@ -91,7 +90,7 @@ impl OpenFiles {
             return Ok(file);
         }
         let mut opened = open();
-        // The rest of the program, too, wants files.
+        // Half of the files are closed rather than one: the rest of the program needs files, too.
         while opened.as_ref().is_err_and(is_out_of_files) && self.close_half() {
             opened = open();
         }
@@ -115,7 +114,7 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Closes half of the files, and tells whether there were any.
+    /// Closes half of the files; returns whether there were any.
     fn close_half(&self) -> bool {
         let mut state = locked(&self.state);
         let count = state.by_use.len().div_ceil(2);
@@ -124,7 +123,7 @@ impl OpenFiles {
         !closed.is_empty()
     }
 
-    /// The most that are open.
+    /// The most open files.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -136,9 +135,9 @@ impl OpenFiles {
     }
 }
 
-/// How many files of parts are open at most, unless told otherwise: half of what the process may have.
+/// The default limit of open files: half of the process's own.
 pub(crate) fn default_open_files_max() -> usize {
-    /// Beyond that, opening a file again costs little beside reading so many.
+    /// Beyond this, opening a file again costs little beside reading so many.
     const FILES_MAX: u64 = 4096;
     #[cfg(unix)]
     let limit = rlimit::Resource::NOFILE.get_soft().unwrap_or(FILES_MAX);

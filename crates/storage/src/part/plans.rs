@@ -1,7 +1,7 @@
-//! How the columns of a table were last encoded: the next part of the table begins with it.
+//! The encodings that were last chosen for the columns of each table: the next part of the table begins with them.
 //!
-//! Choosing an encoding takes as long as writing several blocks. A plan that does not suit any more is noticed at
-//! once, so nothing here needs to be exact.
+//! Choosing an encoding takes as long as writing several blocks. The encoder notices at once when a plan no longer
+//! suits, so the plans need not be exact.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::schema::Definition;
 /// Tables whose plans are kept.
 const TABLES_MAX: usize = 1 << 10;
 
-/// The plans of a database's tables, by their numbers.
+/// The plans of a database's tables, by table number.
 #[derive(Debug, Default)]
 pub(crate) struct TablePlans {
     kept: Mutex<BTreeMap<u64, Kept>>,
@@ -28,7 +28,7 @@ struct Kept {
 }
 
 impl TablePlans {
-    /// Those of a table whose columns and codecs are the same as they were then.
+    /// The plans of a table; none if its columns or codecs have changed.
     pub(super) fn get(&self, table: u64, definition: &Definition, options: &WriteOptions) -> Vec<Plans> {
         let kept = locked(&self.kept);
         let found = kept.get(&table).filter(|kept| {

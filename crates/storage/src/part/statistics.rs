@@ -1,4 +1,4 @@
-//! What is known of a block without reading it.
+//! Statistics of a block: what is known of it without reading it.
 
 use std::cmp::Ordering;
 
@@ -12,14 +12,14 @@ use keirin_kernels::{Bits, Level, Selection};
 use crate::column::{Column, Values};
 use crate::schema::{DataType, Field};
 
-/// The most bytes of text that a least or greatest value has.
+/// The most bytes of a minimum or maximum of text; longer ones are cut.
 const BOUND_BYTES_MAX: usize = 64;
 
-/// Facts of a block, as bits: `docs/format/part.md`.
+/// Flags of a block, as bits: `docs/format/part.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockFlags(pub(crate) u16);
 
-/// Flags that say something of all values.
+/// Flags that claim something about the values.
 const CLAIMS: u16 = BlockFlags::MIN_EXACT
     | BlockFlags::MAX_EXACT
     | BlockFlags::SORTED
@@ -39,13 +39,13 @@ impl BlockFlags {
         Self(self.0 | if is_set { flag } else { 0 })
     }
 
-    /// The least value is one of the values, not a bound below them.
+    /// The minimum is one of the values, not just a lower bound.
     #[must_use]
     pub fn min_is_exact(self) -> bool {
         self.0 & Self::MIN_EXACT != 0
     }
 
-    /// The greatest value is one of the values, not a bound above them.
+    /// The maximum is one of the values, not just an upper bound.
     #[must_use]
     pub fn max_is_exact(self) -> bool {
         self.0 & Self::MAX_EXACT != 0
@@ -76,33 +76,33 @@ impl BlockFlags {
     }
 }
 
-/// What is known of a block without reading it.
+/// Statistics of a block: what is known of it without reading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Rows.
     pub rows: u32,
     /// Rows without a value.
     pub nulls: u32,
-    /// Different values, about; 0 if nobody counted.
+    /// Approximate count of distinct values; 0 if they were not counted.
     pub distinct: u32,
-    /// Text and binary: bytes of all values.
+    /// Bytes of all values of text or binary.
     pub text_bytes: u32,
-    /// More facts.
+    /// Further facts.
     pub flags: BlockFlags,
-    /// The least value, or a bound below: its little-endian bytes, or text.
+    /// The minimum, or a lower bound: its little-endian bytes, or text.
     pub min: Option<Vec<u8>>,
-    /// The greatest value, or a bound above.
+    /// The maximum, or an upper bound.
     pub max: Option<Vec<u8>>,
     /// The exact sum of integers and decimals.
     pub sum: Option<i128>,
 }
 
-/// What measures a block.
+/// Computes the statistics of a block.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     level: Level,
     validity: Option<Bits<'a>>,
-    /// The values of the block, if they were counted.
+    /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Meter<'a> {
         Self { level, validity, sketch: None }
     }
 
-    /// All of values that are no text.
+    /// The statistics of values that are not text.
     pub(super) fn measure(&mut self, data_type: &DataType, values: &Values<'_>) -> Statistics {
         macro_rules! integers {
             ($values:ident) => {{
@@ -146,14 +146,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts alone.
+    /// The counts of rows and nulls alone.
     pub(crate) fn counts(&self, row_count: usize) -> Statistics {
         let valid = aggregate::count(self.level, row_count, self.validity, Selection::All);
         let count = |count: usize| u32::try_from(count).expect("a block has fewer rows");
         Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
     }
 
-    /// Counts the values that have so many hashes, all of different values if `is_exact`.
+    /// Counts the distinct values among `hash_count` hashes; with `is_exact` the hashed values are known to be
+    /// distinct.
     fn count_distinct(
         &mut self,
         statistics: &mut Statistics,
@@ -173,7 +174,7 @@ impl<'a> Meter<'a> {
         statistics.distinct = u32::try_from(values).expect("at most the rows of a block");
     }
 
-    /// All of numbers that the kernels can order; `keys` are their bits.
+    /// The statistics of numbers that the kernels can order; `keys` are their bits.
     fn ordered<T: Ordered, K: Key>(
         &mut self,
         values: &[T],
@@ -185,7 +186,7 @@ impl<'a> Meter<'a> {
         let (level, validity) = (self.level, self.validity);
         let min = aggregate::min(level, values, validity, Selection::All);
         let max = aggregate::max(level, values, validity, Selection::All);
-        // Of values in a narrow range the different ones are quickly found, and few to be hashed.
+        // In a narrow range the distinct values are quickly found, and only those few are hashed.
         let range = min.zip(max).filter(|_| statistics.nulls == 0);
         let few = range.and_then(|(min, max)| different(values, keys, min, offset(max, min), &offset));
         let (keys, validity) = few.as_ref().map_or((keys, validity), |few| (&few[..], None));
@@ -197,7 +198,7 @@ impl<'a> Meter<'a> {
         statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
     }
 
-    /// Integers of up to 64 bits; `offset` is how far above the second the first is.
+    /// Integers of up to 64 bits; `offset` is how far the first value is above the second.
     pub(crate) fn integers<T>(
         &mut self,
         values: &[T],
@@ -231,7 +232,7 @@ impl<'a> Meter<'a> {
         self.ordered(values, &bits, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
     }
 
-    /// 16 bytes that are ordered as bytes are.
+    /// 16 bytes that are ordered bytewise.
     pub(crate) fn uuids(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
@@ -262,13 +263,13 @@ impl<'a> Meter<'a> {
         statistics.finish(false)
     }
 
-    /// Text, of which the different values may be known, ascending.
+    /// Text; `entries` are its distinct values in ascending order, if they are known.
     pub(crate) fn text(&mut self, rows: Strings<'_, i32>, entries: Option<Strings<'_, i32>>) -> Statistics {
         let mut statistics = self.counts(rows.row_count());
         let is_full = statistics.nulls == 0;
         let is_sorted = is_full && (1..rows.row_count()).all(|row| rows.row(row - 1) <= rows.row(row));
         let text_bytes = rows.offsets()[rows.row_count()].abs_diff(rows.offsets()[0]);
-        // Where there are nulls, an entry may be none of the values.
+        // With nulls, an entry may be the arbitrary value of a null row.
         let (level, entries) = (self.level, entries.filter(|_| is_full));
         let validity = self.validity.filter(|_| entries.is_none());
         let values = entries.unwrap_or(rows);
@@ -298,13 +299,13 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// The different values of a node in several blocks.
+/// Counts the distinct values of a node over several blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DistinctSum {
     sketch: Option<HyperLogLog>,
     has_nulls: bool,
     value_count: u64,
-    /// Of one block: flags have no sketch, and few values.
+    /// The most distinct values of one block: the estimate for flags, which have no sketch.
     most_of_a_block: u32,
 }
 
@@ -320,7 +321,7 @@ impl DistinctSum {
         }
     }
 
-    /// How many there are, about; 0 if nobody counted.
+    /// The approximate count; 0 if the values were not counted.
     pub(super) fn estimate(&self) -> u64 {
         match &self.sketch {
             Some(sketch) => distinct_of(sketch, self.has_nulls, self.value_count),
@@ -329,17 +330,17 @@ impl DistinctSum {
     }
 }
 
-/// How many different values a sketch has seen, at most so many; a null is none.
+/// The count of distinct values by a sketch, at most `most`; null does not count.
 fn distinct_of(sketch: &HyperLogLog, has_nulls: bool, most: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "it is between zero and a count of rows")]
     let values = (sketch.estimate() - f64::from(u32::from(has_nulls))).round().clamp(0.0, most as f64) as u64;
     values
 }
 
-/// A text that may be the least or the greatest.
+/// A candidate for the minimum or maximum of text.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
-    /// Its first bytes, zeros behind its end: mostly they tell which of two texts is less.
+    /// The first bytes, filled up with zeros: they usually decide which of two texts is less.
     prefix: u64,
     text: &'a [u8],
     row: usize,
@@ -360,7 +361,7 @@ impl<'a> Candidate<'a> {
     fn is_less(self, other: Self) -> bool {
         let lengths = (self.text.len(), other.text.len());
         match self.prefix.cmp(&other.prefix) {
-            // Most texts of many columns are short and the same.
+            // In many columns most texts are short and equal.
             Ordering::Equal if lengths.0.max(lengths.1) <= Self::PREFIX_BYTES => lengths.0 < lengths.1,
             Ordering::Equal => self.text < other.text,
             ordering => ordering.is_lt(),
@@ -368,7 +369,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// The rows of the least and of the greatest text.
+/// The rows of the minimum and the maximum.
 fn extreme_rows(rows: Strings<'_, i32>, validity: Option<Bits<'_>>) -> Option<(usize, usize)> {
     let valid = (0..rows.row_count()).filter(|row| validity.is_none_or(|bits| bits.get(*row)));
     let mut candidates = valid.map(|row| Candidate::new(rows.row(row), row));
@@ -384,7 +385,8 @@ fn extreme_rows(rows: Strings<'_, i32>, validity: Option<Bits<'_>>) -> Option<(u
     Some((least.row, greatest.row))
 }
 
-/// The keys of different values, if all lie less than so far above the least that a table of flags shows them.
+/// The keys of the distinct values, found with a table of flags; `None` if the range of the values is too wide for
+/// it.
 fn different<T: Copy, K: Copy>(
     values: &[T],
     keys: &[K],
@@ -392,12 +394,12 @@ fn different<T: Copy, K: Copy>(
     span: u64,
     offset: impl Fn(T, T) -> u64,
 ) -> Option<Vec<K>> {
-    /// The table stays in the nearest caches.
+    /// Keeps the table in the nearest caches.
     const SPAN_MAX: u64 = 1 << 16;
     let first = *keys.first()?;
     let mask = usize::try_from(span).ok().filter(|_| span < SPAN_MAX)?.next_power_of_two() * 2 - 1;
     let mut is_seen = vec![false; mask + 1];
-    // Written without a branch: what was seen is written over by the next.
+    // Without a branch: every key is written, and one seen before is overwritten by the next.
     let mut different = vec![first; (mask + 1).min(values.len()) + 1];
     let mut count = 0;
     for (value, key) in values.iter().zip(keys) {
@@ -411,7 +413,7 @@ fn different<T: Copy, K: Copy>(
     Some(different)
 }
 
-/// The text, or the least of few bytes that is greater than all texts that begin with its begin.
+/// The text itself if it is short, else the least short text above all texts with the same beginning.
 fn upper_bound(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() <= BOUND_BYTES_MAX {
         return Some(text.to_vec());
@@ -423,7 +425,7 @@ fn upper_bound(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Statistics {
-    /// What is wrong with the facts of a block of this field.
+    /// What is wrong with the statistics of a block of this field, if anything.
     pub(super) fn problem(&self, field: &Field) -> Option<String> {
         let Self { rows, nulls, distinct, .. } = self;
         let name = &field.name;
@@ -445,9 +447,9 @@ impl Statistics {
         Some(format!("a block of '{name}' with a least or greatest value of {bytes} bytes"))
     }
 
-    /// What these facts, which a file has, claim of a column that is not so. Differences are counted about, and of a part
-    /// that another version wrote there may be fewer facts.
-    pub(super) fn lie(&self, level: Level, field: &Field, column: &Column<'_>) -> Option<String> {
+    /// What these statistics, read from a file, claim wrongly about a column. The count of distinct values is
+    /// approximate and not checked, and statistics that another version left out are no error.
+    pub(super) fn false_claim(&self, level: Level, field: &Field, column: &Column<'_>) -> Option<String> {
         if column.row_count() == 0 {
             return (self.rows > 0).then(|| format!("a block of {} rows has none", self.rows));
         }
@@ -487,7 +489,7 @@ impl Statistics {
         None
     }
 
-    /// The flags of values that are kept whole.
+    /// Sets the flags, for values whose bounds are exact.
     fn finish(mut self, is_sorted: bool) -> Self {
         let is_full = self.nulls == 0;
         let is_constant = is_full && self.min.is_some() && self.min == self.max;

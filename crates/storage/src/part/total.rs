@@ -1,22 +1,22 @@
-//! What columns are added up to.
+//! Totals of columns.
 
 use keirin_codecs::frame::Kind;
 use keirin_kernels::Level;
 use keirin_kernels::aggregate::{DecimalSum, ExactSum, sum_two};
 use keirin_kernels::aligned::{Number, numbers};
 
-/// The sum of what was added to it, which is exact.
+/// The exact sum of all that was added.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Total {
-    /// Of integers and decimals.
+    /// The sum of integers and decimals.
     pub integers: i128,
-    /// Of floats.
+    /// The sum of floats.
     pub floats: ExactSum,
 }
 
 impl Total {
-    /// Adds the numbers that two places hold as they are, as many in one as in the other; false, and the total is as it
-    /// was, if it has no place in 128 bits then or the numbers are not aligned.
+    /// Adds two slices of raw numbers of equal length. Returns false and leaves the total unchanged if it would
+    /// overflow 128 bits or the numbers are not aligned.
     pub(super) fn add_two(&mut self, level: Level, kind: Kind, bytes: [&[u8]; 2]) -> bool {
         fn columns<T: Number>(bytes: [&[u8]; 2]) -> Option<[&[T]; 2]> {
             Some([numbers(bytes[0])?, numbers(bytes[1])?])

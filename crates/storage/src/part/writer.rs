@@ -1,5 +1,5 @@
-//! Writes a part, a stripe at a time, in memory that does not grow with the rows. Stripes of rows that are all there
-//! are encoded by several threads: none needs to know of another.
+//! Writes a part, a stripe at a time, in memory that does not grow with the rows. The stripes of a sorted run are
+//! encoded by several threads, each independently.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -24,22 +24,22 @@ use crate::state::Part;
 use crate::store::{Store, part_path};
 use crate::unsynced::Unsynced;
 
-/// Values of a stripe are cut here, for each column: no block gets much larger unless a single row is.
+/// A stripe ends when the values of a column reach this size, so that blocks do not get much larger.
 const STRIPE_BYTES: usize = 64 << 20;
-/// Encoded blocks are kept until they are so many bytes, to be written column by column.
+/// Encoded blocks are collected up to this size, then written column by column.
 const GROUP_BYTES: usize = 64 << 20;
-/// Bytes that are given to the system together.
+/// Size of the write buffer.
 const BUFFER_BYTES: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };
 
-/// How a part is written.
+/// Options of writing a part.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// By column; those behind the end have the default.
+    /// The codec of each column; missing ones are the default.
     pub codecs: Vec<ColumnCodec>,
-    /// The rows come sorted by the keys of the table.
+    /// Whether the rows come sorted by the keys of the table.
     pub is_sorted: bool,
-    /// By the number of the field: what rows of parts have that are older than it, as a column of one row. Parts
-    /// that lack another column with [`INITIAL`](crate::schema::INITIAL) are not merged.
+    /// By field number, as a column of one row: the value that rows have in parts older than the field. A part that
+    /// lacks a column with [`INITIAL`](crate::schema::INITIAL) and without a value here is not merged.
     pub initial: BTreeMap<u32, Column<'static>>,
 }
 
@@ -55,22 +55,22 @@ pub struct PartWriter {
     options: WriteOptions,
     /// Rows of the next stripe.
     rows: Vec<Column<'static>>,
-    /// Encoded stripes that are not written, each with its blocks by node.
+    /// Encoded stripes that are not written yet, each with its blocks by node.
     stripes: Vec<Vec<Block>>,
     encoded_bytes: usize,
     /// Entries of the blocks that were written, by stripe and node.
     entries: Vec<Vec<BlockEntry>>,
     stripe_rows: Vec<u32>,
-    /// By node.
+    /// Indexed by node.
     distinct: Vec<DistinctSum>,
     plans: Vec<Plans>,
-    /// Bytes that the system does not have yet, and where they begin in the file.
+    /// Bytes that are not written yet, and their offset in the file.
     buffer: Vec<u8>,
     buffer_at: u64,
 }
 
 impl PartWriter {
-    /// Begins a part in a file that was just created.
+    /// Begins a part in a new file.
     pub(crate) fn new(
         store: Arc<Store>,
         unsynced: Arc<Unsynced>,
@@ -110,7 +110,7 @@ impl PartWriter {
         self.stripe_rows.iter().map(|rows| u64::from(*rows)).sum::<u64>() + pending as u64
     }
 
-    /// Bytes of the file so far, about.
+    /// Approximate bytes of the file so far.
     #[must_use]
     pub fn byte_count(&self) -> u64 {
         self.buffer_at + (self.buffer.len() + self.encoded_bytes) as u64
@@ -119,7 +119,7 @@ impl PartWriter {
     /// Appends rows: as many columns as the table has, of its types, all of one length.
     ///
     /// # Errors
-    /// `Invalid` when the columns are no rows of the table, or the part would have too many stripes.
+    /// `Invalid` when the columns do not fit the table, or the part would have too many stripes.
     pub fn push(&mut self, columns: &[Column<'_>]) -> Result<()> {
         let row_count = columns.first().map_or(0, Column::row_count);
         let is_even = columns.iter().all(|column| column.row_count() == row_count);
@@ -158,13 +158,13 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Appends the rows of a run that was sorted. So many threads work at it.
+    /// Appends the rows of a sorted run, encoded by `thread_count` threads.
     ///
     /// # Errors
     /// As [`PartWriter::push`].
     ///
     /// # Panics
-    /// When the run was not sorted after rows were appended to it.
+    /// When rows were appended to the run since it was sorted.
     pub fn push_run(&mut self, run: &Run, thread_count: usize) -> Result<()> {
         let (level, columns, order) = (self.store.level, run.columns(), run.order());
         assert_eq!(order.len(), run.row_count(), "rows of a run that was sorted");
@@ -183,7 +183,7 @@ impl PartWriter {
         self.push(&taken(&rest[stripes.len() * STRIPE_ROWS..]))
     }
 
-    /// The blocks of stripes that have the rows of these numbers.
+    /// Encodes stripes, each given by its row numbers.
     fn encode_stripes(
         &mut self,
         columns: &[Column<'_>],
@@ -194,8 +194,8 @@ impl PartWriter {
         let (definition, options, level) = (&*self.definition, &self.options, self.store.level);
         let (mut blocks, mut stripes) = (Vec::with_capacity(stripes.len()), stripes);
         if let Some((first, rest)) = stripes.split_first().filter(|_| self.plans.is_empty()) {
-            // To choose encodings takes far longer than to encode: the threads share the columns, so that it is
-            // done once.
+            // Choosing encodings takes far longer than encoding: for the first stripe the threads share the
+            // columns, so that each choice is made once.
             let (columns, ()) = in_turns(thread_count, columns.len(), &(), |(), index| {
                 let (mut plans, mut blocks) = (Vec::new(), Vec::new());
                 let rows = columns[index].taken(level, first);
@@ -217,21 +217,21 @@ impl PartWriter {
         Ok(blocks)
     }
 
-    /// What others who write to the table have found best meanwhile, if nothing is known.
+    /// Takes over the plans of other writers of the table, if this one has none.
     fn renew_plans(&mut self) {
         if self.plans.is_empty() {
             self.plans = self.store.plans.get(self.identity.table, &self.definition, &self.options);
         }
     }
 
-    /// Lets others who write to the table begin with what was found best here.
+    /// Hands the plans on to other writers of the table.
     fn keep_plans(&self) {
         let (definition, options, plans) =
             (self.definition.clone(), self.options.clone(), self.plans.clone());
         self.store.plans.put(self.identity.table, definition, options, plans);
     }
 
-    /// Encodes the rows that are there as a stripe.
+    /// Encodes the buffered rows as a stripe.
     pub(crate) fn end_stripe(&mut self) -> Result<()> {
         let row_count = self.rows.first().map_or(0, Column::row_count);
         if row_count == 0 {
@@ -245,7 +245,7 @@ impl PartWriter {
         self.add_stripe(row_count, blocks)
     }
 
-    /// Adds a stripe of so many rows.
+    /// Adds an encoded stripe of `row_count` rows.
     fn add_stripe(&mut self, row_count: usize, mut blocks: Vec<Block>) -> Result<()> {
         let stripe_count = self.stripe_rows.len() + 1;
         if stripe_count > STRIPES_MAX || stripe_count * blocks.len() > BLOCKS_MAX {
@@ -262,7 +262,7 @@ impl PartWriter {
         if self.encoded_bytes >= GROUP_BYTES { self.write_group() } else { Ok(()) }
     }
 
-    /// Writes the stripes that are encoded, node by node.
+    /// Writes the encoded stripes, node by node.
     fn write_group(&mut self) -> Result<()> {
         let node_count = self.stripes.first().map_or(0, Vec::len);
         let mut stripes: Vec<_> = self.stripes.drain(..).map(Vec::into_iter).collect();
@@ -298,7 +298,7 @@ impl PartWriter {
         Ok(BlockEntry { offset, validity_bytes, value_bytes, validity_checksum, value_checksum, statistics })
     }
 
-    /// Gives bytes to the system, few of them later.
+    /// Writes bytes through the buffer.
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if self.buffer.len() + bytes.len() <= BUFFER_BYTES {
             self.buffer.extend(bytes);
@@ -310,7 +310,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Zeros to where a block may begin.
+    /// Writes zeros up to where a block may begin.
     fn pad(&mut self) {
         let at = self.buffer_at + self.buffer.len() as u64;
         let zeros = usize::try_from(align(at) - at).expect("less than the alignment");
@@ -325,7 +325,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes what is left and the footer. The commit that refers to the file makes it durable.
+    /// Writes the remaining rows and the footer. The commit that refers to the file makes it durable.
     ///
     /// # Errors
     /// When the system refuses, or there are no rows.
@@ -368,7 +368,7 @@ impl PartWriter {
     }
 }
 
-/// The blocks of a stripe that has these columns.
+/// Encodes a stripe with these columns.
 fn encode_stripe<'c>(
     level: Level,
     definition: &Definition,
@@ -383,7 +383,7 @@ fn encode_stripe<'c>(
     Ok(blocks)
 }
 
-/// Appends the blocks of the column of this number.
+/// Appends the blocks of column `index`.
 fn encode_column(
     level: Level,
     definition: &Definition,
@@ -398,8 +398,8 @@ fn encode_column(
     Encoder { level, codec, column: &field.name, plans }.encode(field, column, blocks)
 }
 
-/// What `work` makes of each of so many items, of which so many threads take one after the other. Each thread has a
-/// state of its own; the state of one of them comes back.
+/// Runs `work` on each item; threads take the items one after the other. Each thread has its own copy of `state`,
+/// and one of the copies is returned.
 fn in_turns<S: Clone + Send + Sync, T: Send>(
     thread_count: usize,
     item_count: usize,

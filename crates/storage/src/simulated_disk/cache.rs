@@ -1,7 +1,7 @@
-//! What a power cut leaves of writes and names that were not synced.
+//! The cache of the simulated disk: what a power cut leaves of unsynced writes and names.
 //!
-//! Of a file it keeps any of the sectors of 512 bytes, in any combination, sometimes half of one, and a length
-//! that fits. Of a directory it keeps or loses each name that was added or removed by itself.
+//! Of a file it keeps any combination of 512-byte sectors, sometimes half a sector, and a length that fits. In a
+//! directory it keeps or loses each added or removed name independently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use super::random::Random;
 
 const SECTOR_BYTES: usize = 512;
 
-/// A file as programs see it, and as it is on the disk.
+/// A file as programs see it, and as it is on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileData {
     pub(super) cached: Vec<u8>,
     durable: Vec<u8>,
-    /// Writes that are not on the disk.
+    /// Writes that are not on disk yet.
     dirty: Vec<(usize, Vec<u8>)>,
     pub(super) modified: Duration,
 }
 
 impl FileData {
-    /// A file with bytes that are not on the disk.
+    /// A file with bytes that are not on disk yet.
     pub(super) fn new(bytes: &[u8], modified: Duration) -> Self {
         let mut data = Self::default();
         data.append(bytes, modified);
@@ -40,7 +40,7 @@ impl FileData {
         }
     }
 
-    /// Makes durable any of the sectors that are not, and forgets the others.
+    /// A power cut: makes some of the unsynced sectors durable and drops the others.
     pub(super) fn keep_some(&mut self, random: &mut Random) {
         let mut dirty = std::mem::take(&mut self.dirty);
         while !dirty.is_empty() {
@@ -60,7 +60,7 @@ impl FileData {
         }
     }
 
-    /// Programs see what is on the disk.
+    /// After a power cut: programs see what is on disk.
     pub(super) fn restart(&mut self) {
         self.cached.clone_from(&self.durable);
     }
@@ -85,12 +85,12 @@ pub(super) enum Change {
     Remove(String),
 }
 
-/// The names of a directory as programs see them, and as they are on the disk.
+/// The names of a directory as programs see them, and as they are on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) cached: BTreeMap<String, Node>,
     durable: BTreeMap<String, Node>,
-    /// Changes that are not on the disk.
+    /// Changes that are not on disk yet.
     pending: Vec<Change>,
 }
 
@@ -104,7 +104,7 @@ impl Directory {
         std::mem::take(&mut self.pending).iter().for_each(|change| carry_out(&mut self.durable, change));
     }
 
-    /// Makes durable any of the changes that are not, and forgets the others.
+    /// A power cut: makes some of the unsynced changes durable and drops the others.
     pub(super) fn keep_some(&mut self, random: &mut Random) {
         for pending in std::mem::take(&mut self.pending) {
             if random.once_in(2) {
@@ -113,7 +113,7 @@ impl Directory {
         }
     }
 
-    /// Programs see what is on the disk.
+    /// After a power cut: programs see what is on disk.
     pub(super) fn restart(&mut self) {
         self.cached.clone_from(&self.durable);
     }

@@ -1,7 +1,7 @@
 //! A file system in memory that loses what a real one may lose.
 //!
-//! A power cut keeps what it likes of all that was not synced. A sync that fails does so, too: the cache still
-//! shows the rest, and later syncs report success. All of it follows from one seed.
+//! A power cut keeps a random part of what was not synced. So does a failed sync, after which the cache still shows
+//! everything and later syncs report success. All of it follows from one seed.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
@@ -20,7 +20,7 @@ pub(crate) use self::world::Faults;
 use self::world::{World, dead, split};
 use crate::io::{Input, Io, Lock, Output};
 
-/// The door to a file system that is unreliable.
+/// [`Io`] for an unreliable file system.
 #[derive(Debug)]
 pub(crate) struct Unreliable {
     world: Arc<Mutex<World>>,
@@ -51,12 +51,12 @@ impl Unreliable {
         self.world.lock().expect("no operation panics")
     }
 
-    /// The same files again, of which this one knows nothing.
+    /// An independent copy of the files.
     pub(crate) fn fork(&self) -> Self {
         Self { world: Arc::new(Mutex::new(self.world().clone())), life: self.life }.restarted(false)
     }
 
-    /// The door after all processes have ended, and with `cut` after the power has been off.
+    /// The file system after all processes have ended; with `cut`, after a power cut.
     pub(crate) fn restarted(&self, cut: bool) -> Self {
         let mut world = self.world();
         if cut && !world.is_off {
@@ -71,7 +71,7 @@ impl Unreliable {
         Self { world: Arc::clone(&self.world), life: world.life }
     }
 
-    /// Ends the process: whatever it does from now on has no effect.
+    /// Kills the process: its later operations have no effect.
     pub(crate) fn kill(&self) {
         self.world().life += 1;
     }
@@ -88,7 +88,7 @@ impl Unreliable {
         self.world().opened
     }
 
-    /// Lets another writer in beside the one that there is, as where locks keep nobody out.
+    /// Breaks the lock, so that a second writer gets in.
     pub(crate) fn break_lock(&self) {
         self.world().is_locked = false;
     }
@@ -99,7 +99,8 @@ impl Unreliable {
         world.fault_count > 0 || world.is_off
     }
 
-    /// Whether nobody can know whether there will be a database: file systems stop then.
+    /// Whether the sync of the root directory failed: it is unknown whether the database exists, and a real file
+    /// system stops then.
     pub(crate) fn must_restart(&self) -> bool {
         self.world().root_sync_failed
     }
@@ -110,18 +111,18 @@ impl Unreliable {
         world.elapsed += time;
     }
 
-    /// Someone sets the clock.
+    /// Sets the wall clock.
     pub(crate) fn set_clock(&self, time: Duration) {
         self.world().clock = time;
     }
 
-    /// What changes nothing, unless the power is off.
+    /// Begins an operation that changes nothing; fails if the power is off.
     fn look(&self) -> io::Result<MutexGuard<'_, World>> {
         let world = self.world();
         if world.is_off || world.life != self.life { Err(dead()) } else { Ok(world) }
     }
 
-    /// A file with these bytes, behind everyone's back.
+    /// Creates a file behind the back of the processes.
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
         let (directory, name) = split(path);
         let mut world = self.world();
@@ -144,14 +145,14 @@ impl Unreliable {
         files.map(|(path, file)| (path, world.files[file].cached.len())).collect()
     }
 
-    /// All of a file.
+    /// The content of a file.
     pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
         let mut world = self.world();
         let file = world.file(path).expect("it is there");
         world.files[file].cached.clone()
     }
 
-    /// Changes a file behind everyone's back.
+    /// Changes a file behind the back of the processes.
     pub(crate) fn tamper(&self, path: &str, tamper: impl FnOnce(&mut Vec<u8>)) {
         let mut world = self.world();
         let file = world.file(path).expect("it is there");
@@ -410,7 +411,7 @@ mod tests {
         }
     }
 
-    /// How the file ends up that `write` makes, over many seeds.
+    /// All contents that the file which `write` makes can end up with, over many seeds.
     fn outcomes(write: impl Fn(&Unreliable)) -> std::collections::BTreeSet<Option<Vec<u8>>> {
         let outcome = |seed| {
             let io = Unreliable::new(seed);

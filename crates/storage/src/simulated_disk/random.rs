@@ -1,4 +1,4 @@
-//! Numbers that look random and can be had again.
+//! Reproducible random numbers.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
@@ -23,7 +23,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls, at random.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         times > 0 && self.below(times) == 0
     }

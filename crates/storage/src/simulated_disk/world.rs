@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cache::{Change, Directory, FileData, Node};
 use super::random::Random;
 
-/// What goes wrong, each once in so many times, never at 0.
+/// How often each fault happens: once in so many times, never at 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// The number of the operation at which the power is cut.
@@ -18,9 +18,9 @@ pub(crate) struct Faults {
     pub(crate) short: usize,
     /// Syncs of files, and of directories, do nothing and report success.
     pub(crate) lying_syncs: [bool; 2],
-    /// An operation that always fails, and how; with `true` it is done nevertheless.
+    /// An operation that always fails, and how; with `true` it takes effect nevertheless.
     pub(crate) refused: Option<(&'static str, ErrorKind, bool)>,
-    /// A name that listings lack.
+    /// A name that listings omit.
     pub(crate) unlisted: Option<&'static str>,
 }
 
@@ -28,20 +28,20 @@ pub(crate) struct Faults {
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) faults: Faults,
-    /// Operations that change something, so far.
+    /// Count of operations that changed something.
     pub(super) operations: u64,
-    /// Files that were opened, so far.
+    /// Count of opened files.
     pub(super) opened: u64,
     pub(super) clock: Duration,
-    /// As the clock, which someone may set.
+    /// The monotonic clock; unlike `clock` it cannot be set.
     pub(super) elapsed: Duration,
     pub(super) is_off: bool,
-    /// Counts restarts: handles of an earlier life are dead.
+    /// Counts restarts: handles from before a restart are dead.
     pub(super) life: u64,
     pub(super) is_locked: bool,
     pub(super) files: Vec<FileData>,
     pub(super) directories: BTreeMap<String, Directory>,
-    /// Faults that were made since the last restart.
+    /// Count of faults since the last restart.
     pub(super) fault_count: u64,
     pub(super) root_sync_failed: bool,
 }
@@ -78,7 +78,7 @@ impl World {
             return operation(self);
         }
         if self.random.once_in(2) {
-            // Its outcome nobody hears of.
+            // Nobody learns the outcome.
             _ = operation(self);
         }
         self.cut_power();
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// What an operation answers, and whether it is done.
+    /// The answer of an operation, and whether it takes effect.
     pub(super) fn refusal(&self, operation: &str) -> (io::Result<()>, bool) {
         match self.faults.refused {
             Some((refused, kind, is_done)) if refused == operation => (Err(kind.into()), is_done),
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// An error now and then of what changes nothing.
+    /// Now and then an error of an operation that changes nothing.
     pub(super) fn read_fault(&mut self, what: &str) -> io::Result<()> {
         /// Too many open files.
         const EMFILE: i32 = 24;
@@ -141,7 +141,7 @@ impl World {
             directory.restart();
         }
         let paths: Vec<String> = self.directories.keys().cloned().collect();
-        // What is in no directory is gone, and so is what is in a directory that is gone.
+        // Drops files that are in no directory, or in one that is gone.
         for path in paths {
             let (parent, name) = split(&path);
             let is_there = path.is_empty()

@@ -1,5 +1,5 @@
-//! Bytes that were made to look right: their checksums match, what they say does not. No panic, no wrong
-//! shape, no memory beyond the limits.
+//! Forged files: checksums match, the content is wrong. They must cause no panic, no wrong shape, and no memory
+//! beyond the limits.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
@@ -45,7 +45,7 @@ fn records_that_lie_are_errors() {
         mutate(&mut bytes, &mut random);
         if let Ok(Ok(record)) = Record::read(&bytes) {
             let mut state = State::default();
-            // An error is fine; what was carried out must be written and read again.
+            // An error is fine; the actions that were applied must survive writing and reading.
             _ = record.actions.iter().try_for_each(|action| state.apply(action));
             let again = Record { actions: state.actions(), ..record };
             assert_eq!(Record::read(&again.write()), Ok(Ok(again)));
@@ -106,7 +106,7 @@ fn parts_that_lie_are_errors() {
         let io = Arc::new(io.fork());
         io.tamper(&path, |bytes| *bytes = changed);
         let part = Part { hash, ..part.clone() };
-        // What a checksum would have found is decoded, too.
+        // Without verification, bytes are decoded that a checksum would have refused.
         let verify = [Verify::Always, Verify::Once, Verify::Never][random.below(3)];
         let options = Options { verify, ..Options::default() };
         if let Ok(reader) = PartReader::open(Arc::new(Store::new(io, options)), identity, &part) {

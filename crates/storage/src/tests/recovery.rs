@@ -1,4 +1,4 @@
-//! What a careful person would want of a database that was hurt, copied or left in a strange state.
+//! Recovery of databases that were damaged, copied or left in an unusual state.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ pub(crate) fn get(database: &Database) -> Option<String> {
     database.snapshot().properties().get("p").cloned()
 }
 
-/// Inserts rows of these numbers as a part into table `t`, which is made if need be.
+/// Inserts rows of these numbers as a part into table `t`, which is created if need be.
 pub(crate) fn insert(database: &Arc<Database>, numbers: std::ops::Range<i64>) -> u64 {
     insert_into(database, "t", numbers)
 }
 
-/// The same of a table of any name.
+/// As [`insert`], for a table of any name.
 pub(crate) fn insert_into(database: &Arc<Database>, name: &str, numbers: std::ops::Range<i64>) -> u64 {
     let mut transaction = database.begin().expect("it can be written to");
     let found = transaction.state().table_named("main", name).map(|table| table.number);
@@ -146,7 +146,7 @@ fn what_only_the_cache_has_is_not_built_on() {
         assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
         drop(database);
 
-        // The process ends, the machine goes on, and the cache shows a commit that may not be on the disk.
+        // The process ends and the machine goes on: the cache shows a commit that may not be on disk.
         let io = Arc::new(io.restarted(false));
         let database = open(&io);
         assert_eq!(get(&database).as_deref(), Some("2"));
@@ -193,7 +193,7 @@ fn what_a_writer_has_shown_stays() {
         assert!(matches!(set(&database, "2"), Err(Error::OutcomeUnknown(_))));
         io.kill();
         drop(database);
-        // The cache shows a commit that may not be on the disk, and the next process ends without one of its own.
+        // The cache shows a commit that may not be on disk, and the next process ends without a commit of its own.
         let io = Arc::new(io.restarted(false));
         assert_eq!(get(&open(&io)).as_deref(), Some("2"));
         let io = Arc::new(io.restarted(true));

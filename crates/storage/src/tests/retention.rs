@@ -1,4 +1,4 @@
-//! How long old files and versions stay, and that they go then.
+//! Retention: how long old files and versions stay, and that they are removed afterwards.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
 
@@ -62,7 +62,7 @@ fn a_clock_that_is_set_forward_makes_nothing_old() {
     io.pass(DAY);
     maintain(&database);
     assert_eq!(part_files(&io).len(), 1, "now they are old by any clock");
-    // Who still has the old version is told why, and nothing counts as damaged.
+    // A reader of the old version gets an error that says why, and nothing counts as damaged.
     let table = earlier.table_named("main", "t").expect("there");
     let late = read(&earlier, table).expect_err("it is out of the retention");
     assert!(matches!(late, Error::Replaced { version: 2, newest: 3, .. }), "{late:?}");
@@ -262,7 +262,7 @@ fn commits_say_what_they_changed() {
     transaction.drop_table(table).expect("there");
     transaction.commit().expect("room");
     next();
-    // The version, how many things were touched, rows added and removed, parts added and removed.
+    // The version; the counts of changed objects, of rows added and removed, of parts added and removed.
     let commits = || -> Vec<(u64, Option<[u64; 5]>)> {
         let counts = |changes: Changes| {
             let Changes {
@@ -288,8 +288,8 @@ fn commits_say_what_they_changed() {
     let all = [[1, 10, 0, 1, 0], [1, 3, 0, 1, 0], [1, 13, 13, 1, 2], [1, 0, 0, 0, 0], [1, 0, 13, 0, 1]];
     let all: Vec<_> = (1..).zip(all.map(Some)).collect();
     assert_eq!(commits(), all);
-    // Behind a commit that cannot be read, there is nothing up to a checkpoint, here that of version 4. No time gives
-    // another version than it did.
+    // After an unreadable commit no version is readable up to the next checkpoint, here that of version 4. A time
+    // never gives another version than before the damage.
     for damaged in 1..=5 {
         let path = log::path(FileKind::Commit, damaged);
         io.tamper(&path, |bytes| bytes[70] ^= 1);
@@ -345,7 +345,7 @@ fn opening_reads_a_checkpoint_and_the_commits_behind_it() {
     drop(database);
     let before = io.opened();
     let database = open(&io);
-    // The marker, the checkpoint and the commit of its version, ten commits, and whether someone wrote.
+    // The marker, the checkpoint and the commit of its version, ten commits, and the file that marks a writer.
     assert_eq!(io.opened() - before, 14);
     assert_eq!(numbers(&database).expect("whole").len(), 150);
 }

@@ -1,4 +1,4 @@
-//! Files that changed behind the database's back: found, named, and no obstacle to what is whole.
+//! Tampering: changed files are detected and named, and do not keep the rest from being read.
 //!
 //! `KEIRIN_SIMULATION_SEEDS=100000 cargo test --release -p keirin-storage -- --ignored tampering` tries many.
 
@@ -11,7 +11,7 @@ use crate::simulated_disk::{Random, Unreliable};
 use crate::tests::simulation::{Model, Run, for_seeds, model_of, read, seed_count, write_options};
 use crate::{Access, Database, Error, Options};
 
-/// What happens to a file.
+/// A change to a file.
 #[derive(Clone, Copy, Debug)]
 enum Tampering {
     Flip {
@@ -20,7 +20,7 @@ enum Tampering {
     Cut {
         bytes: usize,
     },
-    /// Something else of the same length, as a sector that was written to the wrong place.
+    /// Other bytes of the same length, as from a sector written to the wrong place.
     Overwrite {
         at: usize,
         seed: u64,
@@ -40,14 +40,14 @@ fn tamper(io: &Unreliable, path: &str, tampering: Tampering) {
     }
 }
 
-/// Whatever was done to a file, the database opens, says what is wrong, and answers right or not at all.
+/// Whatever is done to a file, the database opens, reports the damage, and answers right or not at all.
 fn check(run: &Run, path: &str, tampering: Tampering) {
     let io = Arc::new(run.io().fork());
     tamper(&io, path, tampering);
     let what = format!("{path}: {tampering:?}");
     let database = match Database::open(Arc::<Unreliable>::clone(&io), Access::Read, Options::default()) {
         Ok(database) => database,
-        // One digit makes another format of it; no directory is a database without it.
+        // A changed digit makes it another format; a directory without a marker is no database.
         Err(Error::Newer { .. } | Error::NotADatabase) if path == "KEIRIN" => return,
         Err(error) => panic!("{what}: {error:?}"),
     };
@@ -72,14 +72,14 @@ fn check(run: &Run, path: &str, tampering: Tampering) {
     }
     assert_eq!(database.check().is_empty(), !is_found || path.starts_with("log/") || path == "KEIRIN");
     if !is_found {
-        // Nobody looked there, or it is padding: then nothing else may differ.
+        // The bytes are never read, or are padding: then nothing else may differ.
         assert_eq!(model_of(&snapshot).expect("it was read before"), *expected, "{what}");
     }
 
     repair(io, expected, &what);
 }
 
-/// After a repair nothing is damaged, and no row is there that was not.
+/// After a repair nothing is damaged, and no row has been added.
 fn repair(io: Arc<Unreliable>, expected: &Model, what: &str) {
     let open = || {
         let io = Arc::<Unreliable>::clone(&io);
@@ -118,7 +118,7 @@ fn repair(io: Arc<Unreliable>, expected: &Model, what: &str) {
     }
 }
 
-/// Two files of one kind get each other's names: rows are right or not answered.
+/// Swaps the names of two files of one kind: rows are read right or not at all.
 fn exchange(run: &Run, a: &str, b: &str) {
     let io = Arc::new(run.io().fork());
     let (bytes_a, bytes_b) = (io.bytes(a), io.bytes(b));

@@ -1,5 +1,5 @@
-//! Two writers over one directory, where locks keep nobody out: the second is noticed before it does harm, and
-//! neither removes what the other made.
+//! Two writers in one directory, where locks do not work: the second is noticed before it does harm, and neither
+//! removes the other's files.
 
 use std::sync::Arc;
 

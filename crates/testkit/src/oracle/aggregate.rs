@@ -42,7 +42,7 @@ impl Fixed {
             let is_tie = (0..low - 1).all(|index| bit(index) == 0);
             mantissa += u64::from(!is_tie || mantissa & 1 == 1);
         }
-        // In steps that are exact: subnormals are counted by their bits, the rest is at least 2^-1021.
+        // Scaled in exact steps: subnormals are built from their bits, other values are at least 2^-1021.
         let value = match low {
             0 => f64::from_bits(mantissa),
             1..1074 => mantissa as f64 * power_of_two(low as i32 - 1022) * power_of_two(-52),
@@ -52,7 +52,7 @@ impl Fixed {
     }
 }
 
-/// Exactly, which `powi` does not promise.
+/// An exact power of two, which `powi` does not promise.
 ///
 /// # Panics
 /// When it is not a normal float.
@@ -97,7 +97,7 @@ pub fn integer_sum<T: Into<i128>>(values: impl IntoIterator<Item = T>) -> i128 {
     values.into_iter().map(Into::into).sum()
 }
 
-/// The exact sum when it fits.
+/// The exact sum, if it fits.
 ///
 /// Positive and negative values take turns, so that sums on the way fit whenever the sum of all does.
 pub fn decimal_sum(values: impl IntoIterator<Item = i128>) -> Option<i128> {

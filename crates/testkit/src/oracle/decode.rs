@@ -1,14 +1,14 @@
 //! Encoded columns, one value or one code at a time.
 
-/// The rows of runs, of which each has a value and the row at which it ends.
+/// Decodes runs, each with a value and the row at which it ends.
 #[must_use]
 pub fn runs<T: Copy>(values: &[T], ends: &[u32]) -> Vec<T> {
     let row_count = ends.last().copied().unwrap_or(0);
     (0..row_count).map(|row| values[ends.iter().filter(|end| **end <= row).count()]).collect()
 }
 
-/// The text of codes: each is a symbol, or nothing where there is none; the byte behind 255 is itself. `None`
-/// when there is none behind.
+/// Decodes FSST codes: each stands for a symbol, an unknown one for nothing; 255 escapes the byte after it. `None`
+/// if that byte is missing.
 #[must_use]
 pub fn symbols(symbols: &[Vec<u8>], codes: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();

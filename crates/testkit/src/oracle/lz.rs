@@ -13,19 +13,20 @@ pub struct Sequence {
     pub length: usize,
 }
 
-/// How long and how far: `1 << below(bits)` of each, so that small numbers are common.
+/// The distribution of lengths and offsets: each is below a random power of two of up to `bits` bits, so that small
+/// numbers are common.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Of the count of literals.
+    /// For the count of literals.
     pub literal_bits: u64,
-    /// Of the length of matches.
+    /// For the length of matches.
     pub length_bits: u64,
-    /// Of the offset.
+    /// For the offset.
     pub offset_bits: u64,
 }
 
 impl Shape {
-    /// Shapes that take every way through a decoder.
+    /// Shapes that together cover every path of a decoder.
     pub const ALL: [Self; 6] = [
         Self { literal_bits: 1, length_bits: 3, offset_bits: 15 },
         Self { literal_bits: 3, length_bits: 4, offset_bits: 6 },
@@ -35,7 +36,7 @@ impl Shape {
         Self { literal_bits: 3, length_bits: 11, offset_bits: 5 },
     ];
 
-    /// Sequences that decode to `bytes` or a little more, the first of which has literals.
+    /// Sequences that decode to `bytes` bytes or a little more; the first has literals.
     pub fn sequences(self, bytes: usize, random: &mut Random) -> Vec<Sequence> {
         let mut sequences = Vec::new();
         let mut written = 0;
@@ -80,7 +81,7 @@ pub fn lz4_block(sequences: &[Sequence], last_literals: &[u8]) -> Vec<u8> {
     block
 }
 
-/// What an LZ4 block decodes to; `None` if it is none, or is longer than `bytes_max`.
+/// What an LZ4 block decodes to; `None` if it is malformed, or decodes to more than `bytes_max`.
 #[must_use]
 pub fn lz4(block: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut input = block.iter().map(|byte| usize::from(*byte));
@@ -127,8 +128,8 @@ pub fn varint(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// The Snappy block of sequences and the literals behind them, and what it decodes to. Long matches become
-/// several copies; each kind of copy that can say an offset has its turn.
+/// The Snappy block of sequences and the literals after them, and what it decodes to. Long matches become several
+/// copies; each kind of copy that can hold the offset is used in turn.
 #[must_use]
 pub fn snappy_block(sequences: &[Sequence], last_literals: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut elements, mut output) = (Vec::new(), Vec::new());
@@ -170,7 +171,7 @@ pub fn snappy_block(sequences: &[Sequence], last_literals: &[u8]) -> (Vec<u8>, V
     (block, output)
 }
 
-/// What a Snappy block decodes to; `None` if it is none, or is longer than `bytes_max`.
+/// What a Snappy block decodes to; `None` if it is malformed, or decodes to more than `bytes_max`.
 #[must_use]
 pub fn snappy(block: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut input = block.iter().map(|byte| usize::from(*byte));

@@ -15,7 +15,7 @@ pub mod text;
 
 /// The rows that count: those that a selection names and that are valid, in order.
 ///
-/// `validity` and `selected` have a flag a row; without them every row counts.
+/// `validity` and `selected` have a flag for each row; without them every row counts.
 pub fn rows<'a>(
     row_count: usize,
     validity: Option<&'a [bool]>,

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-/// A value as numbers and bytes that order as it does: `None` is null.
+/// A value as a number and bytes that sort as it does; `None` is null.
 pub type Cell = Option<(i128, Vec<u8>)>;
 
 /// A column to sort by.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// A cell a row.
+    /// A cell for each row.
     pub cells: Vec<Cell>,
     /// Whether the largest value comes first.
     pub is_descending: bool,
@@ -28,7 +28,7 @@ fn compare(key: &Key, left: usize, right: usize) -> Ordering {
     }
 }
 
-/// The rows in the order of the keys; equal ones in the order that they had.
+/// The rows in the order of the keys; the sort is stable.
 #[must_use]
 pub fn sort_rows(keys: &[Key], row_count: usize) -> Vec<u32> {
     let mut rows: Vec<u32> = (0..row_count).map(|row| u32::try_from(row).expect("few rows")).collect();

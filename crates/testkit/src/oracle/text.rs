@@ -18,7 +18,7 @@ pub fn trimmed(text: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The order of two texts of which the shorter is filled up with spaces.
+/// The order of two texts, the shorter one filled up with spaces.
 #[must_use]
 pub fn compare_filled(left: &[u8], right: &[u8]) -> Ordering {
     let len = left.len().max(right.len());

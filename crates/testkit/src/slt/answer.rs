@@ -1,4 +1,4 @@
-//! Answers as text: one spelling for every value, whatever way it came.
+//! Answers as text: one spelling for every value, whatever its source.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ impl sqllogictest::ColumnType for ColumnType {
     }
 }
 
-/// What a statement gave back.
+/// The answer of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Rows, their values as text.
@@ -138,7 +138,7 @@ fn spell(column: &ArrayRef) -> Result<Vec<String>, ArrowError> {
     (0..column.len()).map(text).collect()
 }
 
-/// `Debug` of Rust's floating point has the shortest digits, `.0` and exponents where we want them.
+/// Rust's `Debug` of floats gives the shortest digits, and `.0` and exponents where we want them.
 fn spell_float(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }

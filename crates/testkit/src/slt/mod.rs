@@ -17,8 +17,8 @@
 //! directory that is removed at the end. The letters after `query` and the text of values are explained
 //! at [`ColumnType`] and [`Answer::from_batches`]. All failures of a file are reported, not only the first.
 //!
-//! `KEIRIN_SLT_FILTER=joins` runs the files whose path contains `joins`; `KEIRIN_SLT_COMPLETE=1` writes
-//! what came out into the files, to be read before it is believed.
+//! `KEIRIN_SLT_FILTER=joins` runs the files whose path contains `joins`; `KEIRIN_SLT_COMPLETE=1` writes the actual
+//! answers into the files, for review.
 
 mod answer;
 
@@ -35,16 +35,16 @@ use sqllogictest::{
 
 pub use answer::{Answer, ColumnType};
 
-/// Deep expressions recurse in unoptimised builds.
+/// Unoptimised builds take much stack for deep expressions.
 const THREAD_STACK_BYTES: usize = 16 << 20;
 
 /// Why a statement failed, as a test sees it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// All that the user is told, in one line.
+    /// The whole message for the user, in one line.
     pub message: String,
-    /// Five characters, where there is one: `statement error (42P01)` matches it.
+    /// Five characters, if there is one: `statement error (42P01)` matches it.
     pub sqlstate: Option<String>,
 }
 
@@ -54,21 +54,21 @@ pub trait Connection: Send {
     /// Runs one statement.
     ///
     /// # Errors
-    /// What the database says is wrong.
+    /// The failure that the database reports.
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure>;
 }
 
-/// SQLite's suites give a checksum for results of more values than this.
+/// SQLite's suites have a checksum instead of results with more values than this.
 const SQLITE_VALUES_MAX: usize = 8;
 
 /// How the records of a file are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// What `onlyif` and `skipif` know this database as.
+    /// The name of this database in `onlyif` and `skipif`.
     pub label: &'static str,
-    /// As SQLite's own suites are written: one value a line, column types a mere hint.
+    /// Whether records are written as in SQLite's own suites: one value a line, column types only a hint.
     pub sqlite: bool,
-    /// Of the queries, run only every one in so many; statements always run.
+    /// Runs only one query in this many; statements always run.
     pub query_stride: usize,
 }
 
@@ -81,20 +81,20 @@ pub struct Mismatch {
     pub text: String,
 }
 
-/// What came of a file.
+/// The outcome of a file.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The file.
     pub path: PathBuf,
     /// The lines of the statements and queries that ran.
     pub lines: Vec<u32>,
-    /// Those that did not behave as written.
+    /// The records that did not behave as written.
     pub mismatches: Vec<Mismatch>,
 }
 
-/// Runs every `.slt` file under `directory`, several at a time, and panics with all that is wrong.
+/// Runs every `.slt` file under `directory`, several at a time, and panics with all mismatches.
 ///
-/// `open` makes a fresh database and returns what connects to it.
+/// `open` makes a fresh database and returns a function that connects to it.
 ///
 /// # Panics
 /// When a record does not behave as written, a file cannot be read, or there is no file.
@@ -196,8 +196,8 @@ pub fn for_each_parallel<T: Send>(files: &[PathBuf], run: impl Fn(&Path) -> T + 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// SQLite's files have comments behind conditions, and conditions on `halt`, which the parser would apply
-/// to the record behind it.
+/// SQLite's files have comments after conditions, and conditions on `halt`, which the parser would apply to the
+/// next record.
 fn parse_sqlite(path: &Path, label: &str) -> Result<Vec<Record<ColumnType>>, ParseError> {
     let text = std::fs::read_to_string(path)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
@@ -210,7 +210,7 @@ fn parse_sqlite(path: &Path, label: &str) -> Result<Vec<Record<ColumnType>>, Par
             continue;
         }
         let mut applies = true;
-        // Blank lines in their place keep the line numbers.
+        // Replaced by blank lines, to keep the line numbers.
         for condition in lines.iter_mut().rev().take_while(|line| line.contains("if ")) {
             let (word, name) = condition.split_once("if ").unwrap_or_default();
             applies &= (word == "only") == (name == label);
@@ -221,7 +221,7 @@ fn parse_sqlite(path: &Path, label: &str) -> Result<Vec<Record<ColumnType>>, Par
     parse_with_name(&lines.join("\n"), path.display().to_string())
 }
 
-/// Writes what the database answers into the file.
+/// Writes the database's answers into the file.
 fn complete_file<M, C>(path: &Path, style: Style, connect: M)
 where
     M: FnMut() -> Result<C, Failure>,
@@ -251,7 +251,7 @@ fn find_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Connections may need timers and sockets: they are polled inside a runtime.
+/// Runs `future` inside a runtime, because connections may need timers and sockets.
 fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be made").block_on(future)

@@ -1,4 +1,4 @@
-//! The list of commands, and the help that is made from it.
+//! The list of commands, from which the help is made.
 
 use std::path::PathBuf;
 

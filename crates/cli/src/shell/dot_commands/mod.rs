@@ -1,7 +1,7 @@
 //! The shell's own commands, in scripts as well as at the prompt.
 //!
-//! Names and meanings are those of sqlite3 and duckdb where those have them; a unique beginning of a name
-//! is enough, as it is there. [`list`] has them all.
+//! Names and meanings are those of sqlite3 and duckdb where they have them; as there, a unique prefix of a name is
+//! enough. [`list`] has them all.
 
 mod files;
 mod list;
@@ -13,7 +13,7 @@ use self::list::COMMANDS;
 use crate::console::{Console, Flow};
 use crate::error::{Failure, Result};
 
-/// What a command takes, as far as completion can help.
+/// The kind of a command's argument, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     OnOff,
@@ -26,7 +26,7 @@ pub(crate) enum Argument {
 
 struct DotCommand {
     name: &'static str,
-    /// As the help shows it; what is in brackets may be left out.
+    /// The arguments as the help shows them; those in brackets are optional.
     arguments: &'static str,
     argument: Argument,
     help: &'static str,
@@ -34,7 +34,7 @@ struct DotCommand {
 }
 
 impl DotCommand {
-    /// The least and the most arguments.
+    /// The least and the greatest number of arguments.
     fn counts(&self) -> (usize, usize) {
         if self.arguments.ends_with("...") {
             return (0, usize::MAX);
@@ -48,7 +48,7 @@ impl DotCommand {
     }
 }
 
-/// What psql's users type, and ours for it.
+/// Commands of psql, and ours for them.
 const FROM_PSQL: &[(&str, &str)] = &[
     ("\\?", ".help"),
     ("\\c", ".open"),
@@ -69,7 +69,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|command| command.name)
 }
 
-/// What the command called `name` takes.
+/// The kind of argument of the command called `name`.
 pub(crate) fn argument(name: &str) -> Option<Argument> {
     find(name).ok().map(|command| command.argument)
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(console: &mut Console, line: &str) -> Result<Flow> {
     (command.run)(console, arguments)
 }
 
-/// The command of that name, or of the only name that begins so.
+/// The command of that name, or of the only name with that prefix.
 fn find(name: &str) -> Result<&'static DotCommand> {
     let wanted = name.to_ascii_lowercase();
     if let Some(command) = COMMANDS.iter().find(|command| command.name == wanted) {

@@ -1,4 +1,4 @@
-//! Commands that show what there is in the database.
+//! Commands that show the content of the database.
 
 use crate::console::{Console, Flow};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::render::{escape_controls, type_name};
 use crate::shell::completer::name_in_sql;
 use crate::shell::names::texts;
 
-/// Tables and views that are the user's: schema, name, type.
+/// The user's tables and views: name, and whether it is a view.
 fn user_tables(console: &Console) -> Result<Vec<(String, bool)>> {
     let batches = console.query(
         "SELECT table_schema, table_name, table_type FROM information_schema.tables \
@@ -56,7 +56,7 @@ pub(super) fn schema(console: &mut Console, words: &[String]) -> Result<Flow> {
     Ok(Flow::Continue)
 }
 
-/// The statement that would make a table of that form; a view's columns follow from its query.
+/// The statement that would create the table or view; a view's columns follow from its query.
 fn create_statement(console: &Console, name: &str, is_view: bool) -> Result<String> {
     let schema = console.schema_of(&format!("SELECT * FROM {name}"))?;
     let columns: Vec<String> = schema

@@ -1,18 +1,19 @@
-//! Decimal numbers as the integers that they are without their point.
+//! Decimal numbers as integers, without the decimal point.
 //!
 //! ```text
 //! | e: u8 | f: u8 | exception count: u32 | rows of exceptions | their bits | integers, one a row |
 //!                                          `--- columns, if any ---------'  `--- a column ------'
 //! ```
-//! A float `v` that came from a decimal number is, in most columns, the float nearest to
-//! `d * 10^f * 10^-e` for an integer `d` and `e`, `f` that are the same for the whole column. Where the bits
-//! are not exactly these (NaN, `-0.0`, infinities, more digits) the row is an exception. (Afroozeh, Kuffo,
-//! Boncz: "ALP: Adaptive Lossless floating-Point Compression", SIGMOD 2023.)
+//! A float `v` that came from a decimal number is, in most columns, the float nearest to `d * 10^f * 10^-e`
+//! for an integer `d` and `e`, `f` that are the same for the whole column. If the bits of a value are not
+//! exactly these (NaN, `-0.0`, infinities, more digits) the row is an exception. (Afroozeh, Kuffo, Boncz:
+//! "ALP: Adaptive Lossless floating-Point Compression", SIGMOD 2023.)
 //!
-//! Unlike the paper, floats of 32 bits are computed with 64, so that more of them are decimal numbers; and the
-//! integers are any column of integers, not packed bits alone.
+//! Unlike in the paper, 32-bit floats are computed with 64 bits, so that more of them are decimal numbers;
+//! and the integers are in any encoding for integers, not just packed bits.
 //!
-//! A greater integer never gives a smaller float, since each product is rounded to the nearest: so a comparison with a constant becomes one of integers.
+//! A greater integer never decodes to a smaller float, since each product is rounded to the nearest; so a
+//! comparison with a constant becomes one of integers.
 
 use std::fmt;
 
@@ -38,12 +39,12 @@ const INVERSES: [f64; 19] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15,
     1e-16, 1e-17, 1e-18,
 ];
-/// Values on which the exponents are tried.
+/// Values in the sample on which exponents are tried.
 const SAMPLE: usize = 128;
-/// Bits that an exception takes beside its own: its row.
+/// The cost in bits of an exception besides its value: that of its row.
 const ROW_BITS: u64 = 16;
 
-/// Where the point is: values are `d * 10^f * 10^-e`.
+/// The exponents: values are `d * 10^f * 10^-e`.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     e: usize,
@@ -51,7 +52,7 @@ struct Point {
 }
 
 impl Point {
-    /// The integer that gives back exactly this value, if there is one.
+    /// The integer that decodes to exactly this value, if there is one.
     #[inline(always)]
     fn encode<F: Float>(self, value: F) -> Option<F::Whole> {
         let whole = value.to_whole(POWERS[self.e], INVERSES[self.f])?;
@@ -63,7 +64,7 @@ impl Point {
         whole.to_float(POWERS[self.f], INVERSES[self.e])
     }
 
-    /// Bits of the sample when packed.
+    /// The bits that the sample takes when packed.
     fn size<F: Float>(self, sample: &[F]) -> u64 {
         let wholes: Vec<F::Whole> = sample.iter().filter_map(|value| self.encode(*value)).collect();
         let width = match (wholes.iter().min(), wholes.iter().max()) {
@@ -74,11 +75,11 @@ impl Point {
         sample.len() as u64 * u64::from(width) + exceptions * (u64::from(F::BITS) + ROW_BITS)
     }
 
-    /// The point with which a sample of the values takes the fewest bits.
+    /// The exponents with which a sample of the values takes the fewest bits.
     fn of<F: Float>(values: &[F]) -> Self {
         let sample = spread(values, SAMPLE);
         let points = (0..=F::EXPONENT_MAX).flat_map(|e| (0..=e).map(move |f| Self { e, f }));
-        // Of points that are as good the one with the fewest digits: its integers are short.
+        // Of equally good exponents those with the fewest digits, whose integers are short.
         points.min_by_key(|point| (point.size(&sample), point.e)).unwrap_or(Self { e: 0, f: 0 })
     }
 }
@@ -101,7 +102,7 @@ pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
                 exceptions.push(value.bits());
             }
         }
-        // An exception repeats the value before it, which costs least in any encoding.
+        // An exception repeats the integer before it, which costs least in any encoding.
         wholes.push(before);
     }
     writer.bytes.extend(digits);
@@ -121,7 +122,7 @@ pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
 #[derive(Debug)]
 pub(super) struct Alp<'a, F: Float> {
     point: Point,
-    /// Ascending.
+    /// The rows of exceptions, ascending.
     rows: Vec<u32>,
     exceptions: Vec<F>,
     wholes: BoxNode<'a, F::Whole>,
@@ -144,7 +145,7 @@ impl<'a, F: Float> Alp<'a, F> {
         Ok(Self { point: Point { e, f }, rows, exceptions, wholes: integers::open(reader, count)? })
     }
 
-    /// The least integer whose float is not below (or, with `or_equal`, is above) the constant.
+    /// The least integer whose float is at least the constant, or greater than it if `or_equal`.
     fn bound(&self, constant: F, or_equal: bool) -> Option<F::Whole> {
         let is_behind = |whole: F::Whole| {
             let value = self.point.decode::<F>(whole);
@@ -157,7 +158,7 @@ impl<'a, F: Float> Alp<'a, F> {
         if !is_behind(high) {
             return None;
         }
-        // `low` is in front, `high` behind.
+        // The float of `low` is before the bound, that of `high` is not.
         loop {
             let middle = F::middle(low, high);
             if middle == low || middle == high {
@@ -202,7 +203,7 @@ impl<F: Float> Node<F> for Alp<'_, F> {
     }
 
     fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
-        // Rows from the bound on, or all others.
+        // Selects the rows from the bound on, or all others.
         let from = |bound: Option<F::Whole>, is_wanted: bool| match bound {
             None => Ok(same_bits(!is_wanted, self.len())),
             Some(bound) if is_wanted => self.wholes.compare(level, Comparison::GreaterEqual, bound),

@@ -7,20 +7,20 @@ use keirin_kernels::decode::{Decimal, Halves};
 use crate::frame::Kind;
 use crate::integers::Int;
 
-/// A float of 32 or 64 bits, kept to the bit: NaNs with what they carry, zeros with their sign.
+/// A float of 32 or 64 bits. All bits are kept: the payload of NaNs and the sign of zeros.
 pub trait Float: Comparable + Default + Number + std::fmt::Debug + Send + Sync + sealed::Sealed {
     /// The unsigned integer of the same size.
     #[doc(hidden)]
     type Bits: Int + Halves<Float = Self>;
 
-    /// The integer that a decimal number is without its point.
+    /// The integers that decimal numbers of this type are encoded as.
     #[doc(hidden)]
     type Whole: Int + Decimal<Float = Self>;
 
-    /// What frames call it.
+    /// The kind in frames.
     const KIND: Kind;
 
-    /// The most digits behind the point that are tried.
+    /// The most digits behind the decimal point that are tried.
     #[doc(hidden)]
     const EXPONENT_MAX: usize;
 
@@ -34,11 +34,11 @@ pub trait Float: Comparable + Default + Number + std::fmt::Debug + Send + Sync +
     #[doc(hidden)]
     fn from_bits(bits: Self::Bits) -> Self;
 
-    /// `self * scale`, rounded, if it is in reach of both integers and floats.
+    /// `self * scale * inverse`, rounded to an integer, if it is in the range of both integers and floats.
     #[doc(hidden)]
     fn to_whole(self, scale: f64, inverse: f64) -> Option<Self::Whole>;
 
-    /// The integer half way between two, or the lower of neighbours.
+    /// The integer halfway between two, or the lower of two neighbours.
     #[doc(hidden)]
     fn middle(low: Self::Whole, high: Self::Whole) -> Self::Whole;
 

@@ -1,15 +1,15 @@
-//! Floats as bytes, to the bit.
+//! Floats as bytes; all bits are kept.
 //!
-//! As with integers, a byte names the encoding and the count of rows is known.
+//! As for integers, one byte is the id of the encoding, and the row count is not stored.
 //!
 //! | id | encoding | for |
 //! |---|---|---|
 //! | 0 | bits | an encoding of the bits as integers: raw, constant, runs, a dictionary |
 //! | 1 | alp | decimal numbers: prices, measurements |
-//! | 2 | split | real doubles in a narrow range: the upper bits aside |
-//! | 3 | raw | what nothing makes smaller |
+//! | 2 | split | real numbers in a narrow range, with the upper bits stored apart |
+//! | 3 | raw | values that nothing makes smaller |
 //!
-//! Comparisons are those of the total order: a NaN is greater than all else, `-0.0 < 0.0`.
+//! Comparisons use the total order: a NaN is greater than all numbers, `-0.0 < 0.0`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,21 +42,21 @@ pub enum Encoding {
     Alp,
     /// Upper and lower bits apart.
     Split,
-    /// The values as they are.
+    /// The values themselves.
     Raw,
 }
 
 impl Encoding {
-    /// All of them, in the order of their ids.
+    /// All encodings, in the order of their ids.
     pub const ALL: [Self; 4] = [Self::Bits, Self::Alp, Self::Split, Self::Raw];
 
-    /// The byte that names it.
+    /// The byte that stands for it.
     fn id(self) -> u8 {
         self as u8
     }
 }
 
-/// Encodes `values` in the way that the choice finds best.
+/// Encodes `values` in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
@@ -67,7 +67,8 @@ pub fn encode<F: Float>(level: Level, choice: impl Into<Choice>, values: &[F]) -
     Ok(writer.bytes)
 }
 
-/// Encodes `values` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+/// Encodes `values` with this as the outermost encoding; `None` if it cannot hold them. Inner encodings are
+/// chosen.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
@@ -82,7 +83,7 @@ pub fn encode_as<F: Float>(
     Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
 }
 
-/// Appends the encoding that is best on a sample; how to compress it.
+/// Appends the encoding that is best on a sample; returns how to compress it.
 pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
     let choose = |writer: &Writer| choose(writer, values);
     writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, values))
@@ -92,7 +93,7 @@ fn choose<F: Float>(writer: &Writer, values: &[F]) -> Verdict<Encoding> {
     let sample = super::sample(values);
     let scale = values.len() as f64 / sample.len().max(1) as f64;
     let mut judge = Judge::new(writer, values.len());
-    // The simplest first: others must be better.
+    // The simplest first: later ones must be clearly better.
     for encoding in [Encoding::Raw, Encoding::Bits, Encoding::Alp, Encoding::Split] {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, &sample) {
@@ -124,17 +125,17 @@ fn write_as<F: Float>(writer: &mut Writer, encoding: Encoding, values: &[F]) -> 
     }
 }
 
-/// What an encoding answers when it was opened; rows are below its count of rows.
+/// An opened encoding; callers guarantee that rows are below its count of rows.
 trait Node<F: Float>: fmt::Debug + Send + Sync {
     fn len(&self) -> usize;
 
-    /// Values `first .. first + out.len()`.
+    /// Decodes values `first .. first + out.len()`.
     fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()>;
 
     /// Appends the values of `rows`, in this order.
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()>;
 
-    /// Rows whose value compares so with `constant`.
+    /// Selects the rows for whose values the comparison with `constant` holds.
     fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
         if let Some(values) = self.as_bytes().and_then(numbers::<F>) {
             return Ok(compare_constant(level, comparison, values, constant));
@@ -148,18 +149,18 @@ trait Node<F: Float>: fmt::Debug + Send + Sync {
         Ok(BitBuffer::from_words(words, self.len()))
     }
 
-    /// The bytes of all values, if they lie there as they are.
+    /// The bytes of all values without a copy, if they are stored as they are.
     fn as_bytes(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Nanoseconds that decoding all rows takes; see `integers::Node`.
+    /// An estimate of the nanoseconds to decode all rows; see `integers::Node`.
     fn decode_ns(&self) -> f64;
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// The bits as integers.
+/// Floats whose bits are encoded as integers.
 #[derive(Debug)]
 struct BitsNode<'a, F: Float> {
     bits: BoxNode<'a, F::Bits>,
@@ -203,18 +204,18 @@ impl<F: Float> Node<F> for BitsNode<'_, F> {
     }
 }
 
-/// An encoded column, opened: what it holds is decoded when it is asked for.
+/// An opened column: values are decoded when they are requested.
 #[derive(Debug)]
 pub struct Column<'a, F: Float> {
     node: Box<dyn Node<F> + 'a>,
 }
 
 impl<'a, F: Float> Column<'a, F> {
-    /// Opens the encoding of `row_count` values. The count is the caller's claim and its risk: decoding
-    /// allocates so many values, opening never more than that.
+    /// Opens the encoding of `row_count` values. The caller vouches for the count: decoding allocates that
+    /// many values, opening never more.
     ///
     /// # Errors
-    /// When the bytes are no encoding of so many values.
+    /// When the bytes are not an encoding of `row_count` values.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
         let encoding = reader.encoding(&Encoding::ALL)?;
@@ -259,7 +260,7 @@ impl<'a, F: Float> Column<'a, F> {
         Ok(values)
     }
 
-    /// Values `first .. first + out.len()`.
+    /// Decodes values `first .. first + out.len()`.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
@@ -278,7 +279,7 @@ impl<'a, F: Float> Column<'a, F> {
     /// When the bytes turn out to be corrupt.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<F>> {
         super::select(
             level,
@@ -289,8 +290,8 @@ impl<'a, F: Float> Column<'a, F> {
         )
     }
 
-    /// Rows whose value compares so with `constant` in the total order; evaluated on the encoded form where
-    /// that can be.
+    /// Selects the rows for whose values the comparison with `constant` holds in the total order; computed on
+    /// the encoded form if possible.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
@@ -298,13 +299,13 @@ impl<'a, F: Float> Column<'a, F> {
         self.node.compare(level, comparison, constant)
     }
 
-    /// The little-endian bytes of all values where they lie, if they lie there as they are.
+    /// The little-endian bytes of all values without a copy, if they are stored as they are.
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         self.node.as_bytes()
     }
 
-    /// What the encoding is made of, such as `alp(14, 12) + bitpack(11)`.
+    /// A description of the encoding, such as `alp(14, 12) + bitpack(11)`.
     #[must_use]
     pub fn explain(&self) -> String {
         struct Text<'a, F>(&'a dyn Node<F>);

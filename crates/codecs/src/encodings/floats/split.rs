@@ -1,11 +1,12 @@
-//! Sign, exponent and the first bits behind it apart from the rest.
+//! Sign, exponent and the first fraction bits, stored apart from the lower bits.
 //!
 //! ```text
 //! | width: u8 | upper bits, one a row, of 16 bits | lower `width` bits, packed, one a row |
 //!               `--- a column -----------------'
 //! ```
-//! For real numbers in a narrow range: their upper bits are few different ones, the lower ones noise. As
-//! ALP-RD (Afroozeh, Kuffo, Boncz, SIGMOD 2023), but the upper bits are any column of integers.
+//! For real numbers in a narrow range: few distinct values occur in their upper bits, and the lower ones are
+//! noise. As ALP-RD (Afroozeh, Kuffo, Boncz, SIGMOD 2023), but the upper bits may have any encoding for
+//! integers.
 
 use std::fmt;
 
@@ -23,10 +24,10 @@ use crate::{Error, Result};
 
 /// The most upper bits.
 const UPPER_MAX: u32 = 16;
-/// Values on which widths are tried.
+/// Values in the sample on which widths are tried.
 const SAMPLE: usize = 256;
 
-/// The width of lower bits with which a sample takes the fewest bits.
+/// The width of the lower bits with which a sample takes the fewest bits.
 fn width<F: Float>(values: &[F]) -> u32 {
     let sample = spread(values, SAMPLE);
     let size = |width: &u32| {

@@ -1,14 +1,15 @@
-//! Bits above a reference, and the values that they cannot hold aside.
+//! Bits above a reference; values outside their range are stored apart, as patches.
 //!
 //! ```text
 //! | width: u8 | reference | patch count: u32 | rows of patches | their values | bits ... |
 //!                                              `--- two columns, if any ---'
 //! ```
-//! Frame of reference with patches, as PFOR has it (Zukowski, Heman, Nes, Boncz: "Super-Scalar RAM-CPU Cache
-//! Compression", ICDE 2006). The order of the bits is that of the rows (`keirin_kernels::bitpack`); rows of
-//! patches ascend, and their bits are zero.
+//! Frame of reference with patches, as in PFOR (Zukowski, Heman, Nes, Boncz: "Super-Scalar RAM-CPU Cache
+//! Compression", ICDE 2006). Bits are in the order of rows (`keirin_kernels::bitpack`); rows of patches
+//! ascend, and their bits are zero.
 //!
-//! Good for values in a narrow range, with some outliers on either side. Comparisons and sums work on the bits.
+//! Good for values in a narrow range, with some outliers on either side. Comparisons and sums work on the
+//! bits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,16 +27,16 @@ use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
 
-/// A width of 128 bits at most, and 0.
+/// The number of possible widths: 0 to 128 bits.
 const WIDTHS: usize = 129;
-/// At most one value in so many is a patch: more cost more time than they save bytes.
+/// At most one value in 16 may be a patch: more cost more time than they save bytes.
 const PATCHES_MIN_DISTANCE: usize = 16;
-/// Bits that the row of a patch takes, more or less.
+/// The approximate cost in bits of a patch's row.
 const PATCH_ROW_BITS: usize = 8;
-/// Values on which widths are tried.
+/// Values in the sample on which widths are tried.
 const SAMPLE: usize = 1024;
 
-/// A way to pack: the values that lie up to 2^`width` above the reference, of which others are patches.
+/// Packing parameters: values at most 2^`width` - 1 above the reference are packed, the others are patches.
 #[derive(Clone, Debug)]
 struct Plan<T> {
     reference: T,
@@ -44,12 +45,12 @@ struct Plan<T> {
     bits: usize,
 }
 
-/// The bits that so many values of a width and so many patches take.
+/// The bits that `count` values of a width and `patch_count` patches take.
 fn bits<T: Int>(count: usize, width: u32, patch_count: usize) -> usize {
     count * width as usize + patch_count * (T::BITS as usize + PATCH_ROW_BITS)
 }
 
-/// The shortest way to pack, if there is one.
+/// The plan with the fewest bits, if there is one.
 fn plan<T: Int>(level: Level, values: &[T], may_patch: bool) -> Option<Plan<T>> {
     let least = aggregate::min(level, values, None, Selection::All)?;
     let greatest = aggregate::max(level, values, None, Selection::All)?;
@@ -60,7 +61,8 @@ fn plan<T: Int>(level: Level, values: &[T], may_patch: bool) -> Option<Plan<T>> 
     if may_patch && width > 0 {
         let mut sample = spread(values, SAMPLE);
         let mut references = vec![least];
-        // A few values far below would widen all bits: see how it is without the lowest few in a hundred.
+        // A few values far below the others would widen all bits: also tries a reference above the lowest
+        // 1/64.
         let place = sample.len() / 64;
         let (_, low, _) = sample.select_nth_unstable(place);
         if *low != least {
@@ -74,7 +76,7 @@ fn plan<T: Int>(level: Level, values: &[T], may_patch: bool) -> Option<Plan<T>> 
         }));
     }
     plans.extend((width <= T::WIDTH_MAX).then_some(whole));
-    // Of those that are as short the last, which has no patches.
+    // Of plans with equally many bits the last, which has no patches.
     plans.into_iter().rev().min_by_key(|plan| plan.bits)
 }
 
@@ -98,7 +100,7 @@ fn width_above<T: Int>(sample: &[T], reference: T) -> Option<u32> {
     best.map(|(_, width)| width)
 }
 
-/// The rows of values below the reference or 2^`width` above it, unless they are too many.
+/// The rows of values below the reference or at least 2^`width` above it; `None` if there are too many.
 fn rows_outside<T: Int>(
     level: Level,
     values: &[T],
@@ -142,7 +144,7 @@ pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
 #[derive(Debug)]
 pub(super) struct Bitpack<'a, T> {
     bits: PackedBits<'a, T>,
-    /// Ascending.
+    /// The rows of patches, ascending.
     patch_rows: Vec<u32>,
     patches: Vec<T>,
 }
@@ -165,7 +167,7 @@ impl<'a, T: Int> Bitpack<'a, T> {
         Ok(Self { bits: PackedBits::new(bytes, width, count, reference), patch_rows, patches })
     }
 
-    /// The patches of a range: row less the first, and value.
+    /// The patches in a range: row relative to its start, and value.
     fn patches(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, T)> {
         let place = |row: usize| self.patch_rows.partition_point(|patch| (*patch as usize) < row);
         let places = place(rows.start)..place(rows.end);

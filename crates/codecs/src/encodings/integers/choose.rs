@@ -1,7 +1,7 @@
-//! Which encoding suits these values.
+//! Chooses an encoding for integers.
 //!
-//! Those that have a chance are tried on a sample (`judge`). Two things a sample does not show are looked at as a
-//! whole: whether all values are equal, and how many different ones there are.
+//! Promising encodings are tried on a sample (`judge`). Two properties that a sample does not show are
+//! computed for all values: whether all are equal, and how many distinct ones there are.
 
 use super::{Encoding, Int, write_as};
 use crate::blocks::Codec;
@@ -10,11 +10,12 @@ use crate::judge::{Judge, Verdict};
 use crate::reader::Reader;
 use crate::writer::Writer;
 
-/// A dictionary is thought of when a sample has at most one different value in so many; a whole column has fewer.
+/// A dictionary is tried if a sample has at least this many rows for each distinct value; a whole column has
+/// more.
 const SAMPLE_ROWS_PER_ENTRY_MIN: f64 = 3.0;
-/// Of values of 64 bits, as hashes of text, it saves more.
+/// The same for 64-bit values, such as hashes of text, of which a dictionary saves more.
 const SAMPLE_ROWS_PER_WIDE_ENTRY_MIN: f64 = 1.5;
-/// Runs are thought of when they are so long on average.
+/// Runs are tried if a sample has at least this many rows for each run.
 const RUN_MIN: usize = 2;
 
 pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> Verdict<Encoding> {

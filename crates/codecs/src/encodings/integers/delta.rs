@@ -1,11 +1,11 @@
-//! Differences of neighbours, with a fresh start every 1,024 rows.
+//! Differences of neighbours, with a restart every 1,024 rows.
 //!
 //! ```text
 //! | starts: values 0, 1024, 2048, ... | differences: one a row, around the end of the type, with sign |
 //!   `--- a column -----------------'    `--- a column; those of the starts say nothing -------------'
 //! ```
-//! Good for values that grow or move by small steps: keys, times, offsets. A range decodes from the start in
-//! front of it. Sums and comparisons decode.
+//! Good for values that grow or move by small steps: keys, times, offsets. A range is decoded from the last
+//! restart before it. Sums and comparisons decode.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
     let mut deltas = Vec::with_capacity(values.len());
     for block in values.chunks(BLOCK) {
         let differences = block.windows(2).map(|pair| pair[1].minus(pair[0]).signed());
-        // The difference of a start repeats its neighbour, which costs nothing in any encoding.
+        // The unused difference at a restart repeats its neighbour, which costs nothing in any encoding.
         let first = block
             .get(1)
             .map_or(deltas.last().copied().unwrap_or_default(), |next| next.minus(block[0]).signed());
@@ -51,7 +51,7 @@ impl<'a, T: Int> Delta<'a, T> {
         Ok(Self { starts, deltas: super::open(reader, count)? })
     }
 
-    /// The values of the rows of a block up to `out.len()`.
+    /// Decodes the first `out.len()` rows of a block.
     fn block(&self, level: Level, block: usize, out: &mut [T]) -> Result<()> {
         let mut deltas = [T::Signed::default(); BLOCK];
         let deltas = &mut deltas[..out.len()];

@@ -1,11 +1,11 @@
-//! Different values in ascending order, and for each row the number of its value.
+//! The distinct values in ascending order, and for each row the index of its value.
 //!
 //! ```text
 //! | entry count: u32 | entries, ascending | codes, one a row, of 32 bits |
 //!                      `------------- two columns --------------------'
 //! ```
-//! Good for few different values that are far apart, or would take many bits. Since entries ascend, an order
-//! of values is one of codes, and comparisons work on the codes.
+//! Good for few distinct values that are far apart, or would take many bits. Since entries ascend, codes are
+//! ordered as their values are, and comparisons work on the codes.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
 
-/// More entries than one for so many rows do not pay.
+/// With fewer rows for each entry a dictionary does not pay.
 const ROWS_PER_ENTRY_MIN: usize = 2;
-/// Values in such a range are numbered by a table of all of them, which is faster than one of hashes.
+/// Values in a range of at most 2^16 are numbered by a table of the range, which is faster than a hash table.
 const TABLE_BITS: u32 = 16;
 
-/// The different values, ascending, and the code of each row.
+/// The distinct values, ascending, and the code of each row.
 pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, Vec<u32>) {
     let least = aggregate::min(level, values, None, Selection::All).unwrap_or_default();
     let greatest = aggregate::max(level, values, None, Selection::All).unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, 
     if width <= TABLE_BITS {
         return entries_and_codes_above(values, least, width);
     }
-    // Nobody can know which values collide; the entries are sorted whatever the seed is.
+    // Random, so that nobody can choose values that collide; the entries are sorted whatever the seed.
     let mut table = GroupTable::new(Seed::random());
     let mut groups = vec![0; values.len()];
     table.find_or_insert(level, values, None, &mut groups);
@@ -48,7 +48,8 @@ pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, 
     (entries, gather(level, &codes, &groups))
 }
 
-/// The same for values in a range of 2^`width`, at most 2^[`TABLE_BITS`]: their places in it are in order.
+/// As [`entries_and_codes`], for values in a range of 2^`width`, at most 2^[`TABLE_BITS`]: their positions in
+/// it are in order.
 fn entries_and_codes_above<T: Int>(values: &[T], least: T, width: u32) -> (Vec<T>, Vec<u32>) {
     let mut codes = vec![0_u32; 1 << width];
     for value in values {
@@ -87,7 +88,7 @@ pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
 #[derive(Debug)]
 pub(super) struct Dict<'a, T> {
     at: usize,
-    /// Ascending.
+    /// The distinct values, ascending.
     entries: Vec<T>,
     codes: BoxNode<'a, u32>,
 }
@@ -103,7 +104,7 @@ impl<'a, T: Int> Dict<'a, T> {
         Ok(Self { at, entries, codes: super::open(reader, count)? })
     }
 
-    /// The entries of these codes.
+    /// Looks up the entries of codes.
     fn look_up(&self, level: Level, codes: &[u32], out: &mut [T]) -> Result<()> {
         if gather_into(level, &self.entries, codes, out) {
             return Ok(());
@@ -148,7 +149,8 @@ impl<T: Int> Node<T> for Dict<'_, T> {
     }
 }
 
-/// Rows whose entry compares so with a constant that has this place among ascending entries.
+/// Selects the rows for whose entries the comparison holds with a constant; `place` is its position among the
+/// ascending entries.
 pub(crate) fn compare_codes(
     level: Level,
     comparison: Comparison,
@@ -160,7 +162,7 @@ pub(crate) fn compare_codes(
         (Ok(_), comparison) => comparison,
         (Err(_), Comparison::Equal) => return Ok(same_bits(false, codes.len())),
         (Err(_), Comparison::NotEqual) => return Ok(same_bits(true, codes.len())),
-        // Entries below the constant are those in front of its place.
+        // Entries below the constant are those before its position.
         (Err(_), Comparison::Less | Comparison::LessEqual) => Comparison::Less,
         (Err(_), Comparison::Greater | Comparison::GreaterEqual) => Comparison::GreaterEqual,
     };

@@ -1,4 +1,4 @@
-//! The integers that are encoded: 8 to 64 bits, which the loops pack as they are, and 128.
+//! The integers that are encoded: 8 to 64 bits, which the kernels pack directly, and 128 bits.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use crate::encodings::{BLOCK, holds, same_bits};
 use crate::frame::Kind;
 use crate::{Error, Result};
 
-/// An integer of 8 to 128 bits. Decimals, dates and times are encoded as the integers that they are.
+/// An integer of 8 to 128 bits. Decimals, dates and times are encoded by the integers that represent them.
 pub trait Int: Comparable + Key + Number + Ordered + Ord + sealed::Sealed {
-    /// The integer with sign of the same size.
+    /// The signed integer of the same size.
     #[doc(hidden)]
     type Signed: Int<Signed = Self::Signed>;
 
-    /// What frames call it.
+    /// The kind in frames.
     const KIND: Kind;
 
     /// Count of bytes.
@@ -33,30 +33,30 @@ pub trait Int: Comparable + Key + Number + Ordered + Ord + sealed::Sealed {
     #[doc(hidden)]
     const ONE: Self;
 
-    /// From exactly [`Int::BYTES`] bytes.
+    /// Reads exactly [`Int::BYTES`] bytes.
     #[doc(hidden)]
     fn from_bytes(bytes: &[u8]) -> Self;
 
     #[doc(hidden)]
     fn extend(self, bytes: &mut Vec<u8>);
 
-    /// Values as many as `out` has from the bytes of as many.
+    /// Fills `out` with the values of `bytes`, which must have as many.
     #[doc(hidden)]
     fn copy_from_bytes(bytes: &[u8], out: &mut [Self]);
 
-    /// `self + other`, around the end of the type.
+    /// `self + other`, wrapping.
     #[doc(hidden)]
     fn plus(self, other: Self) -> Self;
 
-    /// `self - other`, around the end of the type.
+    /// `self - other`, wrapping.
     #[doc(hidden)]
     fn minus(self, other: Self) -> Self;
 
-    /// The lower bits of `self - reference`.
+    /// The lower 16 bits of `self - reference`.
     #[doc(hidden)]
     fn low_u16_above(self, reference: Self) -> u16;
 
-    /// So many ones.
+    /// A value of `width` ones.
     #[doc(hidden)]
     fn low_bits(width: u32) -> Self;
 
@@ -66,18 +66,18 @@ pub trait Int: Comparable + Key + Number + Ordered + Ord + sealed::Sealed {
     #[doc(hidden)]
     fn to_i128(self) -> i128;
 
-    /// Bits of `self - reference`, around the end of the type.
+    /// The width in bits of `self - reference`, wrapping.
     #[doc(hidden)]
     fn width(self, reference: Self) -> u32;
 
     #[doc(hidden)]
     fn sum(level: Level, values: &[Self]) -> Result<i128>;
 
-    /// Values that differ so from the one before, the first from `start`.
+    /// Values from differences to the value before, the first to `start`.
     #[doc(hidden)]
     fn prefix_sums(level: Level, start: Self, differences: &[Self::Signed], out: &mut [Self]);
 
-    /// The most bits that packing keeps of a value.
+    /// The greatest width to which values of this type can be packed.
     #[doc(hidden)]
     const WIDTH_MAX: u32;
 
@@ -106,7 +106,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Bits of `count` values less a reference: `width` is at most [`Int::WIDTH_MAX`], the bytes are enough.
+/// Packed bits of `count` values minus a reference: `width` is at most [`Int::WIDTH_MAX`], and there are
+/// enough bytes.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PackedBits<'a, T> {
@@ -238,7 +239,7 @@ macro_rules! int_of_bytes {
             reason = "that is what is asked"
         )]
         fn low_u16_above(self, reference: Self) -> u16 {
-            // Of narrow types the difference has a sign, which is none of it.
+            // For narrow types the difference is sign-extended, which must not count.
             (self.wrapping_sub(reference) as u128 & (u128::MAX >> (u128::BITS - Self::BITS))) as u16
         }
 
@@ -262,7 +263,7 @@ integers! {
 
 impl sealed::Sealed for i128 {}
 
-/// Values of 128 bits are packed as 64 bits above a reference: a block rarely spans more.
+/// 128-bit values are packed as 64 bits above a reference: a block rarely spans more.
 impl Int for i128 {
     type Signed = Self;
 
@@ -319,7 +320,7 @@ impl Int for i128 {
         constant: Self,
     ) -> BitBuffer {
         if bits.reference.checked_add(Self::from(u64::MAX)).is_none() {
-            // Adding may go around the end of the type, where order is lost.
+            // Adding may wrap, which does not keep the order.
             let mut values = vec![0; bits.count];
             Self::unpack_into(level, bits, 0, &mut values);
             return compare_constant(level, comparison, &values, constant);
@@ -334,7 +335,7 @@ impl Int for i128 {
 
     fn sum_packed(level: Level, bits: PackedBits<'_, Self>, rows: Range<usize>) -> Result<i128> {
         if bits.reference.checked_add(Self::from(u64::MAX)).is_none() {
-            // As in a comparison.
+            // Adding may wrap, as in a comparison.
             let mut values = vec![0; rows.len()];
             Self::unpack_into(level, bits, rows.start, &mut values);
             return Self::sum(level, &values);

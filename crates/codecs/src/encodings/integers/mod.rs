@@ -1,17 +1,17 @@
 //! Integers as bytes.
 //!
-//! An encoded column is one byte that names the encoding and then what that encoding writes; other encoded
-//! columns may be parts of it. Neither lengths nor the count of rows are written: each encoding knows from
-//! the count of rows, which the reader is told, where it ends.
+//! An encoded column is one byte with the id of the encoding, followed by the bytes of that encoding, which
+//! may contain other encoded columns. Neither lengths nor row counts are stored: each encoding knows where it
+//! ends from the row count, which the reader is given.
 //!
 //! | id | encoding | for |
 //! |---|---|---|
-//! | 0 | raw | what nothing makes smaller |
+//! | 0 | raw | values that nothing makes smaller |
 //! | 1 | constant | one value |
-//! | 2 | bitpack | values in a narrow range, but for a few |
+//! | 2 | bitpack | values in a narrow range, except for a few |
 //! | 3 | delta | values that grow or move by small steps: keys, times |
-//! | 4 | runs | equal values behind each other |
-//! | 5 | dict | few different values far apart |
+//! | 4 | runs | equal values after one another |
+//! | 5 | dict | few distinct values, far apart |
 
 use std::fmt;
 use std::ops::Range;
@@ -42,32 +42,32 @@ pub(crate) use int::PackedBits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Encoding {
-    /// The values as they are.
+    /// The values themselves.
     Raw,
-    /// One value.
+    /// One value for all rows.
     Constant,
-    /// Bits above a reference; values far from it aside.
+    /// Bits above a reference; values outside their range apart.
     Bitpack,
     /// Differences of neighbours.
     Delta,
-    /// Values and where their runs end.
+    /// Values, and the ends of their runs.
     Runs,
-    /// Different values, and numbers of them.
+    /// Distinct values, and their indices.
     Dict,
 }
 
 impl Encoding {
-    /// All of them, in the order of their ids.
+    /// All encodings, in the order of their ids.
     pub const ALL: [Self; 6] =
         [Self::Raw, Self::Constant, Self::Bitpack, Self::Delta, Self::Runs, Self::Dict];
 
-    /// The byte that names it.
+    /// The byte that stands for it.
     fn id(self) -> u8 {
         self as u8
     }
 }
 
-/// Encodes `values` in the way that the choice finds best.
+/// Encodes `values` in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
@@ -78,7 +78,8 @@ pub fn encode<T: Int>(level: Level, choice: impl Into<Choice>, values: &[T]) -> 
     Ok(writer.bytes)
 }
 
-/// Encodes `values` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+/// Encodes `values` with this as the outermost encoding; `None` if it cannot hold them. Inner encodings are
+/// chosen.
 ///
 /// # Errors
 /// When there are 2^32 values or more.
@@ -93,18 +94,18 @@ pub fn encode_as<T: Int>(
     Ok(write_as(&mut writer, encoding, values).then_some(writer.bytes))
 }
 
-/// Appends the best encoding of `values`; how to compress it.
+/// Appends the best encoding of `values`; returns how to compress it.
 pub(crate) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> Codec {
     let choose = |writer: &Writer| choose::choose(writer, values);
     writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, values))
 }
 
-/// Appends values as they are, without the byte that names the encoding.
+/// Appends values as they are, without the byte for the encoding.
 pub(crate) fn write_raw<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
     raw::write(writer, values)
 }
 
-/// Opens what [`write_raw`] has written.
+/// Opens values that [`write_raw`] has written.
 pub(crate) fn open_raw<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<BoxNode<'a, T>> {
     Ok(Box::new(raw::Raw::open(reader, count)?))
 }
@@ -127,20 +128,20 @@ fn write_as<T: Int>(writer: &mut Writer, encoding: Encoding, values: &[T]) -> bo
     is_written
 }
 
-/// What an encoding answers when it was opened.
+/// An opened encoding.
 ///
-/// Rows are below [`Node::len`]: [`Column`] looks at what it is asked. Answers fail only on corrupt bytes.
+/// [`Column`] guarantees that rows are below [`Node::len`]. Methods fail only on corrupt bytes.
 pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
     /// Count of rows.
     fn len(&self) -> usize;
 
-    /// Values `first .. first + out.len()`.
+    /// Decodes values `first .. first + out.len()`.
     fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()>;
 
     /// Appends the values of `rows`, in this order.
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()>;
 
-    /// Rows whose value compares so with `constant`.
+    /// Selects the rows for whose values the comparison with `constant` holds.
     fn compare(&self, level: Level, comparison: Comparison, constant: T) -> Result<BitBuffer> {
         let mut words = Vec::with_capacity(self.len().div_ceil(64));
         for_each_block(self, level, 0..self.len(), |values| {
@@ -160,21 +161,22 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
         Ok(sum)
     }
 
-    /// The bytes of all values, if they lie there as they are.
+    /// The bytes of all values without a copy, if they are stored as they are.
     fn as_bytes(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Nanoseconds that decoding all rows takes, as measured on one machine: what counts is the proportion.
+    /// An estimate of the nanoseconds to decode all rows, from measurements on one machine: only proportions
+    /// matter.
     fn decode_ns(&self) -> f64;
 
-    /// What it is and what it is made of, in a few words.
+    /// Writes a short description of the encoding and its parts.
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
 
-/// Decodes a range of rows block by block, or gives all at once where they lie as they are.
+/// Decodes a range of rows block by block, or visits it at once if its values are stored as they are.
 pub(crate) fn for_each_block<T: Int, N: Node<T> + ?Sized>(
     node: &N,
     level: Level,
@@ -202,7 +204,7 @@ pub(crate) fn open<'a, T: Int>(reader: &mut Reader<'a>, count: usize) -> Result<
     })
 }
 
-/// Opens and decodes a column that is part of another: few rows, needed again and again.
+/// Opens and decodes a column that is part of another: it is small and needed often.
 pub(crate) fn read<T: Int>(reader: &mut Reader<'_>, count: usize) -> Result<Vec<T>> {
     let node = open(reader, count)?;
     let mut values = vec![T::default(); count];
@@ -210,7 +212,7 @@ pub(crate) fn read<T: Int>(reader: &mut Reader<'_>, count: usize) -> Result<Vec<
     Ok(values)
 }
 
-/// Reads `count` rows below `row_count`, ascending.
+/// Reads `count` ascending rows below `row_count`.
 pub(crate) fn read_rows(reader: &mut Reader<'_>, count: usize, row_count: usize) -> Result<Vec<u32>> {
     let at = reader.at();
     let rows: Vec<u32> = read(reader, count)?;
@@ -223,7 +225,8 @@ pub(crate) fn read_rows(reader: &mut Reader<'_>, count: usize, row_count: usize)
     Ok(rows)
 }
 
-/// Reads where `count` runs end, of which each has a row and the last ends at `row_count`.
+/// Reads the ends of `count` runs, each of which has at least one row and the last of which ends at
+/// `row_count`.
 pub(crate) fn read_ends(reader: &mut Reader<'_>, count: usize, row_count: usize) -> Result<Vec<u32>> {
     let at = reader.at();
     let ends: Vec<u32> = read(reader, count)?;
@@ -236,18 +239,18 @@ pub(crate) fn read_ends(reader: &mut Reader<'_>, count: usize, row_count: usize)
     Ok(ends)
 }
 
-/// An encoded column, opened: what it holds is decoded when it is asked for.
+/// An opened column: values are decoded when they are requested.
 #[derive(Debug)]
 pub struct Column<'a, T: Int> {
     node: BoxNode<'a, T>,
 }
 
 impl<'a, T: Int> Column<'a, T> {
-    /// Opens the encoding of `row_count` values. The count is the caller's claim and its risk: decoding
-    /// allocates so many values, opening less than twice as much.
+    /// Opens the encoding of `row_count` values. The caller vouches for the count: decoding allocates that
+    /// many values, opening less than twice as many.
     ///
     /// # Errors
-    /// When the bytes are no encoding of so many values.
+    /// When the bytes are not an encoding of `row_count` values.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
         let node = open(&mut reader, row_count)?;
@@ -277,7 +280,7 @@ impl<'a, T: Int> Column<'a, T> {
         Ok(values)
     }
 
-    /// Values `first .. first + out.len()`.
+    /// Decodes values `first .. first + out.len()`.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
@@ -295,7 +298,7 @@ impl<'a, T: Int> Column<'a, T> {
     /// When the bytes turn out to be corrupt.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Vec<T>> {
         super::select(
             level,
@@ -306,7 +309,8 @@ impl<'a, T: Int> Column<'a, T> {
         )
     }
 
-    /// Rows whose value compares so with `constant`; evaluated on the encoded form where that can be.
+    /// Selects the rows for whose values the comparison with `constant` holds; computed on the encoded form
+    /// if possible.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
@@ -314,29 +318,29 @@ impl<'a, T: Int> Column<'a, T> {
         self.node.compare(level, comparison, constant)
     }
 
-    /// The sum of a range of rows; evaluated on the encoded form where that can be.
+    /// The sum of a range of rows; computed on the encoded form if possible.
     ///
     /// # Errors
-    /// When the bytes turn out to be corrupt, or values of 128 bits have no sum of 128 bits.
+    /// When the bytes turn out to be corrupt, or the sum of 128-bit values does not fit 128 bits.
     ///
     /// # Panics
     /// When there are fewer rows.
     pub fn sum(&self, level: Level, rows: Range<usize>) -> Result<i128> {
         self.check_rows(&rows);
         match self.node.sum(level, rows.clone()) {
-            // It may be a sum on the way that has no place.
+            // Perhaps only an intermediate sum overflowed.
             Err(Error::SumOverflow) => self.sum_of_256_bits(level, rows),
             sum => sum,
         }
     }
 
-    /// The little-endian bytes of all values where they lie, if they lie there as they are.
+    /// The little-endian bytes of all values without a copy, if they are stored as they are.
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         self.node.as_bytes()
     }
 
-    /// What the encoding is made of, such as `dict(1,204) + bitpack(11)`.
+    /// A description of the encoding, such as `dict(1,204) + bitpack(11)`.
     #[must_use]
     pub fn explain(&self) -> String {
         Explain(&*self.node).to_string()

@@ -1,4 +1,4 @@
-//! The values as they are: what nothing makes smaller.
+//! The values themselves: for values that nothing makes smaller.
 //!
 //! ```text
 //! | value | value | ...      little endian

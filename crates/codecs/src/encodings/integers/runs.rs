@@ -1,10 +1,10 @@
-//! Values, and where their runs of equal rows end.
+//! Values, and the ends of their runs of equal rows.
 //!
 //! ```text
 //! | run count: u32 | values | ends: the row behind each run |
 //!                    `----- two columns ------------------'
 //! ```
-//! Good for sorted keys and values that stay. Comparisons and sums look once at a run.
+//! Good for sorted keys and values that seldom change. Comparisons and sums process each run once.
 
 use std::fmt;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(super) fn write<T: Int>(writer: &mut Writer, values: &[T]) -> bool {
 #[derive(Debug)]
 pub(super) struct Runs<T> {
     values: Vec<T>,
-    /// Ascending, the last is the count of rows.
+    /// The ends of runs, ascending; the last is the row count.
     ends: Vec<u32>,
     count: usize,
 }
@@ -54,12 +54,12 @@ impl<T: Int> Runs<T> {
         Ok(Self { values, ends, count })
     }
 
-    /// The run that a row is in.
+    /// The index of the run with this row.
     fn run(&self, row: usize) -> usize {
         self.ends.partition_point(|end| *end as usize <= row)
     }
 
-    /// The value and the rows of each run in a range, rows counted from its first.
+    /// The value and the rows of each run in a range; rows are relative to the start of the range.
     fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = (T, Range<usize>)> {
         let first = if rows.is_empty() { self.ends.len() } else { self.run(rows.start) };
         let mut start = rows.start;
@@ -87,7 +87,7 @@ impl<T: Int> Node<T> for Runs<T> {
     fn take(&self, _: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
         let mut run = 0;
         out.extend(rows.iter().map(|row| {
-            // Rows mostly ascend: the next one is often in the same run or the one behind.
+            // Rows mostly ascend: the next one is often in the same run or in the one after it.
             let is_in = |run: usize| {
                 *row < self.ends[run] && run.checked_sub(1).is_none_or(|before| self.ends[before] <= *row)
             };

@@ -16,7 +16,7 @@ use crate::encodings::same_bits;
 use crate::reader::Reader;
 use crate::writer::Writer;
 
-/// The value of the first row, if there is one.
+/// The string of the first row; empty if there is none.
 fn first<'a>(rows: &Rows<'a>) -> &'a [u8] {
     let (offsets, bytes) = (rows.offsets(), rows.bytes());
     offsets.get(1).map_or(&[], |end| &bytes[offsets[0] as usize..*end as usize])

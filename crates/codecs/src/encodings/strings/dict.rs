@@ -1,10 +1,10 @@
-//! Different strings in ascending order, and for each row the number of its string.
+//! The distinct strings in ascending order, and for each row the index of its string.
 //!
 //! ```text
 //! | entry count: u32 | entries, ascending | codes, one a row, of 32 bits |
 //!                      `- a text column --' `--- a column ---------------'
 //! ```
-//! Good for strings that come again and again. A test looks at each entry once.
+//! Good for strings that repeat often. A test is computed once for each entry.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,12 +26,12 @@ use crate::reader::Reader;
 use crate::writer::Writer;
 use crate::{Error, Result};
 
-/// More entries than one for so many rows do not pay.
+/// With fewer rows for each entry a dictionary does not pay.
 const ROWS_PER_ENTRY_MIN: usize = 2;
 
-/// The different strings in the order in which they come first, and the number of each row's string.
+/// The distinct strings in order of first occurrence, and the number of each row's string.
 fn number(level: Level, rows: Rows<'_>) -> (StringGroupTable, Vec<u32>) {
-    // Nobody can know which strings collide; the entries are sorted whatever the seed is.
+    // Random, so that nobody can choose strings that collide; the entries are sorted whatever the seed.
     let mut table = StringGroupTable::new(Seed::random());
     let mut groups = vec![0; rows.row_count()];
     let mut find = |rows: Rows<'_>, groups: &mut [u32]| {
@@ -51,8 +51,8 @@ fn number(level: Level, rows: Rows<'_>) -> (StringGroupTable, Vec<u32>) {
     (table, groups)
 }
 
-/// The rows behind each run of equal strings, if these have two rows on average: to see that a row is like the one
-/// before takes less time than to find it in a table.
+/// The ends of runs of equal strings, if they have two rows on average: comparing a row with the one before
+/// takes less time than a look-up in a table.
 fn run_ends(rows: Rows<'_>) -> Option<Vec<u32>> {
     let count = u32::try_from(rows.row_count()).ok().filter(|count| *count > 0)?;
     let mut ends = Vec::new();
@@ -68,14 +68,14 @@ fn run_ends(rows: Rows<'_>) -> Option<Vec<u32>> {
     Some(ends)
 }
 
-/// Whether a sample has so few different strings that the whole is worth a look.
+/// Whether a sample has so few distinct strings that a dictionary of the whole column is worth trying.
 pub(super) fn is_promising(level: Level, sample: Rows<'_>) -> bool {
-    /// Rows in a sample for a different string.
+    /// The fewest rows in a sample for each distinct string.
     const SAMPLE_ROWS_PER_ENTRY_MIN: f64 = 1.5;
     number(level, sample).0.len() as f64 * SAMPLE_ROWS_PER_ENTRY_MIN <= sample.row_count() as f64
 }
 
-/// The numbers of different strings in ascending order.
+/// The numbers of the distinct strings in ascending order of the strings.
 fn ascending(level: Level, rows: Rows<'_>) -> Vec<u32> {
     let key = Key { values: Values::Text(rows), validity: None, is_descending: false, nulls_first: false };
     sort_rows(level, Method::Radix, &[key], rows.row_count())
@@ -145,12 +145,12 @@ impl<'a> Dict<'a> {
         Ok(())
     }
 
-    /// The entries of these codes.
+    /// Looks up the entries of codes.
     fn look_up(&self, level: Level, codes: &[u32], byte_limit: usize) -> Result<Buffer> {
         self.check(codes)?;
         let Buffer { offsets, bytes } = self.entries(level, byte_limit)?;
         let lengths = codes.iter().map(|code| {
-            // Lengths of a buffer are not below zero.
+            // The lengths in a buffer are not negative.
             (offsets[*code as usize + 1] - offsets[*code as usize]) as usize
         });
         check_bytes(lengths.fold(0, usize::saturating_add), byte_limit)?;

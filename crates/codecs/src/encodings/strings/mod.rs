@@ -1,16 +1,16 @@
 //! Text as bytes: strings, or bytes that need not be UTF-8.
 //!
-//! As with integers, a byte names the encoding and the count of rows is known.
+//! As for integers, one byte is the id of the encoding, and the row count is not stored.
 //!
 //! | id | encoding | for |
 //! |---|---|---|
-//! | 0 | raw | what nothing makes smaller: lengths and bytes |
+//! | 0 | raw | strings that nothing makes smaller: lengths and bytes |
 //! | 1 | constant | one string |
-//! | 2 | dict | few different strings |
+//! | 2 | dict | few distinct strings |
 //! | 3 | fsst | strings with parts in common: URLs, names, comments |
 //!
-//! What is decoded has offsets of 32 bits with sign, as Arrow's strings, so a block has less than 2 GiB of text.
-//! Stored bytes that were UTF-8 come back as UTF-8; bytes that someone else made may not be.
+//! Decoded text has signed 32-bit offsets, as in Arrow's strings, so a block has less than 2 GiB of text.
+//! Stored bytes that were UTF-8 come back as UTF-8; bytes that another program wrote may not be UTF-8.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,7 +37,7 @@ mod raw;
 /// Text of a column.
 pub type Rows<'a> = Strings<'a, i32>;
 
-/// The most bytes of text in a block: offsets have no greater number.
+/// The most bytes of text in a block: the greatest offset.
 const TEXT_BYTES_MAX: usize = i32::MAX as usize;
 
 /// An encoding of text.
@@ -48,33 +48,33 @@ pub enum Encoding {
     Raw,
     /// One string.
     Constant,
-    /// Different strings, and numbers of them.
+    /// Distinct strings, and their indices.
     Dict,
-    /// Parts that many strings have, as one byte each.
+    /// Parts that many strings share, as one byte each.
     Fsst,
 }
 
 impl Encoding {
-    /// All of them, in the order of their ids.
+    /// All encodings, in the order of their ids.
     pub const ALL: [Self; 4] = [Self::Raw, Self::Constant, Self::Dict, Self::Fsst];
 
-    /// The byte that names it.
+    /// The byte that stands for it.
     fn id(self) -> u8 {
         self as u8
     }
 }
 
-/// Decoded text: one offset more than rows, the first is zero.
+/// Decoded text: one more offset than rows, the first of which is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where each row begins, and the last ends; ascending, within the bytes.
+    /// The start of each row, and the end of the last; ascending, within the bytes.
     pub offsets: Vec<i32>,
     /// The bytes of all rows.
     pub bytes: Vec<u8>,
 }
 
 impl Buffer {
-    /// The same, borrowed.
+    /// The text, borrowed.
     #[must_use]
     pub fn rows(&self, level: Level) -> Rows<'_> {
         Strings::new(level, &self.offsets, &self.bytes).expect("offsets that were decoded are in order")
@@ -86,7 +86,7 @@ impl Buffer {
         Self { offsets, bytes: Vec::new() }
     }
 
-    /// Appends a row; fails when there is more text than allowed.
+    /// Appends a row; fails when there would be more text than allowed.
     fn push(&mut self, row: &[u8], byte_limit: usize) -> Result<()> {
         check_bytes(self.bytes.len() + row.len(), byte_limit)?;
         self.bytes.extend_from_slice(row);
@@ -107,7 +107,7 @@ impl<'a> FromIterator<&'a [u8]> for Buffer {
     }
 }
 
-/// A count of bytes that was checked.
+/// A count of bytes, which was checked to fit, as an offset.
 fn offset(bytes: usize) -> i32 {
     i32::try_from(bytes).expect("text of less than 2 GiB")
 }
@@ -117,7 +117,7 @@ fn check_bytes(needed: usize, limit: usize) -> Result<()> {
     if needed > limit { Err(Error::Limit { needed: needed as u64, limit: limit as u64 }) } else { Ok(()) }
 }
 
-/// Encodes `rows` in the way that the choice finds best.
+/// Encodes `rows` in the way that `choice` prefers.
 ///
 /// # Errors
 /// When there are 2^32 rows or more.
@@ -128,7 +128,8 @@ pub fn encode(level: Level, choice: impl Into<Choice>, rows: Rows<'_>) -> Result
     Ok(writer.bytes)
 }
 
-/// Encodes `rows` so on the outside; `None` if that encoding cannot hold them. What lies inside is chosen.
+/// Encodes `rows` with this as the outermost encoding; `None` if it cannot hold them. Inner encodings are
+/// chosen.
 ///
 /// # Errors
 /// When there are 2^32 rows or more.
@@ -143,10 +144,11 @@ pub fn encode_as(
     Ok(write_as(&mut writer, encoding, rows).then_some(writer.bytes))
 }
 
-/// A dictionary answers a test without its rows being decoded, and groups by numbers: it may cost twice as much.
+/// The factor on a dictionary's cost: it may cost twice as much as others, because tests and GROUP BY use it
+/// without decoding rows.
 const DICT_WORTH: f64 = 0.5;
 
-/// Appends the encoding of `rows` that is best on a sample; how to compress it.
+/// Appends the encoding of `rows` that is best on a sample; returns how to compress it.
 pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
     let choose = |writer: &Writer| choose(writer, rows);
     writer.column(&Encoding::ALL, choose, |writer, encoding| write_as(writer, encoding, rows))
@@ -169,7 +171,7 @@ fn choose(writer: &Writer, rows: Rows<'_>) -> Verdict<Encoding> {
             let mut out = Buffer::with_capacity(count);
             judge.consider(encoding, &trial.bytes, scale, decode_ns, || {
                 let decoded = open().and_then(|node| {
-                    // Who reads all rows of a dictionary takes it as it is.
+                    // A reader of all rows uses the dictionary as it is.
                     if node.dictionary(writer.level, Selection::All, TEXT_BYTES_MAX)?.is_some() {
                         return Ok(());
                     }
@@ -185,16 +187,16 @@ fn choose(writer: &Writer, rows: Rows<'_>) -> Verdict<Encoding> {
     let scale = rows.row_count() as f64 / sample.row_count() as f64;
     consider(Encoding::Raw, sample, scale);
     consider(Encoding::Fsst, sample, scale);
-    // How many different strings there are, a sample hardly shows.
+    // A sample hardly shows how many distinct strings there are.
     if dict::is_promising(writer.level, sample) {
         consider(Encoding::Dict, rows, DICT_WORTH);
     }
     judge.verdict().expect("raw strings can hold any rows")
 }
 
-/// Rows from all over the column, neighbours together, or all of them if they are few.
+/// Pieces of consecutive rows spread over the column, or all rows if they are few.
 fn sample(rows: Rows<'_>) -> Buffer {
-    /// Rows of a piece, and bytes of all of them.
+    /// Rows of a piece, and about the most bytes of all pieces.
     const PIECE: usize = 64;
     const BYTES: usize = 1 << 17;
     const ROWS: usize = 4096;
@@ -222,11 +224,11 @@ fn write_as(writer: &mut Writer, encoding: Encoding, rows: Rows<'_>) -> bool {
     is_written
 }
 
-/// What an encoding answers when it was opened; rows are below its count of rows.
+/// An opened encoding; callers guarantee that rows are below its count of rows.
 trait Node: fmt::Debug + Send + Sync {
     fn len(&self) -> usize;
 
-    /// Sets `out`, whatever it holds, to a range of rows.
+    /// Replaces the content of `out` by a range of rows.
     fn decode_into(
         &self,
         level: Level,
@@ -235,10 +237,11 @@ trait Node: fmt::Debug + Send + Sync {
         out: &mut Buffer,
     ) -> Result<()>;
 
-    /// The rows of these numbers, in this order.
+    /// The rows with these numbers, in this order.
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer>;
 
-    /// Rows that `test` is true of; it looks at rows in any order, not at equal ones again if that can be.
+    /// Selects the rows for which `test` is true; it gets rows in any order, and equal ones only once if
+    /// possible.
     fn test(&self, level: Level, byte_limit: usize, test: &mut Test<'_>) -> Result<BitBuffer> {
         /// Rows that are decoded together.
         const ROWS: usize = 4096;
@@ -254,7 +257,7 @@ trait Node: fmt::Debug + Send + Sync {
     /// The lengths of all rows, found without their bytes.
     fn lengths(&self, level: Level) -> Result<Vec<i32>>;
 
-    /// The entries, and the number of each selected row's entry, if rows are stored so.
+    /// The entries, and the index of each selected row's entry, if rows are stored in this way.
     fn dictionary(
         &self,
         _level: Level,
@@ -264,27 +267,27 @@ trait Node: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// The bytes of all rows, one behind the other, if they lie there as they are; their offsets go to `offsets`.
+    /// The bytes of all rows without a copy, if they are stored contiguously; `offsets` gets their offsets.
     fn as_bytes(&self, _: Level, _: &mut Vec<i32>) -> Result<Option<&[u8]>> {
         Ok(None)
     }
 
-    /// Nanoseconds that decoding all rows takes; see `integers::Node`.
+    /// An estimate of the nanoseconds to decode all rows; see `integers::Node`.
     fn decode_ns(&self) -> f64;
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// Rows as numbers of entries.
+/// Rows as indices of dictionary entries.
 #[derive(Clone, Debug)]
 pub struct Dictionary {
-    /// For each row the number of its entry, which there is.
+    /// For each row the index of its entry, which exists.
     pub codes: Vec<u32>,
-    /// The entries: not all of them need have a row.
+    /// The entries, some of which may have no row.
     pub entries: Buffer,
 }
 
-/// A test of strings: a bit for each.
+/// A predicate on strings: a bit for each.
 type Test<'t> = dyn FnMut(Rows<'_>) -> BitBuffer + 't;
 
 fn run_test(test: &mut Test<'_>, rows: Rows<'_>) -> BitBuffer {
@@ -308,7 +311,7 @@ fn open<'a>(reader: &mut Reader<'a>, count: usize, byte_limit: usize) -> Result<
     })
 }
 
-/// The ends of rows in `byte_count` bytes, each the end of a row.
+/// The ends of rows in `byte_count` bytes.
 #[derive(Debug)]
 struct Ends<'a> {
     at: usize,
@@ -355,7 +358,7 @@ impl<'a> Ends<'a> {
         Ok(offsets.windows(2).map(|ends| ends[1] - ends[0]).collect())
     }
 
-    /// Where the bytes of each of these rows lie.
+    /// The byte ranges of these rows.
     fn ranges(&self, level: Level, rows: &[u32]) -> Result<Vec<Range<usize>>> {
         let (mut ends, mut starts) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         self.ends.take(level, rows, &mut ends)?;
@@ -376,7 +379,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Takes the first of offsets from all of them.
+/// Subtracts the first offset from all of them.
 fn rebase(offsets: &mut [i32]) {
     let first = offsets[0];
     if first != 0 {
@@ -384,7 +387,7 @@ fn rebase(offsets: &mut [i32]) {
     }
 }
 
-/// An encoded column, opened: what it holds is decoded when it is asked for.
+/// An opened column: rows are decoded when they are requested.
 #[derive(Debug)]
 pub struct Column<'a> {
     node: BoxNode<'a>,
@@ -392,11 +395,11 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Opens the encoding of `row_count` strings. The count is the caller's claim and its risk; no answer,
-    /// and no dictionary, has more than `byte_limit` bytes of text.
+    /// Opens the encoding of `row_count` strings. The caller vouches for the count; no result, and no
+    /// dictionary, has more than `byte_limit` bytes of text.
     ///
     /// # Errors
-    /// When the bytes are no encoding of so many strings, or a dictionary has more text than allowed.
+    /// When the bytes are not an encoding of `row_count` strings, or a dictionary has more text than allowed.
     pub fn open(level: Level, bytes: &'a [u8], row_count: usize, byte_limit: usize) -> Result<Self> {
         let mut reader = Reader::new(level, bytes);
         let node = open(&mut reader, row_count, byte_limit)?;
@@ -437,11 +440,12 @@ impl<'a> Column<'a> {
         Ok(buffer)
     }
 
-    /// Sets `buffer`, whatever it holds, to a range of rows: memory that was used before is there at once, where new
+    /// Replaces the content of `buffer` by a range of rows. Reused memory is available at once, while new
     /// memory has to be cleared page by page, which takes longer than decoding.
     ///
     /// # Errors
-    /// When the bytes turn out to be corrupt, or there is more text than allowed; then the buffer has no rows.
+    /// When the bytes turn out to be corrupt, or there is more text than allowed; then the buffer has no
+    /// rows.
     ///
     /// # Panics
     /// When there are fewer rows.
@@ -454,7 +458,7 @@ impl<'a> Column<'a> {
         decoded
     }
 
-    /// The offsets and the bytes of all rows where they lie, if they lie there as they are.
+    /// The offsets and the bytes of all rows without a copy of the bytes, if they are stored contiguously.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
@@ -469,7 +473,7 @@ impl<'a> Column<'a> {
     /// When the bytes turn out to be corrupt, or there is more text than allowed.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     pub fn select(&self, level: Level, selection: Selection<'_>) -> Result<Buffer> {
         match selection {
             Selection::All => self.decode(level),
@@ -490,13 +494,13 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The lengths of the selected rows in bytes, found without these bytes.
+    /// The lengths of the selected rows in bytes, without decoding the text.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     pub fn lengths(&self, level: Level, selection: Selection<'_>) -> Result<Vec<i32>> {
         let all = self.node.lengths(level)?;
         Ok(match selection {
@@ -506,13 +510,14 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// The selected rows as numbers of entries, if they are stored so and there are no more entries than rows.
+    /// The selected rows as indices of entries, if they are stored in this way and there are no more entries
+    /// than rows.
     ///
     /// # Errors
     /// When the bytes turn out to be corrupt, or there is more text than allowed.
     ///
     /// # Panics
-    /// When the selection names rows that there are not.
+    /// When the selection has rows beyond the end.
     pub fn dictionary(&self, level: Level, selection: Selection<'_>) -> Result<Option<Dictionary>> {
         if let Selection::Rows(rows) = selection {
             check_rows(rows, self.len());
@@ -520,9 +525,9 @@ impl<'a> Column<'a> {
         self.node.dictionary(level, selection, self.byte_limit)
     }
 
-    /// Rows of which `test` is true: it gets strings and gives a bit for each. Of a dictionary it gets each
-    /// entry once, and bytes that lie there as they are it gets without a copy. So every operator on text is
-    /// evaluated on the encoded form:
+    /// Selects the rows for which `test` is true: it gets strings and returns a bit for each. It gets each
+    /// entry of a dictionary once, and rows that are stored contiguously without a copy. So every predicate
+    /// on text is computed on the encoded form:
     ///
     /// ```
     /// use keirin_codecs::{Goal, strings};
@@ -541,12 +546,12 @@ impl<'a> Column<'a> {
     /// When the bytes turn out to be corrupt, or there is more text than allowed.
     ///
     /// # Panics
-    /// When `test` gives another count of bits than it got strings.
+    /// When `test` returns another count of bits than it got strings.
     pub fn test(&self, level: Level, mut test: impl FnMut(Rows<'_>) -> BitBuffer) -> Result<BitBuffer> {
         self.node.test(level, self.byte_limit, &mut test)
     }
 
-    /// What the encoding is made of, such as `dict(1,204) + bitpack(11)`.
+    /// A description of the encoding, such as `dict(1,204) + bitpack(11)`.
     #[must_use]
     pub fn explain(&self) -> String {
         Explain(&*self.node).to_string()

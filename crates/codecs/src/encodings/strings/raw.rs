@@ -1,10 +1,11 @@
-//! Where rows end, and the bytes of all of them.
+//! The ends of rows, and the bytes of all of them.
 //!
 //! ```text
 //! | byte count: u32 | ends, one a row | bytes |
 //!                     `--- a column --'
 //! ```
-//! The ends are mostly deltas, that is packed lengths; of strings of one length they are nothing.
+//! The ends are mostly encoded as deltas, that is as packed lengths; for strings of equal length these take
+//! no bits.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use crate::Result;
 use crate::reader::Reader;
 use crate::writer::Writer;
 
-/// Offsets of rows that begin at zero, and the bytes that they are offsets of.
+/// The offsets of rows relative to the first row, and the bytes of all rows.
 pub(super) fn ends_and_bytes<'a>(rows: Rows<'a>) -> (Vec<i32>, &'a [u8]) {
     let offsets = rows.offsets();
     let (first, last) = (offsets[0], offsets[rows.row_count()]);

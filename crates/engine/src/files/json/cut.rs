@@ -1,7 +1,7 @@
 //! Cuts a JSON file into chunks of whole records.
 //!
-//! A file holds records in one of three ways, told by its beginning: one record a line; one array of records;
-//! or records that span lines, one after the other. Lines are cut at line ends, at the speed of memory; the
+//! A file has one of three layouts, told from its beginning: one record a line, one array of records, or
+//! records that span lines, one after the other. Lines are cut at line ends, at the speed of memory; the
 //! other two by following braces and quotes.
 
 use std::io::Read;
@@ -14,18 +14,18 @@ use crate::files::failure::{damaged, io_failed};
 use crate::files::format::Compression;
 use crate::files::paths::DataFile;
 
-/// A chunk is cut when it has this many bytes: enough for a thread to be worth waking.
+/// A chunk is cut at this many bytes: enough work to be worth waking a thread.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Some whole records of a file.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(super) bytes: Vec<u8>,
-    /// The line of the file that the first byte is in, from 1.
+    /// The line of the file in which the first byte is, from 1.
     pub(super) first_line: u64,
     /// The offset of the first byte in the decompressed file.
     pub(super) byte_offset: u64,
-    /// Every line is a record; otherwise records may span lines.
+    /// Whether every line is a record; otherwise records may span lines.
     pub(super) by_line: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Cutter {
     source: PlainReader,
     name: String,
     layout: Option<Layout>,
-    /// Bytes read and not yet handed on.
+    /// Bytes that were read and are not yet part of a chunk.
     carry: Vec<u8>,
     ended: bool,
     next_line: u64,
@@ -45,22 +45,22 @@ pub(crate) struct Cutter {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Layout {
     Lines,
-    /// Records that braces delimit, inside an array or not.
+    /// Records delimited by braces, inside an array or not.
     Nested(Nesting),
 }
 
-/// Where the walk through nested records stands.
+/// The state of the walk through nested records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Nesting {
-    /// The records stand in an array, which is open or closed.
+    /// Whether the array is still open; `None` if the records are in no array.
     array: Option<bool>,
-    /// Braces and brackets that are open inside the record.
+    /// Open braces and brackets inside the record.
     depth: u32,
     in_text: bool,
     escaped: bool,
-    /// Bytes of the carry that were walked.
+    /// Bytes of `carry` that were walked.
     walked: usize,
-    /// The end of the last whole record among them.
+    /// The end of the last whole record among the walked bytes.
     cut: usize,
 }
 
@@ -121,7 +121,8 @@ impl Cutter {
     }
 
     fn read_more(&mut self) -> Result<()> {
-        // A record that is longer than a chunk is read in growing steps, so that it is walked few times.
+        // A record that is longer than a chunk is read in doubling steps, so that it is walked only a few
+        // times.
         let wanted = CHUNK_BYTES.max(self.carry.len());
         let before = self.carry.len();
         (&mut self.source)
@@ -143,7 +144,7 @@ impl Cutter {
         };
         match self.carry[start] {
             b'[' => {
-                // Blanked, so that what is handed on is records only.
+                // Blanked, so that chunks hold only records.
                 self.carry[start] = b' ';
                 Layout::Nested(Nesting { array: Some(true), ..nesting })
             }
@@ -158,7 +159,7 @@ impl Cutter {
         }
     }
 
-    /// The end of the last whole record in the carry, or 0.
+    /// The end of the last whole record in `carry`, or 0.
     fn find_cut(&mut self, layout: Layout) -> Result<(Layout, usize)> {
         match layout {
             Layout::Lines => {
@@ -189,7 +190,7 @@ impl Cutter {
         Chunk { bytes, first_line, byte_offset, by_line: self.layout == Some(Layout::Lines) }
     }
 
-    /// What stands behind the last whole record at the end of the file.
+    /// The bytes behind the last whole record at the end of the file, if any.
     fn finish(&mut self, layout: Layout) -> Result<Option<Chunk>> {
         let blank = self.carry.iter().all(u8::is_ascii_whitespace);
         let Layout::Nested(nesting) = layout else { return Ok(None) };
@@ -202,7 +203,7 @@ impl Cutter {
         if blank {
             return Ok(None);
         }
-        // Not a whole record: the parser says what is wrong with it.
+        // Not a whole record: parsing it gives the error.
         self.ended = true;
         let length = self.carry.len();
         if let Some(Layout::Nested(nesting)) = &mut self.layout {
@@ -213,8 +214,8 @@ impl Cutter {
 }
 
 impl Nesting {
-    /// Follows braces and quotes to the end of `bytes`; blanks the commas and the bracket of the array. `Err`
-    /// is where something follows the array.
+    /// Follows braces and quotes to the end of `bytes`; blanks the commas and the brackets of the array.
+    /// `Err` holds the position of text behind the array.
     fn walk(&mut self, bytes: &mut [u8]) -> Result<(), usize> {
         for (at, byte) in bytes.iter_mut().enumerate().skip(self.walked) {
             if self.in_text {
@@ -263,7 +264,8 @@ pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// What is wrong with the record that begins at `at`, in `line` of the file, where the parser said `error`.
+/// The error of the record that begins at byte `at` of the chunk, in `line` of the file, for which the parser
+/// reported `error`.
 pub(super) fn syntax_error(
     name: &str,
     chunk: &Chunk,
@@ -271,8 +273,8 @@ pub(super) fn syntax_error(
     line: u64,
     error: serde_json::Error,
 ) -> Error {
-    // Where lines are records, the fault is in this line, however far the parser looked for its end; and
-    // blank lines at the end of a file are not where something is missing.
+    // If lines are records, the fault is in this line, however far the parser read. Without trailing blanks,
+    // the error is reported at the record's end rather than at a later blank line.
     let mut record = &chunk.bytes[at..];
     if chunk.by_line {
         record = record.split(|byte| *byte == b'\n').next().unwrap_or_default();

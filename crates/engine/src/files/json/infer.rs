@@ -1,8 +1,8 @@
-//! Types from a sample of JSON records.
+//! Infers types from a sample of JSON records.
 //!
-//! A kind is the narrowest description of all values seen at a place. Whole numbers and numbers meet in
-//! numbers, dates and timestamps in timestamps; anything else that disagrees is text: a text as it is, every other value as the JSON it is. Nothing
-//! is lost, and SQL can still take it apart.
+//! A kind is the narrowest description of all values seen at one place. Whole numbers and numbers meet in
+//! numbers, dates and timestamps in timestamps. Values of other kinds meet in text: texts as they are, other
+//! values as JSON. So nothing is lost, and SQL can still take the JSON apart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use super::moments::Moment;
 use crate::error::Result;
 use crate::files::failure::damaged;
 
-/// An object with more keys than this uses them as data, not as names: it is kept as text.
+/// An object with more keys than this uses them as data, not as names, and is kept as text.
 const KEYS_MAX: usize = 1000;
 
-/// What the values at one place are.
+/// The kind of the values at one place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Kind {
-    /// Nothing but nulls, or nothing at all.
+    /// Only nulls, or no value at all.
     #[default]
     Unknown,
     Boolean,
-    /// Fits 64 bits, signed.
+    /// An integer that fits 64 bits, signed.
     Whole,
-    /// Whole, but beyond that.
+    /// An integer that does not.
     Big,
     Number,
     Date,
-    /// A time of a day, without an offset from UTC.
+    /// A date with a time of day, without an offset from UTC.
     Timestamp,
-    /// With one.
+    /// A date with a time of day and an offset from UTC.
     ZonedTimestamp,
     Text,
     List(Box<Kind>),
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Widens itself to hold `other`'s values too.
+    /// Widens itself to include the values of `other`.
     fn meet(&mut self, other: Kind) {
         use Kind::{Big, Date, Number, Timestamp, Unknown, Whole};
         match (&mut *self, other) {
@@ -60,7 +60,7 @@ impl Kind {
             Self::Unknown | Self::Text => DataType::Utf8,
             Self::Boolean => DataType::Boolean,
             Self::Whole => DataType::Int64,
-            // 20 digits hold all unsigned numbers of 64 bits.
+            // 20 digits hold all unsigned 64-bit integers.
             Self::Big => DataType::Decimal128(20, 0),
             Self::Number => DataType::Float64,
             Self::Date => DataType::Date32,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Takes in the records of `chunk`, at most `limit`; returns how many it took.
+    /// Widens the kind by at most `limit` records of `chunk`; returns how many it read.
     pub(super) fn observe(&mut self, chunk: &Chunk, limit: usize, name: &str) -> Result<usize> {
         let mut records = serde_json::Deserializer::from_slice(&chunk.bytes);
         let mut count = 0;
@@ -98,7 +98,7 @@ fn to_fields(fields: &[(String, Kind)]) -> Fields {
     fields.iter().map(|(name, kind)| Field::new(name, kind.data_type(), true)).collect()
 }
 
-/// Reads one value and widens the kind by it.
+/// Deserializes one value and widens the kind by it.
 struct Seed<'k>(&'k mut Kind);
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
@@ -175,7 +175,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
         }
         let is_object = matches!(self.0, Kind::Object(_));
         let mut ignored = Kind::Unknown;
-        // Records of one file mostly have their keys in one order: the next key is looked for first.
+        // Records of one file mostly have their keys in the same order, so the key after the last one is
+        // tried first.
         let mut next = 0;
         while let Some(key) = entries.next_key::<String>()? {
             let kind = match &mut *self.0 {

@@ -30,16 +30,16 @@ use super::sql_type;
 use super::table::ChunkedTable;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Records that the types are taken from, unless the user says otherwise.
+/// Records in the sample from which types are inferred, unless the user says otherwise.
 const SAMPLE_RECORDS: usize = 20_480;
-/// Files that the sample is spread over.
+/// Files among which the sample is divided.
 const SAMPLE_FILES: usize = 20;
-/// The longest record, unless the user says otherwise.
+/// The longest record in bytes, unless the user says otherwise.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// What the user and the sample say about the files.
+/// The options of the user and the schema from the sample.
 #[derive(Debug)]
 pub(crate) struct Json {
     files: Vec<DataFile>,
@@ -107,7 +107,7 @@ fn given_schema(state: &SessionState, given: Vec<NamedText>) -> Result<Schema> {
     Ok(Schema::new(fields))
 }
 
-/// The columns that a sample of the files has.
+/// The columns in a sample of the files.
 fn infer(
     files: &[DataFile],
     compression: Option<Compression>,
@@ -138,22 +138,22 @@ fn infer(
 /// Decodes the records of one file.
 pub(crate) struct Parser {
     name: Arc<str>,
-    /// What is decoded: the wanted columns; all, where bad records are left out, since which rows a file has
-    /// must not depend on the columns that a query reads.
+    /// The columns that are decoded: only the projected ones; but all if bad records are left out, since
+    /// which rows a file has must not depend on the columns that a query reads.
     schema: SchemaRef,
-    /// The same with texts for dates and timestamps, as Arrow decodes it.
+    /// `schema` with text in place of dates and timestamps, as Arrow decodes it.
     decoded: SchemaRef,
-    /// Where the wanted columns are among them.
+    /// The positions of the projected columns in `schema`.
     wanted: Vec<usize>,
-    /// There are text columns, which may turn out to hold objects and lists.
+    /// Whether there are text columns, which may turn out to hold objects and lists.
     has_text: bool,
-    /// They do, in this file.
+    /// Whether text columns of this file do hold objects or lists.
     quotes: AtomicBool,
     rejects: RejectsOfFile,
 }
 
 impl Parser {
-    /// The rows of `bytes`; an error does not say where.
+    /// The rows of `bytes`; an error does not say where it occurred.
     fn decode(&self, bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
         let mut reason = "malformed".to_owned();
         if !self.quotes.load(Ordering::Relaxed) {
@@ -195,15 +195,15 @@ impl Parser {
         RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| error.to_string())
     }
 
-    /// Decodes record by record, to find those that are bad. Gives each to `bad`, with its offset in the chunk
-    /// and its line, and goes on while that says so.
+    /// Decodes record by record, to find the bad ones. Calls `bad` with each, its offset in the chunk and its
+    /// line, until that returns an error.
     fn decode_singly(
         &self,
         chunk: &Chunk,
         mut bad: impl FnMut(usize, u64, &[u8], Error) -> Result<()>,
     ) -> Result<Vec<RecordBatch>> {
         let mut good = Vec::with_capacity(chunk.bytes.len());
-        // Where the walk stands, and the line of that place.
+        // The offset up to which the chunk is walked, and the line there.
         let (mut at, mut line) = (0, chunk.first_line);
         while at < chunk.bytes.len() {
             let start = at;
@@ -215,7 +215,7 @@ impl Parser {
                 at += blanks;
                 let end = match &record {
                     Ok(_) => start + records.byte_offset(),
-                    // After a syntax error the next line is tried, if lines are records.
+                    // After a syntax error decoding continues with the next line, if lines are records.
                     Err(_) => chunk.bytes[at..]
                         .iter()
                         .position(|byte| chunk.by_line && *byte == b'\n')
@@ -241,7 +241,7 @@ impl Parser {
                 }
             }
             if at == start {
-                // Nothing but blanks is left.
+                // Only blanks are left.
                 break;
             }
         }

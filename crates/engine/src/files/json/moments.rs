@@ -1,7 +1,7 @@
 //! Dates and timestamps, which in JSON are texts in ISO 8601.
 //!
-//! Arrow's decoder would take numbers for them too, forget the time of day in a date and the offset in a
-//! timestamp without zone. So they are decoded as texts, and converted here: a value is kept whole or is an
+//! Arrow's decoder would also accept numbers for them, drop the time of day of a date, and drop the offset of
+//! a timestamp without zone. So they are decoded as texts and converted here: a value is kept whole or is an
 //! error.
 
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 
-/// What a text says.
+/// A parsed date or timestamp.
 pub(super) struct Moment {
     time: DateTime<Utc>,
-    /// There is a time of day.
+    /// Whether the text has a time of day.
     pub(super) has_time: bool,
-    /// There is an offset from UTC.
+    /// Whether the text has an offset from UTC.
     pub(super) has_zone: bool,
 }
 
 impl Moment {
-    /// `2024-02-29`, `2024-02-29T12:30:00.5`, `2024-02-29 12:30:00+01:00`, to the microsecond.
+    /// Parses `2024-02-29`, `2024-02-29T12:30:00.5` or `2024-02-29 12:30:00+01:00`, to the microsecond.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let has_time = bytes.len() > 10;
-        // Arrow reads more forms, 20240229T1230 among them, which mean other things as often.
+        // Arrow also accepts forms, such as 20240229T1230, that often mean something else.
         if bytes.get(4) != Some(&b'-') || bytes.get(7) != Some(&b'-') || !text.is_ascii() {
             return None;
         }
@@ -45,7 +45,7 @@ impl Moment {
         i32::try_from(days).ok().filter(|_| !self.has_time)
     }
 
-    /// Since the epoch, if nothing is lost.
+    /// The units since 1970, if the conversion loses nothing.
     fn since_epoch(&self, unit: TimeUnit, zoned: bool) -> Option<i64> {
         let microseconds = self.time.timestamp_micros();
         let exact = |divisor| (microseconds % divisor == 0).then_some(microseconds / divisor);
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// The fields with texts for dates and timestamps.
+/// The fields with text in place of dates and timestamps.
 pub(super) fn as_texts(fields: &[FieldRef]) -> Fields {
     let with =
         |field: &FieldRef, data_type| Arc::new(Field::new(field.name(), data_type, field.is_nullable()));
@@ -78,13 +78,14 @@ pub(super) fn as_texts(fields: &[FieldRef]) -> Fields {
 fn is_moment(data_type: &DataType) -> bool {
     match data_type {
         DataType::Date32 | DataType::Timestamp(_, None) => true,
-        // Of other zones Arrow knows the rules.
+        // Timestamps in other zones are left to Arrow, which knows the zones' rules.
         DataType::Timestamp(_, Some(zone)) => ["+00:00", "UTC", "Z"].contains(&zone.as_ref()),
         _ => false,
     }
 }
 
-/// The columns of `batch` as `fields`; or the first value that is something else.
+/// Converts the columns of `batch` to the types of `fields`; the error names the first value that does not
+/// convert.
 pub(super) fn from_texts(batch: &RecordBatch, fields: &Fields) -> Result<Vec<ArrayRef>, String> {
     convert_all(batch.columns(), fields, "")
 }
@@ -143,7 +144,7 @@ fn parse_all<T>(
     column.as_string::<i32>().iter().map(parse).collect()
 }
 
-/// Of a value in a message.
+/// Characters of a value that an error message shows.
 const VALUE_CHARS_SHOWN: usize = 80;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! Rewrites records so that what the schema calls text is text: `{"a": {"b": 1}}` becomes
-//! `{"a": "{\"b\": 1}"}` where `a` is a text column.
+//! Rewrites records so that the value of a text column is a JSON text: `{"a": {"b": 1}}` becomes `{"a":
+//! "{\"b\": 1}"}` if `a` is a text column.
 //!
-//! Arrow's decoder takes numbers and booleans for text, but not objects and lists. The walk copies everything
-//! else byte by byte, so that numbers keep all digits and objects the order of their keys.
+//! Arrow's decoder accepts numbers and booleans for text, but not objects and lists. Everything else is
+//! copied byte by byte, so that numbers keep all digits and objects the order of their keys.
 
 use std::borrow::Cow;
 
 use datafusion::arrow::datatypes::{DataType, Fields};
 
-/// The bytes are no JSON; a strict parser says why.
+/// The bytes are not JSON; a strict parser then says why.
 #[derive(Debug, PartialEq)]
 pub(super) struct Malformed;
 
-/// The records in `bytes`, as the columns `fields` want them.
+/// The records in `bytes`, with objects and lists in text columns of `fields` turned into texts.
 pub(super) fn quote_text(bytes: &[u8], fields: &Fields) -> Result<Vec<u8>, Malformed> {
     let mut walk = Walk { bytes, at: 0, out: Vec::with_capacity(bytes.len() + bytes.len() / 8) };
     loop {
@@ -24,8 +24,8 @@ pub(super) fn quote_text(bytes: &[u8], fields: &Fields) -> Result<Vec<u8>, Malfo
     }
 }
 
-/// Whether a column of these could meet objects or lists that it must keep as text. That cannot be known
-/// without looking, so it is whether there is any text.
+/// Whether values of this type could hold objects or lists to be kept as text, that is, whether it contains
+/// any text type.
 pub(super) fn holds_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Struct(fields) => fields.iter().any(|field| holds_text(field.data_type())),
@@ -137,13 +137,13 @@ impl<'b> Walk<'b> {
         Ok(())
     }
 
-    /// Passes the closing bracket, if it comes next.
+    /// Skips the closing bracket if it is the next character.
     fn closed(&mut self, bracket: u8) -> bool {
         self.blanks();
         self.peek() == Some(bracket) && self.expect(bracket).is_ok()
     }
 
-    /// The bytes of the value that begins here. Whether they are valid inside is the decoder's business.
+    /// The bytes of the value that begins here. Whether they are valid JSON is left to the decoder.
     fn raw(&self) -> Result<&'b [u8], Malformed> {
         let rest = &self.bytes[self.at..];
         let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);

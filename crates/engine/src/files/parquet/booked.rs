@@ -1,7 +1,7 @@
-//! Bytes of Parquet files that are booked for as long as they are in memory.
+//! Reserves memory for the bytes of Parquet files as long as they are in memory.
 //!
-//! The columns of a row group are fetched whole. A reader here books what it is about to fetch, and what it fetched
-//! gives the memory back when its last user drops it.
+//! The columns of a row group are fetched whole. A reader here reserves memory before it fetches, and the
+//! fetched bytes release it when their last user drops them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 
-/// Makes readers that book what they fetch.
+/// Makes readers that reserve memory for what they fetch.
 #[derive(Debug)]
 pub(super) struct BookedReaders<F> {
     pub(super) inner: F,
@@ -42,14 +42,14 @@ impl<F: ParquetFileReaderFactory> ParquetFileReaderFactory for BookedReaders<F> 
 
 struct BookedReader {
     inner: Box<dyn AsyncFileReader + Send>,
-    /// Books nothing itself: what it fetches does, under its name.
+    /// An empty reservation, from which each fetch makes its own under the same name.
     booked: MemoryReservation,
 }
 
 impl BookedReader {
     fn book(&self, bytes: u64) -> Result<MemoryReservation> {
         let booked = self.booked.new_empty();
-        // Nobody has more, whatever a damaged file says.
+        // A damaged file may claim more bytes than fit `usize`; no such reservation succeeds.
         let grown = booked.try_grow(usize::try_from(bytes).unwrap_or(usize::MAX));
         grown.map_err(|error| ParquetError::External(Box::new(error)))?;
         Ok(booked)
@@ -87,7 +87,7 @@ impl AsyncFileReader for BookedReader {
     }
 }
 
-/// The same bytes, which give memory back when they are dropped.
+/// The same bytes, which release `booked` when they are dropped.
 fn owned(bytes: Bytes, booked: MemoryReservation) -> Bytes {
     struct Owned {
         bytes: Bytes,

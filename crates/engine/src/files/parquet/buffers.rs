@@ -1,6 +1,6 @@
-//! Buffers for decompressed pages, used again when their page is no longer needed.
+//! Buffers for decompressed pages, reused when their page is no longer needed.
 //!
-//! A page lives for a few batches. Fresh memory for each would have to be zeroed, and comes cold into the
+//! A page lives for a few batches. Fresh memory for each would have to be zeroed and would not be in the
 //! cache: both cost about as much as decompressing into it.
 
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Buffers that are kept for the next page, and the bytes of the largest.
+/// The most buffers that are kept for reuse, and the bytes of the largest one kept.
 const KEPT_MAX: usize = 16;
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// A buffer is used for pages down to this part of its size: strings keep the whole of it.
+/// A buffer is reused only for pages of at least its size divided by this: string arrays keep the whole
+/// buffer.
 const WASTE_MAX: usize = 2;
 
 /// The buffers of one stream of batches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// A buffer that goes back when it is dropped.
+/// A buffer that returns to its pool when it is dropped.
 pub(super) struct Lent {
     bytes: Vec<u8>,
     home: Buffers,
 }
 
 impl Buffers {
-    /// A buffer of `len` bytes, all to be overwritten.
+    /// A buffer of at least `len` bytes with old content, all to be overwritten.
     pub(super) fn take(&self, len: usize) -> Lent {
         let mut kept = self.0.lock();
         let fits = |buffer: &Vec<u8>| (len..=len.saturating_mul(WASTE_MAX)).contains(&buffer.len());
@@ -37,7 +38,7 @@ impl Buffers {
 }
 
 impl Lent {
-    /// The first `len` bytes as a page; the buffer goes back with the last view of it.
+    /// The first `len` bytes as a page; the buffer returns with the last view of it.
     pub(super) fn into_bytes(self, len: usize) -> Bytes {
         Bytes::from_owner(self).slice(..len)
     }

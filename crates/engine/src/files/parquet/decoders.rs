@@ -1,7 +1,8 @@
-//! The decoders of a file: one for each codec and column, so that the loop that wins for a column is found once.
+//! The decoders of a file: one for each codec and column, so that the fastest loop for a column is found
+//! once.
 //!
-//! What was learned of a column stays with its file. The same column of another file begins with how the loops compared
-//! there: files of one table are alike, and two files with an `id` need not be.
+//! Measurements of a column stay with its file. The same column of another file starts from them: files of
+//! one table are alike, while two files that both have an `id` need not be.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
@@ -12,7 +13,7 @@ use keirin_race::Races;
 use parking_lot::Mutex;
 use parquet::basic::Compression;
 
-/// The decoders of a file, or of none yet.
+/// The decoders of a file; the prototype that a source holds has no file yet.
 pub(super) struct Decoders {
     races: Arc<Races>,
     file: String,
@@ -24,7 +25,7 @@ impl Decoders {
         Self { races, file: String::new(), of_columns: Mutex::default() }
     }
 
-    /// Those of a file.
+    /// Empty decoders for a file.
     pub(super) fn of_file(&self, file: String) -> Self {
         Self { races: self.races.clone(), file, of_columns: Mutex::default() }
     }
@@ -46,7 +47,7 @@ impl Debug for Decoders {
     }
 }
 
-/// Our codec for `compression`, if we have it. The levels do not matter to decoders.
+/// Our codec for `compression`, if we have it. Compression levels do not matter to decoders.
 pub(super) fn codec(compression: Compression) -> Option<Codec> {
     match compression {
         Compression::UNCOMPRESSED => Some(Codec::None),

@@ -1,5 +1,6 @@
-//! What statistics of floats are good for. Those of Parquet leave NaN out (parquet.thrift, `ColumnOrder`), which
-//! for us is a value like others and greater than all: the maximum is unknown, the minimum that of the others.
+//! Statistics of floats. Those of Parquet leave out NaN (parquet.thrift, `ColumnOrder`), which for us is a
+//! value like others, and greater than all numbers. So the true maximum is unknown; the minimum holds for all
+//! other values.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 
-/// Whether floats may be among the values.
+/// Whether values of this type may contain floats.
 fn has_floats(data_type: &DataType) -> bool {
     data_type.is_floating() || data_type.is_nested()
 }
 
-/// The statistics of a file without what they do not know.
+/// The statistics of a file without the bounds of columns with floats.
 pub(super) fn without_floats(mut statistics: Statistics, schema: &Schema) -> Statistics {
     for (field, column) in schema.fields().iter().zip(&mut statistics.column_statistics) {
         if has_floats(field.data_type()) {
@@ -26,8 +27,8 @@ pub(super) fn without_floats(mut statistics: Statistics, schema: &Schema) -> Sta
     statistics
 }
 
-/// Whether statistics may tell that no row passes `filter`: it asks nothing of floats, or for some that NaN is not
-/// among.
+/// Whether statistics may exclude rows by `filter`: it uses no floats, or only comparisons that NaN does not
+/// pass.
 pub(in super::super) fn can_prune(filter: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     let is_float = |column: &Column| {
         schema.field_with_name(column.name()).is_ok_and(|field| has_floats(field.data_type()))
@@ -52,7 +53,7 @@ pub(in super::super) fn can_prune(filter: &Arc<dyn PhysicalExpr>, schema: &Schem
     }
 }
 
-/// Whether a column is compared with a value that is not NaN.
+/// Whether this compares a column with a value that is not NaN.
 fn is_compared(column: &Arc<dyn PhysicalExpr>, value: &Arc<dyn PhysicalExpr>) -> bool {
     let is_number = |literal: &Literal| match literal.value() {
         ScalarValue::Float16(Some(value)) => !value.is_nan(),

@@ -1,30 +1,30 @@
 //! Page headers: `PageHeader` of parquet-format's `parquet.thrift`, in Thrift's compact protocol
 //! (<https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>).
 //!
-//! The parquet crate reads them too, but does not give away the sizes that a decoder needs. The bytes are
-//! those of a file: any of them may be damaged.
+//! The parquet crate reads them too, but does not expose the sizes that a decoder needs. The bytes come from
+//! a file, so any of them may be damaged.
 
 use parquet::basic::Encoding;
 
-/// Structs in structs, beyond which a header is no header. The format has two levels.
+/// The most levels of nested structs; the format has two.
 const DEPTH_MAX: usize = 8;
 
 /// The most bytes of a header, statistics included.
 const HEADER_BYTES_MAX: usize = 16 << 20;
 
-/// Why a header cannot be read.
+/// A parsed value, or why the header cannot be read.
 pub(super) type Parsed<T> = Result<T, &'static str>;
 
-/// What stands in front of a page.
+/// The header in front of a page.
 #[derive(Debug, PartialEq)]
 pub(super) struct PageHeader {
-    /// Of the header itself.
+    /// The size of the header itself.
     pub(super) header_bytes: usize,
-    /// Of the page as stored, behind the header.
+    /// The size of the stored page behind the header.
     pub(super) stored_bytes: usize,
-    /// Of the page's values and levels, when decompressed.
+    /// The size of the page's levels and values when decompressed.
     pub(super) decoded_bytes: usize,
-    /// CRC-32 of the page as stored.
+    /// The CRC-32 of the page as stored.
     pub(super) checksum: Option<u32>,
     pub(super) kind: PageKind,
 }
@@ -47,17 +47,17 @@ pub(super) enum PageKind {
         nulls: u32,
         rows: u32,
         encoding: Encoding,
-        /// Levels come first and are never compressed.
+        /// Sizes of the levels, which come first and are never compressed.
         definition_bytes: u32,
         repetition_bytes: u32,
         is_compressed: bool,
     },
-    /// To be skipped.
+    /// A page of an index, which is skipped.
     Index,
 }
 
 impl PageHeader {
-    /// The header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut input = Input { bytes: &bytes[..bytes.len().min(HEADER_BYTES_MAX)], at: 0 };
         let header = input.fields(0)?;
@@ -222,7 +222,7 @@ impl Input<'_> {
                 wire::TRUE | wire::FALSE if is_known => fields.flags[id] = Some(kind == wire::TRUE),
                 wire::STRUCT => {
                     let child = self.fields(depth + 1)?;
-                    // Those of the header itself alone: small bytes must not become many structs.
+                    // Children are kept only of the outermost struct: few bytes must not become many structs.
                     if is_known && depth == 0 {
                         if fields.children.iter().any(|(other, _)| *other == id) {
                             return Err("its header repeats a field");
@@ -236,7 +236,7 @@ impl Input<'_> {
         }
     }
 
-    /// Skips a value, which in lists has a byte even for a flag. Headers have no maps.
+    /// Skips a value. In a list even a boolean takes a byte. Headers have no maps.
     fn skip(&mut self, kind: u8, depth: usize) -> Parsed<()> {
         match kind {
             wire::TRUE | wire::FALSE | wire::BYTE => self.skip_bytes(1),
@@ -252,7 +252,7 @@ impl Input<'_> {
                     15 => self.varint()?,
                     count => u64::from(count),
                 };
-                // Each element takes a byte at least, so that this ends with the input.
+                // Each element takes at least a byte, so this ends with the input.
                 (0..count).try_for_each(|_| self.skip(head & 0x0F, depth + 1))
             }
             wire::STRUCT => self.fields(depth + 1).map(|_| ()),

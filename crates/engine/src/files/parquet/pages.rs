@@ -1,9 +1,9 @@
 //! The pages of a column chunk, decompressed by our loops, several at a time.
 //!
-//! What has been fetched is a whole chunk, whose pages are found by their headers, or some of its pages, found
-//! by the offset index. Pages are decompressed when they are asked for, as many at once as make the loops of
-//! two blocks side by side worth it, and never any that a selection might skip. So a reader holds few
-//! decompressed pages, which stay in the cache until their values are read.
+//! The fetched bytes are either a whole chunk, whose pages are found by their headers, or some of its pages,
+//! found by the offset index. Pages are decompressed when they are requested, a batch at once, because the
+//! loops decompress two blocks side by side; but never pages that a selection might skip. So a reader holds
+//! few decompressed pages, which stay in the cache until their values are read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,34 +17,35 @@ use super::buffers::{Buffers, Lent};
 use super::decoders::Decoders;
 use super::header::{PageHeader, PageKind};
 
-/// Pages that are decompressed at once, and their bytes, of which the second to come may be beyond.
+/// The most pages of a batch, and the decompressed bytes at which a batch ends: all but its last page have
+/// fewer together.
 const BATCH_PAGES: usize = 8;
 const BATCH_BYTES: usize = 512 << 10;
 
-/// What a page with another checksum than was written with it is said to be.
+/// The error of a page whose checksum differs from the one that was written with it.
 pub(crate) const WRONG_CHECKSUM: &str =
     "it is damaged: it does not have the checksum that was written with it";
 
-/// A part of a column chunk that was fetched, or left out.
+/// A page of a column chunk that was fetched, or skipped.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub(super) at: u64,
-    /// Rows of the page; `None` says that it is the dictionary.
+    /// The rows of the page; `None` for the dictionary page.
     pub(super) rows: Option<usize>,
     pub(super) bytes: Option<Bytes>,
 }
 
-/// The bytes of a column chunk.
+/// The stored bytes of a column chunk.
 #[derive(Clone, Debug)]
 pub(super) enum Stored {
-    /// All pages, one after the other, from a place in the file, and how many values are left in them.
+    /// All pages, one after the other, from offset `at` of the file; `values` of them are still to come.
     Whole { at: u64, bytes: Bytes, values: u64 },
-    /// The pages that an offset index lists; whether every row is one value.
+    /// The pages that an offset index lists; `is_flat` if every row is one value.
     Listed { slots: VecDeque<Slot>, is_flat: bool },
 }
 
-/// Whose pages they are.
+/// The column and row group of pages, for errors.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) column: Arc<str>,
@@ -56,26 +57,27 @@ pub(super) struct Pages {
     place: Place,
     stored: Stored,
     codec: Codec,
-    /// Known from the first page on.
+    /// Chosen with the first page.
     decoder: Option<Arc<Decoder>>,
     decoders: Arc<Decoders>,
     buffers: Buffers,
-    /// Whether all pages will be asked for.
+    /// Whether all pages will be requested.
     all: bool,
-    /// The next page, when somebody has looked at its header.
+    /// The next page, if its header was already read.
     peeked: Option<Found>,
-    /// Decompressed ahead; an error is the last.
+    /// Pages that were decompressed ahead; an error is always the last.
     ready: VecDeque<Result<Page>>,
 }
 
-/// A page as it is stored.
+/// A page as stored.
 struct Found {
     at: u64,
     header: PageHeader,
     bytes: Bytes,
 }
 
-/// A page on its way: the levels in front, which are not compressed, and a buffer for all of it, if need be.
+/// A page to be decompressed: the size of its levels, which come first and are not compressed; and the output
+/// buffer, unless the page is stored uncompressed.
 struct Work {
     page: Found,
     levels: usize,
@@ -102,7 +104,7 @@ impl Pages {
         ))
     }
 
-    /// The next page that is a dictionary or has data.
+    /// The next dictionary or data page.
     fn find(&mut self) -> Result<Option<Found>> {
         if let Some(found) = self.peeked.take() {
             return Ok(Some(found));
@@ -150,16 +152,16 @@ impl Pages {
         }
     }
 
-    /// Whether the page after the last one found may be decompressed before anybody asks for it.
+    /// Whether the next page may be decompressed before it is requested.
     fn may_go_ahead(&self) -> bool {
         match &self.stored {
             Stored::Whole { .. } => self.all,
-            // Pages that no selected row is in were not fetched.
+            // Pages without selected rows were not fetched.
             Stored::Listed { slots, .. } => slots.front().is_some_and(|slot| slot.bytes.is_some()),
         }
     }
 
-    /// Decompresses the next pages into `ready`.
+    /// Decompresses the next batch of pages into `ready`.
     fn fill(&mut self) -> Result<()> {
         let is_raced = matches!(self.codec, Codec::Lz4 | Codec::Snappy);
         let pages = if is_raced { BATCH_PAGES } else { 1 };
@@ -182,7 +184,7 @@ impl Pages {
         outcome
     }
 
-    /// Checks what can be checked before there is a buffer, and takes one.
+    /// Checks the page before a buffer is allocated for it, and takes that buffer.
     fn prepare(&self, page: Found) -> Result<Work> {
         let PageHeader { decoded_bytes, checksum, kind, .. } = page.header;
         let error = |reason: &dyn std::fmt::Display| self.error(page.at, reason);
@@ -220,7 +222,7 @@ impl Pages {
         Ok(Work { page, levels, output: Some(output) })
     }
 
-    /// Decompresses `batch` into `ready`; behind a damaged page comes nothing.
+    /// Decompresses `batch` into `ready`, up to the first damaged page.
     fn decompress(&mut self, mut batch: Vec<Work>) {
         let mut blocks = Vec::new();
         let mut numbers = Vec::new();
@@ -256,7 +258,7 @@ impl Pages {
         }
     }
 
-    /// Nothing comes after an error.
+    /// Returns an error, after which there are no more pages.
     fn fail<T>(&mut self, error: ParquetError) -> Result<T> {
         self.stored = Stored::Listed { slots: VecDeque::new(), is_flat: true };
         self.peeked = None;
@@ -266,7 +268,7 @@ impl Pages {
 }
 
 impl PageKind {
-    /// A page with `buf`, decompressed.
+    /// The page with its decompressed bytes `buf`.
     fn page(self, buf: Bytes) -> Option<Page> {
         Some(match self {
             Self::Dictionary { values, encoding, is_sorted } => {
@@ -297,7 +299,7 @@ impl PageKind {
         })
     }
 
-    /// How many values of the column are in it.
+    /// How many values of the column the page has.
     fn values(self) -> u64 {
         match self {
             Self::V1 { values, .. } | Self::V2 { values, .. } => values.into(),
@@ -316,7 +318,7 @@ impl PageKind {
     }
 }
 
-/// What the reader of values wants to know of a page before it takes or skips it.
+/// The metadata by which the reader of values decides whether to read or skip a page.
 fn metadata(page: &Page) -> PageMetadata {
     let values = Some(page.num_values() as usize);
     let (num_rows, num_levels) = match page {
@@ -343,7 +345,7 @@ impl PageReader for Pages {
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
         match self.ready.front() {
             Some(Ok(page)) => return Ok(Some(metadata(page))),
-            // Whoever takes the page gets the error.
+            // The error is returned when the page is read.
             Some(Err(_)) => {
                 return Ok(Some(PageMetadata { num_rows: None, num_levels: None, is_dict: false }));
             }
@@ -381,7 +383,7 @@ impl PageReader for Pages {
         if matches!(self.stored, Stored::Listed { .. }) {
             return Ok(true);
         }
-        // Pages of the second version begin with a row.
+        // Pages of version 2 begin with a whole row.
         Ok(self.peek_next_page()?.is_none_or(|page| page.num_rows.is_some()))
     }
 }
@@ -394,7 +396,7 @@ impl Iterator for Pages {
     }
 }
 
-/// The only chunk of a column in a row group.
+/// An iterator over the only chunk of a column in a row group.
 pub(super) struct OneChunk(pub(super) Option<Pages>);
 
 impl Iterator for OneChunk {
@@ -411,7 +413,7 @@ impl PageIterator for OneChunk {}
 mod tests {
     use super::*;
 
-    /// An integer field of the compact protocol, `delta` behind the one before.
+    /// An integer field of the compact protocol, whose number is `delta` more than that of the field before.
     fn field(delta: u8, value: i64, out: &mut Vec<u8>) {
         out.push(delta << 4 | 5);
         let mut zigzag = (value << 1 ^ value >> 63).cast_unsigned();
@@ -422,7 +424,7 @@ mod tests {
         out.push(zigzag.to_le_bytes()[0]);
     }
 
-    /// A page of the first version as it stands in a file: PLAIN values.
+    /// A page of version 1 as stored: PLAIN values.
     fn page(decoded: usize, stored: &[u8], checksum: Option<u32>) -> Vec<u8> {
         let mut out = Vec::new();
         for value in [0, decoded as i64, stored.len() as i64] {
@@ -438,7 +440,7 @@ mod tests {
         out
     }
 
-    /// A page of the second version: two bytes of levels, then values.
+    /// A page of version 2: two bytes of levels, then values.
     fn page_v2(levels: i64, decoded: usize, stored: &[u8], is_compressed: bool) -> Vec<u8> {
         let mut out = Vec::new();
         for value in [3, decoded as i64, stored.len() as i64] {
@@ -461,7 +463,8 @@ mod tests {
         Stored::Whole { at, bytes: Bytes::copy_from_slice(chunk), values: values as u64 }
     }
 
-    /// The pages, of a value each, of a chunk at byte 100 of a file, up to an error.
+    /// The decompressed pages, of one value each, of a chunk at byte 100 of a file, and the error that ended
+    /// them.
     fn read(codec: Codec, chunk: &[u8], count: usize) -> (Vec<Vec<u8>>, Option<String>) {
         let mut pages = pages(codec, whole(100, chunk, count), true);
         let mut read = Vec::new();
@@ -477,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Values that compress, of different lengths.
+    /// Compressible values of different lengths.
     fn values(count: usize) -> Vec<Vec<u8>> {
         (1..=count).map(|number| format!("value {number}, ").into_bytes().repeat(700 * number)).collect()
     }
@@ -552,7 +555,7 @@ mod tests {
         };
         check(&[&bytes, &bytes], 1, "declares other rows");
         check(&[&bytes], 2, "its header is cut off");
-        // As if it were a page of an index, which is skipped.
+        // The same bytes as a page of an index, which is skipped.
         let index = [&[0x15, 2], &bytes[2..]].concat();
         check(&[&bytes, &index], 2, "its header is cut off");
         assert_eq!(read(Codec::None, &[index, bytes].concat(), 1), (vec![good], None));

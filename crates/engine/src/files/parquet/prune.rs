@@ -1,5 +1,5 @@
-//! Which rows of a file are read: row groups and pages that cannot have what a query looks for are left out,
-//! by DataFusion's own filters in the order of its own scan.
+//! Chooses the rows of a file to read: row groups and pages that cannot hold what a query looks for are
+//! pruned, by DataFusion's own filters, in the order of its own scan.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -26,31 +26,31 @@ use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy};
 
-/// Row groups that are to be read, with all rows or some, in order.
+/// The row groups to read, with all of their rows or a selection, in order.
 pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
 
-/// A file whose row groups are to be chosen.
+/// A file whose row groups are to be chosen, and everything that decides the choice.
 pub(super) struct Pruning<'a> {
     pub(super) source: &'a ParquetSource,
     pub(super) file: &'a PartitionedFile,
-    /// What rows must fulfil, in terms of `schema`.
+    /// The predicate that rows must pass, over columns of `schema`.
     pub(super) predicate: Option<&'a Arc<dyn PhysicalExpr>>,
-    /// The file's columns as they are read.
+    /// The columns of the file with the types in which they are read.
     pub(super) schema: &'a SchemaRef,
     pub(super) metrics: &'a ParquetFileMetrics,
-    /// Predicates that could not be turned into ones over statistics.
+    /// Counts predicates that could not be rewritten to predicates over statistics.
     pub(super) failures: &'a Count,
-    /// Rows after which the scan may end, whichever they are.
+    /// The number of rows after which the scan may end, whichever they are.
     pub(super) limit: Option<usize>,
-    /// A column of the table whose first values, in this order, are wanted first.
+    /// The column of the table whose first values in this order should be read first.
     pub(super) order: Option<&'a PhysicalSortExpr>,
-    /// Whether Bloom filters are looked at.
+    /// Whether Bloom filters are used.
     pub(super) reads_bloom_filters: bool,
 }
 
 impl Pruning<'_> {
-    /// The row groups to read. `metadata` gets the page index if it may be of use; `another_reader` reads
-    /// Bloom filters.
+    /// The row groups to read. Loads the page index into `metadata` if it can be useful; `another_reader`
+    /// makes a reader for the Bloom filters.
     pub(super) async fn row_groups(
         &self,
         metadata: &mut ArrowReaderMetadata,
@@ -120,8 +120,8 @@ impl Pruning<'_> {
         })
     }
 
-    /// Row groups in the order of their least values, or the other way round; as they were if their statistics
-    /// do not say it.
+    /// Sorts row groups by their minimum, ascending or descending; their order is unchanged if statistics are
+    /// missing.
     fn sorted(
         &self,
         kept: RowGroupQueue,
@@ -150,7 +150,8 @@ impl Pruning<'_> {
             .build(predicate.clone())
     }
 
-    /// The Bloom filters of the row groups in `kept`, for the columns that `predicate` compares with values.
+    /// Loads the Bloom filters of the row groups in `kept`, for the columns that `predicate` compares with
+    /// values.
     async fn bloom_filters(
         &self,
         predicate: &PruningPredicate,
@@ -200,7 +201,7 @@ impl Pruning<'_> {
                         filters[index].insert(name, filter, column.physical_type(), column.type_length());
                     }
                     Ok(None) => {}
-                    // A damaged filter prunes nothing.
+                    // A Bloom filter that cannot be read prunes nothing.
                     Err(_) => self.metrics.predicate_evaluation_errors.add(1),
                 }
             }
@@ -209,14 +210,14 @@ impl Pruning<'_> {
     }
 }
 
-/// Whether a column's Bloom filter is as long as the footer says, in the file: the library takes whatever bytes there
-/// are, and a filter that is cut off or goes on too far tells of rows that they are not there.
+/// Whether a column's Bloom filter lies within the file and has the length that the footer gives. The library
+/// uses whatever bytes are there, and a filter of the wrong length would exclude rows that exist.
 async fn is_sound(
     column: &ColumnChunkMetaData,
     file_bytes: u64,
     reader: &mut Box<dyn AsyncFileReader>,
 ) -> bool {
-    /// Its header has three choices, of one possibility each, beside the length.
+    /// The possible sizes of its header: the number of bytes, and three unions with one variant each.
     const HEADER_BYTES: Range<u64> = 2..64;
     let Some(offset) = column.bloom_filter_offset() else { return true };
     let (Ok(offset), length) = (u64::try_from(offset), column.bloom_filter_length().map(u64::try_from))
@@ -240,8 +241,8 @@ async fn is_sound(
     }
 }
 
-/// How many bytes of bits follow a Bloom filter's header, its first field: in Thrift's compact protocol a byte for
-/// "field 1, 32 bits", and the number in zigzag, seven bits a byte.
+/// The bytes of the bitset behind a Bloom filter's header, which the header's first field gives. In Thrift's
+/// compact protocol that is a byte for "field 1, 32 bits", then a zigzag number, seven bits a byte.
 fn bits_bytes(header: &[u8]) -> Option<u64> {
     const FIRST_IS_I32: u8 = 0x15;
     const BLOCK_BYTES: u64 = 32;
@@ -258,8 +259,8 @@ fn bits_bytes(header: &[u8]) -> Option<u64> {
     None
 }
 
-/// Leaves out row groups that were to be read, when a filter that other operators narrow, such as the limit of
-/// a top-N, has come to exclude them.
+/// Skips chosen row groups that a dynamic filter, such as the threshold of a top-N, excludes by the time they
+/// are to be read.
 pub(super) struct Narrowing {
     predicate: Arc<dyn PhysicalExpr>,
     tracking: DynamicFilterTracking,
@@ -269,7 +270,7 @@ pub(super) struct Narrowing {
 }
 
 impl Narrowing {
-    /// `None` for a predicate that stays what it is.
+    /// `None` if the predicate has no dynamic filter.
     pub(super) fn new(pruning: &Pruning<'_>) -> Option<Self> {
         let predicate = pruning.predicate?.clone();
         let tracking = DynamicFilterTracking::classify(&predicate);
@@ -282,7 +283,7 @@ impl Narrowing {
         })
     }
 
-    /// Whether no row of a row group can pass any more.
+    /// Whether no row of a row group can pass the current predicate.
     pub(super) fn excludes(
         &mut self,
         row_group: usize,
@@ -301,7 +302,7 @@ impl Narrowing {
         let mut plan = ParquetAccessPlan::new_none(all.len());
         plan.scan(row_group);
         let mut kept = RowGroupAccessPlanFilter::new(plan);
-        // These are counted by the caller, once.
+        // The caller counts the skipped row group, so these metrics are thrown away.
         let uncounted = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
         kept.prune_by_statistics(schema, metadata.parquet_schema(), all, predicate, &uncounted);
         kept.remaining_row_group_count() == 0
@@ -316,7 +317,7 @@ mod tests {
     fn the_length_of_a_bloom_filter_is_read_from_its_header() {
         assert_eq!(bits_bytes(&[0x15, 0x40, 0x1c]), Some(32));
         assert_eq!(bits_bytes(&[0x15, 0x80, 0x04, 0x1c]), Some(256));
-        // No number of blocks, none at all, negative, without an end, another field.
+        // Not a multiple of the block size, zero, negative, unterminated, another field.
         assert_eq!(bits_bytes(&[0x15, 0xa0, 0x9c, 0x01]), None);
         assert_eq!(bits_bytes(&[0x15, 0x00]), None);
         assert_eq!(bits_bytes(&[0x15, 0x3f]), None);

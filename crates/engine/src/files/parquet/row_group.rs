@@ -1,4 +1,4 @@
-//! The columns of a row group, fetched: whole chunks, or the pages in which selected rows are.
+//! The fetched columns of a row group: whole chunks, or only the pages with selected rows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,11 +18,11 @@ use super::buffers::Buffers;
 use super::decoders::{Decoders, codec};
 use super::pages::{OneChunk, Pages, Place, Slot, Stored};
 
-/// Runs of rows, selected and not, from this length on are skipped rather than read and thrown away: below,
-/// the parquet crate wants the pages between them too (its `RowSelectionPolicy::Auto`).
+/// Shorter runs of selected and skipped rows are decoded and filtered rather than skipped: there the parquet
+/// crate needs the pages between them too (its `RowSelectionPolicy::Auto`).
 const RUN_ROWS_MIN: usize = 32;
 
-/// What the readers of a stream share.
+/// The state that the readers of a stream share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) decoders: Arc<Decoders>,
@@ -39,11 +39,11 @@ pub(super) struct RowGroup {
     shared: Shared,
 }
 
-/// A column that is to be fetched.
+/// A column to fetch.
 struct Wanted {
     column: usize,
     ranges: Vec<Range<u64>>,
-    /// The pages by the offset index, the dictionary in front; none if the chunk is fetched whole.
+    /// The pages that the offset index lists, after the dictionary; empty if the chunk is fetched whole.
     slots: Vec<Slot>,
 }
 
@@ -109,7 +109,7 @@ impl RowGroup {
     }
 }
 
-/// Puts what was fetched into its slots; a dictionary page comes first.
+/// Puts the fetched bytes into their slots, and a dictionary page in front.
 fn listed(mut slots: Vec<Slot>, ranges: &[Range<u64>], parts: Vec<Bytes>) -> VecDeque<Slot> {
     if ranges.first().is_some_and(|range| range.start < slots[0].at) {
         slots.insert(0, Slot { at: ranges[0].start, rows: None, bytes: None });
@@ -130,7 +130,7 @@ fn has_long_runs(selection: &RowSelection) -> bool {
     runs > 0 && rows / runs >= RUN_ROWS_MIN
 }
 
-/// Where a column chunk is in the file.
+/// The byte range of a column chunk in the file.
 fn chunk_range(
     chunk: &ColumnChunkMetaData,
     file_bytes: u64,
@@ -143,8 +143,8 @@ fn chunk_range(
     Ok(start..end)
 }
 
-/// The pages of a chunk as the offset index lists them: one after the other within the chunk, with rows that
-/// add up.
+/// The pages of a chunk as the offset index lists them, if they follow each other within the chunk and their
+/// rows add up.
 fn slots(
     locations: &[PageLocation],
     chunk: &Range<u64>,

@@ -1,18 +1,19 @@
 //! The scan of Parquet files whose pages our loops decompress.
 //!
-//! It stands in for DataFusion's below `ParquetSource`, which keeps planning: filters, projections and limits
-//! are pushed into that one. Choosing row groups and pages is done by DataFusion's filters ([`super::prune`]),
-//! turning pages into arrays by the parquet crate; between them stand our pages ([`super::pages`]). Files
-//! without a page for us, and scans that need what only DataFusion's own has, go to that one: see [`Scan::new`]
-//! and [`Scan::open`].
+//! It replaces DataFusion's scan below `ParquetSource`, which stays in the plan: filters, projections and
+//! limits are pushed into it. DataFusion's filters choose row groups and pages ([`super::prune`]), our
+//! decoders decompress the pages ([`super::pages`]), and the parquet crate turns them into arrays. Files
+//! without a page for our decoders, and scans that need something only DataFusion's own has, fall back to
+//! that: see [`Scan::new`] and [`Scan::open`].
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::prep_null_mask_filter;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
@@ -49,6 +50,7 @@ use super::decoders::codec;
 use super::prune::{Narrowing, Pruning, RowGroupQueue};
 use super::row_group::{RowGroup, Shared};
 use crate::files::failure::into_datafusion;
+use crate::files::values::checked;
 
 /// One partition of a scan.
 pub(super) struct Scan {
@@ -63,8 +65,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// `None` when DataFusion's own scan has to do: it alone reads single fields of structs, counts rows for
-    /// virtual columns and changes the unit of old timestamps.
+    /// `None` if only DataFusion's own scan can do it: it alone reads single fields of structs, numbers rows
+    /// for virtual columns, and converts the unit of old timestamps.
     pub(super) fn new(
         decoding: &Decoding,
         source: &ParquetSource,
@@ -120,7 +122,7 @@ impl Scan {
         let failures =
             MetricBuilder::new(self.source.metrics()).global_counter("num_predicate_creation_errors");
 
-        // Columns with one value are not read: those of the path, and those whose statistics say it.
+        // Constant columns are not read: those from the path, and those whose statistics show a single value.
         let logical = table.file_schema();
         let mut values = constant_columns(file.statistics.as_deref(), logical);
         let of_path = table.table_partition_cols().iter().zip(&file.partition_values);
@@ -160,11 +162,14 @@ impl Scan {
         }
 
         let mask = ProjectionMask::roots(metadata.parquet_schema(), projection.column_indices());
-        let filters = match &predicate {
+        let filters: Vec<Box<dyn ArrowPredicate>> = match &predicate {
             Some(predicate) if settings.pushdown_filters => {
                 let footer = metadata.metadata();
                 build_row_filter(predicate, &schema, footer, settings.reorder_filters, &metrics)?
                     .map_or_else(Vec::new, |filter| filter.into_predicates())
+                    .into_iter()
+                    .map(|filter| Box::new(OverChecked(filter)) as Box<dyn ArrowPredicate>)
+                    .collect()
             }
             _ => Vec::new(),
         };
@@ -213,16 +218,29 @@ impl Scan {
     }
 }
 
-/// A file, opened.
+/// An opened file.
 enum Opened {
-    /// No row of it is wanted.
+    /// No row of the file can pass.
     Nothing,
-    /// DataFusion's own scan is the one for it.
+    /// DataFusion's own scan has to read the file.
     NotOurs,
     Rows(Box<Rows>),
 }
 
-/// Whether columns in `masks` have pages that our loops decompress, and none that need other decoders.
+/// A filter over values after [`checked`] has normalised them.
+struct OverChecked(Box<dyn ArrowPredicate>);
+
+impl ArrowPredicate for OverChecked {
+    fn projection(&self) -> &ProjectionMask {
+        self.0.projection()
+    }
+
+    fn evaluate(&mut self, batch: RecordBatch) -> std::result::Result<BooleanArray, ArrowError> {
+        self.0.evaluate(checked(batch)?)
+    }
+}
+
+/// Whether the columns in `masks` have pages that our loops decompress, and none with a codec that we lack.
 fn has_pages_for_us<'a>(
     metadata: &ArrowReaderMetadata,
     masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
@@ -241,7 +259,7 @@ fn has_pages_for_us<'a>(
     found
 }
 
-/// Columns of which statistics say that they have one value.
+/// The columns whose statistics show a single value.
 fn constant_columns(statistics: Option<&Statistics>, schema: &SchemaRef) -> HashMap<String, ScalarValue> {
     let Some(statistics) = statistics else { return HashMap::new() };
     let rows = statistics.num_rows.get_value().filter(|_| statistics.num_rows.is_exact() == Some(true));
@@ -259,7 +277,7 @@ fn constant_columns(statistics: Option<&Statistics>, schema: &SchemaRef) -> Hash
         .collect()
 }
 
-/// The only value of a column, NULL included.
+/// The single value of a column, which may be NULL.
 fn constant(column: &ColumnStatistics, rows: Option<usize>) -> Option<ScalarValue> {
     let Precision::Exact(nulls) = column.null_count else { return None };
     if Some(nulls) == rows {
@@ -273,11 +291,11 @@ fn constant(column: &ColumnStatistics, rows: Option<usize>) -> Option<ScalarValu
     }
 }
 
-/// The rows of a file, row group by row group.
+/// The rows of a file, read row group by row group.
 struct Rows {
     reader: Box<dyn AsyncFileReader>,
     metadata: ArrowReaderMetadata,
-    /// The file's columns as they are read.
+    /// The columns of the file with the types in which they are read.
     schema: SchemaRef,
     mask: ProjectionMask,
     filters: Vec<Box<dyn ArrowPredicate>>,
@@ -289,7 +307,7 @@ struct Rows {
     file_bytes: u64,
     shared: Shared,
     batch_rows: usize,
-    /// Rows that the scan may still give.
+    /// Rows that the scan may still return.
     remaining: Option<usize>,
     metrics: ParquetFileMetrics,
     baseline: BaselineMetrics,
@@ -301,7 +319,7 @@ impl Rows {
             let timer = self.baseline.elapsed_compute().timer();
             let batch = self.current.as_mut().and_then(Iterator::next).transpose()?;
             if let Some(batch) = batch {
-                return self.project(&batch).map(Some);
+                return self.project(&checked(batch)?).map(Some);
             }
             drop(timer);
             self.current = None;
@@ -319,12 +337,13 @@ impl Rows {
         let rows = batch.num_rows();
         let projected = self.projector.project_batch(batch).map_err(of_query)?;
         let (_, columns, _) = projected.into_parts();
-        // Files may say of a column that it can be NULL where the table says that it is not.
+        // A file may declare a column nullable that is NOT NULL in the table.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
     }
 
-    /// The rows of a row group that pass the filters; the other columns are fetched for these alone.
+    /// The rows of a row group that pass the filters. Late materialisation: the other columns are fetched
+    /// only for these rows.
     async fn row_group(
         &mut self,
         index: usize,
@@ -390,12 +409,12 @@ impl Rows {
     }
 }
 
-/// An error of the query's own expressions, which is not the file's.
+/// Marks an error as one of the query's own expressions, not of the file.
 fn of_query(error: DataFusionError) -> DataFusionError {
     into_datafusion(error.into())
 }
 
-/// The first `limit` rows of a selection, and how many these are.
+/// The first `limit` selected rows of a selection, and how many there are.
 fn limited(selection: &RowSelection, limit: usize) -> (RowSelection, usize) {
     let mut count = 0;
     let cut = |run: &RowSelector| {
@@ -410,7 +429,7 @@ fn limited(selection: &RowSelection, limit: usize) -> (RowSelection, usize) {
     (RowSelection::from(runs), count)
 }
 
-/// Opens files by [`Scan`], or by DataFusion's own.
+/// Opens files with [`Scan`], or with DataFusion's own.
 pub(super) struct Opener {
     scan: Arc<Scan>,
     stock: Arc<dyn Morselizer>,
@@ -450,7 +469,7 @@ impl MorselPlanner for Closed {
     }
 }
 
-/// A file that is open, or has nothing to give.
+/// An opened file; `None` if no row of it is needed.
 struct Ready(Option<Box<Rows>>);
 
 impl MorselPlanner for Ready {

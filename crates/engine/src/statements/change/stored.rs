@@ -1,7 +1,8 @@
-//! DELETE, UPDATE and TRUNCATE of stored tables: rows are marked as deleted, new ones written, in one commit.
+//! DELETE, UPDATE and TRUNCATE of stored tables: rows are marked as deleted, and new ones written, in one
+//! commit.
 //!
-//! A transaction begins first, and the rows are looked for in the version that it began with: so when it
-//! commits, storage sees whether another was first. Then all is done again on the newer version.
+//! The rows are searched in the version with which the transaction began. So at the commit storage detects
+//! whether another commit changed the same rows; then all is done again on the newer version.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -31,10 +32,10 @@ use crate::stored::{
     write_stream,
 };
 
-/// How often a change is tried when others change the same rows.
+/// How often a change is tried when other statements change the same rows.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Deletes the rows that meet a condition; with `assigned` puts changed ones in their place.
+/// Deletes the rows that meet a condition; with `assigned` adds the changed rows in their place.
 pub(super) async fn change(
     session: &Session,
     target: &Target,
@@ -56,7 +57,7 @@ pub(super) async fn change(
     Ok(Answer::count(async move { Ok(count) }, progress))
 }
 
-/// Takes all rows out of a table.
+/// Deletes all rows of a table.
 pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
     let table = stored_table(table)?;
     let _alone = table.store.change_alone(table.table.number).await;
@@ -130,7 +131,7 @@ async fn try_change(
     commit(transaction, move |transaction| replace(transaction, &table.table, numbers, parts), count).await
 }
 
-/// The query for the rows that change, as a statement of its own would read them.
+/// The query for the changed rows, for EXPLAIN.
 pub(super) async fn plan(
     session: &Session,
     target: &Target,
@@ -142,8 +143,8 @@ pub(super) async fn plan(
     changing(session, target, &table, &partitions, assigned, condition).await
 }
 
-/// The query for the numbers of the rows that change, and if they are to be others for what they become, in the
-/// order in which it is written.
+/// The query for the numbers of the changed rows; for an UPDATE also for their new values, in the order in
+/// which they are written.
 async fn changing(
     session: &Session,
     target: &Target,
@@ -171,7 +172,7 @@ async fn changing(
     if assigned.is_some() { in_table_order(plan, table, partitions) } else { Ok(plan) }
 }
 
-/// The plan with its values in the types of the table, and in its order.
+/// The plan with its values cast to the types of the table, and sorted in the table's order.
 fn in_table_order(plan: LogicalPlan, table: &StoredTable, partitions: &Partitions) -> Result<LogicalPlan> {
     let schema = plan.schema().clone();
     let number = LogicalExpr::Column(Column::new_unqualified(ROW_NUMBER));
@@ -186,12 +187,12 @@ fn in_table_order(plan: LogicalPlan, table: &StoredTable, partitions: &Partition
     if keys.is_empty() {
         return Ok(builder.build()?);
     }
-    // Equal rows keep the order that they had.
+    // Equal rows keep their previous order.
     keys.push(number.sort(true, false));
     Ok(builder.sort(keys)?.build()?)
 }
 
-/// The numbers of rows, and the memory that they take.
+/// The numbers of rows, and the reservation of their memory.
 struct Numbers {
     numbers: Vec<u64>,
     booked: MemoryReservation,
@@ -206,7 +207,7 @@ impl Numbers {
     }
 }
 
-/// Changes a table and commits; `count` is the number of rows that this takes.
+/// Changes a table and commits; `count` is the number of rows to report.
 async fn commit(
     mut transaction: Transaction,
     change: impl FnOnce(&mut Transaction) -> Result<()> + Send + 'static,
@@ -223,7 +224,7 @@ async fn commit(
     .await
 }
 
-/// Deletes rows by their numbers, and adds what was written in their place.
+/// Deletes rows by their numbers, and adds the parts that were written in their place.
 fn replace(
     transaction: &mut Transaction,
     table: &Table,
@@ -241,7 +242,7 @@ fn replace(
     add_in_order(transaction, table.number, new)
 }
 
-/// Ascending rows of one part, as storage marks them.
+/// Ascending rows of one part, in the form in which storage marks deletions.
 fn deletions(transaction: &Transaction, table: &Table, part: &Part, rows: &[u64]) -> Result<DeletionVector> {
     let reader = transaction.base().open_part(table, part)?;
     let mut deletions = DeletionVector::default();

@@ -1,37 +1,38 @@
-//! The table of [`super::CountSum`]: key, count and sum in each slot, to which a block of rows is added in rounds.
+//! The table of [`super::CountSum`]: key, count and sum in each slot; a block of rows is added in rounds.
 
 use std::hint::select_unpredictable;
 
 use crate::group_table::slots::Home;
 #[cfg(target_arch = "x86_64")]
 use crate::group_table::x86;
-use crate::group_table::{BLOCK_ROWS, Slot, Slots};
+use crate::group_table::{BLOCK_ROWS, Hashed, Slot, Slots};
 use crate::hash::{Key, Seed};
 use crate::region::{Zero, prefetch, prefetch_ptr};
 
-/// Bits of a value that go to the low sum of its group.
+/// The bits of a value that are added to the low sum of its group.
 pub(in crate::group_table) const LOW_BITS: u32 = 40;
 pub(in crate::group_table) const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
-/// After so many rows, and what was left from those before, a low sum is full.
+/// The low sums must be settled after this many rows: then they may be full, with the bits left from settling
+/// before.
 const UNSETTLED_ROWS_MAX: usize = (1 << (u64::BITS - LOW_BITS)) - 1;
-/// The most rows of a group: half of what fills a high sum, so that two groups at the limit are merged before
-/// the count is looked at.
+/// The most rows of a group: half of what a high sum can hold, so that two groups at the limit can be merged
+/// before the count is checked.
 const ROWS_MAX: u64 = 1 << (LOW_BITS - 1);
 
-/// Rounds over a block, and rows that are worth one: few keys are further from home than this.
+/// The most rounds over a block, and the fewest rows that are worth a round. Few keys are further from home.
 const ROUNDS: usize = 8;
 const ROUND_ROWS_MIN: usize = 4;
 
-/// Words in a cache line: so many rows at a time ask for what comes next.
+/// Words in a cache line: once for so many rows, data of later rows is prefetched.
 pub(super) const LINE_WORDS: usize = 8;
-/// How far ahead the columns are asked for: the CPU's own prefetching ends at each page. A line every few rows:
-/// all lines of a block at once wait for each other (2.2 ns a row at 1e3 groups, not 1.4).
+/// The prefetch distance in the columns: the CPU's own prefetching ends at each page. One line is prefetched
+/// every few rows: all lines of a block at once wait for each other (2.2 ns a row at 1e3 groups, not 1.4).
 const AHEAD_ROWS: usize = 1024;
 
-/// Groups, each in its slot.
+/// The table: groups in slots.
 pub(in crate::group_table) struct Groups {
     pub(super) slots: Slots<State>,
-    /// Rows since all sums were settled.
+    /// Rows since the sums were last settled.
     unsettled: usize,
 }
 
@@ -41,13 +42,13 @@ impl Groups {
         Self { slots: Slots::new(skip), unsettled: 0 }
     }
 
-    /// Forgets all groups and makes room for `len`.
+    /// Removes all groups and makes room for `len`.
     pub(super) fn clear_for(&mut self, len: usize) {
         self.slots.clear_for(len);
         self.unsettled = 0;
     }
 
-    /// To be called before so many rows are added.
+    /// Settles the sums if needed; must be called before `row_count` rows are added.
     #[inline(always)]
     fn settle_for(&mut self, row_count: usize) {
         self.unsettled += row_count;
@@ -92,14 +93,15 @@ unsafe impl Zero for Row {}
 pub struct CountSumGroup {
     /// The key.
     pub key: u64,
-    /// Count of rows, above zero.
+    /// The count of rows, at least one.
     pub count: u64,
     /// The exact sum.
     pub sum: i128,
 }
 
-/// A group while rows are added: a vector of four words, to which a row adds its own four. Sums are exact
-/// without a check, in two words: those of the low [`LOW_BITS`] of the values and those of the high ones.
+/// A group while rows are added: a vector of four words, to which a row adds its own four. The sum is exact
+/// without checks, in two words: the sum of the low [`LOW_BITS`] of the values and the sum of their high
+/// bits.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(in crate::group_table) struct State {
@@ -113,7 +115,7 @@ pub(in crate::group_table) struct State {
 unsafe impl Zero for State {}
 
 impl State {
-    /// Adds a row where `is_own`; where `is_new`, the slot is free and becomes that of the key.
+    /// Adds a row if `is_own`; if `is_new`, the slot is free and gets the row's key.
     #[inline(always)]
     fn add_row(&mut self, (key, value): (u64, i64), is_own: bool, is_new: bool) {
         let value = select_unpredictable(is_own, value, 0);
@@ -127,7 +129,7 @@ impl State {
         assert!(self.count <= ROWS_MAX, "a group has at most {ROWS_MAX} rows");
     }
 
-    /// Moves what is beyond the low bits to the high ones.
+    /// Moves the excess of the low sum to the high sum.
     fn settle(&mut self) {
         self.check_count();
         self.high += (self.low >> LOW_BITS).cast_signed();
@@ -141,12 +143,14 @@ impl State {
 }
 
 impl Slot for State {
-    type Context = Seed;
-
     #[inline(always)]
     fn taken(&self) -> u64 {
         self.count
     }
+}
+
+impl Hashed for State {
+    type Context = Seed;
 
     #[inline(always)]
     fn hash(&self, seed: &Seed) -> u64 {
@@ -154,17 +158,17 @@ impl Slot for State {
     }
 }
 
-/// How a row is added to a slot; see [`State::add_row`].
+/// A function that adds a row to a slot; see [`State::add_row`].
 pub(in crate::group_table) trait Add: Fn(&mut State, (u64, i64), bool, bool) {}
 impl<F: Fn(&mut State, (u64, i64), bool, bool)> Add for F {}
 
-/// Rows in columns, or one behind the other.
+/// Rows in two columns, or as an array of pairs.
 pub(super) trait Rows: Copy {
     fn row(self, index: usize) -> (u64, i64);
     fn iter(self) -> impl Iterator<Item = (u64, i64)>;
-    /// Without the rows before.
+    /// These rows without the first `count`.
     fn skip(self, count: usize) -> Self;
-    /// Asks for the lines of rows to come.
+    /// Prefetches the lines of later rows.
     fn prefetch(self);
 }
 
@@ -191,7 +195,7 @@ impl Rows for (&[u64], &[i64]) {
     }
 }
 
-/// Rows one behind the other, and those that come after them.
+/// An array of rows, and the array that comes after it.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     rows: &'a [Row],
@@ -224,7 +228,7 @@ impl Rows for Run<'_> {
 }
 
 kernel! {
-    /// Adds rows until the table should grow, and says how many.
+    /// Adds rows until the table should grow, and returns how many.
     pub(super) fn add_rows(seed: &Seed, groups: &mut Groups, keys: &[u64], values: &[i64]) -> usize
         = add_rows_plain, avx512 = x86::add_rows;
 }
@@ -301,7 +305,7 @@ pub(in crate::group_table) fn add_run_by(
     }
 }
 
-/// Writes the home of each row; other homes stay as they are.
+/// Writes the home of each row; homes beyond the rows stay as they are.
 #[inline(always)]
 fn find_homes(seed: &Seed, groups: &Groups, rows: impl Rows, homes: &mut [Home; BLOCK_ROWS]) {
     let probe = groups.slots.probe();
@@ -310,14 +314,15 @@ fn find_homes(seed: &Seed, groups: &Groups, rows: impl Rows, homes: &mut [Home; 
     }
 }
 
-/// In rounds over the block. In the first, a row whose slot is at home is added there; in the next, those
-/// that are left look one slot further, and so on: no branch depends on keys. Few are left at last, for whom
-/// the search branches. Nor does an address depend on keys: a slot that is not the row's own is written as it
-/// was. A slot aside for such rows lost (2.5 ns a row at 1e3 groups against 2.2, before columns were read ahead):
-/// a load waits for the addresses of the stores before it.
+/// Adds a block in rounds. In the first round, a row whose key is in its home slot is added there; in the
+/// next, the remaining rows look one slot further, and so on: no branch depends on keys. The few rows that
+/// remain at last use the branching search. Nor does an address depend on a comparison: a slot that is not
+/// the row's own is rewritten unchanged. Writing to a spare slot for such rows was slower (2.5 ns a row at
+/// 1e3 groups against 2.2, before columns were prefetched): a load waits for the addresses of the stores
+/// before it.
 ///
-/// With `MANY_NEW` keys, rounds give them free slots, too; otherwise the search at the end does. The slots of
-/// the `next` block are asked for on the way.
+/// With `MANY_NEW` keys, rounds also give them free slots; otherwise the search at the end does. The home
+/// slots of the `next` block are prefetched on the way.
 ///
 /// # Safety
 /// The homes must be those of the slots, found since they grew last.
@@ -336,11 +341,11 @@ unsafe fn add_block<const MANY_NEW: bool>(
     const { assert!(BLOCK_ROWS == 1 << u8::BITS, "a row of a block has a byte") };
     let mut others = [0_u8; BLOCK_ROWS];
     let mut left = 0;
-    // Adds a row to the slot if that is its own.
+    // Adds a row to the slot if that has its key.
     let mut visit = |slot: &mut State, row: (u64, i64)| {
         let is_new = MANY_NEW && slot.is_free();
-        // Key zero finds itself in a free slot, too, and rightly takes it, if without being counted in `len`,
-        // which has room for one more.
+        // Key zero equals the key of a free slot, too, and rightly takes it, though without being counted in
+        // `len`, which has room for one more.
         let is_own = is_new | (slot.key == row.0);
         len += usize::from(is_new);
         add(slot, row, is_own, is_new);
@@ -353,7 +358,7 @@ unsafe fn add_block<const MANY_NEW: bool>(
             probe.prefetch_homes(next);
         }
         for (index, (home, row)) in (start..).zip(homes.iter().zip(rows.iter())) {
-            // SAFETY: the caller says so.
+            // SAFETY: the homes were found since the slots grew last, as the caller promises.
             let is_own = visit(unsafe { probe.home_mut(*home) }, row);
             others[left % BLOCK_ROWS] = index as u8;
             left += usize::from(!is_own);
@@ -387,7 +392,7 @@ unsafe fn add_block<const MANY_NEW: bool>(
 mod tests {
     use super::*;
 
-    /// A group of so many rows of the largest value.
+    /// A group of `count` rows with the largest value.
     fn state(count: u64) -> State {
         let value = i64::MAX;
         let low = u128::from(count) * u128::from(value.cast_unsigned() & LOW_MASK);

@@ -1,11 +1,12 @@
-//! `select key, count(*), sum(value) group by key`, fused: the states lie in the slots of the table.
+//! `select key, count(*), sum(value) group by key`, fused: the aggregate states are in the slots of the
+//! table.
 //!
-//! One slot is key, count and exact sum: 32 bytes, half a cache line, one miss a row. That serves up to some
-//! hundred thousand groups, and more when few keys are frequent. When nearly every row brings a new group, a
-//! growing table costs a miss to memory a row; then rows are scattered by the high bits of their hash
-//! ([`Scatter`]) and each partition is grouped in a table that fits the L2 cache. The table decides when it
-//! has to grow: it watches how many rows there were for each new group since it grew last. All partitions
-//! are grouped in one table, one after the other, which stays in the L2 cache.
+//! A slot holds key, count and exact sum: 32 bytes, half a cache line, one miss a row. That is good up to
+//! some hundred thousand groups, and for more when few keys are frequent. When nearly every row has a new
+//! key, a growing table costs a miss to memory a row; then rows are scattered by the high bits of their hash
+//! ([`Scatter`]) and each partition is grouped in a table that fits the L2 cache. The table decides this when
+//! it has to grow, from the rows per new group since it last grew. All partitions use the same table, one
+//! after the other, which stays in the L2 cache.
 //!
 //! Against hashbrown + foldhash (16M rows from memory, one core, growth and final scan included; suite
 //! `group`), ns a row: 1.4 and 2.3 at 1e3 groups, 3.1 and 4.4 at 1e5, 7.6 and 30 at 1e6, 10 and 75 at 1e7.
@@ -25,27 +26,29 @@ use crate::group_table::partition::{Line, Scatter, Stream, fence};
 use crate::group_table::x86;
 use crate::hash::{Key, Seed};
 
-/// From here on a table is worth giving up.
+/// From this many groups on, a table may be replaced by partitions.
 const PARTITION_GROUPS_MIN: usize = 1 << 17;
-/// Fewer rows than this for each new group: rows do not group well.
+/// With fewer rows than this for each new group, rows do not group well.
 const ROWS_PER_NEW_GROUP: usize = 3;
-/// 2^10 tables of 10,000 groups are 10M groups in L2; more partitions outrun the L1 cache when scattering.
+/// 2^10 tables of 10,000 groups are 10M groups, each table in L2; scattering to more partitions would exceed
+/// the L1 cache.
 const PARTITION_BITS: u32 = 10;
-/// Buffered rows of a partition, before they are grouped at once: enough for its table to come into cache.
+/// Rows that a partition buffers before they are grouped together: enough to justify loading its table into
+/// the cache.
 const BUFFERED_ROWS_MIN: usize = 1 << 15;
 
 /// Groups of `u64` keys with count and sum of `i64` values.
 pub struct CountSum {
     seed: Seed,
     groups: Groups,
-    /// Rows and groups when the table grew last.
+    /// Rows and groups when the table last grew.
     rows_before: u64,
     groups_before: usize,
     rows: u64,
     partitions: Option<Box<Partitions>>,
 }
 
-/// Rows by the highest bits of their hash, and the groups of those partitions that had too many rows to wait.
+/// Rows by the highest bits of their hash, and the groups of partitions that had too many rows to buffer.
 struct Partitions {
     rows: Scatter<Row>,
     groups: Vec<Option<Groups>>,
@@ -64,8 +67,8 @@ impl CountSum {
     /// Adds rows.
     ///
     /// # Panics
-    /// When `keys` and `values` differ in length, or a group has more than 2^39 rows; the table is not to be used
-    /// after that.
+    /// When `keys` and `values` differ in length, or a group has more than 2^39 rows; the table is not to be
+    /// used after that.
     pub fn add(&mut self, level: Level, keys: &[u64], values: &[i64]) {
         assert_eq!(keys.len(), values.len(), "a value a key");
         let mut done = 0;
@@ -98,7 +101,7 @@ impl CountSum {
         }
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.groups.slots.bytes() + self.partitions.as_ref().map_or(0, |partitions| partitions.bytes())
@@ -114,11 +117,12 @@ impl CountSum {
     }
 
     /// Calls `each` once for every group of some partitions of the hash space, merged from the tables of
-    /// several threads: different partitions have different groups, so each can be merged by another thread.
+    /// several threads. Partitions have no groups in common, so several threads can merge different
+    /// partitions.
     ///
     /// # Panics
-    /// When the tables have different seeds, a partition is not below [`CountSum::PARTITIONS`], or a group has
-    /// more than 2^39 rows.
+    /// When the tables have different seeds, a partition is not below [`CountSum::PARTITIONS`], or a group
+    /// has more than 2^39 rows.
     pub fn for_each_merged(
         level: Level,
         tables: &[&Self],
@@ -126,8 +130,8 @@ impl CountSum {
         mut each: impl FnMut(CountSumGroup),
     ) {
         assert!(partitions.end <= Self::PARTITIONS, "there are {} partitions", Self::PARTITIONS);
-        // One table serves all partitions: its memory stays in the cache. Hashes spread keys evenly, so the
-        // partition before tells how large the next one will be.
+        // One table is used for all partitions: its memory stays in the cache. Hashes spread keys evenly, so
+        // the previous partition tells how large the next one will be.
         let mut merged = Groups::new(PARTITION_BITS);
         for partition in partitions {
             let len = merged.slots.len();
@@ -155,13 +159,13 @@ impl CountSum {
 
 impl Partitions {
     fn add(&mut self, level: Level, seed: &Seed, keys: &[u64], values: &[i64]) {
-        // In pieces, so that no partition gets far over its limit.
+        // In pieces, so that no partition exceeds its limit by much.
         const PIECE_ROWS: usize = 1 << 16;
         for (keys, values) in keys.chunks(PIECE_ROWS).zip(values.chunks(PIECE_ROWS)) {
             scatter(level, seed, &mut self.rows, keys, values);
             for partition in 0..CountSum::PARTITIONS {
                 let groups = self.groups[partition].as_ref().map_or(0, |groups| groups.slots.len());
-                // Twice the groups, so that coming back to a table is paid for by its rows.
+                // At least twice as many rows as groups, to justify loading the table again.
                 if self.rows.len(partition) >= BUFFERED_ROWS_MIN.max(2 * groups) {
                     let groups = self.groups[partition].get_or_insert_with(|| Groups::new(PARTITION_BITS));
                     self.rows.each_run(partition, |rows, next| add_run(level, seed, groups, rows, next));

@@ -1,13 +1,13 @@
-//! A few rows, whole cache lines of them, that are written to memory at once.
+//! A few rows that fill whole cache lines and are written to memory together.
 //!
-//! Streaming stores write a line without reading it first. That halves the traffic of scattering, which is
-//! bound by memory; they need no CPU level, as every x86-64 has SSE2.
+//! Streaming stores write a line without reading it first. That halves the memory traffic of scattering,
+//! which is bound by memory; they need no CPU level, as every x86-64 has SSE2.
 
 use std::mem::MaybeUninit;
 
 use crate::region::Zero;
 
-/// Rows of 16 bytes in a [`Line`]. A full line is a branch that cannot be predicted, one in this many rows.
+/// Rows of 16 bytes in a [`Line`]. The unpredictable branch for a full line is taken once in this many rows.
 pub(crate) const LINE_ROWS: usize = 8;
 
 /// Rows that fill cache lines.
@@ -19,7 +19,7 @@ pub(crate) struct Line<R>(pub(crate) [R; LINE_ROWS]);
 unsafe impl<R: Zero> Zero for Line<R> {}
 
 impl<R: Zero> Line<R> {
-    /// Writes the line past the caches; to be followed by [`fence`] before the target is read.
+    /// Writes the line, bypassing the caches; call [`fence`] before the target is read.
     #[inline(always)]
     pub(crate) fn stream_to(&self, target: &mut MaybeUninit<Self>) {
         const { assert!(size_of::<Self>() == LINE_ROWS * 16) };
@@ -41,7 +41,7 @@ impl<R: Zero> Line<R> {
     }
 }
 
-/// Ends a series of streaming stores.
+/// Ends a series of streaming stores, so that other threads see them.
 pub(crate) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every x86-64 CPU has SSE.

@@ -1,6 +1,5 @@
 //! Reads a part: any columns, any stripes, any rows of them.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,75 +16,36 @@ use super::footer::Footer;
 use super::statistics::Statistics;
 use crate::column::{Column, Flags, Values};
 use crate::deletions::DeletionVector;
-use crate::error::{Damage, Error, MISSING, Result};
+use crate::error::{Damage, Error, Result};
 use crate::header::{FileKind, HEADER_BYTES, Header, Identity};
-use crate::io::{Input, Known, is_shortage};
 use crate::schema::{DataType, Field, SortKey};
-use crate::snapshot::unless_replaced;
 use crate::state::{Part, State};
-use crate::store::{Store, part_path};
+use crate::store::Store;
+use file::PartFile;
 use reading::{Reading, is_leaf, place};
 
+mod file;
 mod reading;
 mod sum;
 
-/// A part, opened: its footer was read and checked, its blocks are when they are read.
+/// An open part: its footer was read and checked; blocks are checked when they are read.
 #[derive(Debug)]
 pub struct PartReader {
-    store: Arc<Store>,
     file: PartFile,
-    path: String,
-    byte_count: u64,
-    identity: Identity,
-    key: PartKey,
     contents: Arc<Contents>,
     verify: Verify,
-    /// The version that it is read in: so long its file is not removed, which may be opened again.
-    version: Option<Arc<State>>,
 }
 
-/// Whoever has one is a reader of the part.
-#[derive(Debug)]
-struct PartFile {
-    store: Arc<Store>,
-    key: PartKey,
-}
-
-impl PartFile {
-    fn new(store: &Arc<Store>, key: PartKey) -> Self {
-        store.open_files.begin(key);
-        Self { store: Arc::clone(store), key }
-    }
-
-    /// The file, opened if need be.
-    fn open(&self, identity: Identity, known: Known<'_>) -> Result<Arc<dyn Input>> {
-        let open = || self.store.io.open_known(known);
-        let input = self.store.open_files.get(self.key, open);
-        let input = input.map_err(|error| unreadable(known.path, identity, error))?;
-        if input.byte_count() != known.byte_count {
-            let reason = format!("it has {} bytes, not {}", input.byte_count(), known.byte_count);
-            return Err(damaged(known.path, identity, reason).into());
-        }
-        Ok(input)
-    }
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        self.store.open_files.end(self.key);
-    }
-}
-
-/// Text of rows as it is stored. Whether it is UTF-8 was not looked at.
+/// Text of rows as it is stored, not checked to be UTF-8.
 #[derive(Debug)]
 pub enum Text {
-    /// One row behind the other.
+    /// Row after row.
     Rows(Column<'static>),
-    /// Rows as numbers of entries.
+    /// Rows as indices into the entries of a dictionary.
     Entries {
         /// A bit for each row that has a value; none if all have.
         validity: Option<Flags<'static>>,
-        /// For each row the number of its entry, which there is.
+        /// For each row the index of its entry, within bounds.
         codes: Vec<u32>,
         /// Where each entry begins, and the last ends; ascending, within the bytes.
         offsets: Vec<i32>,
@@ -94,28 +54,11 @@ pub enum Text {
     },
 }
 
-/// What the bytes of a file fail to be, said with the file.
-fn damaged(path: &str, identity: Identity, reason: String) -> Damage {
-    let (table, part) = (Some(identity.table), Some(identity.number));
-    Damage { path: path.to_owned(), table, part, reason, ..Damage::default() }
-}
-
-/// Why a file cannot be opened or read.
-fn unreadable(path: &str, identity: Identity, error: std::io::Error) -> Error {
-    if is_shortage(&error) {
-        return Error::io("read", path)(error);
-    }
-    let reason = match error.kind() {
-        ErrorKind::NotFound => MISSING.to_owned(),
-        _ => format!("it cannot be read: {error}"),
-    };
-    damaged(path, identity, reason).into()
-}
-
 impl PartReader {
     pub(crate) fn open(store: Arc<Store>, identity: Identity, part: &Part) -> Result<Self> {
-        let path = part_path(identity.table, identity.number);
-        let damage = |reason: String| Error::from(damaged(&path, identity, reason));
+        let file = PartFile::new(store, identity, part);
+        let (store, path) = (&file.store, &file.path);
+        let damage = |reason: String| Error::from(file.damage(reason));
         let name_part = |error| match error {
             Error::Damaged(found) => {
                 let (table, part) = (Some(identity.table), Some(identity.number));
@@ -123,28 +66,26 @@ impl PartReader {
             }
             other => other,
         };
-        let key = PartKey { table: identity.table, part: identity.number, hash: part.hash };
-        let file = PartFile::new(&store, key);
-        let input = file.open(identity, part.known(&path))?;
+        let input = file.input()?;
         let Some(Range { start: footer_at, .. }) = part.footer_range() else {
             return Err(damage(format!("a footer of {} bytes does not fit in it", part.footer_bytes)));
         };
-        let (verify, byte_count, version) = (store.verify(), part.file_bytes, None);
-        if let Some(contents) = store.footers.get(key) {
-            return Ok(Self { store, file, path, byte_count, identity, key, contents, verify, version });
+        let verify = store.verify();
+        if let Some(contents) = store.footers.get(file.key) {
+            return Ok(Self { file, contents, verify });
         }
         let wrong = |error| {
-            store.io.distrust(part.known(&path), footer_at..part.file_bytes);
+            store.io.distrust(file.known(), footer_at..part.file_bytes);
             error
         };
         let mut tail = vec![0; part.footer_bytes as usize + HEADER_BYTES];
         let read = input.read_exact_at(footer_at, &mut tail);
-        read.map_err(|error| unreadable(&path, identity, error))?;
+        read.map_err(|error| file.unreadable(error))?;
         let (payload, header) = tail.split_at(part.footer_bytes as usize);
         let read = || {
-            let header = Header::read(FileKind::Footer, header, &path)?;
-            header.check_identity(identity, &path)?;
-            header.check_payload(payload, &path)?;
+            let header = Header::read(FileKind::Footer, header, path)?;
+            header.check_identity(identity, path)?;
+            header.check_payload(payload, path)?;
             Ok(header)
         };
         let header = read().map_err(name_part).map_err(wrong)?;
@@ -156,45 +97,32 @@ impl PartReader {
         if footer.row_count != part.row_count {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
         }
-        let contents = store.footers.put(key, Contents::new(footer));
-        Ok(Self { store, file, path, byte_count, identity, key, contents, verify, version })
+        let contents = store.footers.put(file.key, Contents::new(footer));
+        Ok(Self { file, contents, verify })
     }
 
     /// The same part, read in a version.
-    pub(crate) fn in_version(self, version: &Arc<State>) -> Self {
-        Self { version: Some(Arc::clone(version)), ..self }
+    pub(crate) fn in_version(mut self, version: &Arc<State>) -> Self {
+        self.file.version = Some(Arc::clone(version));
+        self
     }
 
-    /// The file, opened if need be.
-    fn input(&self) -> Result<Arc<dyn Input>> {
-        let opened = self.file.open(self.identity, self.known());
-        opened.map_err(|error| match &self.version {
-            Some(version) => {
-                let Identity { table, number, .. } = self.identity;
-                let is_needed =
-                    |state: &State| state.table(table).and_then(|table| table.part(number)).is_some();
-                unless_replaced(&self.store, version, is_needed, error)
-            }
-            None => error,
-        })
-    }
-
-    /// Reads a column in a stripe, and holds what the footer says of it against its values.
+    /// Reads a column in a stripe and checks the footer's statistics against its values.
     pub(crate) fn check(&self, column: usize, stripe: usize) -> Result<Column<'static>> {
         let read = self.read(column, stripe, Selection::All)?;
         let mut node = self.contents.nodes[column];
-        let lie = self.lie(&self.footer().fields[column], &read, &mut node, stripe);
-        match lie {
+        let claim = self.false_claim(&self.footer().fields[column], &read, &mut node, stripe);
+        match claim {
             None => Ok(read),
-            Some((node, lie)) => {
+            Some((node, claim)) => {
                 let reading = self.reading(column, stripe);
-                Err(reading.damage(reading.block(node), format!("its statistics are wrong: {lie}")))
+                Err(reading.damage(reading.block(node), format!("its statistics are wrong: {claim}")))
             }
         }
     }
 
-    /// What statistics of a column or of one inside it are wrong, and whose.
-    fn lie(
+    /// The first wrong statistics of a column and its children, with the node they belong to.
+    fn false_claim(
         &self,
         field: &Field,
         column: &Column<'_>,
@@ -203,33 +131,30 @@ impl PartReader {
     ) -> Option<(usize, String)> {
         let this = *node;
         *node += 1;
-        let lie = self.footer().block(this, stripe).statistics.lie(self.store.level, field, column);
-        if let Some(lie) = lie {
-            return Some((this, lie));
+        let claim =
+            self.footer().block(this, stripe).statistics.false_claim(self.file.store.level, field, column);
+        if let Some(claim) = claim {
+            return Some((this, claim));
         }
         let (Values::List { children, .. } | Values::Struct { children, .. }) = &column.values else {
             return None;
         };
         let mut inside = field.data_type.children().iter().zip(children);
-        inside.find_map(|(field, child)| self.lie(field, child, node, stripe))
+        inside.find_map(|(field, child)| self.false_claim(field, child, node, stripe))
     }
 
-    /// Says what is wrong with the part as a whole.
+    /// An error that the part as a whole is damaged.
     pub(crate) fn damage(&self, reason: String) -> Error {
-        damaged(&self.path, self.identity, reason).into()
+        self.file.damage(reason).into()
     }
 
-    fn known(&self) -> Known<'_> {
-        Known { path: &self.path, byte_count: self.byte_count, hash: self.key.hash }
-    }
-
-    /// Whether it comes from far, so that it is worth something to [expect](Self::expect) what will be read.
+    /// Whether the part is remote, so that [`expect`](Self::expect) has an effect.
     #[must_use]
     pub fn is_fetched(&self) -> bool {
-        self.store.io.is_far()
+        self.file.store.io.is_far()
     }
 
-    /// Says that columns of some stripes will be read soon.
+    /// Prefetch hint: these columns of these stripes will be read soon.
     ///
     /// # Panics
     /// When there is no such column or stripe.
@@ -243,25 +168,25 @@ impl PartReader {
             stripes.map(move |stripe| self.footer().block(node, stripe))
         });
         let mut ranges = blocks.map(|block| block.offset..block.offset + block.byte_count());
-        self.store.io.expect(self.known(), &mut ranges);
+        self.file.store.io.expect(self.file.known(), &mut ranges);
     }
 
     fn footer(&self) -> &Footer {
         &self.contents.footer
     }
 
-    /// The same part, of which everything that is read is verified.
+    /// The same part, read with every checksum verified.
     pub(crate) fn verifying(self) -> Self {
         Self { verify: Verify::Always, ..self }
     }
 
-    /// What names it and its content.
+    /// Identifies the part and its content.
     #[must_use]
     pub fn key(&self) -> PartKey {
-        self.key
+        self.file.key
     }
 
-    /// When its blocks are held against their checksums.
+    /// When the checksums of its blocks are verified.
     #[must_use]
     pub fn verify(&self) -> Verify {
         self.verify
@@ -279,7 +204,7 @@ impl PartReader {
         &self.footer().fields
     }
 
-    /// What the rows are sorted by, if they are.
+    /// The keys that the rows are sorted by; none if they are not.
     #[must_use]
     pub fn keys(&self) -> &[SortKey] {
         &self.footer().keys
@@ -300,7 +225,7 @@ impl PartReader {
         self.contents.stripe_starts[stripe]..self.contents.stripe_starts[stripe + 1]
     }
 
-    /// What is known of a block.
+    /// The statistics of a block.
     ///
     /// # Panics
     /// When there is no such column or stripe.
@@ -309,7 +234,7 @@ impl PartReader {
         &self.footer().block(self.contents.nodes[column], stripe).statistics
     }
 
-    /// Different values of a column in all stripes, about; 0 if nobody counted.
+    /// Approximate count of distinct values of a column in all stripes; 0 if they were not counted.
     ///
     /// # Panics
     /// When there is no such column.
@@ -318,7 +243,7 @@ impl PartReader {
         self.footer().distinct[self.contents.nodes[column]]
     }
 
-    /// Bytes of a column's blocks in a stripe, those inside it included.
+    /// Bytes of the blocks of a column and its children in a stripe.
     ///
     /// # Panics
     /// When there is no such column or stripe.
@@ -329,7 +254,7 @@ impl PartReader {
         nodes.map(|node| self.footer().block(node, stripe).byte_count()).sum()
     }
 
-    /// Bytes that the values of a column in a stripe would take as they are: numbers by their width, text with four
+    /// Bytes that the values of a column in a stripe take when decoded: numbers by their width, text with four
     /// bytes each for its length.
     ///
     /// # Panics
@@ -354,7 +279,7 @@ impl PartReader {
         bytes.sum()
     }
 
-    /// Fails unless deleted rows are rows of this part.
+    /// Fails if a deletion vector does not fit the stripes of this part.
     ///
     /// # Errors
     /// `Damaged` when a stripe is not there or has another count of rows.
@@ -365,11 +290,11 @@ impl PartReader {
         if deletions.stripes().all(is_ours) {
             return Ok(());
         }
-        Err(damaged(&self.path, self.identity, "rows are deleted that it does not have".to_owned()).into())
+        Err(self.damage("rows are deleted that it does not have".to_owned()))
     }
 
-    /// What the blocks of a column in a stripe are made of, those inside it included, and how fast they were
-    /// just decoded.
+    /// Describes the encodings of the blocks of a column and its children in a stripe, with the speed at which they
+    /// were just decoded.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
@@ -408,8 +333,8 @@ impl PartReader {
         let all = reading.tree(field, &mut node)?;
         Ok(match selection {
             Selection::All => all,
-            Selection::Rows(rows) => all.take(self.store.level, rows),
-            Selection::Bits(bits) => all.take(self.store.level, &positions(self.store.level, bits)),
+            Selection::Rows(rows) => all.take(self.file.store.level, rows),
+            Selection::Bits(bits) => all.take(self.file.store.level, &positions(self.file.store.level, bits)),
         })
     }
 
@@ -439,8 +364,8 @@ impl PartReader {
         })
     }
 
-    /// The lengths of the selected rows of a column of text or binary in a stripe, found without the text where that
-    /// can be.
+    /// The lengths of the selected rows of a column of text or binary in a stripe, without decoding the text where
+    /// possible.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
@@ -463,7 +388,7 @@ impl PartReader {
         }
         let unit = if flags.is_ascii() { LengthUnit::Bytes } else { unit };
         let read = |stored: Stored<'_>| reading.decoder.lengths(stored, rows, selection, unit);
-        // Of bytes that were verified, those of the text need not be read.
+        // If the block was verified before, the bytes of the text need not be read.
         let (validity, lengths) = match unit {
             LengthUnit::Bytes if reading.is_verified(node, FrameOf::Values) => {
                 let block = reading.block(node);
@@ -476,14 +401,14 @@ impl PartReader {
     }
 
     fn reading(&self, column: usize, stripe: usize) -> Reading<'_> {
-        let Store { level, races, pool, .. } = &*self.store;
-        let stream = Stream { table: self.identity.table, column: &self.footer().fields[column].name };
+        let Store { level, races, pool, .. } = &*self.file.store;
+        let stream = Stream { table: self.file.identity.table, column: &self.footer().fields[column].name };
         let decoder = BlockDecoder { level: *level, races, pool, stream };
         Reading { part: self, column, stripe, decoder }
     }
 
-    /// The rows of a stripe of which a predicate is true, found on the encoded form: a bit for each row. None if
-    /// values of the column's type cannot be asked that; then nothing was read.
+    /// The rows of a stripe for which a predicate is true, evaluated on the encoded block: a bit for each row.
+    /// `None`, with nothing read, if the column's type does not support the predicate.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
@@ -498,7 +423,7 @@ impl PartReader {
     ) -> Result<Option<BitBuffer>> {
         let (field, node) = (&self.footer().fields[column], self.contents.nodes[column]);
         let reading = self.reading(column, stripe);
-        let (level, block) = (self.store.level, reading.block(node));
+        let (level, block) = (self.file.store.level, reading.block(node));
         let row_count = block.statistics.rows as usize;
         let (bytes, found) = match predicate {
             Predicate::IsNull | Predicate::IsNotNull => {
@@ -539,6 +464,7 @@ mod tests {
     use crate::part::{ColumnCodec, WriteOptions};
     use crate::schema::Definition;
     use crate::simulated_disk::{Random, Unreliable};
+    use crate::store::part_path;
     use crate::tests::hostile::one_part;
     use crate::tests::simulation::for_seeds;
     use crate::{Access, Database, Options};
@@ -555,7 +481,7 @@ mod tests {
         (io, database, table)
     }
 
-    /// Numbers that are stored as they are.
+    /// Adds a part with two columns of numbers that are stored raw.
     fn two_raw_columns(database: &Arc<Database>, table: u64, first: i64) -> Part {
         let mut transaction = database.begin().unwrap();
         let codecs = vec![ColumnCodec::Raw(Codec::None); 2];
@@ -572,7 +498,7 @@ mod tests {
         part
     }
 
-    /// Blocks of the same shape change places: each is whole in itself, and at the wrong place.
+    /// Blocks of the same shape are swapped: each is whole, but at the wrong place.
     #[test]
     fn blocks_that_changed_places_are_found() {
         for verify in [Verify::Always, Verify::Once, Verify::Never] {
@@ -600,7 +526,7 @@ mod tests {
         }
     }
 
-    /// When a flipped bit of raw values is noticed.
+    /// A flipped bit of raw values is noticed by verification only.
     #[test]
     fn checksums_are_verified_when_they_should_be() {
         for (verify, is_noticed_first, is_noticed_later) in
@@ -649,7 +575,7 @@ mod tests {
                     _ => *block = other,
                 }
             }
-            // Who lies about places knows how to lie about checksums.
+            // The forged index also repeats the checksums at the forged offsets.
             for block in &mut blocks {
                 let checksum = |at: u64| {
                     let at = usize::try_from(at).unwrap();
@@ -677,7 +603,7 @@ mod tests {
         let honest = open(Arc::new(io.fork()), &part);
         let footer_at = file.len() - HEADER_BYTES - part.footer_bytes as usize;
         type Lie<'a> = &'a dyn Fn(&mut Statistics);
-        // Numbers, text, lists and what is in them.
+        // Nodes: numbers, text, lists, and the elements of the lists.
         let lies: [(usize, Lie<'_>); 8] = [
             (0, &|statistics| statistics.min = Some(1_i64.to_le_bytes().to_vec())),
             (0, &|statistics| statistics.max = Some(1_000_i64.to_le_bytes().to_vec())),
@@ -703,7 +629,7 @@ mod tests {
                 .filter_map(|column| reader.check(column, 0).err())
                 .map(|error| error.to_string())
                 .collect();
-            // Bounds that are not there claim nothing.
+            // A missing bound claims nothing.
             let expected = usize::from(case != 7);
             assert_eq!(found.len(), expected, "lie {case}: {found:?}");
             assert!(found.iter().all(|found| found.contains("its statistics are wrong")), "{found:?}");

@@ -1,4 +1,4 @@
-//! The reading of one column in one stripe: frames of blocks, verified and decoded.
+//! Reading one column of one stripe: its frames, verified and decoded.
 
 use std::io;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use keirin_kernels::Selection;
 
-use super::{PartReader, damaged};
+use super::PartReader;
 use crate::buffer::FileBytes;
 use crate::column::{Column, Flags, Values};
 use crate::error::{Damage, Error, Result};
@@ -18,7 +18,7 @@ use crate::part::cache::FrameOf;
 use crate::part::footer::BlockEntry;
 use crate::schema::{DataType, Field};
 
-/// The reading of one column in one stripe.
+/// Reads one column of one stripe.
 pub(super) struct Reading<'a> {
     pub(super) part: &'a PartReader,
     pub(super) column: usize,
@@ -28,13 +28,12 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     pub(super) fn damage(&self, block: &BlockEntry, reason: String) -> Error {
-        let PartReader { path, identity, .. } = self.part;
         Error::from(Damage {
             column: Some(self.part.footer().fields[self.column].name.clone()),
             rows: Some(self.part.stripe(self.stripe)),
             stripe: u32::try_from(self.stripe).ok(),
             offset: Some(block.offset),
-            ..damaged(path, *identity, reason)
+            ..self.part.file.damage(reason)
         })
     }
 
@@ -42,7 +41,7 @@ impl Reading<'_> {
         self.part.footer().block(node, self.stripe)
     }
 
-    /// What `read` makes of the bytes of a frame, which are verified if nobody has done that, or always.
+    /// Hands a frame to `read`; it is verified as the part's [`Verify`] says.
     pub(super) fn frame<T>(
         &self,
         node: usize,
@@ -53,7 +52,7 @@ impl Reading<'_> {
         self.frame_at(node, frame, (file.get(range).unwrap_or_default(), Some(file)), read)
     }
 
-    /// The same of bytes that lie anywhere.
+    /// As [`frame`](Self::frame), for bytes in any memory.
     fn frame_at<T>(
         &self,
         node: usize,
@@ -72,7 +71,11 @@ impl Reading<'_> {
         let stored =
             Stored { file, bytes, checksum, is_verified, decoders, node: node_of_column, frame, values_max };
         let read = read(stored).map_err(|reason| {
-            self.part.store.io.distrust(self.part.known(), block.offset..block.offset + block.byte_count());
+            self.part
+                .file
+                .store
+                .io
+                .distrust(self.part.file.known(), block.offset..block.offset + block.byte_count());
             self.damage(block, reason)
         })?;
         if !is_verified {
@@ -93,15 +96,15 @@ impl Reading<'_> {
         }
     }
 
-    /// What `read` makes of the frame with the values of a block, which lies in memory that is the file's, if it can
-    /// be that: so nothing is copied, and what `read` does not look at is not read.
+    /// Hands the frame with the values of a block to `read`, in the memory map of the file if there is one: nothing
+    /// is copied, and bytes that `read` does not touch are not read.
     pub(super) fn values_in_map<T>(
         &self,
         node: usize,
         read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
     ) -> Result<T> {
         let block = self.block(node);
-        let Some(map) = self.part.contents.map(|| self.part.input())? else {
+        let Some(map) = self.part.contents.map(|| self.part.file.input())? else {
             let bytes = self.bytes(block, block.byte_count())?;
             let range = place(block)..bytes.len();
             return self.frame(node, FrameOf::Values, (&bytes, range), read);
@@ -112,28 +115,28 @@ impl Reading<'_> {
         found.map_err(|error| self.unreadable(node, &error))?
     }
 
-    /// The map of the file could not be read. What it shows from now on are zeros, so the next who opens the part makes
-    /// another.
+    /// The error when the memory map could not be read. Such a map shows zeros from then on, so it is dropped, and
+    /// the next reader of the part makes another.
     pub(super) fn unreadable(&self, node: usize, error: &io::Error) -> Error {
-        let Identity { table, number, .. } = self.part.identity;
-        self.part.store.footers.forget(table, number);
+        let Identity { table, number, .. } = self.part.file.identity;
+        self.part.file.store.footers.forget(table, number);
         self.damage(self.block(node), format!("it cannot be read: {error}"))
     }
 
-    /// The first bytes of a block.
+    /// Reads the first `byte_count` bytes of a block.
     pub(super) fn bytes(&self, block: &BlockEntry, byte_count: u64) -> Result<Arc<FileBytes>> {
         let byte_count = usize::try_from(byte_count).expect("a block lies inside its file");
-        let input = self.part.input()?;
-        let mut bytes = self.part.store.pool.take(byte_count);
+        let input = self.part.file.input()?;
+        let mut bytes = self.part.file.store.pool.take(byte_count);
         let read = input.read_exact_at(block.offset, &mut bytes);
         read.map_err(|error| match is_shortage(&error) {
-            true => Error::io("read", &self.part.path)(error),
+            true => Error::io("read", &self.part.file.path)(error),
             false => self.damage(block, format!("it cannot be read: {error}")),
         })?;
         Ok(Arc::new(bytes))
     }
 
-    /// Which of the selected rows of a block have a value; the bytes are all of the block.
+    /// The validity of the selected rows of a block; `bytes` begin with its frame.
     pub(super) fn validity(
         &self,
         node: usize,
@@ -150,7 +153,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Columns without others inside.
+    /// The selected rows of a column without children.
     pub(super) fn leaf(
         &self,
         field: &Field,
@@ -167,7 +170,7 @@ impl Reading<'_> {
         Ok(Column { validity, values })
     }
 
-    /// Which of the selected rows of a block have a value, and what `read` makes of the frame with the values.
+    /// The validity of the selected rows of a block, and what `read` returns for the frame with the values.
     pub(super) fn values<T>(
         &self,
         node: usize,
@@ -181,7 +184,7 @@ impl Reading<'_> {
         Ok((validity, self.frame(node, FrameOf::Values, (&bytes, range), read)?))
     }
 
-    /// All rows of a column and those inside, whose nodes are numbered from `node` on.
+    /// All rows of a column with its children, whose nodes are numbered from `node` on.
     pub(super) fn tree(&self, field: &Field, node: &mut usize) -> Result<Column<'static>> {
         let (this, block) = (*node, self.block(*node));
         if is_leaf(&field.data_type) {
@@ -216,12 +219,12 @@ impl Reading<'_> {
     }
 }
 
-/// Whether it has values and nothing inside.
+/// Whether values of this type have no children.
 pub(super) fn is_leaf(data_type: &DataType) -> bool {
     data_type.children().is_empty() && !matches!(data_type, DataType::Struct(_))
 }
 
-/// Where the values begin in the bytes of a block.
+/// Where the values begin in a block.
 pub(super) fn place(block: &BlockEntry) -> usize {
     usize::try_from(block.values_at()).expect("a block lies inside its file")
 }

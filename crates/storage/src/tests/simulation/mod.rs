@@ -1,8 +1,8 @@
-//! Random workloads on a file system that loses what it may, held against a model.
+//! Random workloads on a file system that loses whatever a real one may lose, compared with a model.
 //!
-//! A seed is a run: sessions of statements with faults, each ended by a power cut or a killed process. What
-//! must hold: a statement that was acknowledged is there for ever, one that failed is not there at all, one of
-//! unknown outcome is one or the other from then on, every open succeeds, and old versions stay what they were.
+//! A seed determines a run: sessions of statements with faults, each ended by a power cut or a killed process. The
+//! invariants: the effect of an acknowledged statement stays for ever, a failed one has none, one of unknown
+//! outcome has either, for good; every open succeeds, and old versions never change.
 //!
 //! `KEIRIN_SIMULATION_SEED=n cargo test -p keirin-storage simulation` replays one seed;
 //! `KEIRIN_SIMULATION_SEEDS=100000 cargo test --release -p keirin-storage -- --ignored` runs many.
@@ -23,17 +23,17 @@ use crate::{Access, Database, Error, Options, Result, Transaction};
 pub(crate) use model::{Model, Row, columns, definition, model_of, read, write_options};
 use model::{RETENTION, Statement, commit, prepare};
 
-/// A run: what the database should have, and what it had at each version.
+/// A run: the expected content of the database, and of each version.
 pub(crate) struct Run {
     random: Random,
     io: Arc<Unreliable>,
     model: Model,
     /// The model after a statement whose outcome is unknown.
     perhaps: Option<Model>,
-    /// By version: the time when it was committed, and what it has.
+    /// By version: the time of its commit, and its content.
     history: BTreeMap<u64, (i64, Model)>,
     next_row: i64,
-    /// The latest that the clock has said.
+    /// The latest time that the clock has shown.
     latest: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Run {
         }
     }
 
-    /// The files after so many statements.
+    /// The run after `statements` statements without faults.
     pub(crate) fn without_faults(seed: u64, statements: usize) -> Self {
         let mut run = Self::new(seed);
         run.session(statements, Faults::default());
@@ -69,7 +69,7 @@ impl Run {
     }
 
     pub(crate) fn model_at(&self, version: u64) -> &Model {
-        // What no statement has committed, maintenance has, which changes no row.
+        // A version without a statement is one of maintenance, which changes no row.
         let (_, (_, model)) = self.history.range(..=version).next_back().expect("there is always version 0");
         model
     }
@@ -79,7 +79,7 @@ impl Run {
         Database::open(io, access, Options { checkpoint_every: 5, ..Options::default() })
     }
 
-    /// Holds a freshly opened database against the model, which learns what became of the last statement.
+    /// Compares a freshly opened database with the model, which learns the outcome of the last statement.
     fn check(&mut self, database: &Arc<Database>) -> Result<()> {
         if let Some(damage) = database.damage().pop() {
             assert!(self.io.had_fault(), "{damage}");
@@ -102,7 +102,7 @@ impl Run {
         self.history.split_off(&(snapshot.version() + 1));
     }
 
-    /// An old version is what it was, unless it is out of the retention.
+    /// Checks that an old version has not changed, unless it is out of the retention.
     fn check_old(&mut self, database: &Arc<Database>) -> Result<()> {
         let newest = database.snapshot().version();
         let version = self.random.below(newest as usize + 1) as u64;
@@ -147,7 +147,7 @@ impl Run {
                 self.io.set_clock(self.io.now() - Duration::from_secs(self.random.below(100) as u64));
             }
             let statement = self.model.statement(&mut self.random, &mut self.next_row);
-            // Rows of a group are written when it commits, so they come behind those that were written beside.
+            // A group writes its rows when it commits, so they would come after those of a concurrent statement.
             let beside = self.random.once_in(4) && !matches!(statement, Statement::GroupInsert(..));
             let beside = beside.then(|| self.model.statement(&mut self.random, &mut self.next_row));
             self.execute(database, &statement, beside.as_ref())?;
@@ -164,7 +164,7 @@ impl Run {
         Ok(())
     }
 
-    /// Carries out a statement, and beside it perhaps another, which commits after it.
+    /// Executes a statement, and concurrently perhaps another, which commits after it.
     fn execute(
         &mut self,
         database: &Arc<Database>,
@@ -183,7 +183,7 @@ impl Run {
         for (index, (statement, transaction)) in transactions.into_iter().enumerate() {
             let before = self.model.clone();
             let next = || match statement {
-                // What the first did, it has not seen.
+                // The second statement has not seen the effect of the first.
                 _ if before != base && statement.is_of_rows_that_it_has_seen() => {
                     base.after(statement).after(first)
                 }
@@ -198,7 +198,7 @@ impl Run {
                     self.perhaps = Some(next());
                     return Err(error);
                 }
-                // Not committed: what follows must find the tables as they were.
+                // Not committed: the following statements must find the tables unchanged.
                 Err(error) => {
                     // Maintenance commits at once, before the first.
                     let is_late = index == 1 || beside.is_some_and(Statement::is_upkeep);
@@ -212,8 +212,8 @@ impl Run {
         Ok(())
     }
 
-    /// Two writers at once, of whom each knows only what it has done itself since it came; the power is cut at an
-    /// operation. Gives how many operations there were.
+    /// Two concurrent writers, each of which knows only its own changes since it opened the database; the power is
+    /// cut at an operation. Returns the count of operations.
     pub(crate) fn with_two_writers(seed: u64, cut_at: Option<u64>) -> u64 {
         let mut run = Self::new(seed);
         let statements = run.random.below(8);
@@ -247,7 +247,7 @@ impl Run {
             let index = self.random.below(writers.len());
             let Some(writer) = &mut writers[index] else { continue };
             match self.step(writer) {
-                // What it knows is old.
+                // The writer's state is outdated.
                 Err(Error::Locked | Error::Stopped { .. }) if writers.len() > 1 => writers[index] = None,
                 outcome => outcome?,
             }
@@ -257,7 +257,7 @@ impl Run {
         Ok(())
     }
 
-    /// A writer begins a statement, commits the one that it has begun, or removes what is nobody's.
+    /// One step of a writer: it begins a statement, commits the one that it has begun, or removes orphans.
     fn step(&mut self, writer: &mut Beside) -> Result<()> {
         let Some((statement, transaction)) = writer.begun.take() else {
             if self.random.once_in(8) {
@@ -281,7 +281,7 @@ impl Run {
                 }
                 Ok(())
             }
-            // Its own maintenance came between.
+            // The writer's own maintenance conflicts.
             Err(Error::Conflict { .. }) if statement.is_upkeep() => Ok(()),
             Err(error @ Error::OutcomeUnknown(_)) => {
                 self.perhaps = Some(writer.model.after(&statement));
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Without faults, all is there and whole.
+    /// Ends the run: without faults everything must be there and whole.
     fn finish(mut self) {
         let database = self.open(Access::Write).expect("every database opens");
         self.check(&database).expect("all of it can be read");
@@ -305,9 +305,9 @@ impl Run {
 /// A writer that may not be the only one.
 struct Beside {
     database: Arc<Database>,
-    /// What it knows.
+    /// The model as this writer knows it.
     model: Model,
-    /// What it has not committed.
+    /// The statement that it has not committed yet.
     begun: Option<(Statement, Transaction)>,
 }
 
@@ -373,7 +373,7 @@ fn a_power_cut_at_every_operation_loses_nothing() {
     (1..=operations).for_each(|operation| _ = sessions(Some(operation), 1));
 }
 
-/// What the simulation would say of a database that does not sync: it must notice.
+/// The simulation must notice a database that does not sync.
 #[test]
 fn missing_syncs_are_noticed() {
     for lying_syncs in [[true, false], [false, true]] {

@@ -1,4 +1,4 @@
-//! What a database of a random workload should have, and the statements that change it.
+//! The model: the expected content of a database, and the statements that change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,27 +15,28 @@ use crate::{
 };
 
 pub(super) const RETENTION: Duration = Duration::from_secs(60);
-/// What rows get in a column that is added.
+/// The value that existing rows get in an added column.
 const ADDED_VALUE: i64 = 7;
 /// Parts of more rows have two stripes.
 const STRIPE_ROWS: usize = 8;
 const PARTITIONED: &str = "partitioned";
 
-/// A number and a text or none, which also is how many elements the list of the row has.
+/// A number, and an optional digit: the text of the row, and the length of its list.
 pub(crate) type Row = (i64, Option<u8>);
 
-/// What a database should have: tables by name.
+/// The expected content of a database: tables by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Model {
-    /// Rows in the order that they have; by number where the table is sorted or partitioned.
+    /// Rows in their order; by number if the table is sorted or partitioned.
     pub(crate) tables: BTreeMap<String, Vec<Row>>,
     kinds: BTreeMap<String, Kind>,
-    /// Of tables that got a column: numbers of the rows that were there then. Others have their number in it.
+    /// For each table with an added column: the numbers of the rows that existed before. Later rows have their own
+    /// number in the column.
     altered: BTreeMap<String, BTreeSet<i64>>,
     property: Option<String>,
 }
 
-/// How the rows of a table lie.
+/// How the rows of a table are laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Kind {
     is_sorted: bool,
@@ -49,20 +50,20 @@ pub(super) enum Statement {
     Drop(Vec<String>),
     /// One after the other, as one transaction.
     Rename(Vec<(String, String)>),
-    /// Adds a column; with `true` all rows are written again.
+    /// Adds a column; with `true` all rows are rewritten.
     Alter(String, bool),
     /// Rows for several tables, as one transaction, in several parts.
     Insert(Vec<(String, Vec<Vec<Row>>)>),
-    /// Rows that are committed with those of others.
+    /// Rows that are inserted by group commit.
     GroupInsert(String, Vec<Row>),
-    /// Rows whose number has this remainder.
+    /// Deletes the rows whose number has this remainder: divisor and remainder.
     Delete(String, i64, i64),
-    /// Parts from one place on, so many.
+    /// Compacts parts: the first one, and how many.
     Compact(String, usize, usize),
     Optimize(String),
     MakeRoom(String),
     RemoveOrphans,
-    /// Writes a part again that is whole.
+    /// Repairs a part that is whole.
     Repair(String),
     Property(String),
     Checkpoint,
@@ -70,12 +71,12 @@ pub(super) enum Statement {
 }
 
 impl Statement {
-    /// Whether it commits as soon as it is prepared.
+    /// Whether the statement is maintenance, which commits as soon as it is prepared.
     pub(super) fn is_upkeep(&self) -> bool {
         matches!(self, Self::Optimize(_) | Self::MakeRoom(_) | Self::Maintain)
     }
 
-    /// Whether it does nothing with the rows of others that came since it began.
+    /// Whether the statement affects only rows that existed when it began.
     pub(super) fn is_of_rows_that_it_has_seen(&self) -> bool {
         matches!(self, Self::Delete(..))
     }
@@ -144,14 +145,14 @@ pub(crate) fn columns(rows: &[Row]) -> Vec<Column<'static>> {
     ]
 }
 
-/// The rows with what the table has in the column that was added, if one was.
+/// The rows as columns of the table, the added column included if there is one.
 fn columns_of(definition: &Definition, rows: &[Row]) -> Vec<Column<'static>> {
     let mut columns = columns(rows);
     columns.extend(added(definition).map(|_| numbers(rows.iter().map(|row| row.0))));
     columns
 }
 
-/// The rows of a part that are not deleted, each with what it has in the column that was added.
+/// The live rows of a part, each with its value in the added column.
 fn read_part(snapshot: &Snapshot, table: &Table, part: &Part) -> Result<Vec<(Row, Option<i64>)>> {
     let mut rows = Vec::new();
     let deletions = snapshot.deletions(table, part)?;
@@ -183,7 +184,7 @@ fn read_part(snapshot: &Snapshot, table: &Table, part: &Part) -> Result<Vec<(Row
     Ok(rows)
 }
 
-/// What the rows of a stripe have in the column that was added.
+/// The values of a stripe in the added column.
 fn read_added(definition: &Definition, reader: &PartReader, stripe: usize) -> Result<Option<Vec<i64>>> {
     let Some(field) = added(definition) else { return Ok(None) };
     let Some(place) = reader.fields().iter().position(|other| other.id == field.id) else {
@@ -197,7 +198,7 @@ fn read_added(definition: &Definition, reader: &PartReader, stripe: usize) -> Re
     Ok(Some(values.to_vec()))
 }
 
-/// The rows of a table, each with what it has in the column that was added, or what is damaged.
+/// The rows of a table, each with its value in the added column, or the damage.
 fn read_all(snapshot: &Snapshot, table: &Table) -> Result<Vec<(Row, Option<i64>)>> {
     let mut rows = Vec::new();
     for part in table.parts() {
@@ -209,12 +210,12 @@ fn read_all(snapshot: &Snapshot, table: &Table) -> Result<Vec<(Row, Option<i64>)
     Ok(rows)
 }
 
-/// The rows of a table, or what is damaged.
+/// The rows of a table, or the damage.
 pub(crate) fn read(snapshot: &Snapshot, table: &Table) -> Result<Vec<Row>> {
     Ok(read_all(snapshot, table)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// What a version has.
+/// The content of a version.
 pub(crate) fn model_of(snapshot: &Snapshot) -> Result<Model> {
     let mut model = Model { property: snapshot.properties().get("p").cloned(), ..Model::default() };
     for table in snapshot.tables() {
@@ -257,7 +258,7 @@ impl Model {
         self.altered.extend(altered.map(|altered| (to.to_owned(), altered)));
     }
 
-    /// What the statement leaves if it succeeds.
+    /// The model after the statement has succeeded.
     pub(super) fn after(&self, statement: &Statement) -> Self {
         let mut next = self.clone();
         match statement {
@@ -268,7 +269,7 @@ impl Model {
             Statement::Drop(names) => names.iter().for_each(|name| next.remove(name)),
             Statement::Rename(steps) => steps.iter().for_each(|(from, to)| next.rename(from, to)),
             Statement::Alter(name, _) => {
-                // A row whose number is the value of the others counts as one that came later.
+                // A row whose number equals that value counts as a later one.
                 let old = next.tables[name].iter().map(|row| row.0).filter(|number| *number != ADDED_VALUE);
                 let old = old.collect();
                 next.altered.insert(name.clone(), old);
@@ -298,7 +299,7 @@ impl Model {
         next
     }
 
-    /// A statement that makes sense here.
+    /// A random statement that makes sense for this model.
     pub(super) fn statement(&self, random: &mut Random, next_row: &mut i64) -> Statement {
         let names: Vec<&String> = self.tables.keys().collect();
         let name = |random: &mut Random| names[random.below(names.len())].clone();
@@ -362,8 +363,7 @@ fn rows(random: &mut Random, next_row: &mut i64) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
-/// Rows by the partition that they belong to; with `is_apart` every second row lies apart from the others, so that
-/// sorted parts overlap.
+/// Rows by partition; with `is_apart` every second row goes into a part of its own, so that sorted parts overlap.
 fn partitions(kind: Kind, rows: &[Row], is_apart: bool) -> Vec<(Arc<str>, Vec<Row>)> {
     let mut partitions: BTreeMap<(i64, usize), Vec<Row>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
@@ -396,7 +396,7 @@ fn write_part(
     Ok(Part { partition, ..writer.finish()? })
 }
 
-/// Carries a statement out, but for its commit.
+/// Executes a statement, except for its commit.
 pub(super) fn prepare(
     database: &Arc<Database>,
     transaction: &mut Transaction,
@@ -474,13 +474,13 @@ pub(super) fn prepare(
         }
         Statement::MakeRoom(name) => database.make_room(number(name), write_options),
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
-        // It makes a transaction of its own when it commits.
+        // A group insert makes its own transaction when it commits.
         Statement::GroupInsert(..) => {}
     }
     Ok(())
 }
 
-/// Adds a column, in which rows that are there get a value.
+/// Adds a column, in which existing rows get a value.
 fn alter(transaction: &mut Transaction, table: &Table, is_rewriting: bool) -> Result<()> {
     let mut definition = (*table.definition).clone();
     let mut field = Field::new(definition.next_field, "d", DataType::I64);

@@ -1,4 +1,4 @@
-//! Parts that many strings have, as one byte each.
+//! Parts that many strings share, encoded as one byte each.
 //!
 //! ```text
 //! | symbol count: u8 | their lengths: u8 each | their bytes | text bytes: u32 | ends in the text, one a row |
@@ -9,8 +9,8 @@
 //! follows it. Each row can be decoded by itself. (Boncz, Neumann, Leis: "FSST: Fast Random Access String
 //! Compression", PVLDB 13, 2020.)
 //!
-//! Good for URLs, names, comments. Decoding all rows looks at no row's codes: of corrupt bytes that have the right
-//! count of text, a row may be another one when it is asked for alone.
+//! Good for URLs, names, comments. Decoding all rows does not check the codes of single rows: if corrupt
+//! bytes have the right total length of text, a row may differ when it is decoded alone.
 
 use std::fmt;
 use std::ops::Range;
@@ -86,7 +86,7 @@ impl<'a> Fsst<'a> {
         Ok(Self { at, symbols, symbol_count, ends, code_ends, codes: reader.take(code_bytes)?, count })
     }
 
-    /// Appends so many bytes that these codes must be.
+    /// Appends the text of codes, which must have exactly `byte_count` bytes.
     fn append(&self, level: Level, codes: &[u8], byte_count: usize, out: &mut Vec<u8>) -> Result<()> {
         if decode_symbols(level, &self.symbols, codes, byte_count, out) {
             Ok(())
@@ -116,7 +116,7 @@ impl Node for Fsst<'_> {
         rebase(&mut out.offsets);
         let byte_count = out.offsets[rows.len()] as usize;
         check_bytes(byte_count, byte_limit)?;
-        // Only the ends of the range are needed of the codes.
+        // All codes of the range are decoded together, so only the range's ends are needed.
         let last = rows.end.checked_sub(1).and_then(|row| u32::try_from(row).ok());
         let codes = match last {
             Some(last) if !rows.is_empty() => {

@@ -1,18 +1,18 @@
-//! Symbols, and which of them a text begins with.
+//! Symbols, and finding the one that a text begins with.
 //!
-//! A table of 65,536 has the symbol of two bytes, or else of one, that two bytes begin with; longer symbols are in a
-//! hash table by their first three bytes, with one place for all that have the same hash. So finding the longest
-//! symbol takes two looks, and no loop.
+//! A table of 65,536 entries, indexed by two bytes, has the symbol of these two bytes, or else of the first;
+//! longer symbols are in a hash table by their first three bytes, with one slot for all that have the same
+//! hash. So finding the longest symbol takes two look-ups, and no loop.
 
-/// The code in front of a byte that no symbol holds.
+/// The code before a byte that is in no symbol.
 pub(super) const ESCAPE: u8 = 255;
-/// As many as there are codes beside the escape.
+/// As many symbols as there are codes besides the escape.
 pub(super) const SYMBOLS_MAX: usize = 255;
 
-/// 1 to 8 bytes.
+/// A symbol of 1 to 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Symbol {
-    /// The first byte lowest, zeros behind the last.
+    /// The bytes, the first one lowest, with zeros behind the last.
     word: u64,
     length: u8,
 }
@@ -22,12 +22,12 @@ impl Symbol {
         Self { word: u64::from(byte), length: 1 }
     }
 
-    /// The bytes, the first lowest, and how many.
+    /// The bytes, the first one lowest, and their count.
     pub(super) fn parts(self) -> (u64, u8) {
         (self.word, self.length)
     }
 
-    /// The symbol that had these parts.
+    /// The symbol with these parts.
     pub(super) fn of_parts((word, length): (u64, u8)) -> Self {
         Self { word, length }
     }
@@ -40,7 +40,7 @@ impl Symbol {
         self.word.to_le_bytes().into_iter().take(usize::from(self.length))
     }
 
-    /// Both, one behind the other, as far as there is room.
+    /// Both symbols concatenated, cut after eight bytes.
     pub(super) fn followed_by(self, next: Self) -> Self {
         let length = (self.length + next.length).min(8);
         let word = self.word | next.word.checked_shl(u32::from(self.length) * 8).unwrap_or(0);
@@ -48,34 +48,35 @@ impl Symbol {
     }
 }
 
-/// No code.
+/// Stands for the absence of a symbol.
 const NONE: u8 = ESCAPE;
-/// Places for symbols of three bytes and more.
+/// Slots for symbols of three bytes and more.
 const SLOTS: usize = 1 << 12;
-/// Parts of a text that are encoded in turn: where one waits for memory the others go on.
+/// Parts of a text that are encoded alternately: while one waits for memory the others continue.
 const LANES: usize = 4;
 /// Bytes of text that are encoded together, unless a row has more.
 const PIECE_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The bytes of the symbol, the last one highest, and how far a word is shifted that begins with them.
+    /// The bytes of the symbol, the last one highest, and the shift that brings a word that begins with them
+    /// to this form.
     high: u64,
     shift: u8,
     found: Found,
 }
 
-/// A code and, above it, the length of its symbol.
+/// A code in the low byte, and the length of its symbol in the high byte.
 type Found = u16;
 
 fn found(code: u8, length: u8) -> Found {
     u16::from_le_bytes([code, length])
 }
 
-/// No word is equal to it: the lowest bit is shifted out of each.
+/// Equals no shifted word, as the lowest bit of these is zero.
 const EMPTY: Slot = Slot { high: 1, shift: 63, found: u16::from_le_bytes([NONE, 0]) };
 
-/// Finds symbols.
+/// Finds the longest symbol that a text begins with.
 #[derive(Debug)]
 pub(super) struct Matcher {
     single: [Found; 256],
@@ -83,13 +84,13 @@ pub(super) struct Matcher {
     slots: Box<[Slot; SLOTS]>,
 }
 
-/// The place of symbols with these first three bytes.
+/// The slot for symbols with these first three bytes.
 fn slot(word: u64) -> usize {
     let hash = (word & 0xFF_FFFF).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     usize::try_from(hash >> (u64::BITS - SLOTS.trailing_zeros())).expect("a number of a few bits")
 }
 
-/// One of two, without a branch: nobody foretells which.
+/// One of two, without a branch, as the choice is unpredictable.
 #[inline(always)]
 fn select(is_first: bool, first: Found, second: Found) -> Found {
     second ^ ((first ^ second) & Found::from(is_first).wrapping_neg())
@@ -107,7 +108,7 @@ impl Matcher {
         matcher
     }
 
-    /// Whether the symbol has a place; the first of those that want the same one keeps it.
+    /// Whether there was a slot for the symbol; the first symbol for a slot keeps it.
     pub(super) fn insert(&mut self, symbol: Symbol, code: u8) -> bool {
         let [first, second, ..] = symbol.word.to_le_bytes();
         let low = u16::from_le_bytes([first, second]);
@@ -130,8 +131,8 @@ impl Matcher {
         true
     }
 
-    /// The code and the length of the longest symbol that `left` bytes, the first eight of which are `word`,
-    /// begin with; [`ESCAPE`] and 1 if there is none.
+    /// The code and the length of the longest symbol that a text of `left` bytes, the first eight of which
+    /// are `word`, begins with; [`ESCAPE`] and 1 if there is none.
     #[inline(always)]
     pub(super) fn find(&self, word: u64, left: usize) -> (u8, usize) {
         let slot = &self.slots[slot(word)];
@@ -142,8 +143,8 @@ impl Matcher {
         (code, usize::from(length))
     }
 
-    /// The codes of all rows, whose ends in the text are given, and where those of each row end; `None` when they
-    /// are more than `codes_max`.
+    /// The codes of all rows, given the ends of rows in the text, and the ends of rows in the codes; `None`
+    /// when there are more than `codes_max`.
     pub(super) fn encode(&self, text: &[u8], ends: &[i32], codes_max: usize) -> Option<(Vec<u8>, Vec<i32>)> {
         let (mut codes, mut code_ends) = (Vec::with_capacity(text.len() / 2), vec![0; ends.len()]);
         let mut scratch = Vec::new();
@@ -151,7 +152,7 @@ impl Matcher {
         while let Some(first) = left.first() {
             let piece_end = (*first as usize).max(start + PIECE_BYTES);
             let mut lanes: [Lane<'_>; LANES] = Default::default();
-            // Room for an escape in front of each byte, and the byte behind the last code.
+            // Room for an escape before each byte, and for the byte that is written behind the last code.
             scratch.resize((piece_end.min(text.len()) - start) * 2 + LANES, 0);
             let mut room = &mut scratch[..];
             let piece_start = start;
@@ -173,7 +174,7 @@ impl Matcher {
                 };
                 start = end;
             }
-            // A step of each in turn, so that the processor looks for four symbols at a time.
+            // One step of each lane in turn, so that the CPU looks up four symbols at a time.
             loop {
                 let [first, second, third, fourth] = &mut lanes;
                 let steps = first.step(self, text)
@@ -198,35 +199,35 @@ impl Matcher {
     }
 }
 
-/// Neighbouring rows that are encoded.
+/// Consecutive rows to be encoded, and their codes.
 #[derive(Debug, Default)]
 struct Lane<'a> {
-    /// The next byte of the text.
+    /// The position of the next byte of the text.
     at: usize,
-    /// Where rows end in the text, and the row that `at` is in.
+    /// The ends of rows in the text, and the row with `at`.
     ends: &'a [i32],
     row: usize,
     codes: &'a mut [u8],
-    /// Where the codes end, at last and of each row.
+    /// The end of the codes so far, and the ends of rows in them.
     end: usize,
     code_ends: &'a mut [i32],
 }
 
 impl Lane<'_> {
-    /// Encodes a symbol, or ends a row; false if there is no row left.
+    /// Encodes a symbol, or ends a row; false if no row is left.
     #[inline(always)]
     fn step(&mut self, matcher: &Matcher, text: &[u8]) -> bool {
         let Some(row_end) = self.ends.get(self.row) else { return false };
         let left = *row_end as usize - self.at;
         if left == 0 {
-            // More than a block has is noticed at the end of the lane.
+            // A position beyond the limit of a block is detected when the lane ends.
             self.code_ends[self.row] = i32::try_from(self.end).unwrap_or(i32::MAX);
             self.row += 1;
             return true;
         }
         let word = word_at(text, self.at);
         let (code, length) = matcher.find(word, left);
-        // The byte behind an escape; behind any other code the next one is written over it.
+        // The byte for an escape; after any other code the next code overwrites it.
         self.codes[self.end] = code;
         self.codes[self.end + 1] = word.to_le_bytes()[0];
         self.end += 1 + usize::from(code == ESCAPE);
@@ -235,7 +236,7 @@ impl Lane<'_> {
     }
 }
 
-/// The eight bytes from `at` on, zeros behind the end.
+/// The eight bytes from `at` on, with zeros behind the end.
 #[inline(always)]
 pub(super) fn word_at(text: &[u8], at: usize) -> u64 {
     let rest = &text[at..];

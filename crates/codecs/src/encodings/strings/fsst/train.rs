@@ -1,8 +1,8 @@
-//! Which symbols to have: five rounds over a sample.
+//! Finds good symbols: five rounds over a sample.
 //!
-//! A round encodes the sample with the symbols of the round before, and counts each symbol, and each pair of
-//! neighbours. Symbols and pairs that would stand for the most bytes are the symbols of the next round, so
-//! that they double in length at most. The last round makes no pairs. (FSST, section 4.)
+//! A round encodes the sample with the symbols of the previous round, and counts each symbol and each pair of
+//! neighbours. The symbols and concatenated pairs that would cover the most bytes become the symbols of the
+//! next round, so their length at most doubles. The last round does not use pairs. (FSST, section 4.)
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use super::super::Rows;
 use super::symbols::{ESCAPE, Matcher, SYMBOLS_MAX, Symbol, word_at};
 use crate::encodings::odd_step;
 
-/// Bytes of the sample: more make symbols hardly better.
+/// Bytes of the sample: with more the symbols are hardly better.
 const SAMPLE_BYTES: usize = 1 << 14;
 const ROUNDS: usize = 5;
-/// Rarer pairs are not thought of.
+/// Rarer pairs are not considered.
 const PAIR_COUNT_MIN: u32 = 4;
-/// Symbols, and behind them the bytes that had to be escaped.
+/// Ids of symbols, followed by ids of escaped bytes.
 const IDS: usize = 512;
 
-/// The symbols for these rows, those that stand for the most bytes first.
+/// The symbols for these rows, those that cover the most bytes first.
 pub(super) fn train(rows: Rows<'_>) -> Vec<Symbol> {
     let sample = sample(rows);
     let mut symbols = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn train(rows: Rows<'_>) -> Vec<Symbol> {
     symbols
 }
 
-/// Rows from all over the column, cut where they are long.
+/// Rows spread over the column, cut if they are long.
 fn sample<'a>(rows: Rows<'a>) -> Vec<&'a [u8]> {
     /// The most bytes of one row.
     const ROW_BYTES_MAX: usize = 512;
@@ -71,7 +71,7 @@ impl Counts {
                 let id = if code == ESCAPE { escaped } else { usize::from(code) };
                 self.single[id] += 1;
                 if length > 1 {
-                    // The first byte alone stays a candidate: it is where longer symbols fail.
+                    // The first byte alone remains a candidate, for places where longer symbols do not match.
                     self.single[escaped] += 1;
                 }
                 if let Some(before) = before.replace(id) {
@@ -82,7 +82,7 @@ impl Counts {
         }
     }
 
-    /// The candidates that stand for the most bytes, and for which there is a place.
+    /// The candidates that cover the most bytes and have a slot.
     fn best(&self, symbols: &[Symbol], has_pairs: bool) -> Vec<Symbol> {
         let bytes: Vec<Symbol> = (0..=u8::MAX).map(Symbol::of_byte).collect();
         let symbol = |id: usize| symbols.get(id).copied().unwrap_or(bytes[id & 255]);
@@ -101,7 +101,7 @@ impl Counts {
             }
         }
         let mut ranked: Vec<(Symbol, u64)> = gains.into_iter().collect();
-        // Ties by the symbol: the same rows always give the same symbols.
+        // Ties are broken by the symbol, so that the same rows always give the same symbols.
         ranked.sort_unstable_by(|left, right| right.1.cmp(&left.1).then(left.0.cmp(&right.0)));
         let mut matcher = Matcher::new(&[]);
         let fitting =

@@ -1,17 +1,24 @@
-//! `array_agg` that says how much memory it has.
+//! `array_agg` and `string_agg`, which keep all of their input: the memory that they report is made complete
+//! here.
 //!
-//! It keeps the batches that it is given. DataFusion counts of text in views the views alone, 16 bytes each, and not
-//! the text; and what is kept is copied once when the lists are made. Both are counted here.
+//! `array_agg` keeps batches. For views DataFusion counts only the views, 16 bytes each, and not the text
+//! behind them; and all values are copied once when the lists are made. `string_agg` keeps texts that grow by
+//! doubling, and copies them as well. All that is counted here. DataFusion spills groups for which it has no
+//! memory. But each list of views that goes to disk would take the text of all lists along, so for those a
+//! lack of memory is an error.
 
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::functions_aggregate::array_agg::array_agg_udaf;
+use datafusion::functions_aggregate::string_agg::string_agg_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
@@ -19,20 +26,75 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-/// What is kept is copied once.
-const COPIES: usize = 2;
+use crate::pool::FairPool;
 
-pub(super) fn function() -> AggregateUDF {
-    AggregateUDF::new_from_impl(ArrayAgg { inner: array_agg_udaf() })
+pub(super) fn functions(pool: &Arc<FairPool>) -> [AggregateUDF; 2] {
+    let function = |inner, copies, keeps_batches| {
+        AggregateUDF::new_from_impl(Gathering { inner, copies, keeps_batches, pool: pool.clone() })
+    };
+    [
+        function(array_agg_udaf(), 2, true),
+        // While it grows: the old text, the new one of twice the size, and the copy in the result.
+        function(string_agg_udaf(), 4, false),
+    ]
+}
+
+/// Whether this is one of the two functions.
+pub(crate) fn gathers(function: &AggregateUDF) -> bool {
+    function.inner().is::<Gathering>()
 }
 
 /// See the [module](self).
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ArrayAgg {
+#[derive(Debug)]
+struct Gathering {
     inner: Arc<AggregateUDF>,
+    /// The memory that it takes, as a multiple of the input that it keeps.
+    copies: usize,
+    keeps_batches: bool,
+    pool: Arc<FairPool>,
 }
 
-impl AggregateUDFImpl for ArrayAgg {
+impl PartialEq for Gathering {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl Eq for Gathering {}
+
+impl Hash for Gathering {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl Gathering {
+    fn counted<A: ?Sized>(&self, inner: Box<A>) -> Counted<A> {
+        let texts = self.keeps_batches.then(Texts::default);
+        Counted { inner, copies: self.copies, texts, booked: None }
+    }
+
+    /// A reservation of its own for values that must not be spilled.
+    fn booked(&self, data_type: &DataType) -> Option<MemoryReservation> {
+        let pool: Arc<dyn MemoryPool> = self.pool.clone();
+        (self.keeps_batches && has_views(data_type))
+            .then(|| MemoryConsumer::new(format!("function {}", self.inner.name())).register(&pool))
+    }
+}
+
+fn has_views(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8View | DataType::BinaryView => true,
+        DataType::List(field) | DataType::LargeList(field) | DataType::Map(field, _) => {
+            has_views(field.data_type())
+        }
+        DataType::FixedSizeList(field, _) => has_views(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_views(field.data_type())),
+        _ => false,
+    }
+}
+
+impl AggregateUDFImpl for Gathering {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -58,7 +120,7 @@ impl AggregateUDFImpl for ArrayAgg {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Counted { inner: self.inner.accumulator(args)?, texts: Texts::default() }))
+        Ok(Box::new(self.counted(self.inner.accumulator(args)?)))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -70,7 +132,9 @@ impl AggregateUDFImpl for ArrayAgg {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Counted { inner: self.inner.create_groups_accumulator(args)?, texts: Texts::default() }))
+        let booked = self.booked(args.return_type());
+        let inner = self.inner.create_groups_accumulator(args)?;
+        Ok(Box::new(Counted { booked, ..self.counted(inner) }))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -82,7 +146,8 @@ impl AggregateUDFImpl for ArrayAgg {
         beneficial_ordering: bool,
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         let inner = (*self.inner).clone().with_beneficial_ordering(beneficial_ordering)?;
-        Ok(inner.map(|inner| Arc::new(Self { inner: Arc::new(inner) }) as Arc<dyn AggregateUDFImpl>))
+        let with = |inner| Self { inner: Arc::new(inner), pool: self.pool.clone(), ..*self };
+        Ok(inner.map(|inner| Arc::new(with(inner)) as Arc<dyn AggregateUDFImpl>))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -114,10 +179,10 @@ impl AggregateUDFImpl for ArrayAgg {
     }
 }
 
-/// The buffers behind views.
+/// The text buffers behind views.
 #[derive(Debug, Default)]
 struct Texts {
-    /// Where they are: several arrays may have the same.
+    /// The addresses of the buffers that are counted: several arrays may share a buffer.
     places: HashSet<usize>,
     bytes: usize,
 }
@@ -129,7 +194,7 @@ impl Texts {
 
     fn add_data(&mut self, data: &ArrayData) {
         if matches!(data.data_type(), DataType::Utf8View | DataType::BinaryView) {
-            // The first are the views.
+            // The first buffer holds the views themselves.
             for text in data.buffers().iter().skip(1) {
                 if self.places.insert(text.data_ptr().addr().get()) {
                     self.bytes += text.capacity();
@@ -144,10 +209,27 @@ impl Texts {
     }
 }
 
-/// An accumulator with the text that it keeps.
+/// An accumulator, and the memory of the text that it keeps.
 struct Counted<A: ?Sized> {
     inner: Box<A>,
-    texts: Texts,
+    copies: usize,
+    /// The text buffers of the batches that it keeps.
+    texts: Option<Texts>,
+    /// Its own reservation, if its values must not be spilled.
+    booked: Option<MemoryReservation>,
+}
+
+impl<A: ?Sized> Counted<A> {
+    fn keep(&mut self, arrays: &[ArrayRef]) {
+        if let Some(texts) = &mut self.texts {
+            texts.add(arrays);
+        }
+    }
+
+    /// The memory that it takes if the inner accumulator reports `inner` bytes.
+    fn bytes(&self, inner: usize) -> usize {
+        self.copies * (inner + self.texts.as_ref().map_or(0, Texts::size))
+    }
 }
 
 impl fmt::Debug for Counted<dyn Accumulator> {
@@ -158,12 +240,12 @@ impl fmt::Debug for Counted<dyn Accumulator> {
 
 impl Accumulator for Counted<dyn Accumulator> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.texts.add(values);
+        self.keep(values);
         self.inner.update_batch(values)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.texts.add(states);
+        self.keep(states);
         self.inner.merge_batch(states)
     }
 
@@ -176,7 +258,7 @@ impl Accumulator for Counted<dyn Accumulator> {
     }
 
     fn size(&self) -> usize {
-        COPIES * (self.inner.size() + self.texts.size())
+        self.bytes(self.inner.size())
     }
 }
 
@@ -188,8 +270,9 @@ impl GroupsAccumulator for Counted<dyn GroupsAccumulator> {
         condition: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.texts.add(values);
-        self.inner.update_batch(values, group_indices, condition, total_num_groups)
+        self.keep(values);
+        self.inner.update_batch(values, group_indices, condition, total_num_groups)?;
+        self.book()
     }
 
     fn merge_batch(
@@ -198,8 +281,9 @@ impl GroupsAccumulator for Counted<dyn GroupsAccumulator> {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
-        self.texts.add(values);
-        self.inner.merge_batch(values, group_indices, total_num_groups)
+        self.keep(values);
+        self.inner.merge_batch(values, group_indices, total_num_groups)?;
+        self.book()
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
@@ -223,15 +307,24 @@ impl GroupsAccumulator for Counted<dyn GroupsAccumulator> {
     }
 
     fn size(&self) -> usize {
-        COPIES * (self.inner.size() + self.texts.size())
+        if self.booked.is_some() { 0 } else { self.bytes(self.inner.size()) }
     }
 }
 
 impl Counted<dyn GroupsAccumulator> {
-    /// All that was kept is gone; of the first groups nobody knows how much was theirs.
+    fn book(&self) -> Result<()> {
+        self.booked.as_ref().map_or(Ok(()), |booked| booked.try_resize(self.bytes(self.inner.size())))
+    }
+
+    /// After all groups were emitted no text is kept. If only some were, their share of the text is unknown,
+    /// and all of it stays counted.
     fn emitted(&mut self, emit_to: EmitTo) {
-        if matches!(emit_to, EmitTo::All) {
-            self.texts = Texts::default();
+        if let (EmitTo::All, Some(texts)) = (emit_to, &mut self.texts) {
+            *texts = Texts::default();
+        }
+        // Emitted lists belong to the next operator; the input that they were made of is freed.
+        if let Some(booked) = &self.booked {
+            booked.shrink(booked.size().saturating_sub(self.bytes(self.inner.size())));
         }
     }
 }

@@ -1,0 +1,276 @@
+//! The rows of one partition, grouped.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode,
+};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+
+use super::chosen::Chosen;
+use super::table::{self, Table};
+
+/// As many partial groups stay in the second cache, about. With more of them, they have to be of
+/// [`ROWS_PER_GROUP`] rows on average, or it is cheaper to send the rows to where groups are merged.
+const GROUPS_TRIED: usize = 1 << 14;
+const ROWS_PER_GROUP: usize = 2;
+/// For how many rows this is taken for granted, for each that was grouped, until it is tried again.
+const PASSED_PER_TRIED: usize = 32;
+
+/// Groups rows of a partition of the input of `aggregate`: all, or those of groups that are `chosen`.
+pub(super) fn grouped(
+    aggregate: &AggregateExec,
+    chosen: Option<Arc<Chosen>>,
+    metrics: &ExecutionPlanMetricsSet,
+    partition: usize,
+    context: &Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let input = aggregate.input().execute(partition, context.clone())?;
+    let options = &context.session_config().options().execution;
+    let Some(keys) = table::keys(aggregate) else { return internal_err!("keys that there is no table for") };
+    let reservation = MemoryConsumer::new(format!("GroupStream[{partition}]"))
+        .with_can_spill(true)
+        .register(context.memory_pool());
+    Ok(Grouping {
+        table: Table::new(aggregate, keys, chosen)?,
+        aggregate: aggregate.clone(),
+        schema: aggregate.schema(),
+        output: aggregate.mode().output_mode(),
+        input,
+        next: Next::Read,
+        emitted: None,
+        limit: aggregate.limit_options().map(|limit| limit.limit()),
+        row_count: 0,
+        worthwhile: GROUPS_TRIED,
+        batch_rows: options.batch_size.get(),
+        context: context.clone(),
+        reservation,
+        baseline: BaselineMetrics::new(metrics, partition),
+    }
+    .into_stream())
+}
+
+struct Grouping {
+    aggregate: AggregateExec,
+    table: Table,
+    schema: SchemaRef,
+    output: AggregateOutputMode,
+    input: SendableRecordBatchStream,
+    next: Next,
+    /// Groups that are on their way, and how many of them are gone.
+    emitted: Option<(RecordBatch, usize)>,
+    /// Groups that are enough.
+    limit: Option<usize>,
+    /// Rows that the groups so far are of.
+    row_count: usize,
+    /// How many groups partial ones may be until it is judged whether they are worth making.
+    worthwhile: usize,
+    batch_rows: usize,
+    context: Arc<TaskContext>,
+    reservation: MemoryReservation,
+    baseline: BaselineMetrics,
+}
+
+/// What comes when nothing is on its way any more.
+enum Next {
+    /// Rows are grouped.
+    Read,
+    /// So many rows become states by themselves.
+    Pass {
+        rows: usize,
+    },
+    /// Others merge what there is.
+    HandOver(SendableRecordBatchStream),
+    End,
+}
+
+impl Grouping {
+    fn into_stream(self) -> SendableRecordBatchStream {
+        let schema = self.schema.clone();
+        let batches = stream::try_unfold(self, |mut grouping| async move {
+            let batch = grouping.next_batch().await?;
+            Ok(batch.map(|batch| (batch, grouping)))
+        });
+        Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, batches.boxed())))
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some((batch, start)) = &mut self.emitted {
+                let rows = self.batch_rows.min(batch.num_rows() - *start);
+                if rows > 0 {
+                    let slice = batch.slice(*start, rows);
+                    *start += rows;
+                    self.baseline.record_output(rows);
+                    return Ok(Some(slice));
+                }
+                self.emitted = None;
+            }
+            match &mut self.next {
+                Next::End => return Ok(None),
+                Next::HandOver(merged) => {
+                    let batch = merged.next().await.transpose()?;
+                    batch.iter().for_each(|batch| self.baseline.record_output(batch.num_rows()));
+                    return Ok(batch);
+                }
+                Next::Read => match self.input.next().await.transpose()? {
+                    Some(batch) => self.read(&batch)?,
+                    None => self.finish()?,
+                },
+                Next::Pass { rows } => {
+                    let Some(batch) = self.input.next().await.transpose()? else {
+                        self.next = Next::End;
+                        continue;
+                    };
+                    *rows = rows.saturating_sub(batch.num_rows());
+                    if *rows == 0 {
+                        self.next = Next::Read;
+                    }
+                    let timer = self.baseline.elapsed_compute().clone();
+                    let _timer = timer.timer();
+                    self.emitted = Some((self.table.pass(&batch, &self.schema)?, 0));
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, batch: &RecordBatch) -> Result<()> {
+        let timer = self.baseline.elapsed_compute().clone();
+        let _timer = timer.timer();
+        self.table.add(batch)?;
+        self.row_count += batch.num_rows();
+        if self.limit.is_some_and(|limit| self.table.len() >= limit) {
+            return self.finish();
+        }
+        match self.reservation.try_resize(self.table.bytes()) {
+            Ok(()) => {}
+            Err(error @ DataFusionError::ResourcesExhausted(_)) => return self.make_room(error),
+            Err(error) => return Err(error),
+        }
+        let is_partial = self.output == AggregateOutputMode::Partial && !self.table.is_choosing();
+        if is_partial && self.table.len() >= self.worthwhile {
+            if self.row_count < ROWS_PER_GROUP * self.table.len() {
+                self.next = Next::Pass { rows: PASSED_PER_TRIED * self.row_count };
+                return self.emit();
+            }
+            self.worthwhile = 4 * self.table.len();
+        }
+        Ok(())
+    }
+
+    /// No rows come any more.
+    fn finish(&mut self) -> Result<()> {
+        let timer = self.baseline.elapsed_compute().clone();
+        let _timer = timer.timer();
+        // What holds memory below is done.
+        drop(self.take_input());
+        self.next = Next::End;
+        self.emit()
+    }
+
+    /// Sends all groups on their way.
+    fn emit(&mut self) -> Result<()> {
+        if self.table.len() > 0 {
+            self.emitted = Some((self.table.take(self.output, &self.schema)?, 0));
+        }
+        (self.row_count, self.worthwhile) = (0, GROUPS_TRIED);
+        self.reservation.free();
+        Ok(())
+    }
+
+    /// There is no memory for so many groups.
+    fn make_room(&mut self, error: DataFusionError) -> Result<()> {
+        if self.output == AggregateOutputMode::Partial {
+            return self.emit();
+        }
+        if !self.context.runtime_env().disk_manager.tmp_files_enabled() {
+            return Err(error);
+        }
+        self.next = Next::HandOver(self.hand_over()?);
+        Ok(())
+    }
+
+    /// The rest of the input, in the place of which there is none.
+    fn take_input(&mut self) -> SendableRecordBatchStream {
+        let nothing = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
+        std::mem::replace(&mut self.input, nothing)
+    }
+
+    /// The groups so far, and those of the rows to come, merged by DataFusion, which goes to disk.
+    fn hand_over(&mut self) -> Result<SendableRecordBatchStream> {
+        let rest = self.take_input();
+        let aggregate = &self.aggregate;
+        let rest = match aggregate.mode().input_mode() {
+            AggregateInputMode::Partial => rest,
+            AggregateInputMode::Raw => AggregateExec::try_new(
+                AggregateMode::Partial,
+                aggregate.group_expr().clone(),
+                aggregate.aggr_expr().to_vec(),
+                aggregate.filter_expr().to_vec(),
+                once(rest)?,
+                aggregate.input_schema(),
+            )?
+            .execute(0, self.context.clone())?,
+        };
+        let states = rest.schema();
+        let so_far = self.table.take(AggregateOutputMode::Partial, &states)?;
+        self.reservation.free();
+        let batch_rows = self.batch_rows;
+        let starts = (0..so_far.num_rows()).step_by(batch_rows);
+        let so_far =
+            starts.map(move |start| Ok(so_far.slice(start, batch_rows.min(so_far.num_rows() - start))));
+        let all = stream::iter(so_far).chain(rest);
+        AggregateExec::try_new(
+            AggregateMode::Final,
+            aggregate.group_expr().as_final(),
+            aggregate.aggr_expr().to_vec(),
+            vec![None; aggregate.aggr_expr().len()],
+            once(Box::pin(RecordBatchStreamAdapter::new(states, all)))?,
+            aggregate.input_schema(),
+        )?
+        .execute(0, self.context.clone())
+    }
+}
+
+/// Who reads what is read once.
+fn once(batches: SendableRecordBatchStream) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = batches.schema();
+    let part = Arc::new(Once { schema: schema.clone(), batches: Mutex::new(Some(batches)) });
+    Ok(Arc::new(StreamingTableExec::try_new(schema, vec![part], None, [], false, None)?))
+}
+
+/// Batches that are read once.
+struct Once {
+    schema: SchemaRef,
+    batches: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+impl PartitionStream for Once {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let batches = self.batches.lock().take();
+        batches.unwrap_or_else(|| Box::pin(EmptyRecordBatchStream::new(self.schema.clone())))
+    }
+}

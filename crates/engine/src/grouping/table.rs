@@ -1,0 +1,252 @@
+//! Groups with the states of their aggregates.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use datafusion::error::Result;
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateInputMode, AggregateOutputMode, aggregate_expressions,
+};
+use datafusion_functions_aggregate_common::aggregate::groups_accumulator::GroupsAccumulatorAdapter;
+use keirin_operators::Groups;
+use keirin_operators::groups::NO_GROUP;
+
+use super::chosen::Chosen;
+use super::keys::Keys;
+
+/// Rows that are grouped at a time: their group numbers and arguments stay in the second cache.
+const CHUNK_ROWS: usize = 1 << 14;
+/// Rows of which keys are chosen at a time: all keys of the last of them are.
+const CHOICE_ROWS: usize = 1 << 8;
+
+/// Groups of rows, or of the states that other tables made of rows.
+pub(super) struct Table {
+    keys: Keys,
+    key_expressions: Vec<Arc<dyn PhysicalExpr>>,
+    aggregates: Vec<Aggregate>,
+    input: AggregateInputMode,
+    groups: Groups,
+    choosing: Choosing,
+    /// The group of each row of a chunk, by kernels and by accumulators.
+    numbers: Vec<u32>,
+    places: Vec<usize>,
+}
+
+/// Whether groups are chosen, of which there are enough at some time.
+enum Choosing {
+    /// All are wanted.
+    Not,
+    /// Each row is of a group that was offered to the others.
+    Open(Arc<Chosen>),
+    /// The groups that there are are all that are wanted.
+    Done(Arc<Chosen>),
+}
+
+struct Aggregate {
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    states: Box<dyn GroupsAccumulator>,
+}
+
+/// What rows of an aggregate's input are computed to.
+struct Evaluated {
+    arguments: Vec<ArrayRef>,
+    filter: Option<BooleanArray>,
+}
+
+/// The states of an aggregate's groups.
+fn states(aggregate: &Arc<AggregateFunctionExpr>) -> Result<Box<dyn GroupsAccumulator>> {
+    if aggregate.groups_accumulator_supported() {
+        return aggregate.create_groups_accumulator();
+    }
+    let aggregate = aggregate.clone();
+    Ok(Box::new(GroupsAccumulatorAdapter::new(move || aggregate.create_accumulator())))
+}
+
+impl Aggregate {
+    fn evaluate(&self, batch: &RecordBatch) -> Result<Evaluated> {
+        let arguments = self.arguments.iter();
+        let arguments = arguments.map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()));
+        let filter = self.filter.as_ref().map(|filter| {
+            let flags = filter.evaluate(batch)?.into_array(batch.num_rows())?;
+            Ok(flags.as_boolean().clone())
+        });
+        let filter: Option<Result<BooleanArray>> = filter;
+        Ok(Evaluated { arguments: arguments.collect::<Result<_>>()?, filter: filter.transpose()? })
+    }
+}
+
+/// The keys of what `aggregate` groups, if our tables number them.
+pub(super) fn keys(aggregate: &AggregateExec) -> Option<Keys> {
+    let input = aggregate.input().schema();
+    let columns = aggregate.group_expr().expr().iter().map(|(key, _)| {
+        // What is computed may be null where its function says that it is not.
+        let is_nullable = !key.is::<Column>() || key.nullable(&input).ok()?;
+        Some((key.data_type(&input).ok()?, is_nullable))
+    });
+    Keys::new(columns.collect::<Option<Vec<_>>>()?)
+}
+
+/// Floats of which equal ones have equal bits: one zero and one NaN. Other keys are as they are.
+fn one_float(keys: ArrayRef) -> ArrayRef {
+    match keys.data_type() {
+        DataType::Float32 => {
+            let one = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
+            Arc::new(keys.as_primitive::<Float32Type>().unary::<_, Float32Type>(one))
+        }
+        DataType::Float64 => {
+            let one = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
+            Arc::new(keys.as_primitive::<Float64Type>().unary::<_, Float64Type>(one))
+        }
+        _ => keys,
+    }
+}
+
+impl Table {
+    /// No groups of what `aggregate` groups, whose keys are `keys`; all of them, or those that are `chosen`.
+    pub(super) fn new(aggregate: &AggregateExec, keys: Keys, chosen: Option<Arc<Chosen>>) -> Result<Self> {
+        let input = aggregate.mode().input_mode();
+        let key_count = aggregate.group_expr().num_group_exprs();
+        let arguments = aggregate_expressions(aggregate.aggr_expr(), aggregate.mode(), key_count)?;
+        let expressions = aggregate.aggr_expr().iter().zip(arguments).zip(aggregate.filter_expr());
+        let aggregates = expressions.map(|((expression, arguments), filter)| {
+            // What is merged was filtered before.
+            let filter = filter.clone().filter(|_| input == AggregateInputMode::Raw);
+            Ok(Aggregate { arguments, filter, states: states(expression)? })
+        });
+        Ok(Self {
+            key_expressions: aggregate.group_expr().input_exprs(),
+            aggregates: aggregates.collect::<Result<_>>()?,
+            input,
+            groups: keys.groups(),
+            choosing: chosen.map_or(Choosing::Not, Choosing::Open),
+            keys,
+            numbers: Vec::new(),
+            places: Vec::new(),
+        })
+    }
+
+    /// Count of groups.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Memory in use.
+    pub(super) fn bytes(&self) -> usize {
+        let states: usize = self.aggregates.iter().map(|aggregate| aggregate.states.size()).sum();
+        self.groups.bytes() + states + self.places.capacity() * size_of::<(u32, usize)>()
+    }
+
+    fn evaluate_keys(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let keys = self.key_expressions.iter();
+        keys.map(|key| Ok(one_float(key.evaluate(batch)?.into_array(batch.num_rows())?))).collect()
+    }
+
+    /// Adds rows.
+    pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let rows = if matches!(self.choosing, Choosing::Open(_)) { CHOICE_ROWS } else { CHUNK_ROWS };
+            let chunk = batch.slice(start, rows.min(batch.num_rows() - start));
+            start += chunk.num_rows();
+            self.add_chunk(&chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Whether groups are chosen.
+    pub(super) fn is_choosing(&self) -> bool {
+        !matches!(self.choosing, Choosing::Not)
+    }
+
+    /// Takes the groups that were chosen by all as those that there are.
+    fn choose(&mut self, chosen: Arc<Chosen>, keys: &[ArrayRef], batch: &RecordBatch) -> Result<()> {
+        let count = keys[0].len();
+        self.keys.number(&mut self.groups, keys, count, true, &mut self.numbers)?;
+        self.choosing = Choosing::Done(chosen);
+        // Each has a state, if no row.
+        self.numbers.clear();
+        self.add_arguments(&batch.slice(0, 0))
+    }
+
+    fn add_chunk(&mut self, batch: &RecordBatch) -> Result<()> {
+        let keys = self.evaluate_keys(batch)?;
+        if let Choosing::Open(chosen) = &self.choosing {
+            let chosen = chosen.clone();
+            let chosen_keys = match chosen.done() {
+                Some(chosen_keys) => Some(chosen_keys),
+                None => chosen.offer(&self.keys, &keys, batch.num_rows())?,
+            };
+            if let Some(chosen_keys) = chosen_keys {
+                self.choose(chosen, &chosen_keys, batch)?;
+            }
+        }
+        let grows = !matches!(self.choosing, Choosing::Done(_));
+        self.keys.number(&mut self.groups, &keys, batch.num_rows(), grows, &mut self.numbers)?;
+        if grows {
+            return self.add_arguments(batch);
+        }
+        let rows = (0..).zip(&self.numbers).filter(|(_, number)| **number != NO_GROUP);
+        let rows: UInt32Array = rows.map(|(row, _)| row).collect();
+        self.numbers.retain(|number| *number != NO_GROUP);
+        if rows.is_empty() { Ok(()) } else { self.add_arguments(&take_record_batch(batch, &rows)?) }
+    }
+
+    /// Adds rows to the groups of `numbers`.
+    fn add_arguments(&mut self, batch: &RecordBatch) -> Result<()> {
+        if self.aggregates.is_empty() {
+            return Ok(());
+        }
+        self.places.clear();
+        self.places.extend(self.numbers.iter().map(|number| *number as usize));
+        let (places, group_count) = (&self.places, self.groups.len());
+        for aggregate in &mut self.aggregates {
+            let Evaluated { arguments, filter } = aggregate.evaluate(batch)?;
+            match self.input {
+                AggregateInputMode::Raw => {
+                    aggregate.states.update_batch(&arguments, places, filter.as_ref(), group_count)?;
+                }
+                AggregateInputMode::Partial => {
+                    aggregate.states.merge_batch(&arguments, places, group_count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all groups, a row each: their keys, and what their aggregates are or, for another table, their states.
+    pub(super) fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<RecordBatch> {
+        let groups = std::mem::replace(&mut self.groups, self.keys.groups());
+        // Those that were chosen are there no more: they have to be taken again.
+        if let Choosing::Done(chosen) = &self.choosing {
+            self.choosing = Choosing::Open(chosen.clone());
+        }
+        let row_count = groups.len();
+        let mut columns = self.keys.columns(groups)?;
+        for aggregate in &mut self.aggregates {
+            match output {
+                AggregateOutputMode::Partial => columns.extend(aggregate.states.state(EmitTo::All)?),
+                AggregateOutputMode::Final => columns.push(aggregate.states.evaluate(EmitTo::All)?),
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+    }
+
+    /// Each row as a group of its own.
+    pub(super) fn pass(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        let mut columns = self.evaluate_keys(batch)?;
+        for aggregate in &self.aggregates {
+            let Evaluated { arguments, filter } = aggregate.evaluate(batch)?;
+            columns.extend(aggregate.states.convert_to_state(&arguments, filter.as_ref())?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+    }
+}

@@ -1,0 +1,25 @@
+//! What is done with rows, a chunk at a time: the operators of a query, without SQL, Arrow, threads or I/O.
+//!
+//! An operator takes columns as slices and bitmaps, with the kernels' conventions of nulls and text, and keeps its
+//! state between chunks. Whoever drives it knows where chunks come from.
+//!
+//! ```
+//! use keirin_kernels::Level;
+//! use keirin_operators::{Groups, KeyColumn, KeyType, KeyValues};
+//!
+//! let mut groups = Groups::new(&[KeyType { width: Some(4), is_nullable: false }]);
+//! let mut numbers = Vec::new();
+//! let keys = KeyColumn { values: KeyValues::Bytes4(&[30, 10, 30]), validity: None };
+//! groups.find_or_insert(Level::best(), &[keys], 3, &mut numbers);
+//! assert_eq!(numbers, [0, 1, 0]);
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`groups`] | the group of each row, by keys of any number of columns |
+
+#![forbid(unsafe_code)]
+
+pub mod groups;
+
+pub use groups::{Groups, KeyColumn, KeyType, KeyValues, OwnedKeys, OwnedValues};
