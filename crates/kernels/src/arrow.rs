@@ -3,13 +3,14 @@
 //! Arrow's safe functions make or check views row by row, which takes several times as long as decoding the
 //! rows. Here the bytes of all rows are validated together, those of a dictionary once.
 
+use std::marker::PhantomData;
+
 use arrow_array::GenericByteViewArray;
 use arrow_array::types::ByteViewType;
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
 use crate::Level;
 use crate::gather::gather;
-use crate::group_table::PART_BITS;
 use crate::hash::INLINE_BYTES;
 use crate::text::{LayoutError, Strings, is_utf8, views_of};
 
@@ -56,61 +57,108 @@ pub fn text_views<V: ByteViewType>(
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
 }
 
-/// An array of the views that [`StringGroupTable::into_views`](crate::group_table::StringGroupTable::into_views)
-/// gives, as they are.
-///
-/// The bytes of long texts are checked together, short ones by their view.
-///
-/// # Errors
-/// When a view points outside of the bytes, or text is not UTF-8.
-///
-/// # Panics
-/// When there are not as many nulls as views.
-pub fn group_views<V: ByteViewType>(
+/// The texts that [`StringGroupTable::into_views`](crate::group_table::StringGroupTable::into_views) gives, or some of
+/// them in another order, to be taken a few rows at a time. Bytes that no other row needs are freed.
+#[derive(Debug)]
+pub struct GroupViews<V> {
     views: Vec<u128>,
-    bytes: Vec<u8>,
     nulls: Option<NullBuffer>,
-) -> Result<GenericByteViewArray<V>, LayoutError> {
-    /// Longer parts have offsets that a view has no room for.
-    const REACH: usize = i32::MAX as usize;
-    let is_boundary = |place: usize| bytes.get(place).is_none_or(|byte| !(0x80..0xC0).contains(byte));
-    if V::IS_UTF8 && simdutf8::basic::from_utf8(&bytes).is_err() {
-        return Err(LayoutError::Utf8);
-    }
-    for view in &views {
-        let view = view.to_le_bytes();
-        let word =
-            |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
-        let len = word(0);
-        if len <= INLINE_BYTES {
-            let (text, padding) = view[4..].split_at(len);
-            if padding.iter().any(|byte| *byte != 0) {
-                return Err(LayoutError::Offsets);
-            }
-            if V::IS_UTF8 && !text.is_ascii() && std::str::from_utf8(text).is_err() {
-                return Err(LayoutError::Utf8);
-            }
-            continue;
-        }
-        let start = (word(8) << PART_BITS) + word(12);
-        let text = start.checked_add(len).and_then(|end| bytes.get(start..end));
-        if text.is_none_or(|text| text[..4] != view[4..8]) || word(12) + len > REACH {
-            return Err(LayoutError::Offsets);
-        }
-        if V::IS_UTF8 && !(is_boundary(start) && is_boundary(start + len)) {
+    parts: Vec<Buffer>,
+    /// The row behind the last that needs each part.
+    ends: Vec<usize>,
+    /// Parts before are freed.
+    first_part: usize,
+    start: usize,
+    view_type: PhantomData<V>,
+}
+
+impl<V: ByteViewType> GroupViews<V> {
+    /// Takes views into `parts`. The bytes of long texts are checked together, short ones by their view.
+    ///
+    /// # Errors
+    /// When a view points outside of the parts, or text is not UTF-8.
+    ///
+    /// # Panics
+    /// When there are not as many nulls as views.
+    pub fn new(
+        views: Vec<u128>,
+        parts: Vec<Vec<u8>>,
+        nulls: Option<NullBuffer>,
+    ) -> Result<Self, LayoutError> {
+        if V::IS_UTF8 && parts.iter().any(|part| simdutf8::basic::from_utf8(part).is_err()) {
             return Err(LayoutError::Utf8);
         }
+        let mut ends = vec![0; parts.len()];
+        for (row, view) in views.iter().enumerate() {
+            let bytes = view.to_le_bytes();
+            let Some(Place { part, start, len }) = place(*view) else {
+                let (text, padding) = bytes[4..].split_at(bytes[0].into());
+                if padding.iter().any(|byte| *byte != 0) {
+                    return Err(LayoutError::Offsets);
+                }
+                if V::IS_UTF8 && !text.is_ascii() && std::str::from_utf8(text).is_err() {
+                    return Err(LayoutError::Utf8);
+                }
+                continue;
+            };
+            let Some(whole) = parts.get(part) else { return Err(LayoutError::Offsets) };
+            let text = start.checked_add(len).and_then(|end| whole.get(start..end));
+            if text.is_none_or(|text| text[..4] != bytes[4..8]) || start + len > i32::MAX as usize {
+                return Err(LayoutError::Offsets);
+            }
+            let is_boundary = |place: usize| whole.get(place).is_none_or(|byte| !(0x80..0xC0).contains(byte));
+            if V::IS_UTF8 && !(is_boundary(start) && is_boundary(start + len)) {
+                return Err(LayoutError::Utf8);
+            }
+            ends[part] = row + 1;
+        }
+        assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as views");
+        let parts = parts.into_iter().map(Buffer::from_vec).collect();
+        Ok(Self { views, nulls, parts, ends, first_part: 0, start: 0, view_type: PhantomData })
     }
-    assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as views");
-    let bytes = Buffer::from_vec(bytes);
-    let parts = (0..bytes.len()).step_by(1 << PART_BITS);
-    let parts = parts.map(|start| bytes.slice_with_length(start, (bytes.len() - start).min(REACH)));
-    let (views, parts): (ScalarBuffer<u128>, Vec<Buffer>) = (views.into(), parts.collect());
-    // SAFETY: each view was seen to be a short text with zeros behind it, or the length, beginning and place of a text
-    // in one of the parts, which reach far enough. Where text has to be UTF-8, the bytes of all long ones together are,
-    // and each begins and ends between characters; short ones were looked at one by one. There are as many nulls as
-    // views.
-    Ok(unsafe { GenericByteViewArray::new_unchecked(views, parts, nulls) })
+
+    /// The next `count` rows, or as many as there are.
+    #[must_use]
+    pub fn take(&mut self, count: usize) -> GenericByteViewArray<V> {
+        let count = count.min(self.views.len() - self.start);
+        let mut views = self.views[self.start..self.start + count].to_vec();
+        let used = views.iter().filter_map(|view| Some(place(*view)?.part));
+        let (low, high) = used.fold((usize::MAX, 0), |(low, high), part| (low.min(part), high.max(part)));
+        let parts = if low <= high { self.parts[low..=high].to_vec() } else { Vec::new() };
+        for view in &mut views {
+            if place(*view).is_some() {
+                *view -= (low as u128) << 64;
+            }
+        }
+        let nulls = self.nulls.as_ref().map(|nulls| nulls.slice(self.start, count));
+        self.start += count;
+        while self.ends.get(self.first_part).is_some_and(|end| *end <= self.start) {
+            self.parts[self.first_part] = Buffer::default();
+            self.first_part += 1;
+        }
+        // SAFETY: `new` saw each view to be a short text with zeros behind it, or the length, beginning and place of a
+        // text in one of the parts. It is still there, since a part is freed when the rows that need it were taken, and
+        // `low..=high` has each part that is needed here, so that its number there is its own less `low`. Where text has
+        // to be UTF-8, each part is, and each long text begins and ends between characters; short ones were looked at one
+        // by one. There are as many nulls as views.
+        unsafe { GenericByteViewArray::new_unchecked(views.into(), parts, nulls) }
+    }
+}
+
+/// Where the bytes of a long text are.
+struct Place {
+    part: usize,
+    start: usize,
+    len: usize,
+}
+
+/// None for a text within its view.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "words of 32 bits of the view are meant")]
+fn place(view: u128) -> Option<Place> {
+    let len = view as u32 as usize;
+    let place = Place { part: (view >> 64) as u32 as usize, start: (view >> 96) as u32 as usize, len };
+    (len > INLINE_BYTES).then_some(place)
 }
 
 #[cfg(test)]
@@ -197,19 +245,21 @@ mod tests {
         let mut table = StringGroupTable::new(Seed::random());
         let mut groups = vec![0; texts.len()];
         table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
-        let (views, bytes) = table.into_views();
-        let array = group_views::<StringViewType>(views.clone(), bytes.clone(), None).unwrap();
+        let (views, parts) = table.into_views();
+        let [bytes] = &parts[..] else { panic!("{} parts", parts.len()) };
+        let array = GroupViews::<StringViewType>::new(views.clone(), parts.clone(), None).unwrap().take(100);
         array.to_data().validate_full().unwrap();
         assert_eq!(array.iter().flatten().collect::<Vec<_>>(), texts);
 
         let check = |views: &[u128], bytes: &[u8], expected| {
-            let found = group_views::<StringViewType>(views.to_vec(), bytes.to_vec(), None);
+            let found = GroupViews::<StringViewType>::new(views.to_vec(), vec![bytes.to_vec()], None);
             assert_eq!(found.err(), Some(expected));
         };
         check(&views, &bytes[..bytes.len() - 1], LayoutError::Offsets);
+        check(&[views[2] | 1 << 64], bytes, LayoutError::Offsets);
         check(&[1 | 0xC3 << 32], &[], LayoutError::Utf8);
         check(&[1 | 0x6161 << 32], &[], LayoutError::Offsets);
-        let mut torn = bytes;
+        let mut torn = bytes.clone();
         torn[0] = 0xC3;
         check(&views, &torn, LayoutError::Utf8);
         // From the middle of a character.
@@ -218,6 +268,46 @@ mod tests {
             | u128::from(u32::from_le_bytes([inside[1], inside[2], inside[3], inside[4]])) << 32
             | 1 << 96;
         check(&[view], &inside, LayoutError::Utf8);
-        assert!(group_views::<BinaryViewType>(vec![view], inside, None).is_ok());
+        assert!(GroupViews::<BinaryViewType>::new(vec![view], vec![inside], None).is_ok());
+    }
+
+    #[test]
+    fn groups_are_taken_a_few_at_a_time() {
+        use crate::group_table::StringGroupTable;
+        use crate::hash::{Seed, Strings};
+        use arrow_array::types::StringViewType;
+
+        let texts: Vec<String> = (0..300).map(|row| row.to_string().repeat(1 + row * 7 % 40)).collect();
+        let mut table = StringGroupTable::new(Seed::random());
+        let mut groups = vec![0; texts.len()];
+        let bytes = texts.concat().into_bytes();
+        let mut offsets = vec![0_i32];
+        texts
+            .iter()
+            .for_each(|text| offsets.push(offsets.last().unwrap() + i32::try_from(text.len()).unwrap()));
+        table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
+        let (views, parts) = table.into_views();
+        assert!(parts.len() > 2, "{} parts", parts.len());
+        let nulls = NullBuffer::from_iter((0..texts.len()).map(|row| row % 10 != 3));
+        for step in [1, 7, 100, 300] {
+            // In the order of the parts, and in another.
+            for factor in [1, 77] {
+                let order: Vec<usize> = (0..texts.len()).map(|row| row * factor % texts.len()).collect();
+                let views = order.iter().map(|row| views[*row]).collect();
+                let mut rows =
+                    GroupViews::<StringViewType>::new(views, parts.clone(), Some(nulls.clone())).unwrap();
+                let mut found: Vec<Option<String>> = Vec::new();
+                for _ in (0..texts.len()).step_by(step) {
+                    let some = rows.take(step);
+                    some.to_data().validate_full().unwrap();
+                    found.extend(some.iter().map(|text| text.map(str::to_owned)));
+                }
+                let expected =
+                    (0..).zip(&order).map(|(row, text)| nulls.is_valid(row).then(|| texts[*text].clone()));
+                assert!(found.iter().cloned().eq(expected));
+                assert_eq!(rows.take(1).len(), 0);
+                assert!(rows.parts.iter().all(Buffer::is_empty), "all parts are free");
+            }
+        }
     }
 }

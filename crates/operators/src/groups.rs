@@ -17,7 +17,7 @@ use keirin_kernels::group_table::{self, DenseTable, GroupTable, StringGroupTable
 use keirin_kernels::hash::{Seed, Strings};
 use keirin_kernels::{BitBuffer, Bits, Level, bitmaps};
 
-pub use keirin_kernels::group_table::{NO_GROUP, PART_BITS};
+pub use keirin_kernels::group_table::NO_GROUP;
 
 /// The bytes of the number of a group.
 const NUMBER_BYTES: usize = size_of::<u32>();
@@ -81,8 +81,8 @@ pub enum OwnedValues {
     Bytes8(Vec<u64>),
     /// Sixteen bytes.
     Bytes16(Vec<u128>),
-    /// Views into parts of the bytes that begin every 2^[`PART_BITS`] bytes: see [`StringGroupTable::into_views`].
-    Text(Vec<u128>, Vec<u8>),
+    /// Views into parts: see [`StringGroupTable::into_views`].
+    Text(Vec<u128>, Vec<Vec<u8>>),
 }
 
 /// Numbers rows by their keys: `0, 1, 2 ...` in the order in which keys were met first.
@@ -405,9 +405,9 @@ impl Table {
             }
             Self::Text(column, table) => {
                 let validity = validity(table.null_group());
-                let (views, bytes) = table.into_views();
+                let (views, parts) = table.into_views();
                 let views = if numbers.is_some() { some(&views, numbers) } else { views };
-                columns[column] = Some(OwnedKeys { values: OwnedValues::Text(views, bytes), validity });
+                columns[column] = Some(OwnedKeys { values: OwnedValues::Text(views, parts), validity });
             }
             Self::PackedEight(pieces, table) => {
                 let keys = some(table.keys(), numbers);

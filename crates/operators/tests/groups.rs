@@ -120,7 +120,7 @@ fn value(keys: &OwnedKeys, row: usize) -> Option<Value> {
         OwnedValues::Bytes4(values) => Value::Bits(values[row].into()),
         OwnedValues::Bytes8(values) => Value::Bits(values[row].into()),
         OwnedValues::Bytes16(values) => Value::Bits(values[row]),
-        OwnedValues::Text(views, bytes) => {
+        OwnedValues::Text(views, parts) => {
             let view = views[row].to_le_bytes();
             let len = u32::from_le_bytes(view[..4].try_into().expect("four bytes")) as usize;
             Value::Text(if len <= 12 {
@@ -128,8 +128,7 @@ fn value(keys: &OwnedKeys, row: usize) -> Option<Value> {
             } else {
                 let word =
                     |at: usize| u32::from_le_bytes(view[at..at + 4].try_into().expect("four bytes")) as usize;
-                let start = (word(8) << keirin_operators::groups::PART_BITS) + word(12);
-                bytes[start..start + len].to_vec()
+                parts[word(8)][word(12)..word(12) + len].to_vec()
             })
         }
     })

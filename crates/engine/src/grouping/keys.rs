@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{BinaryViewType, DataType, StringViewType};
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
-use keirin_kernels::arrow::group_views;
+use keirin_kernels::arrow::GroupViews;
 use keirin_kernels::hash::Strings;
 use keirin_kernels::text::LayoutError;
 use keirin_kernels::{BitBuffer, Bits, Level, bitmaps};
@@ -81,9 +81,22 @@ impl Keys {
 
     /// The columns of the keys, a row a group.
     pub(super) fn columns(&self, groups: Groups) -> Result<Vec<ArrayRef>> {
-        let keys = groups.into_keys().into_iter().zip(&self.data_types);
-        keys.map(|(keys, data_type)| column(keys, data_type)).collect()
+        let count = groups.len();
+        self.rows(groups)?.iter_mut().map(|rows| rows.take(0, count)).collect()
     }
+
+    /// The columns of the keys, to be taken a few rows at a time.
+    pub(super) fn rows(&self, groups: Groups) -> Result<Vec<KeyRows>> {
+        let keys = groups.into_keys().into_iter().zip(&self.data_types);
+        keys.map(|(keys, data_type)| KeyRows::new(keys, data_type)).collect()
+    }
+}
+
+/// A column of the keys of groups.
+pub(super) enum KeyRows {
+    Values(ArrayRef),
+    Text(GroupViews<StringViewType>, DataType),
+    Binary(GroupViews<BinaryViewType>, DataType),
 }
 
 /// A column whose values are looked at as bits.
@@ -156,39 +169,43 @@ fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
     Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0)
 }
 
-fn column(keys: OwnedKeys, data_type: &DataType) -> Result<ArrayRef> {
-    let nulls = nulls(keys.validity);
-    let (len, buffer) = match keys.values {
-        OwnedValues::Bytes1(values) if *data_type == DataType::Boolean => {
-            let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
-            return Ok(Arc::new(BooleanArray::new(values, nulls)));
-        }
-        OwnedValues::Bytes1(values) => (values.len(), Buffer::from_vec(values)),
-        OwnedValues::Bytes2(values) => (values.len(), Buffer::from_vec(values)),
-        OwnedValues::Bytes4(values) => (values.len(), Buffer::from_vec(values)),
-        OwnedValues::Bytes8(values) => (values.len(), Buffer::from_vec(values)),
-        OwnedValues::Bytes16(values) => (values.len(), Buffer::from_vec(values)),
-        OwnedValues::Text(views, bytes) => return text(views, bytes, data_type, nulls),
-    };
-    let data = ArrayData::builder(data_type.clone()).len(len).add_buffer(buffer).nulls(nulls).build()?;
-    Ok(make_array(data))
-}
+impl KeyRows {
+    fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
+        let nulls = nulls(keys.validity);
+        let (len, buffer) = match keys.values {
+            OwnedValues::Bytes1(values) if *data_type == DataType::Boolean => {
+                let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
+                return Ok(Self::Values(Arc::new(BooleanArray::new(values, nulls))));
+            }
+            OwnedValues::Bytes1(values) => (values.len(), Buffer::from_vec(values)),
+            OwnedValues::Bytes2(values) => (values.len(), Buffer::from_vec(values)),
+            OwnedValues::Bytes4(values) => (values.len(), Buffer::from_vec(values)),
+            OwnedValues::Bytes8(values) => (values.len(), Buffer::from_vec(values)),
+            OwnedValues::Bytes16(values) => (values.len(), Buffer::from_vec(values)),
+            OwnedValues::Text(views, parts) => {
+                let wrong = |error: LayoutError| internal_datafusion_err!("keys of groups: {error}");
+                let data_type = data_type.clone();
+                return Ok(match data_type {
+                    DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => {
+                        Self::Text(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type)
+                    }
+                    _ => Self::Binary(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type),
+                });
+            }
+        };
+        let data = ArrayData::builder(data_type.clone()).len(len).add_buffer(buffer).nulls(nulls).build()?;
+        Ok(Self::Values(make_array(data)))
+    }
 
-/// Text of the views that [`OwnedValues::Text`] has.
-fn text(
-    views: Vec<u128>,
-    bytes: Vec<u8>,
-    data_type: &DataType,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef> {
-    let wrong = |error: LayoutError| internal_datafusion_err!("keys of groups: {error}");
-    let array: ArrayRef = match data_type {
-        DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => {
-            Arc::new(group_views::<StringViewType>(views, bytes, nulls).map_err(wrong)?)
-        }
-        _ => Arc::new(group_views::<BinaryViewType>(views, bytes, nulls).map_err(wrong)?),
-    };
-    Ok(if array.data_type() == data_type { array } else { cast(&array, data_type)? })
+    /// The `count` rows from `start` on, up to which rows were taken.
+    pub(super) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
+        let (views, data_type): (ArrayRef, _) = match self {
+            Self::Values(values) => return Ok(values.slice(start, count)),
+            Self::Text(rows, data_type) => (Arc::new(rows.take(count)), data_type),
+            Self::Binary(rows, data_type) => (Arc::new(rows.take(count)), data_type),
+        };
+        Ok(if views.data_type() == data_type { views } else { cast(&views, data_type)? })
+    }
 }
 
 #[cfg(test)]

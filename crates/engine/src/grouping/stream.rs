@@ -21,7 +21,7 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 
 use super::chosen::Chosen;
-use super::table::{self, Table};
+use super::table::{self, Table, Taken};
 
 /// As many partial groups stay in the second cache, about. With more of them, they have to be of
 /// [`ROWS_PER_GROUP`] rows on average, or it is cheaper to send the rows to where groups are merged.
@@ -70,8 +70,8 @@ struct Grouping {
     output: AggregateOutputMode,
     input: SendableRecordBatchStream,
     next: Next,
-    /// Groups that are on their way, and how many of them are gone.
-    emitted: Option<(RecordBatch, usize)>,
+    /// Groups that are on their way.
+    emitted: Option<Emitted>,
     /// Groups that are enough.
     limit: Option<usize>,
     /// Rows that the groups so far are of.
@@ -97,6 +97,23 @@ enum Next {
     End,
 }
 
+/// Groups of a table that is empty now, and the memory that they have: less with each of them.
+struct Emitted {
+    groups: Taken,
+    reservation: MemoryReservation,
+    batch_rows: usize,
+}
+
+impl Emitted {
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let before = self.groups.left();
+        let batch = self.groups.next(self.batch_rows)?;
+        let bytes = self.reservation.size();
+        self.reservation.resize(bytes / before.max(1) * self.groups.left());
+        Ok(batch)
+    }
+}
+
 impl Grouping {
     fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.schema.clone();
@@ -109,13 +126,10 @@ impl Grouping {
 
     async fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some((batch, start)) = &mut self.emitted {
-                let rows = self.batch_rows.min(batch.num_rows() - *start);
-                if rows > 0 {
-                    let slice = batch.slice(*start, rows);
-                    *start += rows;
-                    self.baseline.record_output(rows);
-                    return Ok(Some(slice));
+            if let Some(emitted) = &mut self.emitted {
+                if let Some(batch) = emitted.next()? {
+                    self.baseline.record_output(batch.num_rows());
+                    return Ok(Some(batch));
                 }
                 self.emitted = None;
             }
@@ -141,7 +155,9 @@ impl Grouping {
                     }
                     let timer = self.baseline.elapsed_compute().clone();
                     let _timer = timer.timer();
-                    self.emitted = Some((self.table.pass(&batch, &self.schema)?, 0));
+                    let batch = self.table.pass(&batch, &self.schema)?;
+                    self.baseline.record_output(batch.num_rows());
+                    return Ok(Some(batch));
                 }
             }
         }
@@ -184,11 +200,16 @@ impl Grouping {
     /// Sends all groups on their way.
     fn emit(&mut self) -> Result<()> {
         if self.table.len() > 0 {
-            self.emitted = Some((self.table.take(self.output, &self.schema)?, 0));
+            self.emitted = Some(self.take(self.output, &self.schema.clone())?);
         }
         (self.row_count, self.worthwhile) = (0, GROUPS_TRIED);
-        self.reservation.free();
         Ok(())
+    }
+
+    /// Takes all groups, with their memory.
+    fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<Emitted> {
+        let groups = self.table.take(output, schema)?;
+        Ok(Emitted { groups, reservation: self.reservation.take(), batch_rows: self.batch_rows })
     }
 
     /// There is no memory for so many groups.
@@ -212,7 +233,7 @@ impl Grouping {
     /// The groups so far, and those of the rows to come, merged by DataFusion, which goes to disk.
     fn hand_over(&mut self) -> Result<SendableRecordBatchStream> {
         let rest = self.take_input();
-        let aggregate = &self.aggregate;
+        let aggregate = self.aggregate.clone();
         let rest = match aggregate.mode().input_mode() {
             AggregateInputMode::Partial => rest,
             AggregateInputMode::Raw => AggregateExec::try_new(
@@ -226,12 +247,8 @@ impl Grouping {
             .execute(0, self.context.clone())?,
         };
         let states = rest.schema();
-        let so_far = self.table.take(AggregateOutputMode::Partial, &states)?;
-        self.reservation.free();
-        let batch_rows = self.batch_rows;
-        let starts = (0..so_far.num_rows()).step_by(batch_rows);
-        let so_far =
-            starts.map(move |start| Ok(so_far.slice(start, batch_rows.min(so_far.num_rows() - start))));
+        let mut so_far = self.take(AggregateOutputMode::Partial, &states)?;
+        let so_far = std::iter::from_fn(move || so_far.next().transpose());
         let all = stream::iter(so_far).chain(rest);
         AggregateExec::try_new(
             AggregateMode::Final,

@@ -18,7 +18,7 @@ use keirin_operators::Groups;
 use keirin_operators::groups::NO_GROUP;
 
 use super::chosen::Chosen;
-use super::keys::Keys;
+use super::keys::{KeyRows, Keys};
 
 /// Rows that are grouped at a time: their group numbers and arguments stay in the second cache.
 const CHUNK_ROWS: usize = 1 << 14;
@@ -221,22 +221,22 @@ impl Table {
     }
 
     /// Takes all groups, a row each: their keys, and what their aggregates are or, for another table, their states.
-    pub(super) fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<RecordBatch> {
+    pub(super) fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<Taken> {
         let groups = std::mem::replace(&mut self.groups, self.keys.groups());
         // Those that were chosen are there no more: they have to be taken again.
         if let Choosing::Done(chosen) = &self.choosing {
             self.choosing = Choosing::Open(chosen.clone());
         }
         let row_count = groups.len();
-        let mut columns = self.keys.columns(groups)?;
+        let keys = self.keys.rows(groups)?;
+        let mut states = Vec::new();
         for aggregate in &mut self.aggregates {
             match output {
-                AggregateOutputMode::Partial => columns.extend(aggregate.states.state(EmitTo::All)?),
-                AggregateOutputMode::Final => columns.push(aggregate.states.evaluate(EmitTo::All)?),
+                AggregateOutputMode::Partial => states.extend(aggregate.states.state(EmitTo::All)?),
+                AggregateOutputMode::Final => states.push(aggregate.states.evaluate(EmitTo::All)?),
             }
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(row_count));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+        Ok(Taken { schema: schema.clone(), keys, states, start: 0, row_count })
     }
 
     /// Each row as a group of its own.
@@ -248,5 +248,35 @@ impl Table {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+    }
+}
+
+/// Groups that were taken from a table, to be sent a few at a time.
+pub(super) struct Taken {
+    schema: SchemaRef,
+    keys: Vec<KeyRows>,
+    states: Vec<ArrayRef>,
+    start: usize,
+    row_count: usize,
+}
+
+impl Taken {
+    /// The next groups, as many as there are up to `count`.
+    pub(super) fn next(&mut self, count: usize) -> Result<Option<RecordBatch>> {
+        let (start, count) = (self.start, count.min(self.left()));
+        if count == 0 {
+            return Ok(None);
+        }
+        let keys = self.keys.iter_mut().map(|keys| keys.take(start, count));
+        let states = self.states.iter().map(|state| Ok(state.slice(start, count)));
+        let columns = keys.chain(states).collect::<Result<_>>()?;
+        self.start += count;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        Ok(Some(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?))
+    }
+
+    /// Groups that are still to come.
+    pub(super) fn left(&self) -> usize {
+        self.row_count - self.start
     }
 }

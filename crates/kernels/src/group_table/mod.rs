@@ -33,7 +33,7 @@ pub use dense::DenseTable;
 pub use pack::{KeyColumn, KeyValues, pack_keys, packed_bytes};
 pub use partition::{PartitionedRows, partition_rows};
 pub(crate) use slots::{BLOCK_ROWS, Hashed, Slot, Slots, Ticket};
-pub use strings::{PART_BITS, StringGroupTable};
+pub use strings::StringGroupTable;
 pub use table::GroupTable;
 
 /// The group number of a key that is not in the table.

@@ -1,16 +1,18 @@
 //! Group numbers of strings.
 //!
 //! A group has the 16-byte form of its string. Up to 12 bytes the form is the string: a comparison is two words, and
-//! no pointer is followed. The form of a longer string is its length, its first 4 bytes and its position in an arena
+//! no pointer is followed. The form of a longer string is its length, its first 4 bytes and its place in an arena
 //! that the table owns; bytes there are compared only if half of the hash is equal. German-style strings: Neumann, Freitag, "Umbra", CIDR 2020, section 3.1.
+//! The arena grows by parts, so that nothing is copied and forms are Arrow's views.
 
 use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots, Ticket};
 use crate::hash::{INLINE_BYTES, Seed, Strings, hash_bytes, hash_inline};
 use crate::region::prefetch_ptr;
 use crate::{Bits, Level};
 
-/// The binary logarithm of the size of the parts of [`StringGroupTable::into_views`]: offsets there have 31 bits.
-pub const PART_BITS: u32 = 30;
+/// The bytes of the first part of an arena. Each is twice as large as the one before, up to the size of the largest.
+const FIRST_PART_BYTES: usize = 4 << 10;
+const PART_BYTES: usize = 1 << 20;
 
 /// Forms that take no more bytes are in the near caches.
 const NEAR_BYTES: usize = 256 << 10;
@@ -23,9 +25,39 @@ pub struct StringGroupTable {
     forms: Vec<u128>,
     /// The hash of each group's string; zero for the group of NULLs.
     hashes: Vec<u64>,
-    /// The bytes of long strings, concatenated.
-    arena: Vec<u8>,
+    arena: Arena,
     null_group: Option<u32>,
+}
+
+/// The bytes of long strings. They never move.
+#[derive(Default)]
+struct Arena {
+    parts: Vec<Vec<u8>>,
+}
+
+impl Arena {
+    /// Where these bytes are now: the upper half of the form of their string.
+    fn push(&mut self, bytes: &[u8]) -> u64 {
+        if self.parts.last().is_none_or(|part| part.capacity() - part.len() < bytes.len()) {
+            let doubled = FIRST_PART_BYTES << self.parts.len().min(PART_BYTES.ilog2() as usize);
+            self.parts.push(Vec::with_capacity(doubled.min(PART_BYTES).max(bytes.len())));
+        }
+        let part = self.parts.last_mut().expect("there is one now");
+        let offset = part.len();
+        part.extend_from_slice(bytes);
+        (self.parts.len() - 1) as u64 | (offset as u64) << 32
+    }
+
+    /// The bytes of a long string.
+    #[inline(always)]
+    fn get(&self, form: [u64; 2]) -> &[u8] {
+        let start = (form[1] >> 32) as usize;
+        &self.parts[form[1] as u32 as usize][start..start + form[0] as u32 as usize]
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.capacity() + size_of::<Vec<u8>>()).sum()
+    }
 }
 
 /// A string to look for.
@@ -47,7 +79,7 @@ impl StringGroupTable {
             slots: Slots::new(0),
             forms: Vec::new(),
             hashes: Vec::new(),
-            arena: Vec::new(),
+            arena: Arena::default(),
             null_group: None,
         }
     }
@@ -85,19 +117,12 @@ impl StringGroupTable {
         (self.null_group != Some(group)).then(|| bytes_of(form, &self.arena))
     }
 
-    /// The strings of all groups as 16-byte views into the bytes beside them, in parts of 2^[`PART_BITS`] bytes: the
-    /// length in the low 32 bits, then either up to 12 bytes, or 4 bytes, the number of the part and the offset there.
-    /// A string may go on in the part behind. Nothing is copied; the view of the group of nulls is empty.
+    /// The strings of all groups as 16-byte views into the parts beside them: the length in the low 32 bits, then either
+    /// up to 12 bytes, or 4 bytes, the number of the part and the offset there. Nothing is copied. Parts are in the order
+    /// of groups; the view of the group of nulls is empty.
     #[must_use]
-    pub fn into_views(mut self) -> (Vec<u128>, Vec<u8>) {
-        for form in &mut self.forms {
-            if *form as u32 as usize > INLINE_BYTES {
-                let place = (*form >> 64) as u64;
-                let (part, offset) = (place >> PART_BITS, place & ((1 << PART_BITS) - 1));
-                *form = *form & u128::from(u64::MAX) | u128::from(part) << 64 | u128::from(offset) << 96;
-            }
-        }
-        (self.forms, self.arena)
+    pub fn into_views(self) -> (Vec<u128>, Vec<Vec<u8>>) {
+        (self.forms, self.arena.parts)
     }
 
     /// The group of rows without a value, if there is one.
@@ -112,7 +137,7 @@ impl StringGroupTable {
         self.slots.bytes()
             + self.forms.capacity() * size_of::<u128>()
             + self.hashes.capacity() * size_of::<u64>()
-            + self.arena.capacity()
+            + self.arena.bytes()
     }
 
     /// Writes the group of each row; new strings get new groups. All NULLs are one group.
@@ -192,7 +217,7 @@ impl StringGroupTable {
 impl Wanted<'_> {
     /// Zero for the ticket of the group of the string.
     #[inline(always)]
-    fn difference(&self, ticket: Ticket, forms: &[u128], arena: &[u8]) -> u64 {
+    fn difference(&self, ticket: Ticket, forms: &[u128], arena: &Arena) -> u64 {
         if !ticket.may_have(self.hash) {
             return 1;
         }
@@ -201,7 +226,7 @@ impl Wanted<'_> {
             return u64::from(*form != self.form);
         }
         let [low, high] = halves(*form);
-        u64::from(low != self.form as u64 || bytes_at(arena, [low, high]) != self.long)
+        u64::from(low != self.form as u64 || arena.get([low, high]) != self.long)
     }
 }
 
@@ -215,17 +240,10 @@ fn halves(form: u128) -> [u64; 2] {
     [form as u64, (form >> 64) as u64]
 }
 
-/// The bytes of a long string.
-#[inline(always)]
-fn bytes_at(arena: &[u8], form: [u64; 2]) -> &[u8] {
-    let start = form[1] as usize;
-    &arena[start..start + form[0] as u32 as usize]
-}
-
-fn bytes_of<'a>(form: &'a u128, arena: &'a [u8]) -> &'a [u8] {
+fn bytes_of<'a>(form: &'a u128, arena: &'a Arena) -> &'a [u8] {
     let len = *form as u32 as usize;
     if len > INLINE_BYTES {
-        return bytes_at(arena, halves(*form));
+        return arena.get(halves(*form));
     }
     const { assert!(cfg!(target_endian = "little"), "forms lie in memory as Arrow's views do") };
     // SAFETY: the 16 bytes of an integer, behind a shared borrow of it.
@@ -304,8 +322,7 @@ fn insert_plain(
             if ticket.is_free() {
                 let mut form = wanted.form;
                 if !wanted.long.is_empty() {
-                    form |= (table.arena.len() as u128) << 64;
-                    table.arena.extend_from_slice(wanted.long);
+                    form |= u128::from(table.arena.push(wanted.long)) << 64;
                 }
                 *ticket = Ticket::new(wanted.hash, table.forms.len() as u32);
                 table.forms.push(form);
