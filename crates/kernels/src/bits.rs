@@ -43,10 +43,23 @@ impl<'a> Bits<'a> {
     /// # Panics
     /// When `index` is not below the count of bits.
     #[must_use]
+    #[inline(always)]
     pub fn get(&self, index: usize) -> bool {
         assert!(index < self.len, "bit {index} of {}", self.len);
+        // SAFETY: just checked.
+        unsafe { self.get_unchecked(index) }
+    }
+
+    /// [`Self::get`] without its check.
+    ///
+    /// # Safety
+    /// `index` is below the count of bits.
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked(&self, index: usize) -> bool {
         let bit = self.offset + index;
-        self.bytes[bit / 8] >> (bit % 8) & 1 == 1
+        // SAFETY: there are bytes for `offset + len` bits, of which this is one.
+        let byte = unsafe { *self.bytes.get_unchecked(bit / 8) };
+        byte >> (bit % 8) & 1 == 1
     }
 
     /// Count of words, the last one perhaps in part.

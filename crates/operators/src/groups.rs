@@ -366,9 +366,9 @@ impl Table {
 
     /// Sets the columns that this table numbers to their values for groups of these numbers, all if it does not say.
     fn into_keys(self, numbers: Option<&[u32]>, columns: &mut [Option<OwnedKeys>]) {
-        fn some<T: Copy>(all: &[T], numbers: Option<&[u32]>) -> Vec<T> {
+        fn some<T: Copy>(all: Vec<T>, numbers: Option<&[u32]>) -> Vec<T> {
             match numbers {
-                None => all.to_vec(),
+                None => all,
                 Some(numbers) => numbers.iter().map(|number| all[*number as usize]).collect(),
             }
         }
@@ -383,7 +383,7 @@ impl Table {
         match self {
             Self::Small { column, key_type, table } => {
                 let null = if key_type.width == Some(1) { 1 << 8 } else { 1 << 16 };
-                let keys = some(table.keys(), numbers);
+                let keys = some(table.keys().to_vec(), numbers);
                 let validity = keys.contains(&null).then(|| keys.iter().map(|key| *key != null).collect());
                 let values = match key_type.width {
                     Some(1) => OwnedValues::Bytes1(keys.iter().map(|key| low_byte(*key)).collect()),
@@ -392,29 +392,32 @@ impl Table {
                 columns[column] = Some(OwnedKeys { values, validity });
             }
             Self::Four(column, table) => {
-                let values = OwnedValues::Bytes4(some(table.keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity: validity(table.null_group()) });
+                let validity = validity(table.null_group());
+                let values = OwnedValues::Bytes4(some(table.into_keys(), numbers));
+                columns[column] = Some(OwnedKeys { values, validity });
             }
             Self::Eight(column, table) => {
-                let values = OwnedValues::Bytes8(some(table.keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity: validity(table.null_group()) });
+                let validity = validity(table.null_group());
+                let values = OwnedValues::Bytes8(some(table.into_keys(), numbers));
+                columns[column] = Some(OwnedKeys { values, validity });
             }
             Self::Sixteen(column, table) => {
-                let values = OwnedValues::Bytes16(some(table.keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity: validity(table.null_group()) });
+                let validity = validity(table.null_group());
+                let values = OwnedValues::Bytes16(some(table.into_keys(), numbers));
+                columns[column] = Some(OwnedKeys { values, validity });
             }
             Self::Text(column, table) => {
                 let validity = validity(table.null_group());
                 let (views, parts) = table.into_views();
-                let views = if numbers.is_some() { some(&views, numbers) } else { views };
-                columns[column] = Some(OwnedKeys { values: OwnedValues::Text(views, parts), validity });
+                columns[column] =
+                    Some(OwnedKeys { values: OwnedValues::Text(some(views, numbers), parts), validity });
             }
             Self::PackedEight(pieces, table) => {
-                let keys = some(table.keys(), numbers);
+                let keys = some(table.into_keys(), numbers);
                 unpack(pieces, &keys, columns, |key, shift| key >> shift);
             }
             Self::PackedSixteen(pieces, table) => {
-                let keys = some(table.keys(), numbers);
+                let keys = some(table.into_keys(), numbers);
                 unpack(pieces, &keys, columns, |key, shift| low_word(key >> shift));
             }
         }

@@ -17,9 +17,11 @@
 //! | module | what |
 //! |---|---|
 //! | [`groups`] | the group of each row, by keys of any number of columns |
+//! | [`pattern`] | regular expressions without an automaton |
 
 #![forbid(unsafe_code)]
 
 pub mod groups;
+pub mod pattern;
 
 pub use groups::{Groups, KeyColumn, KeyType, KeyValues, OwnedKeys, OwnedValues};

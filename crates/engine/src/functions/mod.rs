@@ -9,6 +9,7 @@ mod bounded;
 mod count;
 mod date_diff;
 mod definitions;
+mod extraction;
 mod gathering;
 mod literals;
 mod macros;
@@ -67,6 +68,7 @@ pub(crate) fn register(
         state.register_udaf(Arc::new(function))?;
     }
     series::register(state);
+    extraction::register(state)?;
     bounded::register(state, pool, threads)?;
     Ok(())
 }

@@ -108,8 +108,11 @@ impl OpenTable {
         let (reader, deletions) = read().map_err(|error| self.explain(error))?;
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         columns.extend(self.has_row_numbers.then_some(Place::Numbers));
-        for field in &self.table.definition.fields {
-            let found = reader.fields().iter().position(|other| other.id == field.id);
+        for (place, field) in self.table.definition.fields.iter().enumerate() {
+            // At the same place, if columns are as they were.
+            let is_there = reader.fields().get(place).is_some_and(|other| other.id == field.id);
+            let search = || reader.fields().iter().position(|other| other.id == field.id);
+            let found = if is_there { Some(place) } else { search() };
             columns.push(match found {
                 Some(index) if reader.fields()[index].data_type == field.data_type => Place::Here(index),
                 // Children may be others even if the column is the same.

@@ -7,6 +7,7 @@
 //! narrow meanwhile, again before each. Reading and decoding blocks, so it is done on threads for that.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::utils::{conjunction_opt, reassign_expr_columns};
+use datafusion::physical_expr::utils::{collect_columns, conjunction_opt, reassign_expr_columns};
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, split_conjunction,
 };
@@ -75,6 +76,8 @@ pub(crate) struct StoredScan {
     is_by_part: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// Planning asks more than once.
+    statistics: OnceLock<Arc<Statistics>>,
     run: Mutex<Option<Run>>,
 }
 
@@ -117,6 +120,7 @@ impl StoredScan {
             is_by_part: false,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
+            statistics: OnceLock::new(),
             run: Mutex::default(),
         })
     }
@@ -152,6 +156,7 @@ impl StoredScan {
             is_by_part: self.is_by_part,
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
+            statistics: OnceLock::new(),
             run: Mutex::default(),
         };
         change(&mut changed);
@@ -363,20 +368,31 @@ impl ExecutionPlan for StoredScan {
         if args.partition().is_some() {
             return Ok(Arc::new(Statistics::new_unknown(&self.schema())));
         }
+        if let Some(known) = self.statistics.get() {
+            return Ok(known.clone());
+        }
         let fixed: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         let statistics = match conjunction_opt(fixed) {
             None => prune::statistics(&self.table, &self.projection),
             Some(condition) => {
-                // As DataFusion estimates what a filter leaves.
-                let all: Vec<usize> = (0..self.table.schema.fields().len()).collect();
-                let input = prune::statistics(&self.table, &all);
-                let filter =
-                    FilterExec::try_new(condition, Arc::new(EmptyExec::new(self.table.schema.clone())))?;
+                // As DataFusion estimates what a filter leaves, of the columns that either needs.
+                let filtered = collect_columns(&condition);
+                let needed: BTreeSet<usize> =
+                    filtered.iter().map(Column::index).chain(self.projection.iter().copied()).collect();
+                let needed: Vec<usize> = needed.into_iter().collect();
+                let projection: Vec<usize> =
+                    self.projection.iter().filter_map(|index| needed.binary_search(index).ok()).collect();
+                let schema = project_schema(&self.table.schema, Some(&needed))?;
+                let condition = reassign_expr_columns(condition, &schema)?;
+                let input = prune::statistics(&self.table, &needed);
+                let filter = FilterExec::try_new(condition, Arc::new(EmptyExec::new(schema)))?;
                 let left = filter.statistics_from_inputs(&[Arc::new(input)], args)?;
-                Arc::unwrap_or_clone(left).project(Some(&self.projection)).to_inexact()
+                Arc::unwrap_or_clone(left).project(Some(&projection)).to_inexact()
             }
         };
-        Ok(Arc::new(statistics.with_fetch(self.limit.filter(|_| self.partition_count() == 1), 0, 1)?))
+        let fetch = self.limit.filter(|_| self.partition_count() == 1);
+        let statistics = Arc::new(statistics.with_fetch(fetch, 0, 1)?);
+        Ok(self.statistics.get_or_init(|| statistics).clone())
     }
 
     fn try_swapping_with_projection(

@@ -88,10 +88,17 @@ fn gather_plain<T: Comparable, I: Index>(values: &[T], indices: &[I], out: &mut 
 
 #[inline(always)]
 fn gather_bits_plain<I: Index>(bits: Bits<'_>, indices: &[I]) -> BitBuffer {
-    let word = |rows: &[I]| {
-        rows.iter().rev().fold(0, |word, index| word << 1 | u64::from(bits.get((*index).into() as usize)))
-    };
-    BitBuffer::from_words(indices.chunks(WORD_BITS).map(word).collect(), indices.len())
+    assert!(are_below(bits.len(), indices), "an index is not below {}", bits.len());
+    let mut words = vec![0; indices.len().div_ceil(WORD_BITS)];
+    for (indices, word) in indices.chunks(WORD_BITS).zip(&mut words) {
+        for (place, index) in indices.iter().enumerate() {
+            let index: u32 = (*index).into();
+            // SAFETY: the greatest of all indices was checked.
+            let bit = unsafe { bits.get_unchecked(index as usize) };
+            *word |= u64::from(bit) << place;
+        }
+    }
+    BitBuffer::from_words(words, indices.len())
 }
 
 /// Whether all indices are below `count`.

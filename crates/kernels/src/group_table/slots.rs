@@ -54,7 +54,8 @@ pub(crate) trait Hashed: Slot {
 /// tables stay in the caches for longer and take less time to clear and to grow.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
-    /// The low half of the hash, whose high bits are the place of the slot.
+    /// The high half of the hash, less the bits that are equal in the table: the first of them are the place of the
+    /// slot, also in a larger table, so that growing needs no keys.
     tag: u32,
     /// The group number plus one.
     number: u32,
@@ -70,11 +71,21 @@ impl Slot for Ticket {
     }
 }
 
-impl Ticket {
-    /// The ticket of a group whose key has this hash.
+impl Hashed for Ticket {
+    /// The highest bits of hashes that are equal in the table.
+    type Context = u32;
+
     #[inline(always)]
-    pub(crate) fn new(hash: u64, group: u32) -> Self {
-        Self { tag: hash as u32, number: group + 1 }
+    fn hash(&self, skip: &u32) -> u64 {
+        u64::from(self.tag) << u32::BITS >> skip
+    }
+}
+
+impl Ticket {
+    /// The ticket of a group whose key has this [`tag`](Probe::tag).
+    #[inline(always)]
+    pub(crate) fn new(tag: u32, group: u32) -> Self {
+        Self { tag, number: group + 1 }
     }
 
     /// The group, [`NO_GROUP`](super::NO_GROUP) of a free slot.
@@ -83,24 +94,18 @@ impl Ticket {
         self.number.wrapping_sub(1)
     }
 
-    /// Whether the key may have this hash.
+    /// Whether the key may have this tag.
     #[inline(always)]
-    pub(crate) fn may_have(self, hash: u64) -> bool {
-        self.tag == hash as u32
+    pub(crate) fn may_have(self, tag: u32) -> bool {
+        self.tag == tag
     }
 }
 
 impl Slots<Ticket> {
-    /// Makes room for at least one block, by the hashes of all groups with their numbers.
-    #[cold]
-    pub(crate) fn grow_from(&mut self, hashes: impl Iterator<Item = (u32, u64)>) {
-        let mut grown = Self::with_slots(self.grown_count(), self.skip);
-        let mut probe = grown.probe_mut();
-        for (group, hash) in hashes {
-            *probe.slot_mut(hash, |_| 1) = Ticket::new(hash, group);
-        }
-        grown.len = self.len;
-        *self = grown;
+    /// Makes room for at least one block: see [`Self::grow`].
+    pub(crate) fn grow_tickets(&mut self) {
+        let skip = self.skip;
+        self.grow(&skip);
     }
 }
 
@@ -272,6 +277,12 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> Home {
         Home((hash << self.skip >> self.shift) as u32)
+    }
+
+    /// What [`Ticket`]s keep of a hash.
+    #[inline(always)]
+    pub(crate) fn tag(&self, hash: u64) -> u32 {
+        (hash << self.skip >> u32::BITS) as u32
     }
 
     /// The slot of a key, or the free one where it belongs. `difference` is zero for the slot with this key.

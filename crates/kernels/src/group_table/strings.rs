@@ -217,8 +217,8 @@ impl StringGroupTable {
 impl Wanted<'_> {
     /// Zero for the ticket of the group of the string.
     #[inline(always)]
-    fn difference(&self, ticket: Ticket, forms: &[u128], arena: &Arena) -> u64 {
-        if !ticket.may_have(self.hash) {
+    fn difference(&self, tag: u32, ticket: Ticket, forms: &[u128], arena: &Arena) -> u64 {
+        if !ticket.may_have(tag) {
             return 1;
         }
         let Some(form) = forms.get(ticket.group() as usize) else { return 0 };
@@ -295,9 +295,7 @@ fn insert_plain(
     let mut hashes = [0; BLOCK_ROWS];
     for (block, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
         while table.slots.is_full() {
-            let mut slots = std::mem::replace(&mut table.slots, Slots::new(0));
-            slots.grow_from(table.hashes());
-            table.slots = slots;
+            table.slots.grow_tickets();
         }
         assert!(table.forms.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
         let first = block * BLOCK_ROWS;
@@ -317,14 +315,15 @@ fn insert_plain(
                 continue;
             }
             let mut probe = table.slots.probe_mut();
-            let ticket =
-                probe.slot_mut(wanted.hash, |ticket| wanted.difference(*ticket, &table.forms, &table.arena));
+            let tag = probe.tag(wanted.hash);
+            let difference = |ticket: &Ticket| wanted.difference(tag, *ticket, &table.forms, &table.arena);
+            let ticket = probe.slot_mut(wanted.hash, difference);
             if ticket.is_free() {
                 let mut form = wanted.form;
                 if !wanted.long.is_empty() {
                     form |= u128::from(table.arena.push(wanted.long)) << 64;
                 }
-                *ticket = Ticket::new(wanted.hash, table.forms.len() as u32);
+                *ticket = Ticket::new(tag, table.forms.len() as u32);
                 table.forms.push(form);
                 table.hashes.push(wanted.hash);
                 taken += 1;
@@ -365,7 +364,9 @@ fn find_plain(
             *group = if validity.is_some_and(|validity| !validity.get(first + index)) {
                 table.null_group.unwrap_or(NO_GROUP)
             } else {
-                let difference = |ticket: &Ticket| wanted.difference(*ticket, &table.forms, &table.arena);
+                let tag = probe.tag(wanted.hash);
+                let difference =
+                    |ticket: &Ticket| wanted.difference(tag, *ticket, &table.forms, &table.arena);
                 probe.slot(wanted.hash, difference).group()
             };
         }

@@ -73,6 +73,12 @@ impl<K: Key> GroupTable<K> {
         &self.keys
     }
 
+    /// [`Self::keys`], taken.
+    #[must_use]
+    pub fn into_keys(self) -> Vec<K> {
+        self.keys
+    }
+
     /// The group of rows without a value, if there is one.
     #[must_use]
     pub fn null_group(&self) -> Option<u32> {
@@ -243,8 +249,8 @@ fn hash_block<'a, K: Key>(seed: &Seed, keys: &[K], hashes: &'a mut [u64; BLOCK_R
 
 /// Zero for the ticket of the group with this key.
 #[inline(always)]
-fn difference<K: Key>(ticket: Ticket, keys: &[K], key: K, hash: u64) -> u64 {
-    if !ticket.may_have(hash) {
+fn difference<K: Key>(ticket: Ticket, keys: &[K], key: K, tag: u32) -> u64 {
+    if !ticket.may_have(tag) {
         return 1;
     }
     keys.get(ticket.group() as usize).map_or(0, |found| found.difference(key))
@@ -259,9 +265,7 @@ fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32
     let (mut hashes, mut others) = ([0; BLOCK_ROWS], [0; BLOCK_ROWS]);
     for (keys, groups) in keys.chunks(BLOCK_ROWS).zip(groups.chunks_mut(BLOCK_ROWS)) {
         while table.slots.is_full() {
-            let mut slots = std::mem::replace(&mut table.slots, Slots::new(0));
-            slots.grow_from(table.hashes());
-            table.slots = slots;
+            table.slots.grow_tickets();
         }
         assert!(table.keys.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
         let hashes = hash_block(&table.seed, keys, &mut hashes);
@@ -278,10 +282,11 @@ fn insert_plain<K: Key>(table: &mut GroupTable<K>, keys: &[K], groups: &mut [u32
         for row in &others[..other_count] {
             let row = *row as usize;
             let (key, hash) = (keys[row], hashes[row]);
-            let ticket = probe.slot_mut(hash, |ticket| difference(*ticket, found, key, hash));
+            let tag = probe.tag(hash);
+            let ticket = probe.slot_mut(hash, |ticket| difference(*ticket, found, key, tag));
             let is_new = ticket.is_free();
             let group = if is_new { (known + next) as u32 } else { ticket.group() };
-            *ticket = Ticket::new(hash, group);
+            *ticket = Ticket::new(tag, group);
             found[known + next] = key;
             next += usize::from(is_new);
             taken += usize::from(is_new);
@@ -307,7 +312,8 @@ fn find_plain<K: Key>(table: &GroupTable<K>, keys: &[K], groups: &mut [u32]) {
         for row in &others[..other_count] {
             let row = *row as usize;
             let (key, hash) = (keys[row], hashes[row]);
-            groups[row] = probe.slot(hash, |ticket| difference(*ticket, &table.keys, key, hash)).group();
+            let tag = probe.tag(hash);
+            groups[row] = probe.slot(hash, |ticket| difference(*ticket, &table.keys, key, tag)).group();
         }
     }
 }
