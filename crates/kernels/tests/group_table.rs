@@ -296,6 +296,50 @@ fn strings_are_grouped_whatever_their_length() {
 }
 
 #[test]
+fn rows_that_have_one_view_are_one_group() {
+    let mut random = Random::new(2);
+    for entry_count in [3, 100, 900, 20_000] {
+        // Long ones, with some twice in the dictionary, and short ones.
+        let entry =
+            |entry: u64| format!("{}{}", "a rather long text ".repeat((entry % 3) as usize), entry / 2);
+        let entries: Vec<String> = (0..entry_count).map(entry).collect();
+        let bytes = entries.concat().into_bytes();
+        let mut start = 0;
+        let views = entries.iter().map(|text| {
+            let mut view = [0; 16];
+            view[..4].copy_from_slice(&(text.len() as u32).to_le_bytes());
+            if text.len() <= 12 {
+                view[4..4 + text.len()].copy_from_slice(text.as_bytes());
+            } else {
+                view[4..8].copy_from_slice(&text.as_bytes()[..4]);
+                view[12..].copy_from_slice(&(start as u32).to_le_bytes());
+            }
+            start += text.len();
+            u128::from_le_bytes(view)
+        });
+        let views: Vec<u128> = views.collect();
+        let row_count = miri_or(1_500, 6_000);
+        let codes: Vec<usize> = (0..row_count).map(|_| random.below(entry_count) as usize).collect();
+        let rows: Vec<u128> = codes.iter().map(|code| views[*code]).collect();
+        for null_every in [None, Some(1_000), Some(7)] {
+            let is_valid = |row: usize| null_every.is_none_or(|every| row % every != 5);
+            let strings: Vec<Option<Vec<u8>>> =
+                (0..row_count).map(|row| is_valid(row).then(|| entries[codes[row]].clone().into())).collect();
+            let (expected, order) = group::group_numbers(&strings);
+            let valid: BitBuffer = (0..row_count).map(is_valid).collect();
+            let validity = null_every.map(|_| valid.as_bits());
+            for level in Level::available() {
+                let mut table = StringGroupTable::new(Seed::new(0));
+                let mut groups = vec![0; row_count];
+                table.find_or_insert(*level, Strings::Views(&rows, &[&bytes]), validity, &mut groups);
+                assert_eq!(groups, expected, "{level}: {entry_count} entries");
+                assert!((0..).zip(&order).all(|(group, text)| table.get(group) == text.as_deref()));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_dense_table_numbers_groups_and_refuses_what_is_outside() {
     for level in Level::available() {
         let keys: Vec<u16> =

@@ -25,6 +25,7 @@ mod partition;
 mod slots;
 mod strings;
 mod table;
+mod views;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

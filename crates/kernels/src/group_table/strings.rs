@@ -5,6 +5,8 @@
 //! that the table owns; bytes there are compared only if half of the hash is equal. German-style strings: Neumann, Freitag, "Umbra", CIDR 2020, section 3.1.
 //! The arena grows by parts, so that nothing is copied and forms are Arrow's views.
 
+use crate::group_table::slots::Probe;
+use crate::group_table::views::Repeated;
 use crate::group_table::{BLOCK_ROWS, NO_GROUP, Slot, Slots, Ticket};
 use crate::hash::{INLINE_BYTES, Seed, Strings, hash_bytes, hash_inline};
 use crate::region::prefetch_ptr;
@@ -53,6 +55,14 @@ impl Arena {
     fn get(&self, form: [u64; 2]) -> &[u8] {
         let start = (form[1] >> 32) as usize;
         &self.parts[form[1] as u32 as usize][start..start + form[0] as u32 as usize]
+    }
+
+    /// Prefetches the first bytes of what may be a long string.
+    #[inline(always)]
+    fn prefetch(&self, form: [u64; 2]) {
+        if let Some(part) = self.parts.get(form[1] as u32 as usize) {
+            prefetch_ptr(part.as_ptr().wrapping_add((form[1] >> 32) as usize));
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -153,6 +163,19 @@ impl StringGroupTable {
         groups: &mut [u32],
     ) {
         check_lengths(strings, validity, groups);
+        if let Strings::Views(views, buffers) = strings
+            && let Some(repeated) = Repeated::new(level, views, validity)
+        {
+            let mut found = vec![0; repeated.views.len()];
+            let valid = repeated.validity();
+            let valid = valid.as_ref().map(crate::BitBuffer::as_bits);
+            insert(level, self, Strings::Views(&repeated.views, buffers), valid, &mut found);
+            groups
+                .iter_mut()
+                .zip(&repeated.places)
+                .for_each(|(group, place)| *group = found[*place as usize]);
+            return;
+        }
         insert(level, self, strings, validity, groups);
     }
 
@@ -203,6 +226,19 @@ impl StringGroupTable {
     fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
         let hashes = (0..).zip(&self.hashes).filter(|(group, _)| Some(*group) != self.null_group);
         hashes.map(|(group, hash)| (group, *hash))
+    }
+
+    /// Prefetches the bytes that long strings may be compared with.
+    #[inline(always)]
+    fn prefetch_long(&self, probe: &Probe<&[Ticket]>, wanted: &[Wanted<'_>]) {
+        for wanted in wanted.iter().filter(|wanted| !wanted.long.is_empty()) {
+            let ticket = probe.home_slot(wanted.hash);
+            if ticket.may_have(probe.tag(wanted.hash))
+                && let Some(form) = self.forms.get(ticket.group() as usize)
+            {
+                self.arena.prefetch(halves(*form));
+            }
+        }
     }
 
     fn new_null_group(&mut self) -> u32 {
@@ -307,6 +343,7 @@ fn insert_plain(
             for hash in &*hashes {
                 prefetch_ptr(table.forms.as_ptr().wrapping_add(probe.home_slot(*hash).group() as usize));
             }
+            table.prefetch_long(&probe, wanted);
         }
         let mut taken = table.slots.len();
         for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
