@@ -5,6 +5,7 @@ use std::ops::Range;
 use keirin_kernels::bitmaps::positions;
 use keirin_kernels::compact::compact_into;
 use keirin_kernels::compare::{Comparable, Comparison};
+use keirin_kernels::gather::gather;
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 
 use crate::{Error, Result};
@@ -61,12 +62,16 @@ fn for_each_block<T: Copy + Default>(
     Ok(())
 }
 
+/// What a row costs, in nanoseconds, that is decoded by itself, less what it costs to pick it from all of them.
+const TAKE_NS: f64 = 2.0;
+
 /// The selected ones of `count` rows: if they are few by `take`, which appends rows by number, else block by
-/// block.
+/// block, or all of them, which takes `decode_ns`.
 fn select<T: Comparable + Default>(
     level: Level,
     selection: Selection<'_>,
     count: usize,
+    decode_ns: f64,
     take: impl Fn(&[u32], &mut Vec<T>) -> Result<()>,
     decode: impl Fn(usize, &mut [T]) -> Result<()>,
 ) -> Result<Vec<T>> {
@@ -78,6 +83,11 @@ fn select<T: Comparable + Default>(
         }
         Selection::Rows(rows) => {
             check_rows(rows, count);
+            if decode_ns < rows.len() as f64 * TAKE_NS {
+                let mut all = vec![T::default(); count];
+                decode(0, &mut all)?;
+                return Ok(gather(level, &all, rows));
+            }
             take(rows, &mut values)?;
         }
         Selection::Bits(bits) => {

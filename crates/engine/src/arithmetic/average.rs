@@ -142,6 +142,12 @@ fn divided(sum: i128, count: u64) -> Option<f64> {
     if count == 0 {
         return None;
     }
+    // Both are floats as they are, and a division of floats is rounded once.
+    const WHOLE_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
+    if sum.unsigned_abs() <= u128::from(WHOLE_MAX) && count <= WHOLE_MAX {
+        #[expect(clippy::cast_precision_loss, reason = "they are small enough")]
+        return Some(sum as f64 / count as f64);
+    }
     // The dividend's top bit is set, so the quotient has at least 64 bits, more than a float keeps. A nonzero
     // remainder sets the quotient's last bit (a sticky bit), which makes the rounding to a float exact.
     let magnitude = sum.unsigned_abs();
@@ -276,9 +282,9 @@ impl Averages {
     }
 }
 
-fn sums_of(sums: &[i128], counts: &[u64]) -> ArrayRef {
-    let sums = sums.iter().zip(counts).map(|(sum, count)| (*count > 0).then_some(*sum));
-    Arc::new(Decimal128Array::from_iter(sums).with_data_type(SUM))
+fn sums_of(sums: Vec<i128>, counts: &[u64]) -> ArrayRef {
+    let nulls = counts.contains(&0).then(|| counts.iter().map(|count| *count > 0).collect());
+    Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(SUM))
 }
 
 impl GroupsAccumulator for Averages {
@@ -322,7 +328,7 @@ impl GroupsAccumulator for Averages {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let (sums, counts) = self.take(emit_to);
-        let sums = sums_of(&sums, &counts);
+        let sums = sums_of(sums, &counts);
         Ok(vec![Arc::new(UInt64Array::from(counts)), sums])
     }
 

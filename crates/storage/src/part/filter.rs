@@ -8,7 +8,7 @@ use keirin_codecs::floats::Float;
 use keirin_codecs::frame::{Frame, Kind};
 use keirin_codecs::integers::Int;
 use keirin_codecs::strings::Rows;
-use keirin_kernels::compare::Comparison;
+use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::text::{self, Inequality, Pad};
 use keirin_kernels::{BitBuffer, Level, Selection, bitmaps};
 
@@ -128,7 +128,7 @@ fn compare(
         // No text is less than the empty one, so the lengths decide.
         (Kind::Text, Constant::Text(b"")) => {
             let lengths = frame.strings(level)?.lengths(level, Selection::All)?;
-            lengths.into_iter().map(|length| holds(comparison, length.cmp(&0))).collect()
+            compare_constant(level, comparison, &lengths, 0)
         }
         (Kind::Text, Constant::Text(constant)) => {
             frame.strings(level)?.test(level, |rows| compare_text(level, rows, comparison, constant))?

@@ -304,6 +304,8 @@ impl<'a, T: Int> Column<'a, T> {
             level,
             selection,
             self.len(),
+            // Rows that are as they are need no decoding.
+            if self.node.as_bytes().is_some() { f64::INFINITY } else { self.node.decode_ns() },
             |rows, out| self.node.take(level, rows, out),
             |first, out| self.node.decode_into(level, first, out),
         )

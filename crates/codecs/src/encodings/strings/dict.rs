@@ -204,6 +204,7 @@ impl Node for Dict<'_> {
             level,
             selection,
             self.len(),
+            self.codes.decode_ns(),
             |rows, out| self.codes.take(level, rows, out),
             |first, out| self.codes.decode_into(level, first, out),
         )?;
