@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ByteView};
+use arrow::array::{Array, ArrayRef, AsArray, ByteView, StringArray, StringViewArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::ScalarValue;
@@ -102,15 +102,28 @@ impl Arguments<'_> {
 
     /// The bytes of an argument by row: exact for text, the average for other types.
     fn bytes(&self, place: usize) -> Option<impl Fn(usize) -> usize + use<>> {
+        enum Lengths {
+            Text(StringArray),
+            Views(StringViewArray),
+            Average(usize),
+        }
         let array = self.array(place)?;
-        let average = array.to_data().get_slice_memory_size().ok()?.div_ceil(array.len().max(1));
+        let len = array.len();
+        let lengths = match array.data_type() {
+            DataType::Utf8 => Lengths::Text(array.as_string().clone()),
+            DataType::Utf8View => Lengths::Views(array.as_string_view().clone()),
+            _ => {
+                let bytes = array.to_data().get_slice_memory_size().ok()?;
+                Lengths::Average(bytes.div_ceil(len.max(1)).max(1))
+            }
+        };
         Some(move |row: usize| {
-            let row = if array.len() == 1 { 0 } else { row };
-            match array.data_type() {
-                _ if array.is_empty() => 0,
-                DataType::Utf8 => array.as_string::<i32>().value_length(row) as usize,
-                DataType::Utf8View => ByteView::from(array.as_string_view().views()[row]).length as usize,
-                _ => average.max(1),
+            let row = if len == 1 { 0 } else { row };
+            match &lengths {
+                _ if len == 0 => 0,
+                Lengths::Text(texts) => texts.value_length(row) as usize,
+                Lengths::Views(texts) => ByteView::from(texts.views()[row]).length as usize,
+                Lengths::Average(bytes) => *bytes,
             }
         })
     }

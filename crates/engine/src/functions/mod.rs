@@ -9,6 +9,7 @@ mod bounded;
 mod count;
 mod date_diff;
 mod definitions;
+mod entries;
 mod extraction;
 mod gathering;
 mod literals;
@@ -69,6 +70,7 @@ pub(crate) fn register(
     }
     series::register(state);
     extraction::register(state)?;
+    entries::register(state)?;
     bounded::register(state, pool, threads)?;
     Ok(())
 }

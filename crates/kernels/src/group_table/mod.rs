@@ -36,6 +36,7 @@ pub use partition::{PartitionedRows, partition_rows};
 pub(crate) use slots::{BLOCK_ROWS, Hashed, Slot, Slots, Ticket};
 pub use strings::StringGroupTable;
 pub use table::GroupTable;
+pub use views::Repeated;
 
 /// The group number of a key that is not in the table.
 pub const NO_GROUP: u32 = u32::MAX;

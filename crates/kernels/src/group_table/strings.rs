@@ -166,10 +166,11 @@ impl StringGroupTable {
         if let Strings::Views(views, buffers) = strings
             && let Some(repeated) = Repeated::new(level, views, validity)
         {
-            let mut found = vec![0; repeated.views.len()];
+            let mut found = vec![0; repeated.rows.len()];
+            let views: Vec<u128> = repeated.rows.iter().map(|row| views[*row as usize]).collect();
             let valid = repeated.validity();
             let valid = valid.as_ref().map(crate::BitBuffer::as_bits);
-            insert(level, self, Strings::Views(&repeated.views, buffers), valid, &mut found);
+            insert(level, self, Strings::Views(&views, buffers), valid, &mut found);
             groups
                 .iter_mut()
                 .zip(&repeated.places)

@@ -8,30 +8,39 @@ const PLACES_BITS: u32 = 10;
 /// By so many rows it is judged whether views repeat.
 const TRIED_ROWS: usize = 1024;
 
-/// The different views of rows, or a few more: one that was forgotten comes again.
-pub(super) struct Repeated {
-    pub(super) views: Vec<u128>,
-    /// The place in `views` of the view of each row.
-    pub(super) places: Vec<u32>,
-    /// The one place of all rows without a value.
+/// Rows of which each other row has the view of one: those with different views, or a few more, since one that was
+/// forgotten comes again.
+#[derive(Debug)]
+pub struct Repeated {
+    /// These rows, ascending.
+    pub rows: Vec<u32>,
+    /// For each row, the place in `rows` of the one with its view.
+    pub places: Vec<u32>,
+    /// The place of all rows without a value.
     null: Option<u32>,
 }
 
 impl Repeated {
     /// `None` if so few views repeat that looking for them takes longer than it saves.
-    pub(super) fn new(level: Level, views: &[u128], validity: Option<Bits<'_>>) -> Option<Self> {
+    ///
+    /// # Panics
+    /// When there are other views than bits, or 2^32 or more.
+    #[must_use]
+    pub fn new(level: Level, views: &[u128], validity: Option<Bits<'_>>) -> Option<Self> {
+        assert!(validity.is_none_or(|validity| validity.len() == views.len()), "a bit a view");
+        assert!(u32::try_from(views.len()).is_ok(), "row numbers have 32 bits");
         let tried = views.get(..TRIED_ROWS)?;
         let first = repeated(level, tried, validity.map(|validity| validity.slice(0, TRIED_ROWS)));
-        if first.views.len() > TRIED_ROWS / 4 * 3 {
+        if first.rows.len() > TRIED_ROWS / 4 * 3 {
             return None;
         }
         Some(repeated(level, views, validity))
     }
 
-    /// Which of the views have a value; all if there are no rows without one.
+    /// Which of `rows` have a value; none if all have.
     pub(super) fn validity(&self) -> Option<BitBuffer> {
         let null = self.null?;
-        Some((0..self.views.len()).map(|place| place != null as usize).collect())
+        Some((0..self.rows.len()).map(|place| place != null as usize).collect())
     }
 }
 
@@ -43,11 +52,11 @@ kernel! {
 fn repeated_plain(views: &[u128], validity: Option<Bits<'_>>) -> Repeated {
     let mut known = [0_u128; 1 << PLACES_BITS];
     let mut known_places = [NO_GROUP; 1 << PLACES_BITS];
-    let mut found = Repeated { views: Vec::new(), places: Vec::with_capacity(views.len()), null: None };
+    let mut found = Repeated { rows: Vec::new(), places: Vec::with_capacity(views.len()), null: None };
     for (row, view) in views.iter().enumerate() {
         let mut next = || {
-            found.views.push(*view);
-            (found.views.len() - 1) as u32
+            found.rows.push(row as u32);
+            (found.rows.len() - 1) as u32
         };
         if validity.is_some_and(|validity| !validity.get(row)) {
             let place = found.null.unwrap_or_else(&mut next);
@@ -55,7 +64,7 @@ fn repeated_plain(views: &[u128], validity: Option<Bits<'_>>) -> Repeated {
             found.places.push(place);
             continue;
         }
-        // An odd number with as many ones as zeros mixes well enough: a collision costs a lookup.
+        // Multiplication mixes well enough: where two meet, both come again.
         let mixed =
             (*view as u64 ^ ((view >> 64) as u64).rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let home = (mixed >> (u64::BITS - PLACES_BITS)) as usize;
