@@ -58,7 +58,8 @@ pub fn text_views<V: ByteViewType>(
 }
 
 /// The texts that [`StringGroupTable::into_views`](crate::group_table::StringGroupTable::into_views) gives, or some of
-/// them in another order, to be taken a few rows at a time. Bytes that no other row needs are freed.
+/// them in another order, to be taken a few rows at a time. Parts are freed in their order, when no row to come needs
+/// them.
 #[derive(Debug)]
 pub struct GroupViews<V> {
     views: Vec<u128>,
@@ -115,6 +116,13 @@ impl<V: ByteViewType> GroupViews<V> {
         assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as views");
         let parts = parts.into_iter().map(Buffer::from_vec).collect();
         Ok(Self { views, nulls, parts, ends, first_part: 0, start: 0, view_type: PhantomData })
+    }
+
+    /// Memory in use.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let parts: usize = self.parts[self.first_part..].iter().map(Buffer::capacity).sum();
+        parts + self.views.capacity() * size_of::<u128>() + self.ends.capacity() * size_of::<usize>()
     }
 
     /// The next `count` rows, or as many as there are.

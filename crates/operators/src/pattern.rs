@@ -14,8 +14,13 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
 /// Patterns of more steps are left to others.
 const STEPS_MAX: usize = 256;
-/// A text for which the chain goes back more often is left to others.
+/// A text for which the chain goes back more often is left to others, or whose bytes are looked at for longer: so many
+/// count as once, but for those of some looks at all of the text.
 const RETRIES_MAX: usize = 1_000;
+const BYTES_PER_RETRY: usize = 64;
+const FREE_LOOKS: usize = 4;
+/// Longer bounds of runs are left to others, which may refuse them.
+const BOUND_MAX: u32 = 1_000;
 /// A group that took no part in the match.
 pub const NO_PLACE: usize = usize::MAX;
 
@@ -242,6 +247,9 @@ impl Chain {
     }
 
     fn add_run_of(&mut self, set: Set, min: u32, max: Option<u32>, is_greedy: bool) -> Option<()> {
+        if min.max(max.unwrap_or(0)) > BOUND_MAX {
+            return None;
+        }
         // Bytes are counted, not characters.
         if !set.is_ascii() && (min > 1 || max.is_some()) {
             return None;
@@ -284,7 +292,8 @@ impl Chain {
         places.clear();
         places.resize(2 * self.group_count, NO_PLACE);
         retries.clear();
-        let (mut step, mut at, mut retry_count) = (0, 0, 0);
+        let (mut step, mut at) = (0, 0);
+        let mut work_left = RETRIES_MAX + FREE_LOOKS * text.len() / BYTES_PER_RETRY;
         while step < self.steps.len() {
             let goes_on = match &self.steps[step] {
                 Step::Literal(literal) => {
@@ -292,13 +301,17 @@ impl Chain {
                     at += if is_here { literal.len() } else { 0 };
                     is_here
                 }
-                Step::Run(run) => match run.end(text, at, step + 1, retries) {
-                    Some(end) => {
-                        at = end;
-                        true
+                Step::Run(run) => {
+                    let most = run.reach(text, at);
+                    work_left = work_left.checked_sub((most - at) / BYTES_PER_RETRY)?;
+                    match run.end(text, at, most, step + 1, retries) {
+                        Some(end) => {
+                            at = end;
+                            true
+                        }
+                        None => false,
                     }
-                    None => false,
-                },
+                }
                 Step::Split(one, other) => {
                     retries.push(Retry::From { step: *other, at });
                     step = *one;
@@ -322,10 +335,7 @@ impl Chain {
                 step += 1;
                 continue;
             }
-            retry_count += 1;
-            if retry_count > RETRIES_MAX {
-                return None;
-            }
+            work_left = work_left.checked_sub(1)?;
             match next_retry(text, places, retries) {
                 Some(next) => (step, at) = next,
                 None => return Some(false),
@@ -337,10 +347,21 @@ impl Chain {
 }
 
 impl Run {
-    /// Where the run from `at` on ends at first; `None` if it is too short. Other ends go to `retries`, for step `next`.
-    fn end(&self, text: &[u8], at: usize, next: usize, retries: &mut Vec<Retry>) -> Option<usize> {
-        let window = &text[at..text.len().min(at.saturating_add(self.most))];
-        let most = at + self.set.reach(window);
+    /// How far the run from `at` on can go.
+    fn reach(&self, text: &[u8], at: usize) -> usize {
+        at + self.set.reach(&text[at..text.len().min(at.saturating_add(self.most))])
+    }
+
+    /// Where the run from `at` on, which can go to `most`, ends at first; `None` if it is too short. Other ends go to
+    /// `retries`, for step `next`.
+    fn end(
+        &self,
+        text: &[u8],
+        at: usize,
+        most: usize,
+        next: usize,
+        retries: &mut Vec<Retry>,
+    ) -> Option<usize> {
         // One character, if it has more bytes.
         let least = match self.least {
             1 if !self.set.is_ascii() => next_character(text, at),

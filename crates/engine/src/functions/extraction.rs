@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, ByteView, StringViewArray, StringViewBuilder};
+use arrow::buffer::Buffer;
+use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
@@ -18,12 +20,28 @@ use super::wrapped::Wrapped;
 /// Puts ours in the place of the planner's `regexp_replace`.
 pub(super) fn register(state: &mut SessionState) -> Result<()> {
     let inner = state.udf("regexp_replace")?;
-    let extracting = Wrapped::new(inner, |inner, arguments| match Extraction::of(&arguments.args) {
-        Some((extraction, texts)) => Ok(ColumnarValue::Array(Arc::new(extraction.of_texts(texts)?))),
-        None => inner.invoke_with_args(arguments),
+    let extracting = Wrapped::new(inner, |inner, mut arguments| {
+        if let Some((extraction, texts)) = Extraction::of(&arguments.args) {
+            return Ok(ColumnarValue::Array(Arc::new(extraction.of_texts(texts)?)));
+        }
+        without_shortcut(&mut arguments.args);
+        inner.invoke_with_args(arguments)
     });
     state.register_udf(Arc::new(ScalarUDF::new_from_impl(extracting)))?;
     Ok(())
+}
+
+/// Changes a pattern, but not its meaning, for which the planner's function leaves out `.*$` at the end as if it ended
+/// all of the pattern, and not only its last alternative.
+fn without_shortcut(arguments: &mut [ColumnarValue]) {
+    if let Some(ColumnarValue::Scalar(pattern)) = arguments.get_mut(1)
+        && let Some(Some(text)) = pattern.try_as_str()
+        && text.ends_with(".*$")
+        && text.contains('|')
+    {
+        *pattern =
+            ScalarValue::from(format!("{text}(?:)")).cast_to(&pattern.data_type()).unwrap_or(pattern.clone());
+    }
 }
 
 /// A pattern whose match is replaced by one of its groups.
@@ -60,6 +78,9 @@ impl<'a> Extraction<'a> {
     fn of_texts(&self, texts: &StringViewArray) -> Result<StringViewArray> {
         /// The bytes of a text within its view.
         const INLINE_BYTES: usize = 12;
+        /// After so many texts that the chain gives up, it is not tried any more.
+        const FAILURES_MAX: usize = 8;
+        let mut failures = 0;
         let external = |error| DataFusionError::External(Box::new(error));
         let mut regex: Option<Regex> = None;
         let mut found = Match::default();
@@ -73,7 +94,8 @@ impl<'a> Extraction<'a> {
                 continue;
             }
             let text = texts.value(row);
-            let part = match self.chain.find(text, &mut found) {
+            let is_tried = failures < FAILURES_MAX;
+            let part = match is_tried.then(|| self.chain.find(text, &mut found)).flatten() {
                 Some(false) => 0..text.len(),
                 Some(true) if found.group(0) == Some(0..text.len()) => {
                     found.group(self.group).unwrap_or(0..0)
@@ -85,6 +107,7 @@ impl<'a> Extraction<'a> {
                     continue;
                 }
                 None => {
+                    failures += 1;
                     let regex = match &mut regex {
                         Some(regex) => regex,
                         none => none.insert(Regex::new(self.pattern).map_err(external)?),
@@ -102,6 +125,9 @@ impl<'a> Extraction<'a> {
                 [part.start, part.len()].map(|bytes| u32::try_from(bytes).expect("views have 32 bits"));
             answer.try_append_view(view.buffer_index, view.offset + start, len)?;
         }
-        Ok(answer.finish())
+        // Texts are not kept alive by small parts of them.
+        let answer = answer.finish();
+        let held: usize = answer.data_buffers().iter().map(Buffer::capacity).sum();
+        Ok(if held > 2 * answer.total_buffer_bytes_used() { answer.gc() } else { answer })
     }
 }

@@ -197,6 +197,15 @@ impl KeyRows {
         Ok(Self::Values(make_array(data)))
     }
 
+    /// Memory in use.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Values(values) => values.get_array_memory_size(),
+            Self::Text(rows, _) => rows.bytes(),
+            Self::Binary(rows, _) => rows.bytes(),
+        }
+    }
+
     /// The `count` rows from `start` on, up to which rows were taken.
     pub(super) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
         let (views, data_type): (ArrayRef, _) = match self {

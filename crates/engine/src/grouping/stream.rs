@@ -13,7 +13,7 @@ use datafusion::physical_plan::aggregates::{
     AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode,
 };
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 
 use super::chosen::Chosen;
 use super::table::{self, Table, Taken};
+use crate::compact::compact;
 
 /// As many partial groups stay in the second cache, about. With more of them, they have to be of
 /// [`ROWS_PER_GROUP`] rows on average, or it is cheaper to send the rows to where groups are merged.
@@ -97,7 +98,7 @@ enum Next {
     End,
 }
 
-/// Groups of a table that is empty now, and the memory that they have: less with each of them.
+/// Groups of a table that is empty now, and the memory that they have.
 struct Emitted {
     groups: Taken,
     reservation: MemoryReservation,
@@ -105,12 +106,13 @@ struct Emitted {
 }
 
 impl Emitted {
+    /// The next groups, in buffers of their own: whoever keeps them, a sort say, books what a batch keeps alive.
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let before = self.groups.left();
         let batch = self.groups.next(self.batch_rows)?;
-        let bytes = self.reservation.size();
-        self.reservation.resize(bytes / before.max(1) * self.groups.left());
-        Ok(batch)
+        self.reservation.resize(self.reservation.size().min(self.groups.bytes()));
+        batch
+            .map(|batch| if batch.num_rows() < self.batch_rows { Ok(batch) } else { compact(&batch) })
+            .transpose()
     }
 }
 
@@ -128,8 +130,7 @@ impl Grouping {
         loop {
             if let Some(emitted) = &mut self.emitted {
                 if let Some(batch) = emitted.next()? {
-                    self.baseline.record_output(batch.num_rows());
-                    return Ok(Some(batch));
+                    return Ok(Some(batch.record_output(&self.baseline)));
                 }
                 self.emitted = None;
             }
@@ -137,8 +138,8 @@ impl Grouping {
                 Next::End => return Ok(None),
                 Next::HandOver(merged) => {
                     let batch = merged.next().await.transpose()?;
-                    batch.iter().for_each(|batch| self.baseline.record_output(batch.num_rows()));
-                    return Ok(batch);
+                    let batch = batch.map(|batch| compact(&batch)).transpose()?;
+                    return Ok(batch.map(|batch| batch.record_output(&self.baseline)));
                 }
                 Next::Read => match self.input.next().await.transpose()? {
                     Some(batch) => self.read(&batch)?,
@@ -156,8 +157,7 @@ impl Grouping {
                     let timer = self.baseline.elapsed_compute().clone();
                     let _timer = timer.timer();
                     let batch = self.table.pass(&batch, &self.schema)?;
-                    self.baseline.record_output(batch.num_rows());
-                    return Ok(Some(batch));
+                    return Ok(Some(batch.record_output(&self.baseline)));
                 }
             }
         }

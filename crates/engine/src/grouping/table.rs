@@ -93,6 +93,12 @@ pub(super) fn keys(aggregate: &AggregateExec) -> Option<Keys> {
     Keys::new(columns.collect::<Option<Vec<_>>>()?)
 }
 
+/// All rows of `batch`, so many at a time.
+fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
+    let starts = (0..batch.num_rows()).step_by(rows);
+    starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
+}
+
 /// Floats of which equal ones have equal bits: one zero and one NaN. Other keys are as they are.
 fn one_float(keys: ArrayRef) -> ArrayRef {
     match keys.data_type() {
@@ -150,14 +156,25 @@ impl Table {
 
     /// Adds rows.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut start = 0;
-        while start < batch.num_rows() {
-            let rows = if matches!(self.choosing, Choosing::Open(_)) { CHOICE_ROWS } else { CHUNK_ROWS };
-            let chunk = batch.slice(start, rows.min(batch.num_rows() - start));
-            start += chunk.num_rows();
-            self.add_chunk(&chunk)?;
+        for chunk in pieces(batch, CHUNK_ROWS) {
+            if !matches!(self.choosing, Choosing::Open(_)) {
+                self.add_chunk(&chunk)?;
+            } else if !self.add_known(&chunk)? {
+                pieces(&chunk, CHOICE_ROWS).try_for_each(|piece| self.add_chunk(&piece))?;
+            }
         }
         Ok(())
+    }
+
+    /// Adds rows while groups are chosen, if all are of groups that there are, which were offered; says whether they are.
+    fn add_known(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let keys = self.evaluate_keys(batch)?;
+        self.keys.number(&mut self.groups, &keys, batch.num_rows(), false, &mut self.numbers)?;
+        let are_known = !self.numbers.contains(&NO_GROUP);
+        if are_known {
+            self.add_arguments(batch)?;
+        }
+        Ok(are_known)
     }
 
     /// Whether groups are chosen.
@@ -263,7 +280,7 @@ pub(super) struct Taken {
 impl Taken {
     /// The next groups, as many as there are up to `count`.
     pub(super) fn next(&mut self, count: usize) -> Result<Option<RecordBatch>> {
-        let (start, count) = (self.start, count.min(self.left()));
+        let (start, count) = (self.start, count.min(self.row_count - self.start));
         if count == 0 {
             return Ok(None);
         }
@@ -275,8 +292,9 @@ impl Taken {
         Ok(Some(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?))
     }
 
-    /// Groups that are still to come.
-    pub(super) fn left(&self) -> usize {
-        self.row_count - self.start
+    /// Memory in use.
+    pub(super) fn bytes(&self) -> usize {
+        let states: usize = self.states.iter().map(Array::get_array_memory_size).sum();
+        states + self.keys.iter().map(KeyRows::bytes).sum::<usize>()
     }
 }

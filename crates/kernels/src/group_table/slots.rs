@@ -2,8 +2,9 @@
 //!
 //! The plain version: `i = high bits of the hash; while slot[i] is taken by another key: i += 1`. What makes
 //! it fast, on 16M rows with one core:
-//! 1. Keys are in the slots, and a slot never straddles a cache line: one miss a row. Pointers to rows, with
-//!    or without tag bits, cost two (11-42 ns instead of 5-25).
+//! 1. Small keys are in the slots ([`CountSum`](super::CountSum), joins), and a slot never straddles a cache line: one
+//!    miss a row. Tables of groups have a [`Ticket`] in the slot and the key elsewhere: two misses, which overlap with
+//!    those of other rows, but slots of 8 bytes, which are in the caches for longer and grow without keys.
 //! 2. Low load: at load 0.5 a third of the probes take a second step, which is a mispredicted branch. As long
 //!    as the table fits the L2 cache, load stays below 1/8, and a second step is rare. See [`max_len`].
 //! 3. "Free" and "mine" are one branch, on the smaller of two numbers, either of which is zero then; the

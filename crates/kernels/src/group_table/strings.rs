@@ -25,8 +25,6 @@ pub struct StringGroupTable {
     slots: Slots<Ticket>,
     /// The form of each group's string.
     forms: Vec<u128>,
-    /// The hash of each group's string; zero for the group of NULLs.
-    hashes: Vec<u64>,
     arena: Arena,
     null_group: Option<u32>,
 }
@@ -84,14 +82,7 @@ impl StringGroupTable {
     /// An empty table.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
-        Self {
-            seed,
-            slots: Slots::new(0),
-            forms: Vec::new(),
-            hashes: Vec::new(),
-            arena: Arena::default(),
-            null_group: None,
-        }
+        Self { seed, slots: Slots::new(0), forms: Vec::new(), arena: Arena::default(), null_group: None }
     }
 
     /// An empty table for strings of one of the 2^`bits` partitions of another table with this seed
@@ -144,10 +135,7 @@ impl StringGroupTable {
     /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.bytes()
-            + self.forms.capacity() * size_of::<u128>()
-            + self.hashes.capacity() * size_of::<u64>()
-            + self.arena.bytes()
+        self.slots.bytes() + self.forms.capacity() * size_of::<u128>() + self.arena.bytes()
     }
 
     /// Writes the group of each row; new strings get new groups. All NULLs are one group.
@@ -225,8 +213,11 @@ impl StringGroupTable {
 
     /// The groups with a value, with the hashes of their strings.
     fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
-        let hashes = (0..).zip(&self.hashes).filter(|(group, _)| Some(*group) != self.null_group);
-        hashes.map(|(group, hash)| (group, *hash))
+        let forms = (0..).zip(&self.forms).filter(|(group, _)| Some(*group) != self.null_group);
+        forms.map(|(group, form)| match bytes_of(form, &self.arena) {
+            short if short.len() <= INLINE_BYTES => (group, hash_inline(&self.seed, *form, 0)),
+            long => (group, hash_bytes(&self.seed, long, 0)),
+        })
     }
 
     /// Prefetches the bytes that long strings may be compared with.
@@ -245,7 +236,6 @@ impl StringGroupTable {
     fn new_null_group(&mut self) -> u32 {
         *self.null_group.get_or_insert_with(|| {
             self.forms.push(0);
-            self.hashes.push(0);
             (self.forms.len() - 1) as u32
         })
     }
@@ -363,7 +353,6 @@ fn insert_plain(
                 }
                 *ticket = Ticket::new(tag, table.forms.len() as u32);
                 table.forms.push(form);
-                table.hashes.push(wanted.hash);
                 taken += 1;
             }
             *group = ticket.group();
