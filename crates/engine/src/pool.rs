@@ -31,12 +31,14 @@ pub(crate) const RECLAIMABLE: &str = "decoded blocks";
 /// spill.
 const IDLE_BYTES: usize = 4 << 20;
 /// A merge of runs from disk uses at least three times its reservation (decoded batches, batches read ahead,
-/// keys in row format), so it may reserve only 1/4 of its share.
-const READ_BACK_DIVISOR: usize = 4;
+/// keys in row format), and more where several read at the same time, so it may reserve only 1/6 of its share.
+const READ_BACK_DIVISOR: usize = 6;
 /// A consumer that cannot spill is large if it has more than 1/4 of the limit.
 const LARGE_DIVISOR: usize = 4;
 /// A large consumer gets no more memory when the process exceeds the limit by more than 1/8.
 const EXCESS_DIVISOR: usize = 8;
+/// A consumer that can spill does so when the process has 3/4 of the limit.
+const WRITING_DIVISOR: usize = 4;
 /// The number of consumers that an error names when memory runs out.
 const USERS_NAMED_MAX: usize = 3;
 
@@ -143,7 +145,7 @@ impl State {
             // A consumer that cannot begin cannot spill either.
             _ if used == 0 => return bookable,
             // What is on its way to disk takes memory, too.
-            _ => limit - limit / EXCESS_DIVISOR,
+            _ => limit - limit / WRITING_DIVISOR,
         };
         bookable.min(room.saturating_sub(grown).max(IDLE_BYTES.saturating_sub(used)))
     }
@@ -484,8 +486,8 @@ mod tests {
         let (_, shared) = pool(128);
         let merge = MemoryConsumer::new("ExternalSorterMerge[0]").register(&shared);
         merge.try_grow(4).unwrap();
-        merge.try_grow(20).unwrap();
-        assert!(merge.try_grow(1).is_err(), "a quarter of 96");
+        merge.try_grow(12).unwrap();
+        assert!(merge.try_grow(1).is_err(), "a sixth of 96");
         let cursor = merge.new_empty();
         cursor.try_grow(60).unwrap();
         drop((merge, cursor));
@@ -512,7 +514,7 @@ mod tests {
         };
         assert_eq!(available(&spiller, LIMIT), 64, "it has to begin");
         spiller.try_grow(2 << 20).unwrap();
-        assert_eq!([LIMIT / 2, LIMIT, 2 * LIMIT].map(|grown| available(&spiller, grown)), [48, 2, 2]);
+        assert_eq!([LIMIT / 2, LIMIT, 2 * LIMIT].map(|grown| available(&spiller, grown)), [32, 2, 2]);
         assert_eq!(available(&merge, 2 * LIMIT), available(&merge, 0), "its rows are there already");
         other.try_grow(10 << 20).unwrap();
         assert_eq!(available(&other, 2 * LIMIT), 116);
