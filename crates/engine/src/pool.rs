@@ -7,7 +7,8 @@
 //!
 //! Not all memory is reserved: batches between operators are not, nor is what the allocator keeps after it
 //! was freed. In a process that is little else than a database the pool counts that, too
-//! ([`crate::process`]): consumers that can spill do so when the process reaches the limit.
+//! ([`crate::process`]): consumers that can spill do so when the process has 3/4 of the limit, for what is
+//! on its way to disk takes memory, too.
 //!
 //! Equal shares are the rule of DataFusion's `FairSpillPool`, which cannot change its limit.
 

@@ -24,7 +24,7 @@ pub(super) fn register(state: &mut SessionState) -> Result<()> {
         if let Some((extraction, texts)) = Extraction::of(&arguments.args) {
             return Ok(ColumnarValue::Array(Arc::new(extraction.of_texts(texts)?)));
         }
-        without_shortcut(&mut arguments.args);
+        without_shortcut(&mut arguments.args)?;
         inner.invoke_with_args(arguments)
     });
     state.register_udf(Arc::new(ScalarUDF::new_from_impl(extracting)))?;
@@ -33,15 +33,15 @@ pub(super) fn register(state: &mut SessionState) -> Result<()> {
 
 /// Changes a pattern, but not its meaning, for which the planner's function leaves out `.*$` at the end as if it ended
 /// all of the pattern, and not only its last alternative.
-fn without_shortcut(arguments: &mut [ColumnarValue]) {
+fn without_shortcut(arguments: &mut [ColumnarValue]) -> Result<()> {
     if let Some(ColumnarValue::Scalar(pattern)) = arguments.get_mut(1)
         && let Some(Some(text)) = pattern.try_as_str()
         && text.ends_with(".*$")
         && text.contains('|')
     {
-        *pattern =
-            ScalarValue::from(format!("{text}(?:)")).cast_to(&pattern.data_type()).unwrap_or(pattern.clone());
+        *pattern = ScalarValue::from(format!("{text}(?:)")).cast_to(&pattern.data_type())?;
     }
+    Ok(())
 }
 
 /// A pattern whose match is replaced by one of its groups.
