@@ -74,7 +74,8 @@ pub struct GroupViews<V> {
 }
 
 impl<V: ByteViewType> GroupViews<V> {
-    /// Takes views into `parts`. The bytes of long texts are checked together, short ones by their view.
+    /// Takes views into `parts`. The bytes of long texts are checked together, unless few of them are used, short ones
+    /// by their view.
     ///
     /// # Errors
     /// When a view points outside of the parts, or text is not UTF-8.
@@ -86,7 +87,11 @@ impl<V: ByteViewType> GroupViews<V> {
         parts: Vec<Vec<u8>>,
         nulls: Option<NullBuffer>,
     ) -> Result<Self, LayoutError> {
-        if V::IS_UTF8 && parts.iter().any(|part| simdutf8::basic::from_utf8(part).is_err()) {
+        let is_utf8 = |text: &[u8]| !V::IS_UTF8 || simdutf8::basic::from_utf8(text).is_ok();
+        let used: usize = views.iter().filter_map(|view| Some(place(*view)?.len)).sum();
+        // Few of many texts are checked one by one.
+        let are_few = used < parts.iter().map(Vec::len).sum::<usize>() / 8;
+        if !are_few && !parts.iter().all(|part| is_utf8(part)) {
             return Err(LayoutError::Utf8);
         }
         let mut ends = vec![0; parts.len()];
@@ -108,7 +113,11 @@ impl<V: ByteViewType> GroupViews<V> {
                 return Err(LayoutError::Offsets);
             }
             let is_boundary = |place: usize| whole.get(place).is_none_or(|byte| !(0x80..0xC0).contains(byte));
-            if V::IS_UTF8 && !(is_boundary(start) && is_boundary(start + len)) {
+            let is_valid = match are_few {
+                true => is_utf8(&whole[start..start + len]),
+                false => !V::IS_UTF8 || is_boundary(start) && is_boundary(start + len),
+            };
+            if !is_valid {
                 return Err(LayoutError::Utf8);
             }
             ends[part] = row + 1;
@@ -147,8 +156,8 @@ impl<V: ByteViewType> GroupViews<V> {
         // SAFETY: `new` saw each view to be a short text with zeros behind it, or the length, beginning and place of a
         // text in one of the parts. It is still there, since a part is freed when the rows that need it were taken, and
         // `low..=high` has each part that is needed here, so that its number there is its own less `low`. Where text has
-        // to be UTF-8, each part is, and each long text begins and ends between characters; short ones were looked at one
-        // by one. There are as many nulls as views.
+        // to be UTF-8, each long text is, or each part, with texts that begin and end between characters; short ones were
+        // looked at one by one. There are as many nulls as views.
         unsafe { GenericByteViewArray::new_unchecked(views.into(), parts, nulls) }
     }
 }
@@ -276,7 +285,15 @@ mod tests {
             | u128::from(u32::from_le_bytes([inside[1], inside[2], inside[3], inside[4]])) << 32
             | 1 << 96;
         check(&[view], &inside, LayoutError::Utf8);
-        assert!(GroupViews::<BinaryViewType>::new(vec![view], vec![inside], None).is_ok());
+        assert!(GroupViews::<BinaryViewType>::new(vec![view], vec![inside.clone()], None).is_ok());
+        // Few of many are checked alone, whatever is beside them.
+        let mut many = inside;
+        many.extend_from_slice(&[0xFF; 1000]);
+        check(&[view], &many, LayoutError::Utf8);
+        let view =
+            14_u128 | u128::from(u32::from_le_bytes([many[2], many[3], many[4], many[5]])) << 32 | 2 << 96;
+        let mut one = GroupViews::<StringViewType>::new(vec![view], vec![many], None).unwrap();
+        assert_eq!(one.take(1).value(0), " thirteen char");
     }
 
     #[test]

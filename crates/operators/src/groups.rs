@@ -194,11 +194,15 @@ impl Groups {
         self.table.number(level, keys, false, numbers);
     }
 
-    /// The keys, a row for each group in the order of their numbers, column by column.
+    /// The keys, a row for each of the groups with these numbers or, if it does not say, for each group in the order of
+    /// their numbers, column by column.
+    ///
+    /// # Panics
+    /// When there is no group of a number.
     #[must_use]
-    pub fn into_keys(self) -> Vec<OwnedKeys> {
+    pub fn into_keys(self, numbers: Option<&[u32]>) -> Vec<OwnedKeys> {
         let mut columns: Vec<Option<OwnedKeys>> = (0..self.key_count).map(|_| None).collect();
-        self.table.into_keys(None, &mut columns);
+        self.table.into_keys(numbers, &mut columns);
         columns.into_iter().map(|column| column.expect("each column is in one table")).collect()
     }
 }

@@ -82,12 +82,12 @@ impl Keys {
     /// The columns of the keys, a row a group.
     pub(super) fn columns(&self, groups: Groups) -> Result<Vec<ArrayRef>> {
         let count = groups.len();
-        self.rows(groups)?.iter_mut().map(|rows| rows.take(0, count)).collect()
+        self.rows(groups, None)?.iter_mut().map(|rows| rows.take(0, count)).collect()
     }
 
-    /// The columns of the keys, to be taken a few rows at a time.
-    pub(super) fn rows(&self, groups: Groups) -> Result<Vec<KeyRows>> {
-        let keys = groups.into_keys().into_iter().zip(&self.data_types);
+    /// The columns of the keys of groups with these numbers, all if it does not say, to be taken a few rows at a time.
+    pub(super) fn rows(&self, groups: Groups, numbers: Option<&[u32]>) -> Result<Vec<KeyRows>> {
+        let keys = groups.into_keys(numbers).into_iter().zip(&self.data_types);
         keys.map(|(keys, data_type)| KeyRows::new(keys, data_type)).collect()
     }
 }

@@ -5,13 +5,15 @@
 //! keys, merged there. So the aggregates are DataFusion's accumulators, or ours by the same trait, and what of a plan is
 //! not ours need not know.
 //!
-//! Above them a LIMIT without an order makes the first keys that are met the groups ([`chosen`]).
+//! Above them a LIMIT without an order makes the first keys that are met the groups ([`chosen`]). Of a LIMIT with an
+//! order that begins with aggregates, only the groups that come first have their keys made ([`first`]).
 //!
 //! Groups stay in memory as long as the pool gives some. A partial aggregation without memory hands over what it has and
 //! begins anew. Any other becomes partial, too, and DataFusion's final aggregation, which goes to disk, merges
 //! what it hands over.
 
 mod chosen;
+mod first;
 mod keys;
 mod stream;
 mod table;
@@ -26,12 +28,15 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode};
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode,
+};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, InputOrderMode,
@@ -39,6 +44,7 @@ use datafusion::physical_plan::{
 };
 
 use self::chosen::{CHOSEN_MAX, Choice};
+use self::first::First;
 use crate::fast_path;
 
 /// Puts [`GroupExec`] in the place of aggregations with groups.
@@ -66,7 +72,15 @@ impl PhysicalOptimizerRule for GroupRows {
                 None => Transformed::no(node),
             })
         })?;
-        Ok(changed.data)
+        let sorted = changed.data.transform_down(|node| {
+            let first = node.downcast_ref::<SortExec>().and_then(First::of);
+            let input = first.map(|first| with_first(node.children()[0], &first)).transpose()?.flatten();
+            Ok(match input {
+                Some(input) => Transformed::yes(replace_children_if_necessary(node, vec![input])?),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(sorted.data)
     }
 
     fn name(&self) -> &'static str {
@@ -85,6 +99,8 @@ pub(crate) struct GroupExec {
     plan: Arc<dyn ExecutionPlan>,
     /// How many groups are enough, whichever.
     choice: Option<Choice>,
+    /// What is kept of the groups.
+    first: Option<First>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -128,6 +144,24 @@ fn with_choice(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Result<Option<Arc
     input.map(|input| replace_children_if_necessary(plan.clone(), vec![input])).transpose()
 }
 
+/// `plan` with only those of its groups that `first` keeps, if it does not change them.
+fn with_first(plan: &Arc<dyn ExecutionPlan>, first: &First) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(group) = plan.downcast_ref::<GroupExec>() {
+        let aggregate = group.aggregate();
+        let is_final = aggregate.mode().output_mode() == AggregateOutputMode::Final;
+        let first = first.of_groups(aggregate.group_expr().num_group_exprs(), plan);
+        let first = first.filter(|_| is_final && aggregate.limit_options().is_none());
+        return Ok(first.and_then(|first| {
+            Some(Arc::new(GroupExec { first: Some(first), ..GroupExec::of(&group.plan)? })
+                as Arc<dyn ExecutionPlan>)
+        }));
+    }
+    let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return Ok(None) };
+    let Some(first) = first.below(projection) else { return Ok(None) };
+    let input = with_first(projection.input(), &first)?;
+    input.map(|input| replace_children_if_necessary(plan.clone(), vec![input])).transpose()
+}
+
 impl GroupExec {
     /// What can stand in the place of `plan`.
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
@@ -143,6 +177,7 @@ impl GroupExec {
         (is_grouping && table::keys(aggregate).is_some()).then(|| Self {
             plan: plan.clone(),
             choice: None,
+            first: None,
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -153,11 +188,9 @@ impl GroupExec {
 
     /// The same over another plan.
     fn with_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        match (Self::of(&plan), &self.choice) {
-            (Some(group), Some(choice)) => Arc::new(group.with_choice(choice.count())),
-            (Some(group), None) => Arc::new(group),
-            (None, _) => plan,
-        }
+        let Some(group) = Self::of(&plan) else { return plan };
+        let choice = self.choice.as_ref().map(|choice| Choice::new(choice.count()));
+        Arc::new(Self { choice, first: self.first.clone(), ..group })
     }
 
     fn aggregate(&self) -> &AggregateExec {
@@ -179,6 +212,9 @@ impl DisplayAs for GroupExec {
         let names: Vec<&str> = aggregate.aggr_expr().iter().map(|expr| expr.name()).collect();
         let (keys, names) = (keys.join(", "), names.join(", "));
         write!(f, "GroupExec: mode={:?}, gby=[{keys}], aggr=[{names}]", aggregate.mode())?;
+        if let Some(first) = &self.first {
+            write!(f, ", first={}", first.count())?;
+        }
         let limit = aggregate.limit_options().map(|limit| limit.limit());
         match limit.or(self.choice.as_ref().map(Choice::count)) {
             Some(limit) => write!(f, ", limit={limit}"),
@@ -243,6 +279,6 @@ impl ExecutionPlan for GroupExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let partition_count = self.aggregate().input().properties().partitioning.partition_count();
         let chosen = self.choice.as_ref().map(|choice| choice.chosen(partition, partition_count));
-        stream::grouped(self.aggregate(), chosen, &self.metrics, partition, &context)
+        stream::grouped(self.aggregate(), chosen, self.first.clone(), &self.metrics, partition, &context)
     }
 }

@@ -21,6 +21,7 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 
 use super::chosen::Chosen;
+use super::first::First;
 use super::table::{self, Table, Taken};
 use crate::compact::compact;
 
@@ -31,10 +32,12 @@ const ROWS_PER_GROUP: usize = 2;
 /// For how many rows this is taken for granted, for each that was grouped, until it is tried again.
 const PASSED_PER_TRIED: usize = 32;
 
-/// Groups rows of a partition of the input of `aggregate`: all, or those of groups that are `chosen`.
+/// Groups rows of a partition of the input of `aggregate`: all, or those of groups that are `chosen`. Of the groups it
+/// gives all, or those that may come `first`.
 pub(super) fn grouped(
     aggregate: &AggregateExec,
     chosen: Option<Arc<Chosen>>,
+    first: Option<First>,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
     context: &Arc<TaskContext>,
@@ -50,6 +53,7 @@ pub(super) fn grouped(
         aggregate: aggregate.clone(),
         schema: aggregate.schema(),
         output: aggregate.mode().output_mode(),
+        first,
         input,
         next: Next::Read,
         emitted: None,
@@ -69,6 +73,7 @@ struct Grouping {
     table: Table,
     schema: SchemaRef,
     output: AggregateOutputMode,
+    first: Option<First>,
     input: SendableRecordBatchStream,
     next: Next,
     /// Groups that are on their way.
@@ -110,9 +115,7 @@ impl Emitted {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let batch = self.groups.next(self.batch_rows)?;
         self.reservation.resize(self.reservation.size().min(self.groups.bytes()));
-        batch
-            .map(|batch| if batch.num_rows() < self.batch_rows { Ok(batch) } else { compact(&batch) })
-            .transpose()
+        batch.map(|batch| compact(&batch)).transpose()
     }
 }
 
@@ -208,7 +211,7 @@ impl Grouping {
 
     /// Takes all groups, with their memory.
     fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<Emitted> {
-        let groups = self.table.take(output, schema)?;
+        let groups = self.table.take(output, schema, self.first.as_ref())?;
         Ok(Emitted { groups, reservation: self.reservation.take(), batch_rows: self.batch_rows })
     }
 

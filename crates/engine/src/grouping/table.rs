@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::compute::{take, take_record_batch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -18,6 +18,7 @@ use keirin_operators::Groups;
 use keirin_operators::groups::NO_GROUP;
 
 use super::chosen::Chosen;
+use super::first::First;
 use super::keys::{KeyRows, Keys};
 
 /// Rows that are grouped at a time: their group numbers and arguments stay in the second cache.
@@ -237,15 +238,19 @@ impl Table {
         Ok(())
     }
 
-    /// Takes all groups, a row each: their keys, and what their aggregates are or, for another table, their states.
-    pub(super) fn take(&mut self, output: AggregateOutputMode, schema: &SchemaRef) -> Result<Taken> {
+    /// Takes all groups, a row each: their keys, and what their aggregates are or, for another table, their states. Of
+    /// the former it gives those that may come `first`.
+    pub(super) fn take(
+        &mut self,
+        output: AggregateOutputMode,
+        schema: &SchemaRef,
+        first: Option<&First>,
+    ) -> Result<Taken> {
         let groups = std::mem::replace(&mut self.groups, self.keys.groups());
         // Those that were chosen are there no more: they have to be taken again.
         if let Choosing::Done(chosen) = &self.choosing {
             self.choosing = Choosing::Open(chosen.clone());
         }
-        let row_count = groups.len();
-        let keys = self.keys.rows(groups)?;
         let mut states = Vec::new();
         for aggregate in &mut self.aggregates {
             match output {
@@ -253,6 +258,13 @@ impl Table {
                 AggregateOutputMode::Final => states.push(aggregate.states.evaluate(EmitTo::All)?),
             }
         }
+        let first = first.filter(|_| output == AggregateOutputMode::Final);
+        let chosen = first.map(|first| first.choose(&states)).transpose()?.flatten();
+        if let Some(chosen) = &chosen {
+            states = states.iter().map(|state| Ok(take(state, chosen, None)?)).collect::<Result<_>>()?;
+        }
+        let row_count = chosen.as_ref().map_or(groups.len(), Array::len);
+        let keys = self.keys.rows(groups, chosen.as_ref().map(|chosen| &chosen.values()[..]))?;
         Ok(Taken { schema: schema.clone(), keys, states, start: 0, row_count })
     }
 

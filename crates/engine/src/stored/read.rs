@@ -6,6 +6,7 @@
 //! least for each row that it drops (Hellerstein and Stonebraker, "Predicate Migration", SIGMOD 1993). What can fail
 //! for a row is asked last, of the rows that pass all else.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,9 +23,9 @@ use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::Count;
 use keirin_codecs::frame::Kind;
-use keirin_kernels::bitmaps::{not, positions};
+use keirin_kernels::bitmaps::{and, not, positions};
 use keirin_kernels::gather::gather_bits;
-use keirin_kernels::{Bits, Level, Selection};
+use keirin_kernels::{BitBuffer, Bits, Level, Selection, count_ones};
 use keirin_storage::Error as StorageError;
 use keirin_storage::part::{PartReader, Total, Verify};
 use parking_lot::Mutex;
@@ -166,11 +167,29 @@ pub(super) struct Stripe<'a> {
     pub(super) part: &'a OpenPart,
     pub(super) number: usize,
     pub(super) counts: &'a ReadCounts,
-    /// The rows that are left; all if it does not say.
-    rows: Option<Vec<u32>>,
+    left: Left,
     row_count: usize,
     /// Columns by their place in the table's schema, of the rows that are left.
     read: Vec<Option<ArrayRef>>,
+}
+
+/// The rows of a stripe that are left.
+enum Left {
+    All,
+    /// A bit for each row of the stripe; which rows these are is found out when somebody reads them.
+    Marked(BitBuffer, OnceCell<Vec<u32>>),
+    Rows(Vec<u32>),
+}
+
+impl Left {
+    /// The rows; all if it does not say.
+    fn rows(&self) -> Option<&[u32]> {
+        match self {
+            Self::All => None,
+            Self::Marked(marks, rows) => Some(rows.get_or_init(|| positions(Level::best(), marks.as_bits()))),
+            Self::Rows(rows) => Some(rows),
+        }
+    }
 }
 
 impl<'a> Stripe<'a> {
@@ -184,10 +203,11 @@ impl<'a> Stripe<'a> {
         let row_count = usize::try_from(rows.end - rows.start).expect("a stripe has few rows");
         let level = Level::best();
         let deleted = part.deletions.stripe(u32::try_from(number).expect("a part has few stripes"));
-        let rows = deleted.map(|deleted| positions(level, not(level, deleted).as_bits()));
-        let row_count = rows.as_ref().map_or(row_count, Vec::len);
+        let left = deleted.map(|deleted| not(level, deleted));
+        let row_count = left.as_ref().map_or(row_count, |left| count_ones(level, left.as_bits()));
+        let left = left.map_or(Left::All, |left| Left::Marked(left, OnceCell::new()));
         let read = vec![None; table.schema.fields().len()];
-        Self { table, part, number, counts, rows, row_count, read }
+        Self { table, part, number, counts, left, row_count, read }
     }
 
     /// Rows that are left.
@@ -237,7 +257,7 @@ impl<'a> Stripe<'a> {
         let (Some(first), Some(last)) = (stripes.first(), stripes.last()) else { return Ok(false) };
         let Place::Here(column) = first.part.column(index) else { return Ok(false) };
         let numbers = first.number..last.number + 1;
-        let is_whole = |stripe: &Self| stripe.rows.is_none() && stripe.read[index].is_none();
+        let is_whole = |stripe: &Self| matches!(stripe.left, Left::All) && stripe.read[index].is_none();
         if numbers.len() != stripes.len() || !stripes.iter().all(is_whole) {
             return Ok(false);
         }
@@ -251,20 +271,28 @@ impl<'a> Stripe<'a> {
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {
         let started = Instant::now();
-        let passes = self.passes(filter, usize::MAX)?;
-        let (before, passed) = (self.row_count, passes.true_count());
-        if passed < before {
-            self.keep(&passes, passed)?;
+        let before = self.row_count;
+        match self.on_encoded(filter)? {
+            Some(marks) if !matches!(self.left, Left::Rows(_)) => self.keep_marked(&marks)?,
+            Some(marks) => self.keep(&self.of_marked(&marks))?,
+            None => {
+                let passes = self.on_decoded(filter, usize::MAX)?;
+                self.keep(&passes)?;
+            }
         }
-        filter.experience.lock().add(started.elapsed().as_nanos(), before, passed);
+        filter.experience.lock().add(started.elapsed().as_nanos(), before, self.row_count);
         Ok(())
     }
 
     /// Which of the rows that are left pass, without nulls; decoded ones are looked at so many at a time.
     pub(super) fn passes(&mut self, filter: &Filter, rows_max: usize) -> Result<BooleanArray> {
-        if let Some(passes) = self.on_encoded(filter)? {
-            return Ok(passes);
+        match self.on_encoded(filter)? {
+            Some(marks) => Ok(self.of_marked(&marks)),
+            None => self.on_decoded(filter, rows_max),
         }
+    }
+
+    fn on_decoded(&mut self, filter: &Filter, rows_max: usize) -> Result<BooleanArray> {
         let batch = self.batch(&filter.columns, &filter.schema)?;
         let mut all = BooleanBufferBuilder::new(self.row_count);
         for start in (0..self.row_count).step_by(rows_max) {
@@ -279,8 +307,8 @@ impl<'a> Stripe<'a> {
         Ok(BooleanArray::new(all.finish(), None))
     }
 
-    /// Which rows pass, if storage can say so faster than it decodes them.
-    fn on_encoded(&self, filter: &Filter) -> Result<Option<BooleanArray>> {
+    /// Which rows of the whole stripe pass, if storage can say so faster than it decodes them.
+    fn on_encoded(&self, filter: &Filter) -> Result<Option<BitBuffer>> {
         /// Fewer rows are better decoded by themselves.
         const SHARE_MIN: usize = 4;
         /// Where more pass, a column that is wanted anyway is better decoded as a whole.
@@ -295,26 +323,62 @@ impl<'a> Stripe<'a> {
             return Ok(None);
         }
         let found = condition.rows(&self.part.reader, *column, self.number);
-        let Some(found) = found.map_err(|error| self.unreadable(error))? else { return Ok(None) };
-        self.count_bytes(*column);
-        let found = match &self.rows {
-            None => found,
-            Some(rows) => gather_bits(Level::best(), found.as_bits(), rows),
-        };
-        let len = found.len();
-        Ok(Some(BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(found.into_words()), 0, len), None)))
+        let found = found.map_err(|error| self.unreadable(error))?;
+        if found.is_some() {
+            self.count_bytes(*column);
+        }
+        Ok(found)
     }
 
-    /// Drops rows, of columns that were read, too.
-    fn keep(&mut self, passes: &BooleanArray, passed: usize) -> Result<()> {
+    /// Which of the rows that are left have a mark, of one for each row of the stripe.
+    fn of_marked(&self, marks: &BitBuffer) -> BooleanArray {
+        let marks = match self.left.rows() {
+            None => marks.clone(),
+            Some(rows) => gather_bits(Level::best(), marks.as_bits(), rows),
+        };
+        let len = marks.len();
+        BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(marks.into_words()), 0, len), None)
+    }
+
+    /// Drops rows without a mark, of which there is one for each row of the stripe.
+    fn keep_marked(&mut self, marks: &BitBuffer) -> Result<()> {
+        let level = Level::best();
+        let both = match &self.left {
+            Left::Marked(left, _) => and(level, left.as_bits(), marks.as_bits()),
+            Left::All | Left::Rows(_) => marks.clone(),
+        };
+        let passed = count_ones(level, both.as_bits());
+        if passed == self.row_count {
+            return Ok(());
+        }
+        if self.read.iter().any(Option::is_some) {
+            let passes = self.of_marked(marks);
+            self.filter_read(&passes)?;
+        }
+        self.left = Left::Marked(both, OnceCell::new());
+        self.row_count = passed;
+        Ok(())
+    }
+
+    /// Drops rows that do not pass, of columns that were read, too.
+    fn keep(&mut self, passes: &BooleanArray) -> Result<()> {
         let mask = passes.values();
         let bits = Bits::new(mask.values(), mask.offset(), mask.len());
+        let passed = mask.count_set_bits();
+        if passed == self.row_count {
+            return Ok(());
+        }
+        self.filter_read(passes)?;
         let places = positions(Level::best(), bits);
-        self.rows = Some(match self.rows.take() {
+        self.left = Left::Rows(match self.left.rows() {
             None => places,
             Some(rows) => places.into_iter().map(|place| rows[place as usize]).collect(),
         });
         self.row_count = passed;
+        Ok(())
+    }
+
+    fn filter_read(&mut self, passes: &BooleanArray) -> Result<()> {
         for column in self.read.iter_mut().flatten() {
             *column = without_unused_text(filter(column, passes)?);
         }
@@ -322,10 +386,10 @@ impl<'a> Stripe<'a> {
     }
 
     fn keep_first(&mut self, count: usize) {
-        match &mut self.rows {
-            Some(rows) => rows.truncate(count),
-            None => self.rows = Some((0..u32::try_from(count).expect("a stripe has few rows")).collect()),
-        }
+        self.left = Left::Rows(match self.left.rows() {
+            Some(rows) => rows[..count].to_vec(),
+            None => (0..u32::try_from(count).expect("a stripe has few rows")).collect(),
+        });
         self.row_count = count;
         for column in self.read.iter_mut().flatten() {
             *column = column.slice(0, count);
@@ -361,14 +425,14 @@ impl<'a> Stripe<'a> {
         let key = BlockKey { part: self.part.reader.key(), column, stripe: self.number };
         if let Some(block) = blocks.get(&key, data_type) {
             self.counts.cached.add(1);
-            return Ok(match &self.rows {
+            return Ok(match self.left.rows() {
                 None => block,
-                Some(rows) => without_unused_text(take(&block, &UInt32Array::from(rows.clone()), None)?),
+                Some(rows) => without_unused_text(take(&block, &UInt32Array::from(rows.to_vec()), None)?),
             });
         }
         let started = Instant::now();
         let decoded = self.decoded(column, data_type)?;
-        if self.rows.is_none() {
+        if matches!(self.left, Left::All) {
             blocks.offer(key, &decoded, started.elapsed());
         }
         Ok(decoded)
@@ -404,7 +468,7 @@ impl<'a> Stripe<'a> {
     /// What reads a column, and the rows that are left; its bytes are counted.
     fn reader(&self, column: usize) -> (&'a PartReader, Selection<'_>) {
         self.count_bytes(column);
-        (&self.part.reader, self.rows.as_deref().map_or(Selection::All, Selection::Rows))
+        (&self.part.reader, self.left.rows().map_or(Selection::All, Selection::Rows))
     }
 
     fn count_bytes(&self, column: usize) {
@@ -418,7 +482,7 @@ impl<'a> Stripe<'a> {
 
     fn row_numbers(&self) -> UInt64Array {
         let first = self.part.first_number(self.number);
-        match &self.rows {
+        match self.left.rows() {
             None => (first..first + self.row_count as u64).collect(),
             Some(rows) => rows.iter().map(|row| first + u64::from(*row)).collect(),
         }
