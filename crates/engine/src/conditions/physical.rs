@@ -21,9 +21,13 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
 
 use super::careful::{Conditions, Nodes, careful};
+use crate::rules::SameNames;
 
 type Plan = Arc<dyn ExecutionPlan>;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -32,7 +36,9 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 pub(crate) fn physical_rules() -> Vec<Rule> {
     let first: Rule = Arc::new(CarefulPlan);
     let others = PhysicalOptimizer::new().rules.into_iter().map(|rule| match rule.name() {
-        "ProjectionPushdown" => Arc::new(Projections(rule)),
+        "ProjectionPushdown" => Arc::new(Projections(rule)) as Rule,
+        "LimitPushPastWindows" => Arc::new(LimitedWindows(rule)),
+        name if name.starts_with("FilterPushdown") => Arc::new(SameNames(rule)),
         _ => rule,
     });
     [first].into_iter().chain(others).collect()
@@ -188,6 +194,30 @@ fn careful_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
     let input = aggregate.input().clone();
     let aggregate = AggregateExec::try_new(*aggregate.mode(), group, functions, filters, input, schema)?;
     Ok(Some(Arc::new(aggregate)))
+}
+
+/// DataFusion's limit pushdown past window functions: only as many rows are sorted as a LIMIT above them and their
+/// frames need. It is kept from functions over several partitions, each of which gives as many rows as the LIMIT
+/// says, the last of them without those that follow.
+#[derive(Debug)]
+struct LimitedWindows(Rule);
+
+impl PhysicalOptimizerRule for LimitedWindows {
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
+        let is_parallel = plan.exists(|node| {
+            let is_window = node.is::<BoundedWindowAggExec>() || node.is::<WindowAggExec>();
+            Ok(is_window && node.output_partitioning().partition_count() > 1)
+        })?;
+        if is_parallel { Ok(plan) } else { self.0.optimize(plan, config) }
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
 }
 
 /// DataFusion's projection pushdown, prevented from computing what can fail below operators that exclude

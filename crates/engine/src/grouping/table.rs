@@ -188,9 +188,14 @@ impl Table {
         let count = keys[0].len();
         self.keys.number(&mut self.groups, keys, count, true, &mut self.numbers)?;
         self.choosing = Choosing::Done(chosen);
-        // Each has a state, if no row.
-        self.numbers.clear();
-        self.add_arguments(&batch.slice(0, 0))
+        // Each has a state, if no row. Without a filter accumulators would take it that each group has a value.
+        let no_rows = batch.slice(0, 0);
+        for aggregate in &mut self.aggregates {
+            let arguments = aggregate.evaluate(&no_rows)?.arguments;
+            let filter = BooleanArray::new_null(0);
+            aggregate.states.update_batch(&arguments, &[], Some(&filter), self.groups.len())?;
+        }
+        Ok(())
     }
 
     fn add_chunk(&mut self, batch: &RecordBatch) -> Result<()> {

@@ -3,7 +3,8 @@
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose
 //! NULLs make them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into
 //! one operator that reads all rows, which never ends for an endless recursion. In both cases a [`Fence`] is
-//! put into the plan before DataFusion's rules run: it passes on the rows, but none of their properties.
+//! put into the plan before DataFusion's rules run: it passes on the rows, but none of their properties. Nor does it
+//! let filters through ([`SameNames`](super::SameNames)).
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,10 +57,25 @@ impl PhysicalOptimizerRule for Fences {
 #[derive(Debug)]
 pub(crate) struct Fence {
     input: Arc<dyn ExecutionPlan>,
+    /// Whether it stands only while filters are moved.
+    is_against_filters: bool,
     properties: Arc<PlanProperties>,
 }
 
 impl Fence {
+    /// What passes on the rows of `input`, but no filters to it.
+    pub(crate) fn against_filters(input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { is_against_filters: true, ..Self::new(input) }
+    }
+
+    pub(crate) fn is_against_filters(&self) -> bool {
+        self.is_against_filters
+    }
+
+    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let count = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
@@ -69,7 +85,7 @@ impl Fence {
             input.boundedness(),
         )
         .with_scheduling_type(input.properties().scheduling_type);
-        Self { input, properties: Arc::new(properties) }
+        Self { input, is_against_filters: false, properties: Arc::new(properties) }
     }
 }
 
@@ -112,7 +128,8 @@ impl ExecutionPlan for Fence {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(children.swap_remove(0))))
+        let fence = Self::new(children.swap_remove(0));
+        Ok(Arc::new(Self { is_against_filters: self.is_against_filters, ..fence }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
