@@ -20,6 +20,7 @@ pub(crate) mod nested;
 mod odd_arguments;
 pub(crate) mod once;
 pub(crate) mod quotient;
+mod ranks;
 mod rounding;
 mod series;
 mod session;
@@ -72,6 +73,7 @@ pub(crate) fn register(
     extraction::register(state)?;
     entries::register(state)?;
     bounded::register(state, pool, threads)?;
+    ranks::register(state)?;
     Ok(())
 }
 
