@@ -48,7 +48,7 @@ use crate::casts;
 use crate::pool::FairPool;
 use crate::sql_types::SessionZone;
 
-pub(crate) use bounded::gentle;
+pub(crate) use bounded::{bounded_concatenation, gentle};
 pub(crate) use gathering::gathers;
 pub(crate) use macros::{call, expand, signatures};
 
