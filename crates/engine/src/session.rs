@@ -45,7 +45,7 @@ use crate::progress::Progress;
 use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
 use crate::rules::{
-    CommonTypes, Fences, Gathering, LargeTop, Meanings, NestedOrder, Subqueries, Uuids, Volatile,
+    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, Subqueries, Uuids, Volatile,
 };
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
@@ -158,6 +158,7 @@ impl Session {
         let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 2] =
             [Arc::new(Gathering), Arc::new(Fences)];
         let physical_rules = first.into_iter().chain(physical_rules());
+        let concatenation = functions::bounded_concatenation(&shared.pool, shared.threads);
         let mut state = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
@@ -168,6 +169,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
+            .with_analyzer_rule(Arc::new(Concatenation { function: Arc::new(concatenation) }))
             .with_analyzer_rule(Arc::new(Arguments))
             .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))

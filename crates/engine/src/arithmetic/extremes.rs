@@ -6,14 +6,15 @@
 //! any value, as in ORDER BY. All other types are DataFusion's own.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, BooleanArray, new_null_array};
 use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
-use arrow::row::{OwnedRow, RowConverter};
-use datafusion::common::{ScalarValue, plan_err};
+use arrow::row::{OwnedRow, Row, RowConverter};
+use datafusion::common::{ScalarValue, internal_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::function::AccumulatorArgs;
@@ -113,6 +114,71 @@ impl Accumulator for Nested {
     }
 }
 
+/// The accumulator for lists or structs over a frame that slides.
+#[derive(Debug)]
+struct NestedFrame {
+    converter: RowConverter,
+    closer: Ordering,
+    data_type: DataType,
+    /// How many values came into the frame so far, and how many left it. NULLs do not count.
+    come: u64,
+    gone: u64,
+    /// The sort keys of the values in the frame that no later one beats, by their number: the first is the
+    /// extreme, and each other one becomes it when those before have left.
+    candidates: VecDeque<(u64, OwnedRow)>,
+}
+
+impl Accumulator for NestedFrame {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let rows = self.converter.convert_columns(&values[..1])?;
+        for row in (0..values[0].len()).filter(|row| values[0].is_valid(*row)) {
+            let key = rows.row(row);
+            while self.candidates.pop_back_if(|(_, last)| last.row().cmp(&key) != self.closer).is_some() {}
+            self.candidates.push_back((self.come, key.owned()));
+            self.come += 1;
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.gone += (values[0].len() - values[0].logical_null_count()) as u64;
+        while self.candidates.pop_front_if(|(number, _)| *number < self.gone).is_some() {}
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let Some((_, key)) = self.candidates.front() else { return ScalarValue::try_from(&self.data_type) };
+        ScalarValue::try_from_array(&values_of(&self.converter, [key.row()], &self.data_type)?, 0)
+    }
+
+    fn size(&self) -> usize {
+        let keys: usize = self.candidates.iter().map(|(_, key)| size_of_val(key) + key.as_ref().len()).sum();
+        size_of_val(self) + self.converter.size() + keys
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a frame has no state to merge")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame has no state to merge")
+    }
+}
+
+/// The values with these sort keys.
+fn values_of<'a>(
+    converter: &RowConverter,
+    keys: impl IntoIterator<Item = Row<'a>>,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
+    let values = converter.convert_rows(keys)?.swap_remove(0);
+    Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
+}
+
 /// The accumulator for lists or structs by groups, which keeps each extreme as its sort key.
 struct NestedGroups {
     converter: RowConverter,
@@ -153,8 +219,7 @@ impl GroupsAccumulator for NestedGroups {
         let null = self.converter.convert_columns(&[new_null_array(&self.data_type, 1)])?;
         let parser = self.converter.parser();
         let rows = kept.iter().map(|key| key.as_deref().map_or_else(|| null.row(0), |key| parser.parse(key)));
-        let values = self.converter.convert_rows(rows)?.swap_remove(0);
-        Ok(if values.data_type() == &self.data_type { values } else { cast(&values, &self.data_type)? })
+        values_of(&self.converter, rows, &self.data_type)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
@@ -223,6 +288,17 @@ impl<F: Which> AggregateUDFImpl for Extreme<F> {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let data_type = args.return_type();
+        if is_nested_in_order(data_type) {
+            return Ok(Box::new(NestedFrame {
+                converter: nested_order(data_type)?,
+                closer: F::CLOSER,
+                data_type: data_type.clone(),
+                come: 0,
+                gone: 0,
+                candidates: VecDeque::new(),
+            }));
+        }
         self.inner.create_sliding_accumulator(args)
     }
 

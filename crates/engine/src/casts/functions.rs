@@ -129,12 +129,15 @@ impl ScalarUDFImpl for IntervalOrder {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        each(&arguments.args[0], |values| {
-            let intervals = convert(values, &DataType::Interval(IntervalUnit::MonthDayNano), false)?;
-            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
-            Ok(Arc::new(intervals.unary::<_, IntervalMonthDayNanoType>(intervals::normal)))
-        })
+        each(&arguments.args[0], intervals_in_order)
     }
+}
+
+/// Intervals, or durations, as intervals that compare by their length.
+pub(crate) fn intervals_in_order(values: &ArrayRef) -> Result<ArrayRef> {
+    let intervals = convert(values, &DataType::Interval(IntervalUnit::MonthDayNano), false)?;
+    let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+    Ok(Arc::new(intervals.unary::<_, IntervalMonthDayNanoType>(intervals::normal)))
 }
 
 /// The length of an interval as a number, by which a window can be ordered.

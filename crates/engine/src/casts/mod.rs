@@ -16,13 +16,15 @@ mod lists;
 mod moments;
 mod numbers;
 
+use std::iter;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, GenericListArray, MapArray, OffsetSizeTrait, StructArray, make_array,
+    Array, ArrayRef, AsArray, BooleanArray, GenericListArray, MapArray, OffsetSizeTrait, StructArray,
+    make_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::compute::{CastOptions, cast, cast_with_options, filter};
 use arrow::datatypes::{DataType, FieldRef, Fields, TimeUnit};
 use arrow::util::display::FormatOptions;
 use datafusion::common::config::ConfigOptions;
@@ -40,7 +42,8 @@ use crate::rules::rewrite_expressions;
 use crate::types::sql_type_name;
 
 pub(crate) use functions::{
-    functions, interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened,
+    functions, interval_length, interval_order, interval_part, intervals_in_order, is_interval_part,
+    positive_nan, widened,
 };
 pub(crate) use moments::each_local;
 
@@ -136,7 +139,7 @@ fn is_ours(from: &DataType, to: &DataType) -> bool {
         }
         (from, List(_) | LargeList(_) | FixedSizeList(..)) => is_text(from),
         (Struct(from), Struct(to)) => fields_are_ours(from, to),
-        (Map(from, _), Map(to, _)) => is_ours(from.data_type(), to.data_type()),
+        (Map(from, _), Map(to, _)) => from.data_type() != to.data_type(),
         (from, to) if is_text(to) => {
             matches!(from, Timestamp(..) | Interval(_) | Duration(_)) || from.is_nested()
         }
@@ -191,17 +194,7 @@ pub(crate) fn convert(values: &ArrayRef, to: &DataType, is_try: bool) -> Result<
         (DataType::List(_), DataType::List(item)) => items::<i32>(values, item, is_try),
         (DataType::Struct(_), DataType::Struct(to)) => Ok(Arc::new(fields(values.as_struct(), to, is_try)?)),
         (DataType::Map(..), DataType::Map(entries, is_sorted)) => {
-            let DataType::Struct(to) = entries.data_type() else { return internal_err!("a map has entries") };
-            let map = values.as_map();
-            let (offsets, begin, len) = rebased(map.offsets());
-            let converted = fields(&map.entries().slice(begin, len), to, is_try)?;
-            Ok(Arc::new(MapArray::try_new(
-                entries.clone(),
-                offsets,
-                converted,
-                map.nulls().cloned(),
-                *is_sorted,
-            )?))
+            Ok(Arc::new(map(values.as_map(), entries, *is_sorted, is_try)?))
         }
         (from, to) if is_text(to) && (from.is_temporal() || from.is_nested()) => {
             Ok(cast(&texts(values, is_try)?, to)?)
@@ -227,6 +220,36 @@ fn items<O: OffsetSizeTrait>(values: &ArrayRef, item: &FieldRef, is_try: bool) -
     let items = convert(&list.values().slice(begin, len), item.data_type(), is_try)?;
     let list = GenericListArray::<O>::try_new(item.clone(), offsets, items, list.nulls().cloned())?;
     Ok(Arc::new(list))
+}
+
+/// Maps with their keys and values converted. A map is NULL if one of its keys does not convert.
+fn map(maps: &MapArray, entries: &FieldRef, is_sorted: bool, is_try: bool) -> Result<MapArray> {
+    let DataType::Struct(to) = entries.data_type() else { return internal_err!("a map has entries") };
+    let (mut offsets, begin, len) = rebased(maps.offsets());
+    let nullable = to.iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true))).collect();
+    let (_, mut columns, _) = fields(&maps.entries().slice(begin, len), &nullable, is_try)?.into_parts();
+    let mut nulls = maps.nulls().cloned();
+    let keys = columns[0].clone();
+    if keys.logical_null_count() > 0 {
+        let lengths: Vec<usize> = offsets.lengths().collect();
+        let mut entry = 0..;
+        let is_whole = lengths.iter().map(|len| {
+            let valid = entry.by_ref().take(*len).filter(|entry| keys.is_valid(*entry));
+            valid.count() == *len
+        });
+        let is_whole: Vec<bool> = is_whole.collect();
+        let kept = is_whole.iter().zip(&lengths).flat_map(|(is_whole, len)| iter::repeat_n(*is_whole, *len));
+        let kept = BooleanArray::from_iter(kept.map(Some));
+        for column in &mut columns {
+            *column = filter(column, &kept)?;
+        }
+        offsets = OffsetBuffer::from_lengths(
+            lengths.iter().zip(&is_whole).map(|(len, is_whole)| if *is_whole { *len } else { 0 }),
+        );
+        nulls = NullBuffer::union(nulls.as_ref(), Some(&NullBuffer::from(is_whole)));
+    }
+    let converted = StructArray::try_new(to.clone(), columns, None)?;
+    Ok(MapArray::try_new(entries.clone(), offsets, converted, nulls, is_sorted)?)
 }
 
 /// The offsets relative to the first item in use, that item's index, and the number of items in use: items

@@ -331,6 +331,7 @@ const TOTAL: &[&str] = &[
     "upper",
     "uuid",
     "version",
+    "||",
 ];
 
 /// Functions that have a value, or NULL, for all floats.

@@ -201,7 +201,7 @@ impl OptimizerRule for AfterCommon {
         true
     }
 
-    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let inputs = plan.inputs();
         let [LogicalPlan::Projection(below)] = inputs.as_slice() else { return Ok(Transformed::no(plan)) };
         let mut common = failing_common(below)?;
@@ -214,7 +214,11 @@ impl OptimizerRule for AfterCommon {
         if common.is_empty() {
             return Ok(Transformed::no(plan));
         }
-        let input = inputs[0].clone();
+        let mut passed = Passed::new(below);
+        for expr in common.values_mut() {
+            *expr = std::mem::take(expr).transform(|node| passed.renamed(node, config))?.data;
+        }
+        let input = passed.projection(below)?;
         let names = NamePreserver::new(&plan);
         let in_place = |expr: Expr| {
             let name = names.save(&expr);
@@ -230,6 +234,38 @@ impl OptimizerRule for AfterCommon {
         };
         let exprs = plan.expressions().into_iter().map(in_place).collect::<Result<Vec<_>>>()?;
         Ok(Transformed::yes(plan.with_new_exprs(exprs, vec![input])?))
+    }
+}
+
+/// What a projection passes on from its input, so that expressions over the input can stand above it.
+struct Passed(Vec<(Expr, Column)>);
+
+impl Passed {
+    fn new(projection: &Projection) -> Self {
+        Self(projection.expr.iter().cloned().zip(projection.schema.columns()).collect())
+    }
+
+    /// A column of the input by the name that it has above the projection, which passes it on from now on.
+    fn renamed(&mut self, node: Expr, config: &dyn OptimizerConfig) -> Result<Transformed<Expr>> {
+        if !matches!(node, Expr::Column(_)) {
+            return Ok(Transformed::no(node));
+        }
+        let is_same =
+            |expr: &Expr| *expr == node || matches!(expr, Expr::Alias(alias) if *alias.expr == node);
+        let name = match self.0.iter().find(|(expr, _)| is_same(expr)) {
+            Some((_, name)) => name.clone(),
+            None => {
+                let name = Column::from_name(config.alias_generator().next("__passed"));
+                self.0.push((node.alias(name.name()), name.clone()));
+                name
+            }
+        };
+        Ok(Transformed::yes(Expr::Column(name)))
+    }
+
+    fn projection(self, projection: &Projection) -> Result<LogicalPlan> {
+        let exprs = self.0.into_iter().map(|(expr, _)| expr).collect();
+        Ok(LogicalPlan::Projection(Projection::try_new(exprs, projection.input.clone())?))
     }
 }
 

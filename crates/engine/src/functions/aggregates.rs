@@ -81,7 +81,9 @@ impl AggregateUDFImpl for Changed {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.inner().state_fields(args)
+        let fields = self.inner.inner().state_fields(args)?;
+        // `bit_xor(DISTINCT x)` says that its state has no NULLs, and has some where there are no values.
+        Ok(fields.into_iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true))).collect())
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {

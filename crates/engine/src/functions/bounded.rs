@@ -22,6 +22,7 @@ use regex::Regex;
 use super::wrapped::Wrapped;
 use crate::error::{Error, ErrorKind};
 use crate::pool::FairPool;
+use crate::rules::concatenation;
 
 /// The results of one call in each thread may together take this share of the memory limit: 1/4.
 const MEMORY_SHARE: usize = 4;
@@ -58,14 +59,22 @@ const BOUNDED: [(&str, Estimate); 11] = [
 /// Wraps the functions of the planner that need bounds.
 pub(super) fn register(state: &mut SessionState, pool: &Arc<FairPool>, threads: usize) -> Result<()> {
     for (name, estimate) in BOUNDED {
-        let inner = state.udf(name)?;
-        let bound = |memory_share| Bound { estimate, pool: pool.clone(), threads, memory_share };
-        let gentle = Arc::new(ScalarUDF::new_from_impl(bound(GENTLE_SHARE).wrapped(inner.clone())));
-        let mut bounded = bound(MEMORY_SHARE).wrapped(inner);
-        bounded.gentle = Some(gentle);
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(bounded)))?;
+        state.register_udf(Arc::new(bounded(state.udf(name)?, estimate, pool, threads)))?;
     }
     Ok(())
+}
+
+/// The function that `||` of texts becomes, within bounds.
+pub(crate) fn bounded_concatenation(pool: &Arc<FairPool>, threads: usize) -> ScalarUDF {
+    bounded(Arc::new(concatenation()), joined, pool, threads)
+}
+
+fn bounded(inner: Arc<ScalarUDF>, estimate: Estimate, pool: &Arc<FairPool>, threads: usize) -> ScalarUDF {
+    let bound = |memory_share| Bound { estimate, pool: pool.clone(), threads, memory_share };
+    let gentle = Arc::new(ScalarUDF::new_from_impl(bound(GENTLE_SHARE).wrapped(inner.clone())));
+    let mut bounded = bound(MEMORY_SHARE).wrapped(inner);
+    bounded.gentle = Some(gentle);
+    ScalarUDF::new_from_impl(bounded)
 }
 
 /// The variant of the function that fails early rather than return a large result, if it has one.

@@ -67,6 +67,7 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     ("str_split(s, separator)", "string_to_array(s, separator)"),
     ("strcmp(a, b)", "CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END"),
     ("string_split(s, separator)", "string_to_array(s, separator)"),
+    ("strlen(s)", "octet_length(s)"),
     ("suffix(s, part)", "ends_with(s, part)"),
     ("to_base64(x)", "encode(x, 'base64pad')"),
     ("ucase(s)", "upper(s)"),

@@ -20,6 +20,7 @@ pub(crate) mod nested;
 mod odd_arguments;
 pub(crate) mod once;
 pub(crate) mod quotient;
+mod ranks;
 mod rounding;
 mod series;
 mod session;
@@ -47,7 +48,7 @@ use crate::casts;
 use crate::pool::FairPool;
 use crate::sql_types::SessionZone;
 
-pub(crate) use bounded::gentle;
+pub(crate) use bounded::{bounded_concatenation, gentle};
 pub(crate) use gathering::gathers;
 pub(crate) use macros::{call, expand, signatures};
 
@@ -72,6 +73,7 @@ pub(crate) fn register(
     extraction::register(state)?;
     entries::register(state)?;
     bounded::register(state, pool, threads)?;
+    ranks::register(state)?;
     Ok(())
 }
 

@@ -101,6 +101,13 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
     if matches!(select.distinct, Some(Distinct::All)) {
         select.distinct = None;
     }
+    if let Some(Distinct::On(keys)) = &mut select.distinct {
+        for key in keys {
+            if let Expr::Value(ValueWithSpan { value: Value::Number(position, _), .. }) = key {
+                *key = selected(position, &select.projection)?;
+            }
+        }
+    }
     if let GroupByExpr::Expressions(keys, modifiers) = &mut select.group_by {
         let with_modifier = match modifiers.as_slice() {
             [GroupByWithModifier::Rollup] => Some(Expr::Rollup as fn(Vec<Vec<Expr>>) -> Expr),
@@ -134,6 +141,24 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
     }
     select.from.iter_mut().for_each(|from| semi_joins(&mut from.joins));
     Ok(())
+}
+
+/// The expression at a position of the SELECT list, which DISTINCT ON may name as ORDER BY does.
+fn selected(position: &str, projection: &[SelectItem]) -> Result<Expr> {
+    let end = position.parse().unwrap_or(0);
+    match projection.get(..end).unwrap_or_default() {
+        [before @ .., SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }]
+            if !before.iter().any(|item| {
+                matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
+            }) =>
+        {
+            Ok(expr.clone())
+        }
+        _ => {
+            let message = format!("the SELECT list has no expression at position {position} of DISTINCT ON");
+            Err(Error::new(ErrorKind::Invalid, message).with_hint("write the expression"))
+        }
+    }
 }
 
 /// `SEMI JOIN` is `LEFT SEMI JOIN`.

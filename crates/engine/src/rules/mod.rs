@@ -1,6 +1,7 @@
 //! Our rules on plans: logical ones run before DataFusion's own, physical ones after.
 
 mod common_types;
+mod concatenation;
 mod date_intervals;
 mod dependent;
 mod fence;
@@ -21,6 +22,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 pub(crate) use common_types::{CommonTypes, with_common_types};
+pub(crate) use concatenation::{Concatenation, concatenation};
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use fence::{Fence, Fences};
 pub(crate) use gathering::Gathering;

@@ -14,7 +14,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, Sort};
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    BinaryExpr, ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
@@ -76,6 +76,11 @@ fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let is_changed = keys(&mut window.params.order_by, is_one);
             changed(is_changed, Expr::WindowFunction(window))
         }
+        // With DISTINCT the planner wants the argument itself in ORDER BY, and sorts it by this order.
+        Expr::AggregateFunction(mut call) if !call.params.distinct => {
+            let is_changed = keys(&mut call.params.order_by, is_one);
+            changed(is_changed, Expr::AggregateFunction(call))
+        }
         other => Transformed::no(other),
     })
 }
@@ -86,6 +91,12 @@ fn sorted(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let schema = sort.input.schema().clone();
             let is_changed = keys(&mut sort.expr, |expr| has_order(expr, &schema));
             changed(is_changed, LogicalPlan::Sort(sort))
+        }
+        LogicalPlan::Distinct(Distinct::On(mut distinct)) => {
+            let schema = distinct.input.schema().clone();
+            let sorts = distinct.sort_expr.as_deref_mut().unwrap_or_default();
+            let is_changed = keys(sorts, |expr| has_order(expr, &schema));
+            changed(is_changed, LogicalPlan::Distinct(Distinct::On(distinct)))
         }
         other => Transformed::no(other),
     })
