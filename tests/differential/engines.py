@@ -89,7 +89,8 @@ class Keirin:
         self.script.write(for_keirin(sql) + "\n;\n")
         self.script.flush()
         out, err = self.send(f".read '{self.script.name}'\n")
-        err = "\n".join(line for line in err.split("\n") if not line.startswith("note: ")).strip()
+        lines = [line for line in err.split("\n") if not line.startswith(("note: ", f"  in {self.script.name}"))]
+        err = "\n".join(lines).strip().removeprefix("error: ")
         if err:
             panic = "panic" in err or "internal" in err.lower()
             raise Failed("crash" if panic else "error", err)

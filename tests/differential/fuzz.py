@@ -120,7 +120,7 @@ class Round:
                 if time.monotonic() > end:
                     break
                 other = self.difference(less, ways)
-                if other and other[0].split(":")[0] == kind.split(":")[0]:
+                if other and (other[0] == kind or kind.startswith("wrong") and other[0].startswith("wrong")):
                     query, found, is_smaller = less, other, True
                     break
         self.found(found[0], query.render(), found[1])
@@ -176,7 +176,7 @@ class Round:
         print(f"   {words[:1500]}")
         for table in self.tables:
             if re.search(rf"\b{table.name}\b", sql):
-                print(f"   -- {table.rows} rows; {'; '.join(for_keirin(s)[:300] for s in table.keirin)}")
+                print(f"   -- {table.rows} rows; {'; '.join(for_keirin(s)[:200] for s in table.keirin)}")
         sys.stdout.flush()
 
     def keep(self):
