@@ -98,6 +98,7 @@ class Keirin:
 
     def send(self, text):
         self.serial += 1
+        self.process.stderr.read()  # what tasks of the statement before said after its end
         mark = f"=mark={self.serial}=\n".encode()
         try:
             self.process.stdin.write(text.encode() + b".print " + mark)

@@ -157,6 +157,8 @@ class Expressions:
         r = self.random
         operator = r.choice(["+", "-", "-", "*", "%", "/", "&"])
         value = r.choice([1, 2, 3, 7, 10, 100, 1000])
+        if e.type.kind != "int":
+            return e
         if e.type.hi > BIGINT.hi:
             # BIGINT UNSIGNED beside a literal is a DECIMAL(21, 0).
             sign = 1 if operator in "+*/" else -1

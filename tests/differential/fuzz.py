@@ -34,6 +34,7 @@ from tables import Table
 
 THREADS = [1, 2, 16]
 SMALLER_SECONDS = 20
+WORDS = re.compile(r"\b[A-Z]+ JOIN\b|\bGROUP BY\b|\b(?:OVER|HAVING|LIMIT|DISTINCT|FILTER|CASE|IN|EXISTS|UNION|INTERSECT)\b|\w+(?=\()")
 
 
 class Round:
@@ -123,7 +124,11 @@ class Round:
                 if other and (other[0] == kind or kind.startswith("wrong") and other[0].startswith("wrong")):
                     query, found, is_smaller = less, other, True
                     break
-        self.found(found[0], query.render(), found[1])
+        kind, words = found
+        if kind.startswith("wrong"):
+            # What it is about tells one cause from another.
+            kind += " " + " ".join(sorted(set(WORDS.findall(for_keirin(query.render())))))
+        self.found(kind, query.render(), words)
 
     def difference(self, query, ways):
         """A kind of difference and what it is in words, or None."""
@@ -197,7 +202,7 @@ def shape_of(message):
 class Report:
     """How many differences there are of each kind; of each a few are printed."""
 
-    EXAMPLES = 3
+    EXAMPLES = 2
 
     def __init__(self):
         self.queries, self.kinds = 0, collections.Counter()

@@ -15,7 +15,7 @@ from expressions import Expression
 from tables import BIGINT, INTEGERS, TEXT
 
 
-CONSTANTS = {"7": BIGINT, "'x'": TEXT}  # as keys; by alias or place, as a number would be a place
+CONSTANTS = {"77": BIGINT, "'x'": TEXT}  # as keys; by alias or place, as a number would be a place
 
 
 @dataclasses.dataclass
@@ -78,7 +78,9 @@ class Select:
     def render_keys(self):
         names = []
         shown = [self.place(key) for key in self.keys]
-        if self.style == 3 and None not in shown and not self.grouping:
+        # By ALL DuckDB takes constants for no keys.
+        can_be_all = None not in shown and not self.grouping and not any(key.sql in CONSTANTS for key in self.keys)
+        if self.style == 3 and can_be_all:
             return "ALL"
         for key, place in zip(self.keys, shown):
             style = 1 if key.sql in CONSTANTS else self.style
@@ -251,7 +253,7 @@ class Queries:
             return copy.copy(r.choice(columns))
         made = e.exact(columns, 2)
         if self.maybe(0.03) or not re.search(r"\bt\d+\.|\bid\b", made.sql):
-            return Expression(sql := r.choice(list(CONSTANTS)), CONSTANTS[sql], 7, 7)
+            return Expression(sql := r.choice(list(CONSTANTS)), CONSTANTS[sql], 77, 77)
         return made
 
     def plain(self, source):
