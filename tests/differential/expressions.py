@@ -214,7 +214,9 @@ class Expressions:
         if one.type != two.type:
             made.samples = ()
             if one.type.kind == "int":
-                made.type = HUGE if max(one.type.hi, two.type.hi) > BIGINT.hi else BIGINT
+                made.type = BIGINT
+                if max(one.type.hi, two.type.hi) > BIGINT.hi:
+                    made.sql, made.type = f"CAST({sql} AS DECIMAL(38, 0))", HUGE
             elif one.type.kind == "decimal":
                 scale = max(one.type.lo, two.type.lo)
                 made.type = decimal_type(min(38, scale + max(one.type.hi - one.type.lo, two.type.hi - two.type.lo)), scale)
@@ -380,7 +382,7 @@ class Expressions:
             (2, lambda: self.text(scope, depth)),
             (2, lambda: self.moment(scope, depth)),
             (1 if plain else 0, lambda: plain),
-            (1, lambda: Expression(self.bool(scope, depth), BOOL)),
+            (1, lambda: Expression(f"({self.bool(scope, depth)})", BOOL)),
         )
 
     def exact(self, scope, depth):
@@ -403,14 +405,14 @@ class Expressions:
         compare = r.choice(["=", "=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
         negation = r.choice(["", "", "NOT "])
         return self.choose(
-            (6, lambda: f"({e.sql} {compare} {self.constant(e)})"),
+            (6, lambda: f"{e.sql} {compare} {self.constant(e)}"),
             (2, lambda: self.between_columns(scope, e, compare)),
-            (2, lambda: f"({e.sql} IS {negation}NULL)"),
-            (2, lambda: f"({e.sql} {negation}IN ({', '.join(self.constant(e) for _ in range(r.randint(1, 5)))}))"),
-            (2, lambda: f"({e.sql} {negation}BETWEEN {self.constant(e)} AND {self.constant(e)})"),
+            (2, lambda: f"{e.sql} IS {negation}NULL"),
+            (2, lambda: f"{e.sql} {negation}IN ({', '.join(self.constant(e) for _ in range(r.randint(1, 5)))})"),
+            (2, lambda: f"{e.sql} {negation}BETWEEN {self.constant(e)} AND {self.constant(e)}"),
             (1 if flag else 0, lambda: flag.sql),
-            (4 if e.type == TEXT else 0, lambda: f"({e.sql} {negation}{r.choice(['LIKE', 'LIKE', 'ILIKE'])} {self.pattern(e)})"),
-            (1 if e.type == TEXT else 0, lambda: f"({e.sql} {compare} '')"),
+            (4 if e.type == TEXT else 0, lambda: f"{e.sql} {negation}{r.choice(['LIKE', 'LIKE', 'ILIKE'])} {self.pattern(e)}"),
+            (1 if e.type == TEXT else 0, lambda: f"{e.sql} {compare} ''"),
             (1 if e.type == TEXT else 0, lambda: f"starts_with({e.sql}, {literal(r.choice(['', 'a', 'http', 'é']), TEXT)})"),
         )
 
@@ -425,7 +427,7 @@ class Expressions:
             other = e
         if {e.type.kind, other.type.kind} == {"decimal", "int"} or {e.type.kind, other.type.kind} == {"decimal", "double"}:
             other = e
-        return f"({e.sql} {compare} {other.sql})"
+        return f"{e.sql} {compare} {other.sql}"
 
     def pattern(self, e):
         r = self.random
@@ -504,6 +506,8 @@ class Expressions:
         made = Expression(f"avg({e.sql})", DOUBLE, e.lo, e.hi, is_special=e.is_special)
         if e.type.kind == "int":
             made.is_exact = e.magnitude() * rows < EXACT
+            # DuckDB 2.0.0 lets such sums wrap behind some joins.
+            made.is_ours = e.magnitude() * rows > BIGINT.hi
         elif e.type.kind == "decimal":
             made.is_ours, made.is_exact = True, False
             if e.type.hi > 30:
