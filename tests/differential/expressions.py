@@ -160,8 +160,10 @@ class Expressions:
         if e.type.kind != "int":
             return e
         if e.type.hi > BIGINT.hi:
+            if operator == "/":
+                return Expression(f"({e.sql} ⟪/⟫⟦//⟧ {value})", e.type, e.lo // value, e.hi // value)
             # BIGINT UNSIGNED beside a literal is a DECIMAL(21, 0).
-            sign = 1 if operator in "+*/" else -1
+            sign = 1 if operator in "+*" else -1
             e2 = Expression(f"({widened(e)} {'+' if sign > 0 else '-'} {value})", decimal_type(21, 0))
             e2.lo, e2.hi = e.lo + sign * value, e.hi + sign * value
             return e2
@@ -282,7 +284,7 @@ class Expressions:
             made = Expression(f"({column.sql} {operator} {other.sql})", decimal_type(digits, scale), min(ends), max(ends))
             # Chosen difference: DuckDB has 18 digits for what is made of operands of at most 18.
             room = 18 if max(column.type.hi, other.type.hi) <= 18 else 36
-            fits = digits <= 36 and made.magnitude().scaleb(scale) < decimal.Decimal(10) ** room
+            fits = digits <= 36 and decimal.Decimal(made.magnitude()).scaleb(scale) < decimal.Decimal(10) ** room
         return made if fits else column
 
     def double(self, scope, depth):
