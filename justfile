@@ -43,6 +43,10 @@ bench-kernels *arguments:
         -DHAVE_ATTRIBUTE_ALWAYS_INLINE=1 -DSNAPPY_HAVE_SSSE3=1 -mssse3 -msse4.2 -mbmi2" \
         cargo run --release -p keirin-bench-kernels -- {{arguments}}
 
+# Random SQL on Keirin, several ways, and on DuckDB: `just differential --seed 7 --seconds 3600`.
+differential *arguments:
+    tests/differential/run {{arguments}}
+
 # The Python environment with the rivals that the benchmarks compare with.
 rivals:
     benchmarks/setup
