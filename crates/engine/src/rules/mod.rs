@@ -14,7 +14,9 @@ mod subqueries;
 mod uuids;
 mod volatile;
 
-use datafusion::common::DFSchema;
+use std::sync::Arc;
+
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -42,11 +44,7 @@ pub(crate) fn rewrite_expressions(
 ) -> Result<LogicalPlan> {
     let mut is_changed = false;
     let rewrite_node = |plan: LogicalPlan| {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            schema
-                .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-        }
+        let schema = schema_of_expressions(&plan)?;
         let names = NamePreserver::new(&plan);
         let rewritten = plan.map_expressions(|expr| {
             let name = names.save(&expr);
@@ -58,4 +56,15 @@ pub(crate) fn rewrite_expressions(
         if is_changed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     };
     plan.transform_up_with_subqueries(rewrite_node).data()
+}
+
+/// The schema of what the expressions of a node are computed of.
+fn schema_of_expressions(plan: &LogicalPlan) -> Result<DFSchemaRef> {
+    Ok(match (plan, &plan.inputs()[..]) {
+        (_, [input]) => input.schema().clone(),
+        (LogicalPlan::TableScan(scan), _) if !scan.filters.is_empty() => {
+            Arc::new(DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?)
+        }
+        (_, inputs) => Arc::new(merge_schema(inputs)),
+    })
 }

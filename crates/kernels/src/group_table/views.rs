@@ -50,29 +50,38 @@ kernel! {
 
 #[inline(always)]
 fn repeated_plain(views: &[u128], validity: Option<Bits<'_>>) -> Repeated {
+    match validity {
+        None => repeated_if(views, |_| true),
+        Some(validity) => repeated_if(views, |row| validity.get(row)),
+    }
+}
+
+#[inline(always)]
+fn repeated_if(views: &[u128], is_valid: impl Fn(usize) -> bool) -> Repeated {
     let mut known = [0_u128; 1 << PLACES_BITS];
     let mut known_places = [NO_GROUP; 1 << PLACES_BITS];
-    let mut found = Repeated { rows: Vec::new(), places: Vec::with_capacity(views.len()), null: None };
-    for (row, view) in views.iter().enumerate() {
-        let mut next = || {
-            found.rows.push(row as u32);
-            (found.rows.len() - 1) as u32
-        };
-        if validity.is_some_and(|validity| !validity.get(row)) {
-            let place = found.null.unwrap_or_else(&mut next);
-            found.null = Some(place);
-            found.places.push(place);
-            continue;
+    let mut found = Repeated { rows: Vec::new(), places: Vec::new(), null: None };
+    let Repeated { rows, places, null } = &mut found;
+    let mut next = |row: usize| {
+        rows.push(row as u32);
+        (rows.len() - 1) as u32
+    };
+    places.extend(views.iter().enumerate().map(|(row, view)| {
+        if !is_valid(row) {
+            return *null.get_or_insert_with(|| next(row));
         }
         // Multiplication mixes well enough: where two meet, both come again.
         let mixed =
             (*view as u64 ^ ((view >> 64) as u64).rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let home = (mixed >> (u64::BITS - PLACES_BITS)) as usize;
-        let is_known = known[home] == *view && known_places[home] != NO_GROUP;
-        let place = if is_known { known_places[home] } else { next() };
-        known[home] = *view;
-        known_places[home] = place;
-        found.places.push(place);
-    }
+        // Nothing is written for a view that is known: the next row would wait for it.
+        let mut place = known_places[home];
+        if known[home] != *view || place == NO_GROUP {
+            place = next(row);
+            known[home] = *view;
+            known_places[home] = place;
+        }
+        place
+    }));
     found
 }
