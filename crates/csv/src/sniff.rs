@@ -51,8 +51,8 @@ pub(crate) fn sniff(sample: &[u8], whole: bool, options: &Options) -> Dialect {
         } else {
             dialect.comment = Some(b'#');
         }
-    } else if options.skip_lines.is_none() && !options.null_padding {
-        // Where short lines are filled up, they are rows.
+    } else if options.skip_lines.is_none() && !(options.null_padding && options.header == Some(false)) {
+        // Where short lines are filled up and there is no header, they are rows.
         dialect.skip_lines = trial.preamble_lines as u64;
     }
     dialect

@@ -45,7 +45,8 @@ use crate::progress::Progress;
 use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
 use crate::rules::{
-    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, Subqueries, Uuids, Volatile,
+    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SortKeys, Subqueries,
+    Uuids, Volatile,
 };
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
@@ -171,6 +172,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_analyzer_rule(Arc::new(Concatenation { function: Arc::new(concatenation) }))
             .with_analyzer_rule(Arc::new(Arguments))
+            .with_analyzer_rule(Arc::new(SortKeys))
             .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))

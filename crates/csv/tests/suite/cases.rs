@@ -166,7 +166,7 @@ fn a_delimiter_at_the_end_of_a_line_makes_no_column() {
 fn short_records_are_filled_up_on_request() {
     let options = Options { null_padding: true, ..Options::default() };
     check_with(&options, "a,b\n1,x\n2\n3,z\n", AB, &["1|x", "2|~", "3|z"]);
-    // Lines above the table are such records, too.
+    // Lines above a table without a header are such records, too.
     let options = Options { header: Some(false), ..options };
     let columns = ["column1 Utf8", "column2 Int64", "column3 Int64"];
     let rows = ["a title|~|~", "x|1|2", "y|3|4", "z|5|6"];

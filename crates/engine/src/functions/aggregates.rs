@@ -87,7 +87,9 @@ impl AggregateUDFImpl for Changed {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.inner().groups_accumulator_supported(args)
+        // DataFusion's accumulator by groups would count equal values of DISTINCT each time.
+        !(args.is_distinct && matches!(self.change, Change::Bits(Bits::Xor)))
+            && self.inner.inner().groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {

@@ -158,8 +158,9 @@ impl AggregateUDFImpl for Gathering {
         self.inner.simplify()
     }
 
+    /// With DISTINCT the reversed function of DataFusion does not turn its order round again.
     fn reverse_expr(&self) -> ReversedUDAF {
-        self.inner.reverse_udf()
+        ReversedUDAF::NotSupported
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {

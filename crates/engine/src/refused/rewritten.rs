@@ -148,9 +148,9 @@ fn selected(position: &str, projection: &[SelectItem]) -> Result<Expr> {
     let end = position.parse().unwrap_or(0);
     match projection.get(..end).unwrap_or_default() {
         [before @ .., SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }]
-            if !before.iter().any(|item| {
-                matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
-            }) =>
+            if !before
+                .iter()
+                .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))) =>
         {
             Ok(expr.clone())
         }

@@ -10,14 +10,15 @@ mod large_top;
 mod meanings;
 mod nested_order;
 mod same_names;
+mod sort_keys;
 mod subqueries;
 mod uuids;
 mod volatile;
 
 use std::sync::Arc;
 
-use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -32,6 +33,7 @@ pub(crate) use large_top::LargeTop;
 pub(crate) use meanings::Meanings;
 pub(crate) use nested_order::{NestedOrder, is_nested_in_order, nested_order};
 pub(crate) use same_names::SameNames;
+pub(crate) use sort_keys::SortKeys;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;

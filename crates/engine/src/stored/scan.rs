@@ -388,7 +388,8 @@ impl ExecutionPlan for StoredScan {
                 let filter = FilterExec::try_new(condition, Arc::new(EmptyExec::new(schema)))?;
                 // It fails where ranges are so wide that shares of them are above one.
                 let left = filter.statistics_from_inputs(&[Arc::new(input)], args);
-                let left = left.map_or_else(|_| Statistics::new_unknown(&filter.schema()), Arc::unwrap_or_clone);
+                let left =
+                    left.map_or_else(|_| Statistics::new_unknown(&filter.schema()), Arc::unwrap_or_clone);
                 left.project(Some(&projection)).to_inexact()
             }
         };
