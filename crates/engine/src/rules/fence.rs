@@ -63,9 +63,10 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// What passes on the rows of `input`, but no filters to it.
+    /// What passes on the rows of `input` with their properties, but no filters to it.
     pub(crate) fn against_filters(input: Arc<dyn ExecutionPlan>) -> Self {
-        Self { is_against_filters: true, ..Self::new(input) }
+        let properties = input.properties().clone();
+        Self { input, is_against_filters: true, properties }
     }
 
     pub(crate) fn is_against_filters(&self) -> bool {
@@ -108,9 +109,9 @@ impl ExecutionPlan for Fence {
         vec![&self.input]
     }
 
-    // It does maintain the order, but DataFusion would then move a sort below it.
+    // One that hides the order does maintain it, but DataFusion would then move a sort below it.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![false]
+        vec![self.is_against_filters]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -128,8 +129,8 @@ impl ExecutionPlan for Fence {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let fence = Self::new(children.swap_remove(0));
-        Ok(Arc::new(Self { is_against_filters: self.is_against_filters, ..fence }))
+        let input = children.swap_remove(0);
+        Ok(Arc::new(if self.is_against_filters { Self::against_filters(input) } else { Self::new(input) }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
