@@ -271,12 +271,7 @@ impl Session {
 
     /// The context for executing operators of this session's statement, planned with `state`.
     pub(crate) fn task_context(&self, state: &SessionState) -> Arc<TaskContext> {
-        // Operators have their functions already.
-        let (session, config) = (state.session_id().to_owned(), state.config().clone());
-        let (scalar, of_functions, aggregate, window) = Default::default();
-        let environment = state.runtime_env().clone();
-        let context =
-            TaskContext::new(None, session, config, scalar, of_functions, aggregate, window, environment);
+        let context = TaskContext::from(state);
         match &self.running {
             Some(running) => running.context(context),
             None => Arc::new(context),
