@@ -128,6 +128,9 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
                 other => vec![grouping_sets(other)?],
             });
         }
+        if !keys.is_empty() {
+            select.projection.iter_mut().for_each(number_is_no_position);
+        }
     }
     for item in &mut select.projection {
         match item {
@@ -141,6 +144,31 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
     }
     select.from.iter_mut().for_each(|from| semi_joins(&mut from.joins));
     Ok(())
+}
+
+/// Makes a cast of a whole number that has an alias: as a key, the planner would take it for a position of the SELECT
+/// list, whatever its name.
+fn number_is_no_position(item: &mut SelectItem) {
+    fn is_number(expr: &Expr) -> bool {
+        match expr {
+            Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+                digits.parse::<i64>().is_ok()
+            }
+            Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_number(inner),
+            _ => false,
+        }
+    }
+    if let SelectItem::ExprWithAlias { expr, .. } = item
+        && is_number(expr)
+    {
+        *expr = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expr.clone()),
+            data_type: DataType::BigInt(None),
+            array: false,
+            format: None,
+        };
+    }
 }
 
 /// The expression at a position of the SELECT list, which DISTINCT ON may name as ORDER BY does.
