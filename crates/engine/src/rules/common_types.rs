@@ -6,6 +6,8 @@
 //! - DECIMALs divide as DOUBLEs: the planner's result has four digits more than the dividend, and would lose
 //!   the rest.
 //! - `//` is the quotient without its fraction, for fractional numbers too.
+//! - A BIGINT UNSIGNED and a signed integer divide to a whole number, as other integers do; the planner would convert
+//!   both to DECIMALs.
 //! - A DATE combined with a TIMESTAMP becomes one of the same unit, and a TIMESTAMP compared with one of a
 //!   finer unit is converted to that, without overflow; the planner would convert both to nanoseconds, which
 //!   end in 2262.
@@ -39,7 +41,7 @@ use super::rewrite_expressions;
 use crate::arithmetic::Extreme;
 use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
 use crate::functions::any_type::{bytes_of_text, length_of_list};
-use crate::functions::quotient::{QUOTIENT, has_decimal};
+use crate::functions::quotient::{QUOTIENT, has_decimal, wide_quotient};
 
 /// See the [module](self). The rule runs before type coercion, which would choose.
 #[derive(Debug)]
@@ -62,6 +64,10 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let (left_type, right_type) = (type_of(&left), type_of(&right));
+            if op == Operator::Divide && no_integer_holds(&left_type, &right_type) {
+                let operands = [(*left, left_type), (*right, right_type)];
+                return Ok(Transformed::yes(quotient_of_unsigned(operands)));
+            }
             let [of_left, of_right] = if op.is_numerical_operators() {
                 arithmetic(op, &left_type, &right_type)
             } else if compares(op) {
@@ -233,6 +239,27 @@ fn series(call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
     };
     let list = DataType::new_list(first.clone(), true);
     Transformed::yes(cast(Expr::ScalarFunction(call), list))
+}
+
+/// Whether both are integers, of which one has values above those of BIGINT and the other one below zero.
+fn no_integer_holds(left: &DataType, right: &DataType) -> bool {
+    let holds =
+        |large: &DataType, signed: &DataType| *large == DataType::UInt64 && signed.is_signed_integer();
+    holds(left, right) || holds(right, left)
+}
+
+/// The quotient of a BIGINT UNSIGNED and a signed integer; a constant that is not negative is taken for unsigned, too.
+fn quotient_of_unsigned(operands: [(Expr, DataType); 2]) -> Expr {
+    let is_unsigned = |(operand, data_type): &(Expr, DataType)| match operand {
+        Expr::Literal(number, _) => number.cast_to(&DataType::UInt64).is_ok_and(|number| !number.is_null()),
+        _ => *data_type == DataType::UInt64,
+    };
+    let are_unsigned = operands.iter().all(is_unsigned);
+    let [left, right] = operands.map(|(operand, _)| operand);
+    if are_unsigned {
+        return binary_expr(cast(left, DataType::UInt64), Operator::Divide, cast(right, DataType::UInt64));
+    }
+    wide_quotient(left, right)
 }
 
 fn compares(op: Operator) -> bool {

@@ -16,6 +16,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
+use crate::arithmetic::negation;
 use crate::column_names::{shown_schema, tell_apart_from_wildcards};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
@@ -37,6 +38,10 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
         Err(error) if names_a_column_twice(&error) => {
             tell_apart_from_wildcards(&mut retry);
             state.statement_to_plan(for_planner(retry)).await
+        }
+        Err(error) if negation::is_refused(&error) => {
+            negation::as_differences(&mut retry);
+            state.statement_to_plan(for_planner(retry)).await.or(Err(error))
         }
         planned => planned,
     };
