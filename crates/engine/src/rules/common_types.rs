@@ -12,6 +12,7 @@
 //!   finer unit is converted to that, without overflow; the planner would convert both to nanoseconds, which
 //!   end in 2262.
 //! - A NaN is the greatest float, whatever its sign.
+//! - 0.0 and -0.0 are one value; DataFusion tells them apart in lists, CASE, nullif, windows and DISTINCT arguments.
 //! - Intervals are compared, sorted and grouped by their lengths; the planner would compare field by field.
 
 use std::any::Any;
@@ -107,6 +108,10 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 of_expr = of_expr.take().or(change);
                 change_in_place(of_item, item);
             }
+            if expr_type.is_floating() && list.iter().any(is_zero) {
+                list.extend([lit(0.0), lit(-0.0)]);
+                is_changed = true;
+            }
             let expr = Box::new(Change::apply(of_expr, *expr));
             changed_if(is_changed, Expr::InList(InList { expr, list, negated }))
         }
@@ -142,6 +147,14 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                     let whole = wide.saturating_sub(scale.unsigned_abs()).max(1);
                     let rounded = Expr::ScalarFunction(ScalarFunction { func, args });
                     Transformed::yes(cast(rounded, DataType::Decimal128(whole, 0)))
+                }
+                ("nullif", [value, other]) if types.iter().any(DataType::is_floating) => {
+                    let mut args = vec![value.clone(), other.clone()];
+                    let is_changed =
+                        args.iter_mut().zip(&types).fold(false, |is_changed, (value, data_type)| {
+                            with_one_zero(value, data_type) || is_changed
+                        });
+                    changed_if(is_changed, Expr::ScalarFunction(ScalarFunction { func, args }))
                 }
                 ("encode", [text, form]) if is_text(&types[0]) => {
                     let args = vec![bytes_of_text(text.clone()), form.clone()];
@@ -195,6 +208,13 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 let arguments = params.args.iter_mut().zip(&types);
                 arguments.for_each(|(argument, data_type)| is_changed |= by_length(argument, data_type));
             }
+            if params.distinct {
+                let sorted = params.order_by.iter_mut().map(|sort| &mut sort.expr);
+                for value in params.args.iter_mut().chain(sorted) {
+                    let data_type = type_of(value);
+                    is_changed |= with_one_zero(value, &data_type);
+                }
+            }
             is_changed |= sorts_by_length(&mut params.order_by, type_of);
             changed_if(is_changed, Expr::AggregateFunction(AggregateFunction { func, params }))
         }
@@ -204,7 +224,11 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let mut is_changed = unify(&mut params.args, &types);
             for key in &mut params.partition_by {
                 let data_type = type_of(key);
-                is_changed |= by_length(key, &data_type);
+                is_changed |= by_length(key, &data_type) || with_one_zero(key, &data_type);
+            }
+            for sort in &mut params.order_by {
+                let data_type = type_of(&sort.expr);
+                is_changed |= with_one_zero(&mut sort.expr, &data_type);
             }
             // The bounds of frames are numbers, so the window is ordered by lengths as numbers.
             for sort in params.order_by.iter_mut().filter(|sort| is_interval(&type_of(&sort.expr))) {
@@ -409,12 +433,15 @@ fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> 
         let operand_type = type_of(operand);
         let mut of_operand = None;
         for (when, _) in &mut case.when_then_expr {
-            let [change, of_when] = comparison(&operand_type, &type_of(when));
+            let when_type = type_of(when);
+            let [change, of_when] = comparison(&operand_type, &when_type);
             is_changed |= change.is_some() || of_when.is_some();
             of_operand = of_operand.take().or(change);
             change_in_place(of_when, when);
+            is_changed |= with_one_zero(when, &when_type);
         }
         change_in_place(of_operand, operand);
+        is_changed |= with_one_zero(operand, &operand_type);
     }
     let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
     let branches: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
@@ -434,6 +461,26 @@ fn by_length(value: &mut Expr, data_type: &DataType) -> bool {
         *value = interval_order(std::mem::take(value));
     }
     is_changed
+}
+
+/// Makes a float of which -0.0 is 0.0; returns whether the value was a float.
+fn with_one_zero(value: &mut Expr, data_type: &DataType) -> bool {
+    let zero = match data_type {
+        DataType::Float32 => lit(0.0_f32),
+        DataType::Float64 => lit(0.0),
+        _ => return false,
+    };
+    *value = binary_expr(std::mem::take(value), Operator::Plus, zero);
+    true
+}
+
+fn is_zero(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(number, _) => {
+            matches!(number.cast_to(&DataType::Float64), Ok(ScalarValue::Float64(Some(zero))) if zero == 0.0)
+        }
+        _ => false,
+    }
 }
 
 fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> bool {
