@@ -1,5 +1,7 @@
 //! Rewrites clauses to syntax that the planner knows.
 
+use std::collections::HashSet;
+
 use datafusion::sql::sqlparser::ast::{
     self, AccessExpr, BinaryOperator, CastKind, DataType, DateTimeField, Distinct, Expr, Fetch, FunctionArg,
     FunctionArgExpr, FunctionArguments, GroupByExpr, GroupByWithModifier, Ident, Interval, Join,
@@ -209,11 +211,14 @@ fn columns_of(key: Expr) -> Vec<Expr> {
     }
 }
 
-/// ROLLUP and CUBE of several columns at a time, or inside GROUPING SETS, written out as GROUPING SETS; the
-/// planner only knows those of single columns.
+/// ROLLUP and CUBE of several columns at a time, of a column that is there twice, or inside GROUPING SETS, written out
+/// as GROUPING SETS; the planner only knows those of single columns, each of them once.
 fn grouping_sets(key: Expr) -> Result<Expr> {
-    let is_single = |parts: &[Vec<Expr>]| parts.iter().all(|part| part.len() == 1);
-    Ok(match key {
+    let is_single = |parts: &[Vec<Expr>]| {
+        let mut seen = HashSet::new();
+        parts.iter().all(|part| part.len() == 1 && seen.insert(&part[0]))
+    };
+    let mut key = match key {
         Expr::Rollup(parts) if !is_single(&parts) => Expr::GroupingSets(rollup(&parts)),
         Expr::Cube(parts) if !is_single(&parts) => Expr::GroupingSets(cube(&parts)?),
         Expr::GroupingSets(sets) => {
@@ -237,7 +242,14 @@ fn grouping_sets(key: Expr) -> Result<Expr> {
             Expr::GroupingSets(written)
         }
         other => other,
-    })
+    };
+    if let Expr::GroupingSets(sets) = &mut key {
+        for set in sets {
+            let mut seen = HashSet::new();
+            set.retain(|key| seen.insert(key.clone()));
+        }
+    }
+    Ok(key)
 }
 
 /// Inside GROUPING SETS the parser takes `ROLLUP (a, b)` for a function call.
