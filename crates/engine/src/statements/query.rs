@@ -24,7 +24,7 @@ use crate::guard::guarded;
 use crate::in_order::InOrderExec;
 use crate::memory;
 use crate::progress::Progress;
-use crate::rules::keep_hours;
+use crate::rules::{grouping_keys, keep_hours};
 use crate::session::Session;
 use crate::stream::StatementKind;
 
@@ -45,7 +45,7 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
         }
         planned => planned,
     };
-    let plan = plan.and_then(keep_hours).map_err(explained)?;
+    let plan = plan.and_then(grouping_keys).and_then(keep_hours).map_err(explained)?;
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
         return Ok(plan);
     }
