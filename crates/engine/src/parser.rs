@@ -22,8 +22,8 @@ use crate::numbers::{join_digits, name_units};
 use crate::table_clauses::{TableClauses, name_codecs, take_clauses};
 use crate::text::byte_offset;
 use crate::tokens::{
-    forget_materialized, number_parameters, select_all_where_from_comes_first,
-    struct_fields_in_angle_brackets, versions_as_names,
+    distinct_as_operators, distinct_from_operators, forget_materialized, number_parameters,
+    select_all_where_from_comes_first, struct_fields_in_angle_brackets, versions_as_names,
 };
 
 const DIALECT: GenericDialect = GenericDialect {};
@@ -148,12 +148,14 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
         name_units(sql, &mut tokens)?;
         struct_fields_in_angle_brackets(&mut tokens);
         forget_materialized(&mut tokens);
-        statements_of(sql, tokens)
+        let has_operators = distinct_as_operators(&mut tokens);
+        statements_of(sql, tokens, has_operators)
     })
 }
 
-/// Parses tokens of `sql` that were changed.
-fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>> {
+/// Parses tokens of `sql` that were changed; `has_operators` says whether there are those of
+/// [`distinct_as_operators`].
+fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>, has_operators: bool) -> Result<Vec<Statement>> {
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())
@@ -172,6 +174,9 @@ fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>
             next => parser.parser.expected("end of statement", next.clone()),
         });
         let mut ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
+        if has_operators {
+            distinct_from_operators(&mut ast);
+        }
         depth::balance_unions(&mut ast);
         depth::check(&mut ast)?;
         let next = parser.parser.peek_token_ref();
@@ -399,22 +404,31 @@ pub(crate) fn select_from(columns: &[Ident], table: ObjectName) -> Result<Box<Qu
 
 /// Parses SQL that the engine itself generates.
 pub(crate) fn parse_standard(sql: &str) -> Result<ast::Statement> {
-    Parser::new(&DIALECT)
-        .try_with_sql(sql)
-        .and_then(|mut parser| parser.parse_statement())
+    parse_generated(sql, Parser::parse_statement)
         .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
 }
 
 /// Parses an expression that the engine itself generates.
 pub(crate) fn parse_expression(sql: &str) -> Result<Expr> {
-    Parser::new(&DIALECT)
-        .try_with_sql(sql)
-        .and_then(|mut parser| parser.parse_expr())
+    parse_generated(sql, Parser::parse_expr)
         .map_err(|error| Error::new(ErrorKind::Internal, format!("{error} in {sql}")))
 }
 
 fn parse_query(sql: &str) -> Result<Box<Query>, ParserError> {
-    Parser::new(&DIALECT).try_with_sql(sql)?.parse_query()
+    parse_generated(sql, Parser::parse_query)
+}
+
+fn parse_generated<T: VisitMut>(
+    sql: &str,
+    parse: fn(&mut Parser<'static>) -> Result<T, ParserError>,
+) -> Result<T, ParserError> {
+    let mut tokens = Tokenizer::new(&DIALECT, sql).tokenize_with_location()?;
+    let has_operators = distinct_as_operators(&mut tokens);
+    let mut tree = parse(&mut Parser::new(&DIALECT).with_tokens_with_locations(tokens))?;
+    if has_operators {
+        distinct_from_operators(&mut tree);
+    }
+    Ok(tree)
 }
 
 /// The SELECT of a query; `None` for a set operation or the like.

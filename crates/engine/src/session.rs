@@ -45,8 +45,8 @@ use crate::progress::Progress;
 use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
 use crate::rules::{
-    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SortKeys, Subqueries,
-    Uuids, Volatile,
+    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins, SortKeys,
+    Subqueries, Uuids, Volatile,
 };
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
@@ -175,6 +175,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(SortKeys))
             .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
+            .with_physical_optimizer_rule(Arc::new(SemiJoins))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .with_physical_optimizer_rule(Arc::new(AggregateStored))
             .with_physical_optimizer_rule(Arc::new(GroupStored))

@@ -1,7 +1,11 @@
 //! Changes to the tokens of a script before they are parsed: `?` parameters get numbers, a FROM that comes
 //! first gets its SELECT, the version of a table becomes the last part of its name, the fields of a STRUCT
-//! get angle brackets, and MATERIALIZED is dropped.
+//! get angle brackets, MATERIALIZED is dropped, and IS DISTINCT FROM becomes an operator.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::keywords::{
     Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER, RESERVED_FOR_TABLE_ALIAS,
 };
@@ -79,6 +83,64 @@ pub(crate) fn forget_materialized(tokens: &mut Vec<TokenWithSpan>) {
             tokens.drain(first..=*place);
         }
     }
+}
+
+const DISTINCT: &str = "IS DISTINCT FROM";
+const NOT_DISTINCT: &str = "IS NOT DISTINCT FROM";
+
+/// Makes one operator of the words IS [NOT] DISTINCT FROM: of words the parser takes all that follows for the right
+/// operand, `a IS DISTINCT FROM (b AND c)`, of operators what binds closer than NOT, AND and OR. Says whether there are
+/// any; [`distinct_from_operators`] is for the tree.
+pub(crate) fn distinct_as_operators(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    let keyword = |token: &Token| match token {
+        Token::Word(word) if word.quote_style.is_none() => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let mut is_changed = false;
+    for start in (0..tokens.len()).rev() {
+        if keyword(&tokens[start].token) != Keyword::IS {
+            continue;
+        }
+        let words = tokens.iter().enumerate().skip(start + 1);
+        let words = words.filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)));
+        let (places, words): (Vec<usize>, Vec<Keyword>) =
+            words.take(3).map(|(place, token)| (place, keyword(&token.token))).unzip();
+        let (operator, end) = match words.as_slice() {
+            [Keyword::DISTINCT, Keyword::FROM, ..] => (DISTINCT, places[1]),
+            [Keyword::NOT, Keyword::DISTINCT, Keyword::FROM] => (NOT_DISTINCT, places[2]),
+            _ => continue,
+        };
+        let span = tokens[start].span.union(&tokens[end].span);
+        let token = Token::CustomBinaryOperator(operator.to_owned());
+        tokens.splice(start..=end, [TokenWithSpan { token, span }]);
+        is_changed = true;
+    }
+    is_changed
+}
+
+/// Gives the operators of [`distinct_as_operators`] in a parsed tree their meaning.
+pub(crate) fn distinct_from_operators(tree: &mut impl VisitMut) {
+    struct Operators;
+
+    impl VisitorMut for Operators {
+        type Break = Infallible;
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+            let Expr::BinaryOp { left, op: BinaryOperator::Custom(operator), right } = expr else {
+                return ControlFlow::Continue(());
+            };
+            let meant = match operator.as_str() {
+                DISTINCT => Expr::IsDistinctFrom,
+                NOT_DISTINCT => Expr::IsNotDistinctFrom,
+                _ => return ControlFlow::Continue(()),
+            };
+            let operand = |side: &mut Expr| Box::new(std::mem::replace(side, Expr::value(Value::Null)));
+            *expr = meant(operand(left), operand(right));
+            ControlFlow::Continue(())
+        }
+    }
+
+    let ControlFlow::Continue(()) = tree.visit(&mut Operators);
 }
 
 /// The prefixes of the last part of a name that denotes the version of a table. Nobody types them.

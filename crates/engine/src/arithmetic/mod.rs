@@ -10,6 +10,7 @@
 mod average;
 mod checked;
 mod extremes;
+pub(crate) mod negation;
 mod sum;
 mod totals;
 

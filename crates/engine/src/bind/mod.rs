@@ -11,11 +11,12 @@
 //! - tables of one name get an alias each, and names that were qualified by their schemas use it;
 //! - names of three and more parts become a column of a table and fields of it, or an error;
 //! - volatile calls in aggregates that are written alike, such as two `any_value(uuid())`, are told apart
-//!   (see [`volatile`]);
+//!   (see [`volatile`]), and so are keys and aggregates that differ only in a cast (see [`casts`]);
 //! - named windows are written out (see [`windows`]).
 //!
 //! Everything else stays as written, also where it uses relations whose columns only the planner knows.
 
+mod casts;
 mod expressions;
 mod joins;
 mod needed;
@@ -165,6 +166,7 @@ impl Binder<'_> {
     ) -> Result<Names> {
         windows::write_out(select, order_by.as_deref_mut())?;
         volatile::tell_apart(select);
+        casts::tell_apart(select, order_by.as_deref_mut());
         self.tell_apart(&mut select.from, outer);
         let mut tables = Tables::none();
         for item in &mut select.from {

@@ -64,6 +64,6 @@ impl VisitorMut for Apart {
     }
 }
 
-fn is_aggregate(expr: &Expr) -> bool {
+pub(super) fn is_aggregate(expr: &Expr) -> bool {
     matches!(expr, Expr::Function(call) if call.over.is_some() || functions::is_planners_aggregate(&call.name.to_string().to_ascii_lowercase()))
 }

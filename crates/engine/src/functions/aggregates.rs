@@ -1,14 +1,14 @@
-//! DataFusion's aggregates with corrected corner cases: `bit_and`, `bit_or` and `bit_xor` over sliding
-//! frames, and `regr_r2` of a constant.
+//! DataFusion's aggregates with corrected corner cases: `bool_and`, `bool_or`, `bit_and`, `bit_or` and `bit_xor` over
+//! sliding frames, and `regr_r2` of a constant.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Int64Type, UInt64Type};
 use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::{bit_and_or_xor, regr};
+use datafusion::functions_aggregate::{bit_and_or_xor, bool_and_or, regr};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF, Signature,
@@ -20,6 +20,8 @@ pub(super) fn functions() -> Vec<AggregateUDF> {
         function(bit_and_or_xor::bit_and_udaf(), Change::Bits(Bits::And)),
         function(bit_and_or_xor::bit_or_udaf(), Change::Bits(Bits::Or)),
         function(bit_and_or_xor::bit_xor_udaf(), Change::Bits(Bits::Xor)),
+        function(bool_and_or::bool_and_udaf(), Change::Flags { is_and: true }),
+        function(bool_and_or::bool_or_udaf(), Change::Flags { is_and: false }),
         function(regr::regr_r2_udaf(), Change::SquaredCorrelation),
     ]
 }
@@ -34,6 +36,7 @@ struct Changed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Change {
     Bits(Bits),
+    Flags { is_and: bool },
     SquaredCorrelation,
 }
 
@@ -64,7 +67,7 @@ impl AggregateUDFImpl for Changed {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let inner = self.inner.inner().accumulator(args)?;
         Ok(match self.change {
-            Change::Bits(_) => inner,
+            Change::Bits(_) | Change::Flags { .. } => inner,
             Change::SquaredCorrelation => Box::new(SquaredCorrelation(inner)),
         })
     }
@@ -75,7 +78,10 @@ impl AggregateUDFImpl for Changed {
                 let data_type = args.return_type().clone();
                 Ok(Box::new(BitCounts { operation, data_type, values: 0, ones: [0; 64] }))
             }
-            Change::Bits(_) => self.inner.inner().create_sliding_accumulator(args),
+            Change::Flags { is_and } if !args.is_distinct => {
+                Ok(Box::new(FlagCounts { is_and, values: 0, trues: 0 }))
+            }
+            Change::Bits(_) | Change::Flags { .. } => self.inner.inner().create_sliding_accumulator(args),
             Change::SquaredCorrelation => self.accumulator(args),
         }
     }
@@ -167,6 +173,49 @@ impl Accumulator for BitCounts {
             ScalarValue::UInt64(Some(number))
         };
         value.cast_to(&self.data_type)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a frame has no state to merge")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame has no state to merge")
+    }
+}
+
+/// Counts the values of a frame, and those that are true.
+#[derive(Debug)]
+struct FlagCounts {
+    is_and: bool,
+    values: usize,
+    trues: usize,
+}
+
+impl Accumulator for FlagCounts {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.values += values[0].len() - values[0].null_count();
+        self.trues += values[0].as_boolean().true_count();
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.values -= values[0].len() - values[0].null_count();
+        self.trues -= values[0].as_boolean().true_count();
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let is_true = if self.is_and { self.trues == self.values } else { self.trues > 0 };
+        Ok(ScalarValue::Boolean((self.values > 0).then_some(is_true)))
     }
 
     fn size(&self) -> usize {

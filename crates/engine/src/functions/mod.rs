@@ -19,6 +19,7 @@ pub(crate) mod nested;
 #[cfg(test)]
 mod odd_arguments;
 pub(crate) mod once;
+mod positions;
 pub(crate) mod quotient;
 mod ranks;
 mod rounding;
@@ -73,6 +74,7 @@ pub(crate) fn register(
     extraction::register(state)?;
     entries::register(state)?;
     bounded::register(state, pool, threads)?;
+    positions::register(state)?;
     ranks::register(state)?;
     Ok(())
 }

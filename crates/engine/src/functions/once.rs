@@ -1,5 +1,5 @@
 //! Internal functions that rules put into plans: in place of expressions whose operands must be computed once
-//! per row, and to tell equal calls of volatile functions apart.
+//! per row, and to tell equal calls of volatile functions, and a value and its casts, apart.
 
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ pub(crate) const BETWEEN: &str = "keirin_between";
 pub(crate) const COALESCE: &str = "keirin_coalesce";
 /// Its first argument, which is volatile; the second argument makes it differ from other calls.
 pub(crate) const APART: &str = "keirin_apart";
+/// Its first argument, under a name with the second one, by which a cast of it to another type is not named alike.
+pub(crate) const NAMED: &str = "keirin_named";
 /// The value of a scalar subquery, from the first argument; the second is the subquery's number of rows.
 pub(crate) const ONLY: &str = "keirin_only";
 
@@ -31,7 +33,7 @@ pub(crate) fn function(name: &'static str) -> ScalarUDF {
 }
 
 pub(super) fn functions() -> Vec<ScalarUDF> {
-    [BETWEEN, COALESCE, APART, ONLY].map(function).into()
+    [BETWEEN, COALESCE, APART, NAMED, ONLY].map(function).into()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -90,7 +92,7 @@ impl ScalarUDFImpl for Once {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if self.name == APART {
+        if matches!(self.name, APART | NAMED) {
             return Ok(arguments.args.into_iter().next().expect("it was planned with two arguments"));
         }
         let columns = ColumnarValue::values_to_arrays(&arguments.args)?;

@@ -12,7 +12,7 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast,
 };
 
 /// The name of the function that `//` stands for.
@@ -26,7 +26,17 @@ struct Quotient {
 }
 
 pub(super) fn functions() -> Vec<ScalarUDF> {
-    vec![ScalarUDF::new_from_impl(Quotient { signature: Signature::any(2, Volatility::Immutable) })]
+    vec![function()]
+}
+
+fn function() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Quotient { signature: Signature::any(2, Volatility::Immutable) })
+}
+
+/// The exact quotient of integers that no integer type holds both of.
+pub(crate) fn wide_quotient(left: Expr, right: Expr) -> Expr {
+    let wide = |operand| cast(operand, DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0));
+    function().call(vec![wide(left), wide(right)])
 }
 
 /// Whether both types are exact numbers, and one of them is a DECIMAL.

@@ -1,5 +1,7 @@
 //! Rewrites clauses to syntax that the planner knows.
 
+use std::collections::HashSet;
+
 use datafusion::sql::sqlparser::ast::{
     self, AccessExpr, BinaryOperator, CastKind, DataType, DateTimeField, Distinct, Expr, Fetch, FunctionArg,
     FunctionArgExpr, FunctionArguments, GroupByExpr, GroupByWithModifier, Ident, Interval, Join,
@@ -128,6 +130,9 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
                 other => vec![grouping_sets(other)?],
             });
         }
+        if !keys.is_empty() {
+            select.projection.iter_mut().for_each(number_is_no_position);
+        }
     }
     for item in &mut select.projection {
         match item {
@@ -141,6 +146,31 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
     }
     select.from.iter_mut().for_each(|from| semi_joins(&mut from.joins));
     Ok(())
+}
+
+/// Makes a cast of a whole number that has an alias: as a key, the planner would take it for a position of the SELECT
+/// list, whatever its name.
+fn number_is_no_position(item: &mut SelectItem) {
+    fn is_number(expr: &Expr) -> bool {
+        match expr {
+            Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+                digits.parse::<i64>().is_ok()
+            }
+            Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_number(inner),
+            _ => false,
+        }
+    }
+    if let SelectItem::ExprWithAlias { expr, .. } = item
+        && is_number(expr)
+    {
+        *expr = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expr.clone()),
+            data_type: DataType::BigInt(None),
+            array: false,
+            format: None,
+        };
+    }
 }
 
 /// The expression at a position of the SELECT list, which DISTINCT ON may name as ORDER BY does.
@@ -181,11 +211,14 @@ fn columns_of(key: Expr) -> Vec<Expr> {
     }
 }
 
-/// ROLLUP and CUBE of several columns at a time, or inside GROUPING SETS, written out as GROUPING SETS; the
-/// planner only knows those of single columns.
+/// ROLLUP and CUBE of several columns at a time, of a column that is there twice, or inside GROUPING SETS, written out
+/// as GROUPING SETS; the planner only knows those of single columns, each of them once.
 fn grouping_sets(key: Expr) -> Result<Expr> {
-    let is_single = |parts: &[Vec<Expr>]| parts.iter().all(|part| part.len() == 1);
-    Ok(match key {
+    let is_single = |parts: &[Vec<Expr>]| {
+        let mut seen = HashSet::new();
+        parts.iter().all(|part| part.len() == 1 && seen.insert(&part[0]))
+    };
+    let mut key = match key {
         Expr::Rollup(parts) if !is_single(&parts) => Expr::GroupingSets(rollup(&parts)),
         Expr::Cube(parts) if !is_single(&parts) => Expr::GroupingSets(cube(&parts)?),
         Expr::GroupingSets(sets) => {
@@ -209,7 +242,14 @@ fn grouping_sets(key: Expr) -> Result<Expr> {
             Expr::GroupingSets(written)
         }
         other => other,
-    })
+    };
+    if let Expr::GroupingSets(sets) = &mut key {
+        for set in sets {
+            let mut seen = HashSet::new();
+            set.retain(|key| seen.insert(key.clone()));
+        }
+    }
+    Ok(key)
 }
 
 /// Inside GROUPING SETS the parser takes `ROLLUP (a, b)` for a function call.

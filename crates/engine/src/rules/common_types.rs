@@ -6,10 +6,13 @@
 //! - DECIMALs divide as DOUBLEs: the planner's result has four digits more than the dividend, and would lose
 //!   the rest.
 //! - `//` is the quotient without its fraction, for fractional numbers too.
+//! - A BIGINT UNSIGNED and a signed integer divide to a whole number, as other integers do; the planner would convert
+//!   both to DECIMALs.
 //! - A DATE combined with a TIMESTAMP becomes one of the same unit, and a TIMESTAMP compared with one of a
 //!   finer unit is converted to that, without overflow; the planner would convert both to nanoseconds, which
 //!   end in 2262.
 //! - A NaN is the greatest float, whatever its sign.
+//! - 0.0 and -0.0 are one value; DataFusion tells them apart in lists, CASE, nullif, windows and DISTINCT arguments.
 //! - Intervals are compared, sorted and grouped by their lengths; the planner would compare field by field.
 
 use std::any::Any;
@@ -39,7 +42,7 @@ use super::rewrite_expressions;
 use crate::arithmetic::Extreme;
 use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
 use crate::functions::any_type::{bytes_of_text, length_of_list};
-use crate::functions::quotient::{QUOTIENT, has_decimal};
+use crate::functions::quotient::{QUOTIENT, has_decimal, wide_quotient};
 
 /// See the [module](self). The rule runs before type coercion, which would choose.
 #[derive(Debug)]
@@ -62,6 +65,10 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let (left_type, right_type) = (type_of(&left), type_of(&right));
+            if op == Operator::Divide && no_integer_holds(&left_type, &right_type) {
+                let operands = [(*left, left_type), (*right, right_type)];
+                return Ok(Transformed::yes(quotient_of_unsigned(operands)));
+            }
             let [of_left, of_right] = if op.is_numerical_operators() {
                 arithmetic(op, &left_type, &right_type)
             } else if compares(op) {
@@ -101,6 +108,10 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 of_expr = of_expr.take().or(change);
                 change_in_place(of_item, item);
             }
+            if expr_type.is_floating() && list.iter().any(is_zero) {
+                list.extend([lit(0.0), lit(-0.0)]);
+                is_changed = true;
+            }
             let expr = Box::new(Change::apply(of_expr, *expr));
             changed_if(is_changed, Expr::InList(InList { expr, list, negated }))
         }
@@ -136,6 +147,14 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                     let whole = wide.saturating_sub(scale.unsigned_abs()).max(1);
                     let rounded = Expr::ScalarFunction(ScalarFunction { func, args });
                     Transformed::yes(cast(rounded, DataType::Decimal128(whole, 0)))
+                }
+                ("nullif", [value, other]) if types.iter().any(DataType::is_floating) => {
+                    let mut args = vec![value.clone(), other.clone()];
+                    let is_changed =
+                        args.iter_mut().zip(&types).fold(false, |is_changed, (value, data_type)| {
+                            with_one_zero(value, data_type) || is_changed
+                        });
+                    changed_if(is_changed, Expr::ScalarFunction(ScalarFunction { func, args }))
                 }
                 ("encode", [text, form]) if is_text(&types[0]) => {
                     let args = vec![bytes_of_text(text.clone()), form.clone()];
@@ -189,6 +208,13 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 let arguments = params.args.iter_mut().zip(&types);
                 arguments.for_each(|(argument, data_type)| is_changed |= by_length(argument, data_type));
             }
+            if params.distinct {
+                let sorted = params.order_by.iter_mut().map(|sort| &mut sort.expr);
+                for value in params.args.iter_mut().chain(sorted) {
+                    let data_type = type_of(value);
+                    is_changed |= with_one_zero(value, &data_type);
+                }
+            }
             is_changed |= sorts_by_length(&mut params.order_by, type_of);
             changed_if(is_changed, Expr::AggregateFunction(AggregateFunction { func, params }))
         }
@@ -198,7 +224,11 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let mut is_changed = unify(&mut params.args, &types);
             for key in &mut params.partition_by {
                 let data_type = type_of(key);
-                is_changed |= by_length(key, &data_type);
+                is_changed |= by_length(key, &data_type) || with_one_zero(key, &data_type);
+            }
+            for sort in &mut params.order_by {
+                let data_type = type_of(&sort.expr);
+                is_changed |= with_one_zero(&mut sort.expr, &data_type);
             }
             // The bounds of frames are numbers, so the window is ordered by lengths as numbers.
             for sort in params.order_by.iter_mut().filter(|sort| is_interval(&type_of(&sort.expr))) {
@@ -233,6 +263,27 @@ fn series(call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
     };
     let list = DataType::new_list(first.clone(), true);
     Transformed::yes(cast(Expr::ScalarFunction(call), list))
+}
+
+/// Whether both are integers, of which one has values above those of BIGINT and the other one below zero.
+fn no_integer_holds(left: &DataType, right: &DataType) -> bool {
+    let holds =
+        |large: &DataType, signed: &DataType| *large == DataType::UInt64 && signed.is_signed_integer();
+    holds(left, right) || holds(right, left)
+}
+
+/// The quotient of a BIGINT UNSIGNED and a signed integer; a constant that is not negative is taken for unsigned, too.
+fn quotient_of_unsigned(operands: [(Expr, DataType); 2]) -> Expr {
+    let is_unsigned = |(operand, data_type): &(Expr, DataType)| match operand {
+        Expr::Literal(number, _) => number.cast_to(&DataType::UInt64).is_ok_and(|number| !number.is_null()),
+        _ => *data_type == DataType::UInt64,
+    };
+    let are_unsigned = operands.iter().all(is_unsigned);
+    let [left, right] = operands.map(|(operand, _)| operand);
+    if are_unsigned {
+        return binary_expr(cast(left, DataType::UInt64), Operator::Divide, cast(right, DataType::UInt64));
+    }
+    wide_quotient(left, right)
 }
 
 fn compares(op: Operator) -> bool {
@@ -382,12 +433,15 @@ fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> 
         let operand_type = type_of(operand);
         let mut of_operand = None;
         for (when, _) in &mut case.when_then_expr {
-            let [change, of_when] = comparison(&operand_type, &type_of(when));
+            let when_type = type_of(when);
+            let [change, of_when] = comparison(&operand_type, &when_type);
             is_changed |= change.is_some() || of_when.is_some();
             of_operand = of_operand.take().or(change);
             change_in_place(of_when, when);
+            is_changed |= with_one_zero(when, &when_type);
         }
         change_in_place(of_operand, operand);
+        is_changed |= with_one_zero(operand, &operand_type);
     }
     let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
     let branches: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
@@ -407,6 +461,26 @@ fn by_length(value: &mut Expr, data_type: &DataType) -> bool {
         *value = interval_order(std::mem::take(value));
     }
     is_changed
+}
+
+/// Makes a float of which -0.0 is 0.0; returns whether the value was a float.
+fn with_one_zero(value: &mut Expr, data_type: &DataType) -> bool {
+    let zero = match data_type {
+        DataType::Float32 => lit(0.0_f32),
+        DataType::Float64 => lit(0.0),
+        _ => return false,
+    };
+    *value = binary_expr(std::mem::take(value), Operator::Plus, zero);
+    true
+}
+
+fn is_zero(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(number, _) => {
+            matches!(number.cast_to(&DataType::Float64), Ok(ScalarValue::Float64(Some(zero))) if zero == 0.0)
+        }
+        _ => false,
+    }
 }
 
 fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> bool {

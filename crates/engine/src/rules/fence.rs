@@ -2,10 +2,13 @@
 //!
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose
 //! NULLs make them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into
-//! one operator that reads all rows, which never ends for an endless recursion. In both cases a [`Fence`] is
-//! put into the plan before DataFusion's rules run: it passes on the rows, but none of their properties. Nor does it
-//! let filters through ([`SameNames`](super::SameNames)).
+//! one operator that reads all rows, which never ends for an endless recursion. It sorts the inputs of a UNION by a
+//! column that equals the wanted one in each of them, and not in the UNION; and those of a window by a column in the
+//! place of one of PARTITION BY, which the window does not find. In these cases a [`Fence`] is put into the plan before
+//! DataFusion's rules run: it passes on the rows, but none of their properties. Nor does it let filters through
+//! ([`SameNames`](super::SameNames)).
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,11 +16,15 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
     replace_children_if_necessary,
@@ -37,6 +44,13 @@ impl PhysicalOptimizerRule for Fences {
                 let input = Arc::new(Fence::new(aggregate.input().clone()));
                 return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
             }
+            let is_wrong_in_union = node.is::<UnionExec>()
+                && node.children().into_iter().any(|input| !equal_columns(input).is_empty());
+            if is_wrong_in_union || is_partitioned_by_equal(&node) {
+                let fence = |input: &Arc<dyn ExecutionPlan>| Arc::new(Fence::new(input.clone())) as _;
+                let inputs = node.children().into_iter().map(fence).collect();
+                return Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?));
+            }
             let is_limit = node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>();
             let is_endless = is_limit && node.exists(|below| Ok(below.is::<RecursiveQueryExec>()))?;
             Ok(if is_endless { Transformed::yes(Arc::new(Fence::new(node))) } else { Transformed::no(node) })
@@ -51,6 +65,25 @@ impl PhysicalOptimizerRule for Fences {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Columns that are known to equal others in all rows.
+fn equal_columns(plan: &Arc<dyn ExecutionPlan>) -> HashSet<Column> {
+    let classes = plan.equivalence_properties().eq_group().iter().filter(|class| class.len() > 1);
+    classes.flat_map(|class| class.iter().flat_map(collect_columns).collect::<Vec<_>>()).collect()
+}
+
+/// Whether a node is a window, of which a key of PARTITION BY is among others and equals another column.
+fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let windows = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
+    let bounded = plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
+    let Some(window) = windows.or(bounded).and_then(|windows| windows.first()) else { return false };
+    let keys = window.partition_by();
+    if keys.is_empty() || keys.len() + window.order_by().len() == 1 {
+        return false;
+    }
+    let equal = equal_columns(plan.children()[0]);
+    keys.iter().flat_map(collect_columns).any(|column| equal.contains(&column))
 }
 
 /// See the [module](self).

@@ -16,6 +16,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
+use crate::arithmetic::negation;
 use crate::column_names::{shown_schema, tell_apart_from_wildcards};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
@@ -23,7 +24,7 @@ use crate::guard::guarded;
 use crate::in_order::InOrderExec;
 use crate::memory;
 use crate::progress::Progress;
-use crate::rules::keep_hours;
+use crate::rules::{grouping_keys, keep_hours};
 use crate::session::Session;
 use crate::stream::StatementKind;
 
@@ -38,9 +39,13 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
             tell_apart_from_wildcards(&mut retry);
             state.statement_to_plan(for_planner(retry)).await
         }
+        Err(error) if negation::is_refused(&error) => {
+            negation::as_differences(&mut retry);
+            state.statement_to_plan(for_planner(retry)).await.or(Err(error))
+        }
         planned => planned,
     };
-    let plan = plan.and_then(keep_hours).map_err(explained)?;
+    let plan = plan.and_then(grouping_keys).and_then(keep_hours).map_err(explained)?;
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
         return Ok(plan);
     }

@@ -413,7 +413,8 @@ impl Summed {
         if totals.null_count() != groups.iter().filter(|group| group.is_none()).count() {
             return internal_err!("a sum of integers that is none");
         }
-        let counts = groups.iter().map(|group| group.map_or(0, |(count, ..)| count));
+        // A count of 0 instead of null would say that there are values.
+        let counts = groups.iter().map(|group| group.map(|(count, ..)| count));
         let counts = (self.state.len() == 2).then(|| Arc::new(counts.collect::<UInt64Array>()) as ArrayRef);
         Ok(counts.into_iter().chain([totals]).collect())
     }

@@ -1,0 +1,128 @@
+//! Tells a value and a cast of it apart where the planner would name both alike: as keys of GROUP BY, and as arguments
+//! of one aggregate or window function. The planner names a cast like what it casts, and refuses equal names.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, OrderBy, Query, Select, Value, VisitMut, VisitorMut,
+};
+
+use super::volatile::is_aggregate;
+use crate::functions::{call, once};
+
+/// Gives the casts of a SELECT names with their types, if keys or aggregates differ in them alone.
+pub(super) fn tell_apart(select: &mut Select, order_by: Option<&mut OrderBy>) {
+    let mut named = Named::default();
+    let mut order_by = order_by;
+    if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+        for key in keys {
+            let sets = match key {
+                Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => sets.as_mut_slice(),
+                key => &mut [vec![key.clone()]],
+            };
+            sets.iter().flatten().for_each(|key| named.add(key));
+        }
+    }
+    each_part(select, order_by.as_deref_mut(), &mut named);
+    if named.are_alike {
+        each_part(select, order_by, &mut Casts::default());
+    }
+}
+
+fn each_part(
+    select: &mut Select,
+    order_by: Option<&mut OrderBy>,
+    visitor: &mut impl VisitorMut<Break = Infallible>,
+) {
+    let ControlFlow::Continue(()) = select.projection.visit(visitor);
+    let ControlFlow::Continue(()) = select.group_by.visit(visitor);
+    let ControlFlow::Continue(()) = select.having.visit(visitor);
+    let ControlFlow::Continue(()) = select.qualify.visit(visitor);
+    if let Some(order_by) = order_by {
+        let ControlFlow::Continue(()) = order_by.visit(visitor);
+    }
+}
+
+/// What the planner names, by its text without casts.
+#[derive(Default)]
+struct Named {
+    texts: HashMap<String, String>,
+    are_alike: bool,
+    queries: usize,
+}
+
+impl Named {
+    fn add(&mut self, expr: &Expr) {
+        let mut uncast = expr.clone();
+        let ControlFlow::Continue(()) = uncast.visit(&mut WithoutCasts);
+        let text = expr.to_string();
+        let known = self.texts.entry(uncast.to_string()).or_insert_with(|| text.clone());
+        self.are_alike |= *known != text;
+    }
+}
+
+impl VisitorMut for Named {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if self.queries == 0 && is_aggregate(expr) {
+            self.add(expr);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+struct WithoutCasts;
+
+impl VisitorMut for WithoutCasts {
+    type Break = Infallible;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Expr::Cast { expr: inner, .. } | Expr::Nested(inner) = expr {
+            *expr = inner.as_ref().clone();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Names casts, but not those of subqueries.
+#[derive(Default)]
+struct Casts {
+    queries: usize,
+}
+
+impl VisitorMut for Casts {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if self.queries == 0
+            && let Expr::Cast { expr: value, data_type, .. } = expr
+        {
+            let name = Expr::value(Value::SingleQuotedString(data_type.to_string()));
+            **value = call(once::NAMED, vec![value.as_ref().clone(), name]);
+        }
+        ControlFlow::Continue(())
+    }
+}
