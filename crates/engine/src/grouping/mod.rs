@@ -47,6 +47,11 @@ use self::chosen::{CHOSEN_MAX, Choice};
 use self::first::First;
 use crate::fast_path;
 
+/// Rows that a partial group has to be of on average, to be worth making.
+const ROWS_PER_GROUP: usize = 2;
+/// The same where rows that are not grouped cost little more than groups.
+const MANY_ROWS_PER_GROUP: usize = 16;
+
 /// Puts [`GroupExec`] in the place of aggregations with groups.
 #[derive(Debug)]
 pub(crate) struct GroupRows;
@@ -101,6 +106,8 @@ pub(crate) struct GroupExec {
     choice: Option<Choice>,
     /// What is kept of the groups.
     first: Option<First>,
+    /// Partial groups have to be of so many rows on average, or rows are sent as they are.
+    rows_per_group: usize,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -178,8 +185,14 @@ impl GroupExec {
             plan: plan.clone(),
             choice: None,
             first: None,
+            rows_per_group: ROWS_PER_GROUP,
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// As [`of`](Self::of), for who takes rows that are equal, too: groups are made where most rows go away by that.
+    pub(crate) fn of_many_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        Self::of(plan).map(|group| Self { rows_per_group: MANY_ROWS_PER_GROUP, ..group })
     }
 
     fn with_choice(self, count: usize) -> Self {
@@ -190,7 +203,7 @@ impl GroupExec {
     fn with_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let Some(group) = Self::of(&plan) else { return plan };
         let choice = self.choice.as_ref().map(|choice| Choice::new(choice.count()));
-        Arc::new(Self { choice, first: self.first.clone(), ..group })
+        Arc::new(Self { choice, first: self.first.clone(), rows_per_group: self.rows_per_group, ..group })
     }
 
     fn aggregate(&self) -> &AggregateExec {
@@ -279,6 +292,7 @@ impl ExecutionPlan for GroupExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let partition_count = self.aggregate().input().properties().partitioning.partition_count();
         let chosen = self.choice.as_ref().map(|choice| choice.chosen(partition, partition_count));
-        stream::grouped(self.aggregate(), chosen, self.first.clone(), &self.metrics, partition, &context)
+        let (first, rows_per_group) = (self.first.clone(), self.rows_per_group);
+        stream::grouped(self.aggregate(), chosen, first, rows_per_group, &self.metrics, partition, &context)
     }
 }

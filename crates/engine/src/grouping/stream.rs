@@ -25,10 +25,9 @@ use super::first::First;
 use super::table::{self, Table, Taken};
 use crate::compact::compact;
 
-/// As many partial groups stay in the second cache, about. With more of them, they have to be of
-/// [`ROWS_PER_GROUP`] rows on average, or it is cheaper to send the rows to where groups are merged.
+/// As many partial groups stay in the second cache, about. With more of them, they have to be of some rows on average,
+/// [`ROWS_PER_GROUP`](super::ROWS_PER_GROUP) say, or it is cheaper to send the rows to where groups are merged.
 const GROUPS_TRIED: usize = 1 << 14;
-const ROWS_PER_GROUP: usize = 2;
 /// For how many rows this is taken for granted, for each that was grouped, until it is tried again.
 const PASSED_PER_TRIED: usize = 32;
 
@@ -38,6 +37,7 @@ pub(super) fn grouped(
     aggregate: &AggregateExec,
     chosen: Option<Arc<Chosen>>,
     first: Option<First>,
+    rows_per_group: usize,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
     context: &Arc<TaskContext>,
@@ -60,6 +60,7 @@ pub(super) fn grouped(
         limit: aggregate.limit_options().map(|limit| limit.limit()),
         row_count: 0,
         worthwhile: GROUPS_TRIED,
+        rows_per_group,
         batch_rows: options.batch_size.get(),
         context: context.clone(),
         reservation,
@@ -84,6 +85,8 @@ struct Grouping {
     row_count: usize,
     /// How many groups partial ones may be until it is judged whether they are worth making.
     worthwhile: usize,
+    /// How many rows partial groups have to be of on average.
+    rows_per_group: usize,
     batch_rows: usize,
     context: Arc<TaskContext>,
     reservation: MemoryReservation,
@@ -181,7 +184,7 @@ impl Grouping {
         }
         let is_partial = self.output == AggregateOutputMode::Partial && !self.table.is_choosing();
         if is_partial && self.table.len() >= self.worthwhile {
-            if self.row_count < ROWS_PER_GROUP * self.table.len() {
+            if self.row_count < self.rows_per_group * self.table.len() {
                 self.next = Next::Pass { rows: PASSED_PER_TRIED * self.row_count };
                 return self.emit();
             }

@@ -108,11 +108,14 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 of_expr = of_expr.take().or(change);
                 change_in_place(of_item, item);
             }
-            if expr_type.is_floating() && list.iter().any(is_zero) {
-                list.extend([lit(0.0), lit(-0.0)]);
-                is_changed = true;
+            let mut expr = Box::new(Change::apply(of_expr, *expr));
+            let is_float = |value: &Expr| type_of(value).is_floating();
+            if (is_float(&expr) || list.iter().any(is_float)) && list.iter().any(may_be_zero) {
+                for value in list.iter_mut().chain([&mut *expr]) {
+                    let data_type = type_of(value);
+                    is_changed |= with_one_zero(value, &data_type);
+                }
             }
-            let expr = Box::new(Change::apply(of_expr, *expr));
             changed_if(is_changed, Expr::InList(InList { expr, list, negated }))
         }
         Expr::Case(case) => {
@@ -474,12 +477,14 @@ fn with_one_zero(value: &mut Expr, data_type: &DataType) -> bool {
     true
 }
 
-fn is_zero(value: &Expr) -> bool {
+fn may_be_zero(value: &Expr) -> bool {
     match value {
-        Expr::Literal(number, _) => {
-            matches!(number.cast_to(&DataType::Float64), Ok(ScalarValue::Float64(Some(zero))) if zero == 0.0)
-        }
-        _ => false,
+        Expr::Literal(number, _) => match number.cast_to(&DataType::Float64) {
+            Ok(ScalarValue::Float64(Some(number))) => number == 0.0,
+            _ => false,
+        },
+        Expr::Cast(cast) => may_be_zero(&cast.expr),
+        _ => true,
     }
 }
 

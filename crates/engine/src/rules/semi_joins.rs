@@ -2,7 +2,7 @@
 //!
 //! A hash join pairs each row of one side with all rows of the other that have its key, although one of the side that
 //! is asked would do: with a few keys in many rows it takes time by the square of the rows. So that side is grouped
-//! before, partition by partition; where nearly all rows differ, the grouping notices and lets the rest through.
+//! before, partition by partition; where few rows are equal, the grouping notices and lets the rest through.
 
 use std::sync::Arc;
 
@@ -19,12 +19,20 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::fast_path;
+use crate::grouping::GroupExec;
+
 /// See the [module](self). The rule runs when it is settled which side of a join is asked.
 #[derive(Debug)]
 pub(crate) struct SemiJoins;
 
 impl PhysicalOptimizerRule for SemiJoins {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let is_fast = fast_path::is_on(options);
         plan.transform_up(|node| {
             let Some(join) = node.downcast_ref::<HashJoinExec>().filter(|join| join.filter().is_none())
             else {
@@ -32,10 +40,10 @@ impl PhysicalOptimizerRule for SemiJoins {
             };
             let children = match join.join_type() {
                 JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => {
-                    vec![join.left().clone(), distinct(join.right())?]
+                    vec![join.left().clone(), distinct(join.right(), is_fast)?]
                 }
                 JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
-                    vec![distinct(join.left())?, join.right().clone()]
+                    vec![distinct(join.left(), is_fast)?, join.right().clone()]
                 }
                 _ => return Ok(Transformed::no(node)),
             };
@@ -54,9 +62,9 @@ impl PhysicalOptimizerRule for SemiJoins {
 }
 
 /// The rows of a plan with fewer that are equal, before they are sent between partitions.
-fn distinct(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn distinct(plan: &Arc<dyn ExecutionPlan>, is_fast: bool) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() {
-        let input = distinct(plan.children()[0])?;
+        let input = distinct(plan.children()[0], is_fast)?;
         return replace_children_if_necessary(plan.clone(), vec![input]);
     }
     let schema = plan.schema();
@@ -70,5 +78,7 @@ fn distinct(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let keys = PhysicalGroupBy::new_single(keys);
     let grouped =
         AggregateExec::try_new(AggregateMode::Partial, keys, Vec::new(), Vec::new(), plan.clone(), schema)?;
-    Ok(Arc::new(grouped))
+    let grouped = Arc::new(grouped) as Arc<dyn ExecutionPlan>;
+    let ours = if is_fast { GroupExec::of_many_rows(&grouped) } else { None };
+    Ok(ours.map_or(grouped, |ours| Arc::new(ours)))
 }
