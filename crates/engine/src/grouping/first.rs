@@ -169,7 +169,8 @@ mod tests {
                     Arc::new(Int64Array::from_iter_values(values.iter().map(|value| *value as i64)));
                 let at = |row: &u32| values[*row as usize];
                 let first = First { count, order: vec![(0, options)], is_whole: true };
-                let mut found: Vec<u64> = rows(&first, &[integers.clone()]).iter().map(at).collect();
+                let mut found: Vec<u64> =
+                    rows(&first, std::slice::from_ref(&integers)).iter().map(at).collect();
                 found.sort_unstable();
                 let mut wanted = sorted[..count].to_vec();
                 wanted.sort_unstable();
@@ -181,7 +182,7 @@ mod tests {
                 let is_kept = |value: u64| if descending { value >= last } else { value <= last };
                 let wanted: Vec<u32> =
                     (0..).zip(&values).filter(|(_, value)| is_kept(**value)).map(|(row, _)| row).collect();
-                assert_eq!(rows(&first, &[integers.clone()]), wanted);
+                assert_eq!(rows(&first, std::slice::from_ref(&integers)), wanted);
 
                 // By a second aggregate that differs everywhere.
                 let ascending = SortOptions { descending: false, nulls_first: false };
