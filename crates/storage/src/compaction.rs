@@ -374,7 +374,7 @@ mod tests {
             drop(transaction);
             let mut transaction = database.begin().unwrap();
             let lost = transaction.repair_part(table, part, WriteOptions::default()).unwrap();
-            assert_eq!(lost, crate::Lost::default());
+            assert_eq!(lost, crate::RepairLoss::default());
             transaction.commit().unwrap();
         }
         assert_eq!(database.check(), []);

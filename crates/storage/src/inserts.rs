@@ -117,7 +117,7 @@ impl Database {
     fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
         let tables: BTreeMap<u64, &Insert> = group.iter().map(|insert| (insert.table, insert)).collect();
         for (table, insert) in tables {
-            self.make_room(table, |_| insert.options.clone());
+            self.merge_before_insert(table, |_| insert.options.clone());
         }
         let all: Vec<&Insert> = group.iter().collect();
         match self.commit_inserts(&all) {

@@ -88,7 +88,7 @@ pub use error::{Damage, Error, Result};
 pub use history::{Changes, Commit};
 pub use inserts::PartitionedRows;
 pub use maintenance::Merge;
-pub use repair::Lost;
+pub use repair::RepairLoss;
 pub use run::Run;
 pub use snapshot::Snapshot;
 pub use state::{Deletions, MAIN_SCHEMA, Part, State, Table};

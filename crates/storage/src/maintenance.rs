@@ -153,7 +153,7 @@ impl Database {
     /// When the database cannot be written to, or the system refuses. Damage is reported and skipped.
     pub fn maintain(self: &Arc<Self>, options: impl Fn(&Table) -> WriteOptions) -> Result<bool> {
         let cancel = Cancel::default();
-        if self.tidy(&cancel)? {
+        if self.remove_and_checkpoint(&cancel)? {
             return Ok(true);
         }
         match self.next_merge(u64::MAX)? {
@@ -218,7 +218,7 @@ impl Database {
                 }
             }
         }
-        while self.tidy(cancel)? {}
+        while self.remove_and_checkpoint(cancel)? {}
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Database {
     ///
     /// # Errors
     /// `Cancelled`, or when the database cannot be written to, or the system refuses.
-    pub fn tidy(&self, cancel: &Cancel) -> Result<bool> {
+    pub fn remove_and_checkpoint(&self, cancel: &Cancel) -> Result<bool> {
         let checkpoint = locked(&self.writing()?.committing).checkpoint;
         if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
             self.checkpoint()?;
@@ -236,7 +236,7 @@ impl Database {
 
     /// Merges some parts of a table that has many small ones; called before parts are added. Failures are ignored:
     /// they are no reason not to add parts.
-    pub fn make_room(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
+    pub fn merge_before_insert(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
         let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
         if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX)
             && let Claim::Parts(merge) = self.claim(writing, &snapshot, table, HELP_ROWS_MAX)

@@ -117,8 +117,8 @@ mod tests {
         {
             assert!(matches!(parse(theirs), Err(Error::Newer { .. })), "{theirs}");
         }
-        for strange in ["", "x", "keirin database, format 1\n", "keirin database, format 0\n", &ours[..40]] {
-            assert_eq!(parse(strange).unwrap(), None, "{strange}");
+        for foreign in ["", "x", "keirin database, format 1\n", "keirin database, format 0\n", &ours[..40]] {
+            assert_eq!(parse(foreign).unwrap(), None, "{foreign}");
         }
     }
 }

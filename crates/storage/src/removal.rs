@@ -238,7 +238,7 @@ impl Database {
                 self.remove_replaced(writing, &mut removed, u64::MAX, cancel)?;
             }
         }
-        while self.tidy(cancel)? {}
+        while self.remove_and_checkpoint(cancel)? {}
         Ok(Some(removed))
     }
 

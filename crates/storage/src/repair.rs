@@ -22,7 +22,7 @@ const LOST: &str = "log/lost";
 
 /// What a repair could not save of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct RepairLoss {
     /// Rows of the part that could not be read.
     pub rows: Vec<Range<u64>>,
     /// Whether the deletion vector could not be read, so that deleted rows are back.
@@ -94,11 +94,11 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::compact`], but for damage of the part.
-    pub fn repair_part(&mut self, table: u64, part: u64, options: WriteOptions) -> Result<Lost> {
+    pub fn repair_part(&mut self, table: u64, part: u64, options: WriteOptions) -> Result<RepairLoss> {
         let found = Arc::clone(self.table(table)?);
         let missing = || Error::Invalid(format!("there is no part {part} of table {table}"));
         let entry = found.part(part).ok_or_else(missing)?;
-        let mut lost = Lost::default();
+        let mut lost = RepairLoss::default();
         let read_deletions = || self.base().deletions(&found, entry);
         let deletions = match read_deletions().or_else(|_| read_deletions()) {
             Err(Error::Damaged(_)) => {

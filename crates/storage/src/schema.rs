@@ -400,8 +400,8 @@ impl Definition {
             return Some("two columns have one name".to_owned());
         }
         let column = |key: &SortKey| self.fields.iter().find(|field| field.id == key.field);
-        if let Some(strange) = self.keys.iter().find(|key| column(key).is_none()) {
-            return Some(format!("it is sorted by a field {} that is no column", strange.field));
+        if let Some(missing) = self.keys.iter().find(|key| column(key).is_none()) {
+            return Some(format!("it is sorted by a field {} that is no column", missing.field));
         }
         let unordered = self.keys.iter().filter_map(column).find(|field| !field.data_type.is_ordered());
         unordered.map(|field| format!("column '{}' has no order to sort by", field.name))

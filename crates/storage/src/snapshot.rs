@@ -89,7 +89,7 @@ impl Snapshot {
         };
         read().map_err(|error| match error {
             Error::Damaged(found) => {
-                self.store.io.distrust(deletions.known(&path), 0..deletions.file_bytes);
+                self.store.io.invalidate(deletions.known(&path), 0..deletions.file_bytes);
                 whose(*found).into()
             }
             Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {

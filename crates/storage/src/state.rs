@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::header::{DatabaseId, HEADER_BYTES};
-use crate::io::Known;
+use crate::io::KnownFile;
 use crate::schema::{Definition, Properties};
 use crate::view::View;
 
@@ -84,15 +84,15 @@ pub struct Deletions {
 
 impl Deletions {
     /// What the log knows of the file at `path`.
-    pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
-        Known { path, byte_count: self.file_bytes, hash: self.hash }
+    pub(crate) fn known<'a>(&self, path: &'a str) -> KnownFile<'a> {
+        KnownFile { path, byte_count: self.file_bytes, hash: self.hash }
     }
 }
 
 impl Part {
     /// What the log knows of the file at `path`.
-    pub(crate) fn known<'a>(&self, path: &'a str) -> Known<'a> {
-        Known { path, byte_count: self.file_bytes, hash: self.hash }
+    pub(crate) fn known<'a>(&self, path: &'a str) -> KnownFile<'a> {
+        KnownFile { path, byte_count: self.file_bytes, hash: self.hash }
     }
 
     /// The range of the footer and its header in the file; `None` if they do not fit in it.

@@ -75,17 +75,17 @@ fn what_is_read_is_not_removed_though_its_file_is_closed() {
     let directory = tempfile::tempdir().unwrap();
     let database = database(directory.path(), 3, 1);
     let file_count = || std::fs::read_dir(directory.path().join("tables/1")).unwrap().count();
-    let tidy = || while database.maintain(|_| WriteOptions::default()).unwrap() {};
+    let maintain_all = || while database.maintain(|_| WriteOptions::default()).unwrap() {};
     let readers = readers(&database).unwrap();
     let mut transaction = database.begin().unwrap();
     let parts: Vec<u64> = readers.iter().map(|reader| reader.key().part).collect();
     transaction.compact(1, &parts, WriteOptions::default()).unwrap();
     transaction.commit().unwrap();
-    tidy();
+    maintain_all();
     assert_eq!(file_count(), 4, "the readers are all that has the version");
     assert_eq!(readers.iter().map(value).collect::<Result<Vec<_>>>().unwrap(), [0, 1, 2]);
     drop(readers);
-    tidy();
+    maintain_all();
     assert_eq!(file_count(), 1);
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::read;
 
 /// Reads with detection, ignoring errors, in tiny and in large chunks; both must agree.
-fn survive(text: &[u8], options: &Options) {
+fn parse_hostile(text: &[u8], options: &Options) {
     let at = |chunk_bytes| read(text, &Options { ignore_errors: true, chunk_bytes, ..options.clone() });
     match (at(3), at(1 << 20)) {
         (Ok(tiny), Ok(whole)) => assert_eq!(tiny, whole),
@@ -25,7 +25,7 @@ proptest! {
 
     #[test]
     fn random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        survive(&bytes, &Options::default());
+        parse_hostile(&bytes, &Options::default());
     }
 
     #[test]
@@ -35,7 +35,7 @@ proptest! {
         max_line_bytes in prop::sample::select(vec![1, 5, 20, 100, 1 << 20]),
         null_padding in any::<bool>(),
     ) {
-        survive(&bytes, &Options { sample_bytes, max_line_bytes, null_padding, ..Options::default() });
+        parse_hostile(&bytes, &Options { sample_bytes, max_line_bytes, null_padding, ..Options::default() });
     }
 
     #[test]
@@ -43,7 +43,7 @@ proptest! {
         text in "(([0-9]{1,3}|-?[0-9]{1,2}\\.[0-9]|2024-0[1-4]-[0-3][0-9]|true|NA|\"[a,\n]\"|[ab]?)[,\n]){0,80}",
         sample_rows in 1usize..30,
     ) {
-        survive(text.as_bytes(), &Options { sample_rows, ..Options::default() });
+        parse_hostile(text.as_bytes(), &Options { sample_rows, ..Options::default() });
     }
 }
 

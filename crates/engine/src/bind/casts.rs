@@ -13,7 +13,7 @@ use super::volatile::is_aggregate;
 use crate::functions::{call, once};
 
 /// Gives the casts of a SELECT names with their types, if keys or aggregates differ in them alone.
-pub(super) fn tell_apart(select: &mut Select, order_by: Option<&mut OrderBy>) {
+pub(super) fn name_by_type(select: &mut Select, order_by: Option<&mut OrderBy>) {
     let mut named = Named::default();
     let mut order_by = order_by;
     if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {

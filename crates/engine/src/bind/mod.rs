@@ -165,9 +165,9 @@ impl Binder<'_> {
         outer: Outer,
     ) -> Result<Names> {
         windows::write_out(select, order_by.as_deref_mut())?;
-        volatile::tell_apart(select);
-        casts::tell_apart(select, order_by.as_deref_mut());
-        self.tell_apart(&mut select.from, outer);
+        volatile::make_distinct(select);
+        casts::name_by_type(select, order_by.as_deref_mut());
+        self.alias_equal_names(&mut select.from, outer);
         let mut tables = Tables::none();
         for item in &mut select.from {
             let more = self.joined(item, &tables, outer)?;
@@ -448,7 +448,7 @@ impl Binder<'_> {
 
     /// Gives tables an alias each where tables of one name and different schemas meet in one FROM, or in a
     /// query and one around it.
-    fn tell_apart(&mut self, from: &mut [TableWithJoins], outer: Outer) {
+    fn alias_equal_names(&mut self, from: &mut [TableWithJoins], outer: Outer) {
         let mut paths: HashMap<String, HashSet<Vec<String>>> = HashMap::new();
         let mut around = outer;
         while let Outer::Query(scope) = around {

@@ -11,7 +11,7 @@ use crate::functions::{self, call, once};
 
 /// Changes calls of volatile functions inside aggregates and window functions so that no two are written
 /// alike.
-pub(super) fn tell_apart(select: &mut Select) {
+pub(super) fn make_distinct(select: &mut Select) {
     let mut visitor = Apart { seen: HashSet::new(), aggregates: 0, queries: 0, count: 0 };
     let _ = VisitMut::visit(&mut select.projection, &mut visitor);
 }

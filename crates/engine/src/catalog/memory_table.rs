@@ -118,7 +118,7 @@ impl Rows {
     }
 
     /// Reserves all buffers, also those that an older version's reservation covered so far.
-    fn settle(&mut self) {
+    fn reserve_all(&mut self) {
         self.paid.clear();
         let bytes = self.batches.iter().map(|batch| pay(batch, &mut self.paid)).sum();
         self.reservation.resize(bytes);
@@ -205,7 +205,7 @@ impl MemoryTable {
     pub(crate) fn replace(&self, rows: Rows) {
         let mut current = self.shared.rows.write();
         *current = rows;
-        current.settle();
+        current.reserve_all();
     }
 
     /// The rows as they are now.
@@ -360,7 +360,7 @@ mod tests {
         assert!(numbers.eq(0..20_000));
         let booked = pool.reserved();
         assert!((20_000 * 60..20_000 * 200).contains(&booked), "{booked}");
-        rows.settle();
+        rows.reserve_all();
         assert_eq!(pool.reserved(), booked);
     }
 
@@ -376,7 +376,7 @@ mod tests {
             batches.iter().for_each(|batch| rows.push(batch).unwrap());
             let booked = pool.reserved();
             assert!((expected_min..=expected_max).contains(&booked), "{booked}");
-            rows.settle();
+            rows.reserve_all();
             assert_eq!(pool.reserved(), booked);
         };
         let bytes = all.get_array_memory_size();

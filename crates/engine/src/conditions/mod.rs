@@ -5,8 +5,8 @@
 //! filter and of the joins around it, the other side of its AND or OR, the branches before its own in CASE
 //! and COALESCE. So some optimizations of DataFusion must not be applied to what [can fail](can_fail()):
 //!
-//! - AND and OR compute both sides for whole batches: [`CarefulPlan`] makes them
-//!   [`Careful`](careful::Careful), and puts conditions that can fail into a filter above the others.
+//! - AND and OR compute both sides for whole batches: [`WrapFallible`] makes them
+//!   [`Fallible`](fallible::Fallible), and puts conditions that can fail into a filter above the others.
 //! - Filters are pushed below joins and groupings, which see more rows: [`PushDown`] keeps those that can
 //!   fail above.
 //! - Common subexpressions are computed before all conditions: [`AfterCommon`] puts them back.
@@ -16,11 +16,11 @@
 //!   conditional.
 
 mod can_fail;
-mod careful;
+mod fallible;
 mod logical;
 mod physical;
 
 pub(crate) use can_fail::can_fail;
-pub(crate) use careful::Conditions;
+pub(crate) use fallible::Conditions;
 pub(crate) use logical::{Arguments, optimizer_rules};
 pub(crate) use physical::physical_rules;

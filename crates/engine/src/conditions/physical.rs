@@ -1,4 +1,4 @@
-//! Keeps expressions that can fail where they are in a physical plan, and makes them careful.
+//! Keeps expressions that can fail where they are in a physical plan, and wraps them as fallible.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-use super::careful::{Conditions, Nodes, careful};
+use super::fallible::{Conditions, Nodes, fallible};
 use crate::rules::SameNames;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -34,7 +34,7 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// DataFusion's rules, changed as the [module](super) describes.
 pub(crate) fn physical_rules() -> Vec<Rule> {
-    let first: Rule = Arc::new(CarefulPlan);
+    let first: Rule = Arc::new(WrapFallible);
     let others = PhysicalOptimizer::new().rules.into_iter().map(|rule| match rule.name() {
         "ProjectionPushdown" => Arc::new(Projections(rule)) as Rule,
         "LimitPushPastWindows" => Arc::new(LimitedWindows(rule)),
@@ -44,18 +44,18 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     [first].into_iter().chain(others).collect()
 }
 
-/// Makes conditions [careful](super::careful). It runs before all other rules, while the nodes are as the
+/// Wraps conditions that can fail as [fallible](super::fallible). It runs before all other rules, while the nodes are as the
 /// planner made them.
 #[derive(Debug)]
-struct CarefulPlan;
+struct WrapFallible;
 
-impl PhysicalOptimizerRule for CarefulPlan {
+impl PhysicalOptimizerRule for WrapFallible {
     fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
-        Ok(plan.transform_up(careful_node)?.data)
+        Ok(plan.transform_up(wrap_node)?.data)
     }
 
     fn name(&self) -> &'static str {
-        "careful_conditions"
+        "wrap_fallible"
     }
 
     fn schema_check(&self) -> bool {
@@ -63,22 +63,22 @@ impl PhysicalOptimizerRule for CarefulPlan {
     }
 }
 
-fn careful_node(node: Plan) -> Result<Transformed<Plan>> {
+fn wrap_node(node: Plan) -> Result<Transformed<Plan>> {
     let changed: Option<Plan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        careful_filter(filter)?
+        wrap_filter(filter)?
     } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        careful_projection(projection)?
+        wrap_projection(projection)?
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-        careful_aggregate(aggregate)?
+        wrap_aggregate(aggregate)?
     } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        match careful_join(join.filter())? {
+        match wrap_join(join.filter())? {
             Some(filter) => Some(Arc::new(join.builder().with_filter(Some(filter)).build()?)),
             None => None,
         }
     } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
         let (left, right) = (join.left().clone(), join.right().clone());
         let projection = join.projection().as_ref().map(|columns| columns.to_vec());
-        match careful_join(join.filter())? {
+        match wrap_join(join.filter())? {
             Some(filter) => Some(Arc::new(NestedLoopJoinExec::try_new(
                 left,
                 right,
@@ -90,7 +90,7 @@ fn careful_node(node: Plan) -> Result<Transformed<Plan>> {
         }
     } else if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
         let (left, right, on) = (join.left().clone(), join.right().clone(), join.on().to_vec());
-        match careful_join(join.filter().as_ref())? {
+        match wrap_join(join.filter().as_ref())? {
             Some(filter) => Some(Arc::new(SortMergeJoinExec::try_new(
                 left,
                 right,
@@ -108,13 +108,13 @@ fn careful_node(node: Plan) -> Result<Transformed<Plan>> {
     Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
 }
 
-/// The expression made careful; `None` if nothing changes.
+/// The expression with its fallible nodes wrapped; `None` if nothing changes.
 fn changed(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-    let (careful, _) = careful(expression, schema, Nodes::Connectives)?;
-    Ok((!Arc::ptr_eq(&careful, expression)).then_some(careful))
+    let (wrapped, _) = fallible(expression, schema, Nodes::Connectives)?;
+    Ok((!Arc::ptr_eq(&wrapped, expression)).then_some(wrapped))
 }
 
-fn careful_filter(filter: &FilterExec) -> Result<Option<Plan>> {
+fn wrap_filter(filter: &FilterExec) -> Result<Option<Plan>> {
     let conditions = Conditions::new([filter.predicate()], &filter.input().schema())?;
     let first = conditions.all_first();
     let Some(last) = conditions.last else { return Ok(None) };
@@ -131,13 +131,13 @@ fn careful_filter(filter: &FilterExec) -> Result<Option<Plan>> {
     Ok(Some(Arc::new(filter)))
 }
 
-fn careful_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
+fn wrap_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
     let schema = projection.input().schema();
     let mut is_changed = false;
     let expressions = projection.expr().iter().map(|one| {
-        let careful = changed(&one.expr, &schema)?;
-        is_changed |= careful.is_some();
-        let expr = careful.unwrap_or_else(|| one.expr.clone());
+        let wrapped = changed(&one.expr, &schema)?;
+        is_changed |= wrapped.is_some();
+        let expr = wrapped.unwrap_or_else(|| one.expr.clone());
         Ok(ProjectionExpr { expr, alias: one.alias.clone() })
     });
     let expressions = expressions.collect::<Result<Vec<_>>>()?;
@@ -149,26 +149,26 @@ fn careful_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
     Ok(Some(Arc::new(projection)))
 }
 
-fn careful_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
+fn wrap_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
     let Some(filter) = filter else { return Ok(None) };
-    let (expression, can_fail) = careful(filter.expression(), filter.schema(), Nodes::AllThatFail)?;
+    let (expression, can_fail) = fallible(filter.expression(), filter.schema(), Nodes::AllThatFail)?;
     let changed = || JoinFilter::new(expression, filter.column_indices().to_vec(), filter.schema().clone());
     Ok(can_fail.then(changed))
 }
 
-fn careful_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
+fn wrap_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
     let schema = aggregate.input_schema();
     let mut is_changed = false;
     let mut each = |expression: &Arc<dyn PhysicalExpr>| -> Result<Arc<dyn PhysicalExpr>> {
-        let careful = changed(expression, &schema)?;
-        is_changed |= careful.is_some();
-        Ok(careful.unwrap_or_else(|| expression.clone()))
+        let wrapped = changed(expression, &schema)?;
+        is_changed |= wrapped.is_some();
+        Ok(wrapped.unwrap_or_else(|| expression.clone()))
     };
     let functions = aggregate.aggr_expr().iter().map(|function| {
         let arguments = function.expressions().iter().map(&mut each).collect::<Result<Vec<_>>>()?;
         let sorted = function.order_bys().iter().map(|sort| each(&sort.expr)).collect::<Result<Vec<_>>>()?;
-        let careful = function.with_new_expressions(arguments, sorted);
-        Ok(careful.map_or_else(|| function.clone(), Arc::<AggregateFunctionExpr>::new))
+        let wrapped = function.with_new_expressions(arguments, sorted);
+        Ok(wrapped.map_or_else(|| function.clone(), Arc::<AggregateFunctionExpr>::new))
     });
     let functions = functions.collect::<Result<Vec<_>>>()?;
     // The final step of an aggregation reads its keys as columns of the first step, which computes them.
@@ -275,7 +275,7 @@ impl Fixed {
         let (input, schema) = (projection.input(), projection.input().schema());
         let mut any = false;
         for one in projection.expr() {
-            any |= !one.expr.is::<Column>() && careful(&one.expr, &schema, Nodes::Connectives)?.1;
+            any |= !one.expr.is::<Column>() && fallible(&one.expr, &schema, Nodes::Connectives)?.1;
         }
         if !any || input.children().is_empty() {
             return Ok(None);

@@ -58,7 +58,7 @@ pub fn hide_caught_panics() {
     HOOK.call_once(|| {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            if SURVIVING.get() == 0 {
+            if CATCHING.get() == 0 {
                 usual(panic);
             }
         }));
@@ -67,21 +67,21 @@ pub fn hide_caught_panics() {
 
 /// Runs a decoder; `None` if it panics. Foreign decoders panic on some damaged bytes, which for users is one
 /// more kind of damage in a file.
-pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
-    SURVIVING.set(SURVIVING.get() + 1);
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
+    CATCHING.set(CATCHING.get() + 1);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    SURVIVING.set(SURVIVING.get() - 1);
+    CATCHING.set(CATCHING.get() - 1);
     outcome.ok()
 }
 
 thread_local! {
-    /// How many calls of [`survive`] enclose the current code of this thread.
-    static SURVIVING: Cell<u32> = const { Cell::new(0) };
+    /// How many calls of [`catch_panic`] enclose the current code of this thread.
+    static CATCHING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// [`survive`] for one file.
+/// [`catch_panic`] for one file.
 pub(crate) fn guarded<T>(name: &str, format: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    survive(work).unwrap_or_else(|| Err(unexpected(name, format)))
+    catch_panic(work).unwrap_or_else(|| Err(unexpected(name, format)))
 }
 
 /// Wraps an error to travel through DataFusion; it is found again as the external error.

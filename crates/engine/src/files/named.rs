@@ -26,7 +26,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, future};
 use object_store::ObjectStore;
 
-use super::failure::{into_datafusion, name_file, survive, unexpected};
+use super::failure::{catch_panic, into_datafusion, name_file, unexpected};
 use super::parquet::{Decoding, can_prune};
 use super::paths::DataFile;
 use super::values::checked;
@@ -184,7 +184,7 @@ impl Label {
 
     /// Runs a decoder, which may panic on damaged bytes.
     fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.name(survive(work).unwrap_or_else(|| Err(self.unexpected())))
+        self.name(catch_panic(work).unwrap_or_else(|| Err(self.unexpected())))
     }
 
     fn unexpected(&self) -> DataFusionError {
@@ -233,7 +233,7 @@ impl MorselPlanner for NamedPlanner {
         if let Some(pending) = plan.take_pending_planner() {
             let mut pending = pending.into_future();
             named.set_pending_planner(future::poll_fn(move |context| {
-                let polled = survive(|| pending.poll_unpin(context));
+                let polled = catch_panic(|| pending.poll_unpin(context));
                 let planned = polled.unwrap_or_else(|| Poll::Ready(Err(label.unexpected())));
                 planned.map(|planned| label.name(planned).map(|inner| wrap(inner, &label)))
             }));
@@ -256,7 +256,7 @@ impl Morsel for NamedMorsel {
             Err(error) => return stream::iter([Err(error)]).boxed(),
         };
         stream::poll_fn(move |context| {
-            let polled = survive(|| batches.poll_next_unpin(context));
+            let polled = catch_panic(|| batches.poll_next_unpin(context));
             let batch = polled.unwrap_or_else(|| Poll::Ready(Some(Err(label.unexpected()))));
             let check = |batch| checked(batch).map_err(Into::into);
             batch.map(|batch| batch.map(|batch| label.name(batch.and_then(check))))

@@ -57,7 +57,7 @@ use self::decoders::Decoders;
 pub(super) use self::floats::can_prune;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::scan::{Opener, Scan};
-use super::failure::{damaged, from_datafusion, io_failed, survive, unexpected};
+use super::failure::{catch_panic, damaged, from_datafusion, io_failed, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::named::{NamedFile, NamedSource};
 use super::options::Options;
@@ -189,7 +189,7 @@ async fn read_footer(
     let mut read = Box::pin(async {
         DataFusionResult::Ok((reader.fetch_metadata().await?, reader.fetch_schema().await?))
     });
-    let outcome = future::poll_fn(|context| match survive(|| read.poll_unpin(context)) {
+    let outcome = future::poll_fn(|context| match catch_panic(|| read.poll_unpin(context)) {
         Some(polled) => polled.map(|result| result.map_err(failed)),
         None => Poll::Ready(Err(unexpected(&file.name, "Parquet"))),
     });

@@ -179,7 +179,7 @@ impl Grouping {
         }
         match self.reservation.try_resize(self.table.bytes()) {
             Ok(()) => {}
-            Err(error @ DataFusionError::ResourcesExhausted(_)) => return self.make_room(error),
+            Err(error @ DataFusionError::ResourcesExhausted(_)) => return self.relieve_memory(error),
             Err(error) => return Err(error),
         }
         let is_partial = self.output == AggregateOutputMode::Partial && !self.table.is_choosing();
@@ -219,7 +219,7 @@ impl Grouping {
     }
 
     /// There is no memory for so many groups.
-    fn make_room(&mut self, error: DataFusionError) -> Result<()> {
+    fn relieve_memory(&mut self, error: DataFusionError) -> Result<()> {
         if self.output == AggregateOutputMode::Partial {
             return self.emit();
         }

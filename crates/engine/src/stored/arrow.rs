@@ -191,8 +191,8 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
         }
         (Values::I64(values), DataType::Time32(_)) => {
             let narrow = |value: &i64| i32::try_from(*value);
-            let strange = |_| ArrowError::ComputeError("a time of day is out of range".to_owned());
-            let values = values.iter().map(narrow).collect::<Result<Vec<i32>, _>>().map_err(strange)?;
+            let out_of_range = |_| ArrowError::ComputeError("a time of day is out of range".to_owned());
+            let values = values.iter().map(narrow).collect::<Result<Vec<i32>, _>>().map_err(out_of_range)?;
             primitive(Buffer::from_vec(values), row_count, data_type, nulls)
         }
         (Values::I8(values), _) => numbers!(values),

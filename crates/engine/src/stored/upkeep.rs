@@ -1,12 +1,13 @@
 //! The upkeep of a database directory: few threads of its own merge small parts, write checkpoints and give space
 //! back, as long as it is open for writing.
 //!
-//! They begin when something was changed, and look now and then, for time gives space back, too. One of them removes
+//! The threads begin when something was changed, and look again at intervals, as files may be removed once they are old
+//! enough. One of them removes
 //! files, between merges if need be, so that neither keeps the other waiting. A merge books the memory that it takes
 //! before it begins, and waits for another time where there is none.
 //!
 //! Whoever closes the database waits a little for what is soon done, so that programs that run one statement leave a
-//! tidy directory. Merges of many rows are stopped, and leave nothing behind.
+//! directory without obsolete files. Merges of many rows are stopped, and leave nothing behind.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -32,7 +33,7 @@ const READERS_INTERVAL: Duration = Duration::from_secs(1);
 /// A program that only reads is mostly gone by then.
 const FIRST_ROUND_AFTER: Duration = Duration::from_secs(2);
 /// While parts are merged, files are removed so often.
-const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Merges of so many rows are soon done.
 const SMALL_ROWS: u64 = 1 << 20;
 /// How long closing waits for what is soon done, and then for it to stop.
@@ -148,7 +149,7 @@ impl Upkeep {
 
     /// Waits until it has looked after all changes up to now.
     #[cfg(test)]
-    fn settle(&self) {
+    fn wait_until_done(&self) {
         let mut state = self.shared.state.lock();
         let wait_max = Duration::from_secs(60);
         let waited = self.shared.changed.wait_while_for(&mut state, |state| !state.is_all_seen(), wait_max);
@@ -195,11 +196,11 @@ impl Shared {
 
     /// Does what is due, as far as it can; what fails is tried again the next time.
     fn do_round(&self, removes_files: bool) {
-        let mut tidied = None::<Instant>;
+        let mut removed_at = None::<Instant>;
         while !self.all.is_cancelled() {
-            if removes_files && tidied.is_none_or(|tidied| tidied.elapsed() >= TIDY_INTERVAL) {
-                while self.database.tidy(&self.large).unwrap_or(false) {}
-                tidied = Some(Instant::now());
+            if removes_files && removed_at.is_none_or(|removed_at| removed_at.elapsed() >= REMOVAL_INTERVAL) {
+                while self.database.remove_and_checkpoint(&self.large).unwrap_or(false) {}
+                removed_at = Some(Instant::now());
             }
             let rows_max = if self.large.is_cancelled() { SMALL_ROWS } else { u64::MAX };
             let Ok(Some(merge)) = self.database.next_merge(rows_max) else { break };
@@ -215,7 +216,7 @@ impl Shared {
         }
         if removes_files && self.large.is_cancelled() {
             // Merges came first.
-            while self.database.tidy(&self.all).unwrap_or(false) {}
+            while self.database.remove_and_checkpoint(&self.all).unwrap_or(false) {}
         }
         let snapshot = self.database.snapshot();
         let is_there = |part: &PartKey| snapshot.table(part.table)?.part(part.part);
@@ -289,7 +290,7 @@ mod tests {
         let (upkeep, _) = begin(&database);
         let read = database.snapshot();
         upkeep.wake();
-        upkeep.settle();
+        upkeep.wait_until_done();
         assert_eq!((part_count(&database), files()), (1, 9));
         drop(read);
         upkeep.close();
@@ -303,11 +304,11 @@ mod tests {
         let (upkeep, others) = begin(&database);
         others.try_grow(1 << 30).unwrap();
         upkeep.wake();
-        upkeep.settle();
+        upkeep.wait_until_done();
         assert_eq!(part_count(&database), 8);
         others.free();
         upkeep.wake();
-        upkeep.settle();
+        upkeep.wait_until_done();
         assert_eq!(part_count(&database), 1);
     }
 

@@ -75,9 +75,9 @@ pub(super) struct Window {
     /// Accumulators a lane; zero before the first block.
     pub(super) parts: u8,
     /// The `top` of the last block that was added without its outliers.
-    pub(super) sieve: Option<i32>,
+    pub(super) outlier_top: Option<i32>,
     /// Blocks still to be added without outliers at once, before the whole block is tried again.
-    pub(super) sieved: u8,
+    pub(super) blocks_with_outliers: u8,
     /// Blocks still to be added float by float.
     pub(super) alone: u8,
     /// 32-bit floats times 2^scale are integers; `None` before the first block.
@@ -192,7 +192,7 @@ impl ExactSum {
         if rows.runs[0].is_empty() && rows.rest.len() < CHUNK {
             return self.add_alone(rows.rest, rows.mask);
         }
-        if self.has_outliers() && self.add_sieved(level, rows) {
+        if self.has_outliers() && self.add_without_outliers(level, rows) {
             return;
         }
         if size_of::<T>() == size_of::<f32>() && self.add_scaled(level, rows) {
@@ -221,7 +221,7 @@ impl ExactSum {
             // No window holds infinity, or values too large for any accumulator.
             let top = Window::clamp(exponent(largest) + 1 + ROOM);
             if exponent(largest) >= top || window.parts == MOST_PARTS && (top - window.top).abs() <= ROOM {
-                if !self.add_sieved(level, rows) {
+                if !self.add_without_outliers(level, rows) {
                     self.window.alone = BLOCKS_ALONE;
                     add_alone(self);
                 }

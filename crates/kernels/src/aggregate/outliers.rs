@@ -17,7 +17,7 @@ use crate::bitmaps::pack_flags;
 /// Rows that are copied at a time.
 const PIECE: usize = 2048;
 /// Blocks that are copied without being tried after a block with outliers.
-const BLOCKS_SIEVED: u8 = 7;
+const BLOCKS_WITH_OUTLIERS: u8 = 7;
 /// A window that leaves out more than 1/8 of the values is the wrong one.
 const MOST_OUTLIERS: usize = 8;
 /// Values from which a window is guessed.
@@ -57,16 +57,16 @@ pub(super) struct LeftOut {
 }
 
 impl ExactSum {
-    /// Whether the next block is to be added by [`ExactSum::add_sieved`] without being tried whole.
+    /// Whether the next block is to be added by [`ExactSum::add_without_outliers`] without being tried whole.
     pub(super) fn has_outliers(&self) -> bool {
-        self.window.sieved > 0
+        self.window.blocks_with_outliers > 0
     }
 
     /// Adds a block without its outliers, and these one by one. False, with nothing added, if there are too
     /// many.
-    pub(super) fn add_sieved<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) -> bool {
+    pub(super) fn add_without_outliers<T: Float>(&mut self, level: Level, rows: BlockRows<'_, T>) -> bool {
         let Some(window) = self.fitting_most(level, rows) else {
-            self.window.sieved = 0;
+            self.window.blocks_with_outliers = 0;
             return false;
         };
         let mut has_left_out = false;
@@ -76,15 +76,16 @@ impl ExactSum {
                     self.add_piece(level, window, values, mask.slice(index * PIECE, values.len()));
             }
         }
-        self.window.sieve = Some(window.top);
-        self.window.sieved = if has_left_out { BLOCKS_SIEVED } else { 0 };
+        self.window.outlier_top = Some(window.top);
+        self.window.blocks_with_outliers = if has_left_out { BLOCKS_WITH_OUTLIERS } else { 0 };
         true
     }
 
     /// Adds a piece; returns whether it had outliers.
     fn add_piece<T: Float>(&mut self, level: Level, window: Window, values: &[T], mask: Mask<'_>) -> bool {
         let mut copy = [T::default(); PIECE];
-        let LeftOut { special, outliers } = sieve(level, values, mask, Ordinary::of(window), &mut copy);
+        let LeftOut { special, outliers } =
+            split_outliers(level, values, mask, Ordinary::of(window), &mut copy);
         let rest = &copy[..values.len()];
         let block = BlockRows { runs: [&[]; 2], rest, mask: Mask::All };
         let added = self.try_block(window, block3(level, block, window.top));
@@ -119,7 +120,7 @@ impl ExactSum {
                 .sum::<usize>();
             (outliers * MOST_OUTLIERS <= row_count).then_some(window)
         };
-        let known = self.window.sieve.or((self.window.parts > 0).then_some(self.window.top));
+        let known = self.window.outlier_top.or((self.window.parts > 0).then_some(self.window.top));
         if let Some(window) = known.and_then(fits_most) {
             return Some(window);
         }
@@ -143,12 +144,17 @@ fn slices<'a, T>(rows: BlockRows<'a, T>) -> impl Iterator<Item = (&'a [T], Mask<
 
 kernel! {
     /// Copies the rows that count and are ordinary, with zeros for the others.
-    fn sieve[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut
-        = sieve_plain;
+    fn split_outliers[T: Float][T](values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut
+        = split_outliers_plain;
 }
 
 #[inline(always)]
-fn sieve_plain<T: Float>(values: &[T], mask: Mask<'_>, ordinary: Ordinary, copy: &mut [T; PIECE]) -> LeftOut {
+fn split_outliers_plain<T: Float>(
+    values: &[T],
+    mask: Mask<'_>,
+    ordinary: Ordinary,
+    copy: &mut [T; PIECE],
+) -> LeftOut {
     let mut specials = [0.0; LANES];
     let mut outliers = [0; PIECE / CHUNK];
     let copies = copy.as_chunks_mut::<CHUNK>().0;

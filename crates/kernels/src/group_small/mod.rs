@@ -46,7 +46,7 @@ const BLOCK: usize = 1 << 13;
 /// The units, as powers of two, in which tables count floats; other floats are summed one by one.
 const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
 /// After a block with outliers, blocks whose outliers are removed without trying the whole block first.
-const BLOCKS_SIEVED: u8 = 7;
+const BLOCKS_WITH_OUTLIERS: u8 = 7;
 /// Values from which a unit is first guessed.
 const SAMPLE: usize = 1 << 10;
 /// With keys beyond this, more than four tables would fill the second-level cache.
@@ -210,7 +210,7 @@ pub fn suggest<K: SmallKey>(keys: &[K]) -> Shape {
 pub struct GroupSums {
     /// Rows by key, without those in `tables`.
     counts: Vec<u64>,
-    /// Sums by key in units of 2^grid, without those in `tables` and `odd`.
+    /// Sums by key in units of 2^grid, without those in `tables` and `outlier_sums`.
     totals: Vec<i128>,
     grid: i32,
     /// The range of keys that may have rows.
@@ -221,9 +221,9 @@ pub struct GroupSums {
     /// An upper bound of the rows of one key in `tables`.
     most_rows: u64,
     /// By key, the sums of values that fit no unit.
-    odd: BTreeMap<usize, ExactSum>,
+    outlier_sums: BTreeMap<usize, ExactSum>,
     /// Blocks whose outliers are still to be removed without trying the whole block first.
-    sieved: u8,
+    blocks_with_outliers: u8,
 }
 
 impl GroupSums {
@@ -238,8 +238,8 @@ impl GroupSums {
             tables: Tables::new::<K>(),
             plan: Plan::default(),
             most_rows: 0,
-            odd: BTreeMap::new(),
-            sieved: 0,
+            outlier_sums: BTreeMap::new(),
+            blocks_with_outliers: 0,
         }
     }
 
@@ -275,7 +275,7 @@ impl GroupSums {
         }
         // If even a sample fits no unit, the block will not either.
         let sample = &values[..values.len().min(SAMPLE)];
-        let mut has_plan = self.sieved == 0 && (self.plan.suits::<T>() || self.fit_to(sample));
+        let mut has_plan = self.blocks_with_outliers == 0 && (self.plan.suits::<T>() || self.fit_to(sample));
         // Tries again when the values differ from the sample, and once more with two parts.
         for _ in 0..3 {
             if !has_plan {
@@ -289,7 +289,7 @@ impl GroupSums {
             tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
             has_plan = self.fit_to(values);
         }
-        self.add_sieved(level, variant, &range, keys, values);
+        self.add_without_outliers(level, variant, &range, keys, values);
     }
 
     /// Adds rows to the tables by the current plan, and returns whether that was exact.
@@ -301,7 +301,7 @@ impl GroupSums {
         keys: &[K],
         values: &[T],
     ) -> bool {
-        self.make_room(keys.len() as u64);
+        self.reserve_rows(keys.len() as u64);
         let fit = tables::group(level, keys, values, &self.plan, variant, self.tables.states(range));
         self.most_rows += keys.len() as u64;
         fit.is_exact(&self.plan)
@@ -310,7 +310,7 @@ impl GroupSums {
     /// Adds a block with zeros in place of its outliers, and then the outliers one by one: values that are
     /// not finite or fit no unit together with the others. So one NaN among prices does not make the whole
     /// block be added one by one, which takes 100 times as long.
-    fn add_sieved<K: SmallKey, T: Value>(
+    fn add_without_outliers<K: SmallKey, T: Value>(
         &mut self,
         level: Level,
         variant: Variant,
@@ -324,14 +324,14 @@ impl GroupSums {
         let plan = [before].into_iter().chain(std::iter::once_with(most)).flatten().find(|plan| {
             fitting.clear();
             outliers.clear();
-            tables::sieve(level, values, plan, &mut fitting, &mut outliers);
+            tables::split_outliers(level, values, plan, &mut fitting, &mut outliers);
             // A plan with more outliers is the wrong one.
             outliers.len() <= values.len() / 8
         });
         let Some(plan) = plan else {
-            self.sieved = 0;
+            self.blocks_with_outliers = 0;
             for (key, value) in keys.iter().zip(values) {
-                value.push_to(self.odd.entry(key.index()).or_default());
+                value.push_to(self.outlier_sums.entry(key.index()).or_default());
                 self.counts[key.index()] += 1;
             }
             return;
@@ -344,9 +344,9 @@ impl GroupSums {
         assert!(is_exact, "each of the values was seen to fit");
         for row in &outliers {
             let (key, value) = (keys[*row as usize], values[*row as usize]);
-            value.push_to(self.odd.entry(key.index()).or_default());
+            value.push_to(self.outlier_sums.entry(key.index()).or_default());
         }
-        self.sieved = if outliers.is_empty() { 0 } else { BLOCKS_SIEVED };
+        self.blocks_with_outliers = if outliers.is_empty() { 0 } else { BLOCKS_WITH_OUTLIERS };
     }
 
     fn note(&mut self, keys: &Range<usize>) {
@@ -354,7 +354,7 @@ impl GroupSums {
     }
 
     /// Makes sure that tables can take this many more rows.
-    fn make_room(&mut self, rows: u64) {
+    fn reserve_rows(&mut self, rows: u64) {
         let limit = self.plan.row_limit();
         if self.most_rows + rows > limit {
             self.most_rows = self.tables.most_rows(&self.plan);
@@ -381,13 +381,13 @@ impl GroupSums {
         }
         self.most_rows = 0;
         self.set_grid();
-        let Self { counts, totals, tables, odd, plan, grid, .. } = self;
+        let Self { counts, totals, tables, outlier_sums, plan, grid, .. } = self;
         tables.drain(plan, |key, sum, count| {
             counts[key] += count;
             let total = checked_shift(sum, plan.unit - *grid).and_then(|sum| totals[key].checked_add(sum));
             match total {
                 Some(total) => totals[key] = total,
-                None => odd.entry(key).or_default().push_wide(sum, plan.unit),
+                None => outlier_sums.entry(key).or_default().push_wide(sum, plan.unit),
             }
         });
     }
@@ -404,7 +404,7 @@ impl GroupSums {
             match checked_shift(*total, shift) {
                 Some(shifted) => *total = shifted,
                 None => {
-                    self.odd.entry(key).or_default().push_wide(*total, self.grid);
+                    self.outlier_sums.entry(key).or_default().push_wide(*total, self.grid);
                     *total = 0;
                 }
             }
@@ -426,11 +426,11 @@ impl GroupSums {
             let sum = checked_shift(other.totals[key], other.grid - self.grid);
             match sum.and_then(|sum| self.totals[key].checked_add(sum)) {
                 Some(total) => self.totals[key] = total,
-                None => self.odd.entry(key).or_default().push_wide(other.totals[key], other.grid),
+                None => self.outlier_sums.entry(key).or_default().push_wide(other.totals[key], other.grid),
             }
         }
-        for (key, sum) in &other.odd {
-            self.odd.entry(*key).or_default().merge(sum);
+        for (key, sum) in &other.outlier_sums {
+            self.outlier_sums.entry(*key).or_default().merge(sum);
         }
     }
 
@@ -441,7 +441,7 @@ impl GroupSums {
             let count = self.counts[key];
             if count > 0 {
                 let (total, grid) = (self.totals[key], self.grid);
-                give(key, GroupSum { count, total, grid, odd: self.odd.get(&key) });
+                give(key, GroupSum { count, total, grid, outlier_sums: self.outlier_sums.get(&key) });
             }
         }
     }
@@ -453,7 +453,7 @@ impl GroupSums {
     pub fn add_exact(&mut self, key: usize, sum: &ExactSum, count: u64) {
         self.note(&(key..key + 1));
         self.counts[key] += count;
-        self.odd.entry(key).or_default().merge(sum);
+        self.outlier_sums.entry(key).or_default().merge(sum);
     }
 }
 
@@ -464,14 +464,14 @@ pub struct GroupSum<'a> {
     pub count: u64,
     total: i128,
     grid: i32,
-    odd: Option<&'a ExactSum>,
+    outlier_sums: Option<&'a ExactSum>,
 }
 
 impl GroupSum<'_> {
     /// The exact sum, rounded once.
     #[must_use]
     pub fn value(&self) -> f64 {
-        match self.odd {
+        match self.outlier_sums {
             // Both multiplications are exact except for the rounding to 53 bits: units are far from the
             // smallest float.
             None => self.total as f64 * power_of_two(self.grid),
@@ -482,7 +482,7 @@ impl GroupSum<'_> {
     /// The sum of integers, if it fits.
     #[must_use]
     pub fn integer(&self) -> Option<i128> {
-        (self.odd.is_none() && self.grid == 0).then_some(self.total)
+        (self.outlier_sums.is_none() && self.grid == 0).then_some(self.total)
     }
 
     /// The mean: the rounded sum, divided by the count.
@@ -494,7 +494,7 @@ impl GroupSum<'_> {
     /// The sum without rounding, to be merged elsewhere.
     #[must_use]
     pub fn exact(&self) -> ExactSum {
-        let mut sum = self.odd.cloned().unwrap_or_default();
+        let mut sum = self.outlier_sums.cloned().unwrap_or_default();
         sum.push_wide(self.total, self.grid);
         sum
     }

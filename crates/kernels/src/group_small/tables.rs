@@ -148,13 +148,13 @@ fn undo_plain<K: SmallKey, T: Value>(keys: &[K], values: &[T], plan: &Plan, tabl
 
 kernel! {
     /// Appends the values that fit the plan, with zeros for the others, and the row numbers of the others.
-    pub(super) fn sieve[T: Value][T](
+    pub(super) fn split_outliers[T: Value][T](
         values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>
-    ) = sieve_plain;
+    ) = split_outliers_plain;
 }
 
 #[inline(always)]
-fn sieve_plain<T: Value>(values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>) {
+fn split_outliers_plain<T: Value>(values: &[T], plan: &Plan, fitting: &mut Vec<T>, outliers: &mut Vec<u32>) {
     for (start, values) in (0_u32..).step_by(CHUNK).zip(values.chunks(CHUNK)) {
         let mut chunk = [T::default(); CHUNK];
         chunk[..values.len()].copy_from_slice(values);

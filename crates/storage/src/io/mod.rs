@@ -106,7 +106,7 @@ pub trait Io: Debug + Send + Sync {
     ///
     /// # Errors
     /// `NotFound` if it is not there.
-    fn open_known(&self, file: Known<'_>) -> io::Result<Box<dyn Input>> {
+    fn open_known(&self, file: KnownFile<'_>) -> io::Result<Box<dyn Input>> {
         self.open(file.path)
     }
 
@@ -116,10 +116,10 @@ pub trait Io: Debug + Send + Sync {
     }
 
     /// Prefetch hint: these bytes of a file will be read soon. A remote store fetches them meanwhile.
-    fn expect(&self, _file: Known<'_>, _ranges: &mut dyn Iterator<Item = Range<u64>>) {}
+    fn expect(&self, _file: KnownFile<'_>, _ranges: &mut dyn Iterator<Item = Range<u64>>) {}
 
     /// Drops cached copies of bytes that turned out to be damaged.
-    fn distrust(&self, _file: Known<'_>, _range: Range<u64>) {}
+    fn invalidate(&self, _file: KnownFile<'_>, _range: Range<u64>) {}
 
     /// When a file was last modified, since 1970.
     ///
@@ -148,7 +148,7 @@ pub trait Io: Debug + Send + Sync {
 
 /// What the log says of an immutable file.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownFile<'a> {
     /// Where it is.
     pub path: &'a str,
     /// Count of its bytes.

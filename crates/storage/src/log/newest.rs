@@ -103,8 +103,8 @@ mod tests {
             changed[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(parse(&changed), None);
         }
-        for strange in ["", "checkpoint 4711\n", "checkpoint\n", &ours[..ours.len() - 1]] {
-            assert_eq!(parse(strange.as_bytes()), None, "{strange}");
+        for foreign in ["", "checkpoint 4711\n", "checkpoint\n", &ours[..ours.len() - 1]] {
+            assert_eq!(parse(foreign.as_bytes()), None, "{foreign}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use keirin_storage::io::Known;
+use keirin_storage::io::KnownFile;
 use parking_lot::{Condvar, Mutex};
 use tokio::task::spawn_blocking;
 use xxhash_rust::xxh3::Xxh3;
@@ -38,7 +38,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(url: &str, file: Known<'_>) -> Self {
+    pub(super) fn new(url: &str, file: KnownFile<'_>) -> Self {
         let mut hasher = Xxh3::new();
         for text in [url, file.path] {
             hasher.update(&(text.len() as u64).to_le_bytes());

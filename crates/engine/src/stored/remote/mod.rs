@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use keirin_storage::io::{Input, Io, Known, Lock, Output};
+use keirin_storage::io::{Input, Io, KnownFile, Lock, Output};
 use parking_lot::Mutex;
 
 use cache::Cache;
@@ -162,7 +162,7 @@ impl Io for Remote {
         }
     }
 
-    fn open_known(&self, file: Known<'_>) -> io::Result<Box<dyn Input>> {
+    fn open_known(&self, file: KnownFile<'_>) -> io::Result<Box<dyn Input>> {
         let file = File::new(self.shown(), file);
         Ok(Box::new(Part { chunks: self.chunks.clone(), file }))
     }
@@ -171,11 +171,11 @@ impl Io for Remote {
         true
     }
 
-    fn expect(&self, file: Known<'_>, ranges: &mut dyn Iterator<Item = Range<u64>>) {
+    fn expect(&self, file: KnownFile<'_>, ranges: &mut dyn Iterator<Item = Range<u64>>) {
         self.chunks.expect(&File::new(self.shown(), file), ranges);
     }
 
-    fn distrust(&self, file: Known<'_>, range: Range<u64>) {
+    fn invalidate(&self, file: KnownFile<'_>, range: Range<u64>) {
         self.chunks.forget(&File::new(self.shown(), file), range);
     }
 

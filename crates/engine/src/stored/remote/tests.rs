@@ -57,7 +57,7 @@ fn chunks(cache: &Path) -> Vec<PathBuf> {
 }
 
 /// Waits until what was read is in the cache, which nobody waits for otherwise.
-fn settle(cache: &Path) {
+fn wait_for_cache(cache: &Path) {
     let (started, mut before) = (Instant::now(), usize::MAX);
     while chunks(cache).len() != before || (before == 0 && started.elapsed() < Duration::from_secs(5)) {
         before = chunks(cache).len();
@@ -263,7 +263,7 @@ fn what_was_read_is_not_fetched_again() {
     assert!(fetched() > 0);
     // What nobody has waited for may not be kept when a database is closed: it is the next time.
     repeat(|| {
-        settle(cache.path());
+        wait_for_cache(cache.path());
         assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
         fetched() == 0
     });
@@ -277,7 +277,7 @@ fn what_was_read_is_not_fetched_again() {
         repeat(|| {
             assert_eq!(ask(&web, cache.path(), SUMS).unwrap(), right);
             assert!(fetched() == 1, "the chunk that is damaged");
-            settle(cache.path());
+            wait_for_cache(cache.path());
             fs::read(&chunk).is_ok_and(|bytes| bytes == whole)
         });
     }
@@ -313,9 +313,9 @@ fn the_cache_stays_below_its_limit_and_two_may_share_it() {
             one.join().unwrap();
         }
     });
-    settle(cache.path());
+    wait_for_cache(cache.path());
     drop(asked());
-    settle(cache.path());
+    wait_for_cache(cache.path());
     let sizes = chunks(cache.path()).iter().map(|path| path.metadata().unwrap().len()).sum::<u64>();
     assert!(sizes <= limit + (2 << 20), "{sizes}");
     assert!(cache.path().join("mine.txt").exists());

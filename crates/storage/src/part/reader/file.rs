@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::cache::PartKey;
 use crate::error::{Damage, Error, MISSING, Result};
 use crate::header::Identity;
-use crate::io::{Input, Known, is_shortage};
+use crate::io::{Input, KnownFile, is_shortage};
 use crate::snapshot::unless_replaced;
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
@@ -31,8 +31,8 @@ impl PartFile {
         Self { store, path, identity, key, version: None, byte_count: part.file_bytes }
     }
 
-    pub(super) fn known(&self) -> Known<'_> {
-        Known { path: &self.path, byte_count: self.byte_count, hash: self.key.hash }
+    pub(super) fn known(&self) -> KnownFile<'_> {
+        KnownFile { path: &self.path, byte_count: self.byte_count, hash: self.key.hash }
     }
 
     /// The file, opened if need be.

@@ -75,7 +75,7 @@ impl PartReader {
             return Ok(Self { file, contents, verify });
         }
         let wrong = |error| {
-            store.io.distrust(file.known(), footer_at..part.file_bytes);
+            store.io.invalidate(file.known(), footer_at..part.file_bytes);
             error
         };
         let mut tail = vec![0; part.footer_bytes as usize + HEADER_BYTES];

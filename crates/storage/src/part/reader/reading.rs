@@ -75,7 +75,7 @@ impl Reading<'_> {
                 .file
                 .store
                 .io
-                .distrust(self.part.file.known(), block.offset..block.offset + block.byte_count());
+                .invalidate(self.part.file.known(), block.offset..block.offset + block.byte_count());
             self.damage(block, reason)
         })?;
         if !is_verified {

@@ -11,7 +11,7 @@ use crate::part::{PartReader, WriteOptions};
 use crate::schema::{DataType, Definition, Field, INITIAL, SortKey};
 use crate::simulated_disk::Random;
 use crate::{
-    Database, DeletionVector, Error, Lost, Part, PartitionedRows, Result, Snapshot, Table, Transaction,
+    Database, DeletionVector, Error, Part, PartitionedRows, RepairLoss, Result, Snapshot, Table, Transaction,
 };
 
 pub(super) const RETENTION: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ pub(super) enum Statement {
     /// Compacts parts: the first one, and how many.
     Compact(String, usize, usize),
     Optimize(String),
-    MakeRoom(String),
+    MergeBeforeInsert(String),
     RemoveOrphans,
     /// Repairs a part that is whole.
     Repair(String),
@@ -73,7 +73,7 @@ pub(super) enum Statement {
 impl Statement {
     /// Whether the statement is maintenance, which commits as soon as it is prepared.
     pub(super) fn is_upkeep(&self) -> bool {
-        matches!(self, Self::Optimize(_) | Self::MakeRoom(_) | Self::Maintain)
+        matches!(self, Self::Optimize(_) | Self::MergeBeforeInsert(_) | Self::Maintain)
     }
 
     /// Whether the statement affects only rows that existed when it began.
@@ -290,7 +290,7 @@ impl Model {
             Statement::Property(value) => next.property = Some(value.clone()),
             Statement::Compact(..)
             | Statement::Optimize(_)
-            | Statement::MakeRoom(_)
+            | Statement::MergeBeforeInsert(_)
             | Statement::RemoveOrphans
             | Statement::Repair(_)
             | Statement::Checkpoint
@@ -336,7 +336,7 @@ impl Model {
             (16, _) => Statement::Checkpoint,
             (17 | 18, _) => Statement::Maintain,
             (19, _) => Statement::Optimize(name(random)),
-            (20, _) => Statement::MakeRoom(name(random)),
+            (20, _) => Statement::MergeBeforeInsert(name(random)),
             (21, _) => Statement::RemoveOrphans,
             (22, _) => Statement::Repair(name(random)),
             (23..=25, _) => Statement::GroupInsert(name(random), rows(random, next_row)),
@@ -460,7 +460,7 @@ pub(super) fn prepare(
             let table = table_named(name);
             if let Some(part) = table.parts().first() {
                 let lost = transaction.repair_part(table.number, part.number, write_options(&table))?;
-                if lost != Lost::default() {
+                if lost != RepairLoss::default() {
                     return Err(Error::Invalid("a part that is whole lost rows".to_owned()));
                 }
             }
@@ -472,7 +472,7 @@ pub(super) fn prepare(
         Statement::Optimize(name) => {
             database.optimize(number(name), write_options, &crate::Cancel::default())?;
         }
-        Statement::MakeRoom(name) => database.make_room(number(name), write_options),
+        Statement::MergeBeforeInsert(name) => database.merge_before_insert(number(name), write_options),
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
         // A group insert makes its own transaction when it commits.
         Statement::GroupInsert(..) => {}

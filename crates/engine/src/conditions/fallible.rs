@@ -23,26 +23,26 @@ use super::can_fail::physical_node_can_fail;
 /// An expression that can fail; EXPLAIN shows the inner expression. It claims to be volatile so that
 /// DataFusion's rules leave it where it is: pushed down, it would see rows that another operator excludes.
 #[derive(Debug, Eq)]
-pub(crate) struct Careful {
+pub(crate) struct Fallible {
     inner: Arc<dyn PhysicalExpr>,
     /// Whether it is the condition of a filter, where NULL excludes a row as false does.
     is_filter: bool,
 }
 
-impl PartialEq for Careful {
+impl PartialEq for Fallible {
     fn eq(&self, other: &Self) -> bool {
         self.inner.as_ref() == other.inner.as_ref() && self.is_filter == other.is_filter
     }
 }
 
-impl Hash for Careful {
+impl Hash for Fallible {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
         self.is_filter.hash(state);
     }
 }
 
-impl Careful {
+impl Fallible {
     fn around(inner: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
         Arc::new(Self { inner, is_filter: false })
     }
@@ -106,13 +106,13 @@ fn combine(op: Operator, left: &BooleanArray, right: &BooleanArray) -> Result<Bo
     Ok(if op == Operator::And { and_kleene(left, right)? } else { or_kleene(left, right)? })
 }
 
-impl Display for Careful {
+impl Display for Fallible {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl PhysicalExpr for Careful {
+impl PhysicalExpr for Fallible {
     fn data_type(&self, schema: &Schema) -> Result<DataType> {
         self.inner.data_type(schema)
     }
@@ -161,7 +161,7 @@ impl PhysicalExpr for Careful {
     }
 }
 
-/// Which nodes [`careful`] makes [`Careful`].
+/// Which nodes [`fallible`] makes [`Fallible`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nodes {
     /// AND and OR with operands that can fail.
@@ -181,7 +181,7 @@ impl TreeNodeRewriter for Rewriter<'_> {
     type Node = Arc<dyn PhysicalExpr>;
 
     fn f_up(&mut self, node: Self::Node) -> Result<Transformed<Self::Node>> {
-        if node.is::<Careful>() {
+        if node.is::<Fallible>() {
             self.done.push(true);
             return Ok(Transformed::no(node));
         }
@@ -198,11 +198,11 @@ impl TreeNodeRewriter for Rewriter<'_> {
         let is_connective =
             node.downcast_ref::<BinaryExpr>().is_some_and(|binary| is_connective(*binary.op()));
         let is_one = is_connective && any_operand || fails_itself && self.nodes == Nodes::AllThatFail;
-        Ok(if is_one { Transformed::yes(Careful::around(node)) } else { Transformed::no(node) })
+        Ok(if is_one { Transformed::yes(Fallible::around(node)) } else { Transformed::no(node) })
     }
 
     fn f_down(&mut self, node: Self::Node) -> Result<Transformed<Self::Node>> {
-        let below = if node.is::<Careful>() { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
+        let below = if node.is::<Fallible>() { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
         Ok(Transformed::new(node, false, below))
     }
 }
@@ -216,13 +216,13 @@ fn any_of(list: &InListExpr) -> Arc<dyn PhysicalExpr> {
         .list()
         .iter()
         .map(equal)
-        .reduce(|any, one| Careful::around(Arc::new(BinaryExpr::new(any, Operator::Or, one))));
+        .reduce(|any, one| Fallible::around(Arc::new(BinaryExpr::new(any, Operator::Or, one))));
     let any = any.unwrap_or_else(|| Arc::new(Literal::new(false.into())));
     if list.negated() { Arc::new(NotExpr::new(any)) } else { any }
 }
 
-/// The expression with its [`Nodes`] made [`Careful`], and whether it can fail.
-pub(super) fn careful(
+/// The expression with its [`Nodes`] made [`Fallible`], and whether it can fail.
+pub(super) fn fallible(
     expression: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
     nodes: Nodes,
@@ -248,17 +248,17 @@ impl Conditions {
     ) -> Result<Self> {
         let (mut first, mut last) = (Vec::new(), Vec::new());
         for condition in conditions.into_iter().flat_map(split_conjunction) {
-            let (condition, can_fail) = careful(condition, schema, Nodes::Connectives)?;
+            let (condition, can_fail) = fallible(condition, schema, Nodes::Connectives)?;
             if can_fail { last.push(condition) } else { first.push(condition) }
         }
         let and = |all, one| -> Arc<dyn PhysicalExpr> {
             let inner = Arc::new(BinaryExpr::new(all, Operator::And, one));
-            Arc::new(Careful { inner, is_filter: true })
+            Arc::new(Fallible { inner, is_filter: true })
         };
         let last = last
             .into_iter()
             .reduce(and)
-            .map(|last| if last.is::<Careful>() { last } else { Careful::around(last) });
+            .map(|last| if last.is::<Fallible>() { last } else { Fallible::around(last) });
         Ok(Self { first, last })
     }
 
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn evaluate(expression: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<Vec<Option<bool>>> {
-        let (expression, can_fail) = careful(expression, batch.schema_ref(), Nodes::Connectives)?;
+        let (expression, can_fail) = fallible(expression, batch.schema_ref(), Nodes::Connectives)?;
         assert!(can_fail);
         let values = expression.evaluate(batch)?.into_array(batch.num_rows())?;
         Ok(values.as_boolean().iter().collect())
