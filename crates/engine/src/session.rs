@@ -23,7 +23,7 @@ use keirin_storage::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
-use crate::bind::settle_names;
+use crate::bind::resolve_names;
 use crate::casts::Casts;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
 use crate::column_names::name_columns;
@@ -419,7 +419,7 @@ impl Session {
                 )?;
             open.push(self.catalog.files.add(reference.name, table));
         }
-        settle_names(&mut ast, script, &self.catalog)?;
+        resolve_names(&mut ast, script, &self.catalog)?;
         statements::execute(self, ast, script, &text).await
     }
 

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, OrderBy, Query, Select, Value, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderBy, Select, Value, VisitMut, VisitorMut};
 
+use super::outside_subqueries::{Expressions, each_outside_subqueries};
 use super::volatile::is_aggregate;
 use crate::functions::{call, once};
 
@@ -27,21 +26,17 @@ pub(super) fn name_by_type(select: &mut Select, order_by: Option<&mut OrderBy>) 
     }
     each_part(select, order_by.as_deref_mut(), &mut named);
     if named.are_alike {
-        each_part(select, order_by, &mut Casts::default());
+        each_part(select, order_by, &mut Casts);
     }
 }
 
-fn each_part(
-    select: &mut Select,
-    order_by: Option<&mut OrderBy>,
-    visitor: &mut impl VisitorMut<Break = Infallible>,
-) {
-    let ControlFlow::Continue(()) = select.projection.visit(visitor);
-    let ControlFlow::Continue(()) = select.group_by.visit(visitor);
-    let ControlFlow::Continue(()) = select.having.visit(visitor);
-    let ControlFlow::Continue(()) = select.qualify.visit(visitor);
+fn each_part(select: &mut Select, order_by: Option<&mut OrderBy>, expressions: &mut impl Expressions) {
+    each_outside_subqueries(&mut select.projection, expressions);
+    each_outside_subqueries(&mut select.group_by, expressions);
+    each_outside_subqueries(&mut select.having, expressions);
+    each_outside_subqueries(&mut select.qualify, expressions);
     if let Some(order_by) = order_by {
-        let ControlFlow::Continue(()) = order_by.visit(visitor);
+        each_outside_subqueries(order_by, expressions);
     }
 }
 
@@ -50,7 +45,6 @@ fn each_part(
 struct Named {
     texts: HashMap<String, String>,
     are_alike: bool,
-    queries: usize,
 }
 
 impl Named {
@@ -63,24 +57,11 @@ impl Named {
     }
 }
 
-impl VisitorMut for Named {
-    type Break = Infallible;
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        if self.queries == 0 && is_aggregate(expr) {
+impl Expressions for Named {
+    fn before(&mut self, expr: &mut Expr) {
+        if is_aggregate(expr) {
             self.add(expr);
         }
-        ControlFlow::Continue(())
     }
 }
 
@@ -97,32 +78,14 @@ impl VisitorMut for WithoutCasts {
     }
 }
 
-/// Names casts, but not those of subqueries.
-#[derive(Default)]
-struct Casts {
-    queries: usize,
-}
+/// Names casts.
+struct Casts;
 
-impl VisitorMut for Casts {
-    type Break = Infallible;
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        if self.queries == 0
-            && let Expr::Cast { expr: value, data_type, .. } = expr
-        {
+impl Expressions for Casts {
+    fn after(&mut self, expr: &mut Expr) {
+        if let Expr::Cast { expr: value, data_type, .. } = expr {
             let name = Expr::value(Value::SingleQuotedString(data_type.to_string()));
             **value = call(once::NAMED, vec![value.as_ref().clone(), name]);
         }
-        ControlFlow::Continue(())
     }
 }

@@ -20,6 +20,7 @@ mod casts;
 mod expressions;
 mod joins;
 mod needed;
+mod outside_subqueries;
 mod scope;
 mod star;
 mod volatile;
@@ -50,7 +51,7 @@ use scope::{Outer, Relation, Scope, Tables, quoted};
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] and [`ErrorKind::Invalid`] for names that are no column, or may be several.
-pub(crate) fn settle_names(
+pub(crate) fn resolve_names(
     statement: &mut impl VisitMut,
     sql: &str,
     catalog: &Arc<SessionCatalog>,
