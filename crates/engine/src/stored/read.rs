@@ -243,7 +243,7 @@ impl<'a> Stripe<'a> {
         let columns = columns.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
-        batch.map_err(|error| self.unreadable(error.into()))
+        batch.map_err(|error| self.mistyped(error.into()))
     }
 
     /// Gives back the memory of a column that nobody wants again.
@@ -450,7 +450,7 @@ impl<'a> Stripe<'a> {
                 array(values.map_err(|error| self.unreadable(error))?, data_type)
             }
         };
-        array.map_err(|error| self.unreadable(error.into()))
+        array.map_err(|error| self.mistyped(error.into()))
     }
 
     fn lengths(&mut self, length: Length) -> Result<ArrayRef> {
@@ -459,7 +459,7 @@ impl<'a> Stripe<'a> {
                 let (reader, selection) = self.reader(*column);
                 let lengths = reader.read_lengths(*column, self.number, selection, length.unit);
                 let lengths = lengths.map_err(|error| self.unreadable(error))?;
-                array(lengths, &DataType::Int32).map_err(|error| self.unreadable(error.into()))
+                array(lengths, &DataType::Int32).map_err(|error| self.mistyped(error.into()))
             }
             _ => lengths_of(&self.column(length.of)?, length.unit),
         }
@@ -489,7 +489,7 @@ impl<'a> Stripe<'a> {
     }
 
     /// Values that are not what the column promises.
-    fn unreadable(&self, error: DataFusionError) -> DataFusionError {
+    fn mistyped(&self, error: DataFusionError) -> DataFusionError {
         let name = &self.table.table.definition.name;
         error.context(format!("table '{name}', block {}", self.number))
     }
