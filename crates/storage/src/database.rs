@@ -469,7 +469,7 @@ impl Database {
         Ok(())
     }
 
-    fn write_checkpoint(&self, state: &State) -> std::result::Result<u64, Failed> {
+    pub(crate) fn write_checkpoint(&self, state: &State) -> std::result::Result<u64, Failed> {
         let (previous, time, next_number) = (state.hash, state.time, state.next_number);
         let record = Record { previous, time, next_number, actions: state.actions() };
         self.write_log(FileKind::Checkpoint, state, &record)

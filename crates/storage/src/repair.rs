@@ -59,13 +59,31 @@ impl Database {
             };
             paths.extend(behind(FileKind::Commit, &files.commits));
             paths.extend(behind(FileKind::Checkpoint, &files.checkpoints));
-            let before = files.checkpoints.range(..=version);
-            let unreadable = before.filter(|version| log::time_of_checkpoint(io, **version).is_err());
-            paths.extend(unreadable.map(|version| log::path(FileKind::Checkpoint, *version)));
+            let mut unreadable = Vec::new();
+            for checkpoint in files.checkpoints.range(..=version) {
+                let read = || log::time_of_checkpoint(io, *checkpoint);
+                // The failure of the disk may have been temporary.
+                match read().or_else(|_| read()) {
+                    Ok(_) => {}
+                    Err(error) if log::is_gone(&error) => {}
+                    Err(Error::Damaged(_)) => unreadable.push(*checkpoint),
+                    Err(other) => return Err(other),
+                }
+            }
+            paths.extend(unreadable.iter().map(|version| log::path(FileKind::Checkpoint, *version)));
             let marker_is_damaged = self.damage().iter().any(|damage| damage.path == marker::PATH);
             let aside = |path: &str| format!("{path}{}", log::SET_ASIDE);
+            // The current version may be built on an unreadable checkpoint, so it gets one of its own. That comes
+            // first, unless its name is to be set aside.
+            let is_first = !unreadable.is_empty() && !unreadable.contains(&version);
+            if is_first {
+                self.write_checkpoint(&self.current())?;
+            }
             for path in &paths {
                 io.publish(path, &aside(path)).map_err(Error::io("rename", path))?;
+            }
+            if !unreadable.is_empty() && !is_first {
+                self.write_checkpoint(&self.current())?;
             }
             if files.is_lost() {
                 let lost = aside(LOST);

@@ -393,6 +393,46 @@ fn a_log_of_which_nothing_can_be_read_says_so_of_the_log_alone() {
 }
 
 #[test]
+fn a_repair_beside_unreadable_checkpoints_keeps_what_was_committed() {
+    for newest_too in [false, true] {
+        let io = new();
+        let database = open(&io);
+        insert(&database, 0..10);
+        database.checkpoint().expect("room");
+        // Only the checkpoint says what came before it.
+        io.pass(100 * DAY);
+        maintain(&database);
+        if !newest_too {
+            set(&database, "1").expect("room");
+        }
+        let commits = log_files(&io, ".commit");
+        let checkpoints = log_files(&io, ".checkpoint");
+        checkpoints.iter().for_each(|path| io.tamper(path, |bytes| bytes[70] ^= 1));
+        let aside = database.repair_log().expect("no faults");
+        assert_eq!(aside, checkpoints, "beside {commits:?}");
+        drop(database);
+        let database = open(&io);
+        assert_eq!((database.damage(), numbers(&database).expect("whole")), (vec![], Vec::from_iter(0..10)));
+        set(&database, "2").expect("it is repaired");
+    }
+}
+
+#[test]
+fn a_repair_while_files_cannot_be_read_loses_nothing() {
+    let io = new();
+    let database = open(&io);
+    insert(&database, 0..10);
+    database.checkpoint().expect("room");
+    io.set_faults(Faults { read_error: 1, ..Faults::default() });
+    let outcome = (0..20).map(|_| database.repair_log()).collect::<Vec<_>>();
+    io.set_faults(Faults::default());
+    assert!(outcome.iter().any(|outcome| matches!(outcome, Err(Error::Io { .. }))), "{outcome:?}");
+    drop(database);
+    let database = open(&io);
+    assert_eq!((database.damage(), numbers(&database).expect("whole")), (vec![], Vec::from_iter(0..10)));
+}
+
+#[test]
 fn deletions_of_another_copy_are_not_read() {
     let io = new();
     let part = insert(&open(&io), 0..10);
