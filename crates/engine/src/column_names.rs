@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, VisitMut,
-    VisitorMut,
+    self, Expr, Ident, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, VisitorMut,
 };
 
 use crate::parser::Ast;
 use crate::relations::normalized;
+use crate::walk::walk;
 
 /// The first character of the suffix of a repeated name in the answer; a number follows. It is invisible.
 pub(crate) const TWIN: char = '\u{2063}';
@@ -71,7 +71,7 @@ fn name_in_query(query: &mut Query, twins: Twins) {
     }
     // An invented suffix must not make a name that ORDER BY mentions.
     let mut mentioned = Mentioned(HashSet::new());
-    let _ = VisitMut::visit(&mut query.order_by, &mut mentioned);
+    let _ = walk(&mut query.order_by, &mut mentioned);
     name_in_body(&mut query.body, twins, &mentioned.0);
     // ORDER BY of a SELECT DISTINCT may only name selected columns, which have new names now.
     let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &mut query.order_by) else { return };
@@ -146,7 +146,7 @@ fn name_in_select(select: &mut Select, twins: Twins, mentioned: &HashSet<String>
 /// the columns of `*`. This is for queries that the planner refused because of equal names; others keep their
 /// names, which GROUP BY and HAVING may use.
 pub(crate) fn tell_apart_from_wildcards(statement: &mut Statement) {
-    let _ = VisitMut::visit(statement, &mut BesideWildcards);
+    let _ = walk(statement, &mut BesideWildcards);
 }
 
 struct BesideWildcards;
@@ -158,7 +158,7 @@ impl VisitorMut for BesideWildcards {
         let SetExpr::Select(select) = query.body.as_mut() else { return ControlFlow::Continue(()) };
         let mut renamed = Vec::new();
         rename_beside_wildcard(select, &mut renamed);
-        VisitMut::visit(&mut query.order_by, &mut Rename(renamed))
+        walk(&mut query.order_by, &mut Rename(renamed))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {

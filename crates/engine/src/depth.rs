@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
 use crate::text::byte_range;
+use crate::walk::walk;
 
 /// Levels of a statement: not only parentheses count, but also operators in a row, joins of a FROM and set
 /// operations.
@@ -192,7 +193,7 @@ pub(crate) fn balance_unions(statement: &mut impl VisitMut) {
             ControlFlow::Continue(())
         }
     }
-    let _ = statement.visit(&mut Unions);
+    let ControlFlow::Continue(()) = walk(statement, &mut Unions);
 }
 
 fn balance(body: &mut Box<SetExpr>) {
@@ -257,7 +258,7 @@ fn balance(body: &mut Box<SetExpr>) {
 /// [`ErrorKind::Syntax`].
 pub(crate) fn check(statement: &mut impl VisitMut) -> Result<()> {
     let mut measure = Measure { depth: 0, branches: 0, scopes: vec![Scope::default()] };
-    match statement.visit(&mut measure) {
+    match walk(statement, &mut measure) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -62,6 +62,7 @@ mod rules;
 mod table_clauses;
 mod text;
 mod tokens;
+mod walk;
 
 mod catalog;
 mod files;

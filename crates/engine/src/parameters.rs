@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, UnaryOperator, VisitM
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::{byte_range, nearest};
+use crate::walk::walk;
 
 /// A value bound to a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +82,7 @@ impl Parameters {
     /// # Errors
     /// [`ErrorKind::Invalid`] for a parameter without a value.
     pub(crate) fn bind(&self, statement: &mut impl VisitMut, sql: &str) -> Result<()> {
-        match statement.visit(&mut Binder { parameters: self, sql }) {
+        match walk(statement, &mut Binder { parameters: self, sql }) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(()),
         }

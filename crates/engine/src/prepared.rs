@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Ident, Statement, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Ident, Statement, VisitorMut};
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::Ast;
 use crate::relations::normalized;
+use crate::walk::walk;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ impl PreparedStatements {
             None => Expr::Nested(Box::new(value)),
         });
         let mut fill = Fill { values: typed.collect(), parameters: types.len() };
-        match VisitMut::visit(&mut statement, &mut fill) {
+        match walk(&mut statement, &mut fill) {
             ControlFlow::Continue(()) if given > fill.parameters => {
                 let message =
                     format!("EXECUTE {name} gives {given} values for {} parameters", fill.parameters);

@@ -27,6 +27,7 @@ use crate::refused::refuse_unread_in;
 use crate::stored::StoredCatalog;
 use crate::text::{byte_range, nearest};
 use crate::tokens::{TIMESTAMP_MARK, VERSION_MARK};
+use crate::walk::walk;
 
 /// Table functions that read files, with the format that they imply. DuckDB's names work too.
 const FILE_FUNCTIONS: &[(&str, Option<FileFormat>)] = &[
@@ -81,7 +82,7 @@ pub(crate) fn take_files(
         views: Vec::new(),
         view_count: 0,
     };
-    match statement.visit(&mut finder) {
+    match walk(statement, &mut finder) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(finder.taken),
     }
@@ -359,7 +360,7 @@ impl Finder<'_> {
             views: self.views.iter().map(String::as_str).chain([name]).map(str::to_owned).collect(),
             view_count: self.view_count,
         };
-        if let ControlFlow::Break(error) = VisitMut::visit(parsed.query.as_mut(), &mut finder) {
+        if let ControlFlow::Break(error) = walk(parsed.query.as_mut(), &mut finder) {
             let detail = format!("view '{name}' reads it");
             return Err(if error.detail().is_none() { error.with_detail(detail) } else { error });
         }

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use crate::walk::walk;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::keywords::{
     Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER, RESERVED_FOR_TABLE_ALIAS,
@@ -140,7 +141,7 @@ pub(crate) fn distinct_from_operators(tree: &mut impl VisitMut) {
         }
     }
 
-    let ControlFlow::Continue(()) = tree.visit(&mut Operators);
+    let ControlFlow::Continue(()) = walk(tree, &mut Operators);
 }
 
 /// The prefixes of the last part of a name that denotes the version of a table. Nobody types them.

@@ -146,6 +146,16 @@ pub(crate) fn replaced_files(before: &State, actions: &[Action]) -> Vec<OldFile>
     files
 }
 
+/// Files of a version that a later one does not have.
+fn files_without(before: &State, after: &State) -> Vec<OldFile> {
+    let files = |state: &State| state.tables().flat_map(|table| files_of(table, None)).collect::<Vec<_>>();
+    let left: BTreeSet<String> = files(after).into_iter().map(OldFile::path).collect();
+    // Files are removed from the end of the list, so directories go last.
+    let dropped = before.tables().filter(|table| after.table(table.number).is_none());
+    let directories = dropped.map(|table| OldFile::Directory { table: table.number });
+    directories.chain(files(before).into_iter().filter(|file| !left.contains(&file.path()))).collect()
+}
+
 /// Calls `call` for each table directory in `tables`, and for the name of each file in it. Other names are skipped.
 pub(crate) fn for_each_file(io: &dyn Io, mut call: impl FnMut(u64, Option<String>)) -> Result<()> {
     let list = |path: &str| match io.list(path) {
@@ -264,39 +274,48 @@ impl Database {
         Ok(true)
     }
 
-    /// Finds, once, the files that became obsolete before this process started. Those of unreadable commits count
-    /// as orphans.
+    /// Finds, once, the files that became obsolete before this process started. Where commits cannot be read, as where
+    /// a crash left a checkpoint without its commit, that are those which the next readable version lacks; files that
+    /// only unreadable versions had count as orphans.
     pub(crate) fn find_obsolete(&self, writing: &Writing, cancel: &Cancel) -> Result<()> {
         if locked(&writing.obsolete).is_complete {
             return Ok(());
         }
         let io = &*self.store.io;
-        let (files, newest) = (Files::list(io)?, self.current().version());
-        // The oldest version from which an unbroken sequence of commits leads to the newest.
-        let mut from = newest;
-        while from > 0 && files.commits.contains(&from) {
-            from -= 1;
+        let (files, newest) = (Files::list(io)?, self.current());
+        let mut starts = files.checkpoints;
+        if files.commits.contains(&1) {
+            starts.insert(0);
         }
-        let starts = if from == 0 { BTreeSet::from([0]) } else { BTreeSet::new() };
-        let starts: BTreeSet<u64> = starts.union(&files.checkpoints).copied().collect();
-        while let Some(start) = starts.range(from..newest).next() {
-            let (loaded, _) = load(io, *start, false)?;
-            let mut state = loaded.state;
+        let mut before = None::<State>;
+        let mut from = 0;
+        while let Some(start) = starts.range(from..).next().copied().filter(|start| *start < newest.version())
+        {
+            cancel.check()?;
             from = start + 1;
-            while state.version() >= *start && state.version() < newest {
+            let mut state = load(io, start, false)?.0.state;
+            if state.version() != start {
+                continue;
+            }
+            if let Some(before) = &before {
+                locked(&writing.obsolete).add(start, state.time, files_without(before, &state));
+            }
+            while state.version() < newest.version() {
                 cancel.check()?;
-                from = state.version() + 1;
                 let (header, record) = match log::read_commit(io, &state) {
                     Err(Error::Damaged(_)) => break,
+                    Err(error) if log::is_gone(&error) => break,
                     commit => commit?,
                 };
                 let replaced = replaced_files(&state, &record.actions);
                 log::apply_commit(&mut state, &header, &record)?;
                 locked(&writing.obsolete).add(state.version(), record.time, replaced);
             }
-            if state.version() == newest {
-                break;
-            }
+            from = state.version() + 1;
+            before = Some(state);
+        }
+        if let Some(before) = before.filter(|before| before.version() < newest.version()) {
+            locked(&writing.obsolete).add(newest.version(), newest.time, files_without(&before, &newest));
         }
         locked(&writing.obsolete).is_complete = true;
         Ok(())

@@ -61,9 +61,7 @@ impl Database {
             paths.extend(behind(FileKind::Checkpoint, &files.checkpoints));
             let mut unreadable = Vec::new();
             for checkpoint in files.checkpoints.range(..=version) {
-                let read = || log::time_of_checkpoint(io, *checkpoint);
-                // The failure of the disk may have been temporary.
-                match read().or_else(|_| read()) {
+                match log::time_of_checkpoint(io, *checkpoint) {
                     Ok(_) => {}
                     Err(error) if log::is_gone(&error) => {}
                     Err(Error::Damaged(_)) => unreadable.push(*checkpoint),

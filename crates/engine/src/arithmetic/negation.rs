@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use crate::walk::walk;
 use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement, UnaryOperator, Value, VisitorMut};
 
 /// Whether the planner refused the minus of a number without sign.
 pub(crate) fn is_refused(error: &DataFusionError) -> bool {
@@ -36,5 +35,5 @@ pub(crate) fn as_differences(statement: &mut Statement) {
         }
     }
 
-    let ControlFlow::Continue(()) = statement.visit(&mut Negations);
+    let ControlFlow::Continue(()) = walk(statement, &mut Negations);
 }

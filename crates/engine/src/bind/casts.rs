@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderBy, Select, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderBy, Select, Value, VisitorMut};
 
 use super::outside_subqueries::{Expressions, each_outside_subqueries};
 use super::volatile::is_aggregate;
 use crate::functions::{call, once};
+use crate::walk::walk;
 
 /// Gives the casts of a SELECT names with their types, if keys or aggregates differ in them alone.
 pub(super) fn name_by_type(select: &mut Select, order_by: Option<&mut OrderBy>) {
@@ -50,7 +51,7 @@ struct Named {
 impl Named {
     fn add(&mut self, expr: &Expr) {
         let mut uncast = expr.clone();
-        let ControlFlow::Continue(()) = uncast.visit(&mut WithoutCasts);
+        let ControlFlow::Continue(()) = walk(&mut uncast, &mut WithoutCasts);
         let text = expr.to_string();
         let known = self.texts.entry(uncast.to_string()).or_insert_with(|| text.clone());
         self.are_alike |= *known != text;

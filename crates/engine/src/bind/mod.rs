@@ -43,6 +43,7 @@ use crate::column_names::{TWIN, given_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
+use crate::walk::walk;
 use expressions::Expressions;
 use joins::{Side, constraint, merged, merges, side};
 use scope::{Outer, Relation, Scope, Tables, quoted};
@@ -58,7 +59,7 @@ pub(crate) fn resolve_names(
 ) -> Result<()> {
     let needs_columns = needed::needs_columns(statement);
     let binder = Binder { sql, catalog, needs_columns, with: Vec::new(), fresh: 0 };
-    match statement.visit(&mut Outermost { binder, depth: 0, has_tables: false }) {
+    match walk(statement, &mut Outermost { binder, depth: 0, has_tables: false }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -239,7 +240,7 @@ impl Binder<'_> {
     /// Resolves the names in expressions, and in the queries inside them.
     fn expressions(&mut self, expressions: &mut impl VisitMut, scope: &Scope) -> Result<()> {
         let mut visitor = Expressions::new(self, scope);
-        match expressions.visit(&mut visitor) {
+        match walk(expressions, &mut visitor) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(()),
         }

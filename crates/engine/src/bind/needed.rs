@@ -7,10 +7,11 @@ use datafusion::sql::sqlparser::ast::{Expr, Select, TableFactor, TableWithJoins,
 
 use super::joins::merges;
 use crate::relations::normalized;
+use crate::walk::walk;
 
 /// Whether a join merges columns, two tables have one name, or a name has more than two parts.
 pub(super) fn needs_columns(statement: &mut impl VisitMut) -> bool {
-    statement.visit(&mut Needed::default()).is_break()
+    walk(statement, &mut Needed::default()).is_break()
 }
 
 /// A visitor that stops at the first such name.

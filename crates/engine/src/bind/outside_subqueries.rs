@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use crate::walk::walk;
 use datafusion::sql::sqlparser::ast::{Expr, Query, VisitMut, VisitorMut};
 
 /// What a walk does with each expression.
@@ -16,16 +17,16 @@ pub(super) trait Expressions {
 
 /// Walks over the expressions of `clause`, but not over those of its subqueries.
 pub(super) fn each_outside_subqueries(clause: &mut impl VisitMut, expressions: &mut impl Expressions) {
-    let ControlFlow::Continue(()) = clause.visit(&mut Walk { expressions, queries: 0 });
+    let ControlFlow::Continue(()) = walk(clause, &mut Outside { expressions, queries: 0 });
 }
 
-struct Walk<'a, E> {
+struct Outside<'a, E> {
     expressions: &'a mut E,
     /// How many subqueries enclose the current node.
     queries: usize,
 }
 
-impl<E: Expressions> VisitorMut for Walk<'_, E> {
+impl<E: Expressions> VisitorMut for Outside<'_, E> {
     type Break = Infallible;
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {

@@ -14,6 +14,7 @@ use crate::column_names::{TWIN, given_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::refused::NOBODY;
 use crate::relations::normalized;
+use crate::walk::each_expression;
 
 /// The names of the columns of a SELECT.
 pub(super) fn names(items: &[SelectItem], scope: &Scope) -> Result<Names> {
@@ -133,7 +134,7 @@ fn replacement<'a>(list: &'a ReplaceSelectItem, name: &str) -> Option<&'a Expr> 
 }
 
 fn has_unnest(expr: &Expr) -> bool {
-    let found = datafusion::sql::sqlparser::ast::visit_expressions(expr, |part| match part {
+    let found = each_expression(expr, &mut |part| match part {
         Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("unnest") => {
             std::ops::ControlFlow::Break(())
         }

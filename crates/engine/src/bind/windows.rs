@@ -6,12 +6,13 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitMut,
-    VisitorMut, WindowSpec, WindowType,
+    Distinct, Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitorMut,
+    WindowSpec, WindowType,
 };
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::relations::normalized;
+use crate::walk::walk;
 
 /// Expands the named windows of a SELECT in all of its expressions.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
@@ -34,13 +35,13 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     };
-    visit(&mut |visitor| select.projection.visit(visitor))?;
-    visit(&mut |visitor| select.qualify.visit(visitor))?;
+    visit(&mut |visitor| walk(&mut select.projection, visitor))?;
+    visit(&mut |visitor| walk(&mut select.qualify, visitor))?;
     if let Some(Distinct::On(keys)) = &mut select.distinct {
-        visit(&mut |visitor| keys.visit(visitor))?;
+        visit(&mut |visitor| walk(keys, visitor))?;
     }
     if let Some(order_by) = order_by {
-        visit(&mut |visitor| order_by.visit(visitor))?;
+        visit(&mut |visitor| walk(order_by, visitor))?;
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use super::{literals, templates};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::parse_expression;
 use crate::relations::normalized;
+use crate::walk::{each_expression, each_expression_mut, walk};
 
 struct Macro {
     parameters: Vec<String>,
@@ -61,7 +62,7 @@ pub(crate) fn signatures() -> impl Iterator<Item = (&'static str, &'static str)>
 /// # Errors
 /// [`ErrorKind::Invalid`] for a number of arguments that the function does not take.
 pub(crate) fn expand(statement: &mut impl VisitMut) -> Result<()> {
-    match statement.visit(&mut Expander { repeated: 0 }) {
+    match walk(statement, &mut Expander { repeated: 0 }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -292,14 +293,13 @@ fn is_aggregate(expr: &Expr) -> bool {
 /// Applies `change` to each call of an aggregate in `expr`, and returns how many there are.
 fn aggregates(expr: &mut Expr, mut change: impl FnMut(&mut Function)) -> usize {
     let mut count = 0;
-    let _ = ast::visit_expressions_mut(expr, |part| {
+    each_expression_mut(expr, &mut |part| {
         if is_aggregate(part)
             && let Expr::Function(call) = part
         {
             count += 1;
             change(call);
         }
-        ControlFlow::<()>::Continue(())
     });
     count
 }
@@ -307,9 +307,9 @@ fn aggregates(expr: &mut Expr, mut change: impl FnMut(&mut Function)) -> usize {
 /// How often `body` mentions `parameter`.
 fn mentions(body: &Expr, parameter: &str) -> usize {
     let mut count = 0;
-    let _ = ast::visit_expressions(body, |part| {
+    let _ = each_expression(body, &mut |part| {
         count += usize::from(matches!(part, Expr::Identifier(name) if name.value == parameter));
-        ControlFlow::<()>::Continue(())
+        ControlFlow::Continue(())
     });
     count
 }
@@ -317,22 +317,24 @@ fn mentions(body: &Expr, parameter: &str) -> usize {
 /// How many nodes `expr` has.
 fn parts(expr: &Expr) -> usize {
     let mut count = 0;
-    let _ = ast::visit_expressions(expr, |_| {
+    let _ = each_expression(expr, &mut |_| {
         count += 1;
-        ControlFlow::<()>::Continue(())
+        ControlFlow::Continue(())
     });
     count
 }
 
 /// The name of a volatile function that `expr` calls, if it calls one.
 fn volatile_call(expr: &Expr) -> Option<String> {
-    let found = ast::visit_expressions(expr, |part| match part {
+    let mut found = None;
+    let _ = each_expression(expr, &mut |part| match part {
         Expr::Function(call) if super::is_volatile(&call.name.to_string()) => {
-            ControlFlow::Break(call.to_string())
+            found = Some(call.to_string());
+            ControlFlow::Break(())
         }
         _ => ControlFlow::Continue(()),
     });
-    found.break_value()
+    found
 }
 
 /// The body with the arguments in place of the parameters, and its aggregates restricted by `filter`.
@@ -380,7 +382,7 @@ fn written_out(chosen: &Macro, arguments: &[Expr], filter: Option<&Expr>) -> Exp
             call.filter = Some(Box::new(both(call.filter.take(), &condition)));
         });
     }
-    let _ = VisitMut::visit(&mut body, &mut Substitute { chosen, arguments, filter, foreign: 0 });
+    let _ = walk(&mut body, &mut Substitute { chosen, arguments, filter, foreign: 0 });
     body
 }
 

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::alterations::Alteration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::Ast;
+use crate::walk::walk;
 
 pub(crate) use rewritten::NOBODY;
 pub(crate) use statements::{check_column_options, check_prepared};
@@ -42,16 +43,16 @@ pub(crate) fn refuse_unread(ast: &mut Ast) -> Result<()> {
         }
         _ => {}
     }
-    walk(ast)
+    refuse_in(ast)
 }
 
 /// As [`refuse_unread`], for the query of a view.
 pub(crate) fn refuse_unread_in(query: &mut Query) -> Result<()> {
-    walk(query)
+    refuse_in(query)
 }
 
-fn walk(tree: &mut impl VisitMut) -> Result<()> {
-    match tree.visit(&mut Unread) {
+fn refuse_in(tree: &mut impl VisitMut) -> Result<()> {
+    match walk(tree, &mut Unread) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -18,7 +18,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
-    VisitMut, VisitorMut,
+    VisitorMut,
 };
 use futures::TryStreamExt;
 
@@ -34,6 +34,7 @@ use crate::relations::normalized;
 use crate::session::Session;
 use crate::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
 use crate::text::nearest;
+use crate::walk::walk;
 
 /// The table from which a DELETE deletes.
 async fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {
@@ -225,7 +226,7 @@ impl Target {
             return Ok(self.default_of(name)?.unwrap_or_else(|| Expr::value(ast::Value::Null)));
         }
         let mut value = value.clone();
-        match VisitMut::visit(&mut value, &mut OneValue) {
+        match walk(&mut value, &mut OneValue) {
             ControlFlow::Continue(()) => Ok(value),
             ControlFlow::Break(error) => Err(error),
         }

@@ -4,7 +4,7 @@
 //! Rows come to be written sorted by the expression: so a part is open at a time, however many values there are.
 
 use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -17,7 +17,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as LogicalExpr, SortExpr, Volatility};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Ident, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Ident};
 use keirin_storage::schema::Definition;
 
 use super::arrow_schema;
@@ -28,6 +28,7 @@ use crate::parser::parse_expression;
 use crate::relations::normalized;
 use crate::rules::with_common_types;
 use crate::types::sql_type_name;
+use crate::walk::each_expression_mut;
 
 /// The property of a table that has the SQL of its PARTITION BY.
 pub(crate) const PARTITION: &str = "partition";
@@ -229,13 +230,10 @@ pub(crate) fn with_renamed(definition: &Definition, old: &str, new: &str) -> Opt
 
 fn rewrite_columns(definition: &Definition, mut rewrite: impl FnMut(&mut Ident)) -> Option<String> {
     let mut expr = parse_expression(definition.properties.get(PARTITION)?).ok()?;
-    let _ = visit_expressions_mut(&mut expr, |part| {
-        match part {
-            Expr::Identifier(name) => rewrite(name),
-            Expr::CompoundIdentifier(names) => names.first_mut().into_iter().for_each(&mut rewrite),
-            _ => {}
-        }
-        ControlFlow::<()>::Continue(())
+    each_expression_mut(&mut expr, &mut |part| match part {
+        Expr::Identifier(name) => rewrite(name),
+        Expr::CompoundIdentifier(names) => names.first_mut().into_iter().for_each(&mut rewrite),
+        _ => {}
     });
     Some(expr.to_string())
 }

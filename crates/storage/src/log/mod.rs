@@ -205,8 +205,17 @@ fn damaged(kind: FileKind, version: u64, reason: String) -> Error {
     Damage { path: path(kind, version), reason, ..Damage::default() }.into()
 }
 
-/// Reads a file of the log and checks what can be checked without the other files.
+/// Reads a file of the log and checks what can be checked without the other files. A second time, if it seems damaged:
+/// the failure of the disk may have been temporary, and what is taken for damaged is set aside by a repair, and its
+/// files for orphans.
 fn read_record(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Record)> {
+    match read_record_once(io, kind, version) {
+        Err(Error::Damaged(_)) => read_record_once(io, kind, version),
+        read => read,
+    }
+}
+
+fn read_record_once(io: &dyn Io, kind: FileKind, version: u64) -> Result<(Header, Record)> {
     let path = path(kind, version);
     let bytes = read_file(io, &path)?;
     let (header, payload) = header::open(kind, &bytes, &path)?;

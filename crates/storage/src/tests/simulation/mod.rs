@@ -112,7 +112,13 @@ impl Run {
         match database.as_of_version(version).and_then(|snapshot| model_of(&snapshot)) {
             Ok(found) => assert_eq!(found, *self.model_at(version), "version {version}"),
             Err(error) if self.io.had_fault() => return Err(error),
-            Err(error) => assert!(!is_retained, "version {version} of {newest}: {error}"),
+            Err(error) => assert!(
+                !is_retained,
+                "version {version} of {newest}, replaced at {replaced}, looked for at {:?}, {:?} at the latest, newest at {}: {error}",
+                self.io.now(),
+                self.latest,
+                database.snapshot().time()
+            ),
         }
         Ok(())
     }
