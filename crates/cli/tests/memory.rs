@@ -146,6 +146,22 @@ fn sorts_and_joins_go_to_disk() {
 }
 
 #[test]
+fn wide_rows_are_written_and_merged_within_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let texts: Vec<String> = (0..60)
+        .map(|column| format!("repeat(CAST(value * 97 % 10007 + {column} AS VARCHAR), 200) AS c{column}"))
+        .collect();
+    let rows =
+        |from: u32| format!("SELECT value AS a, {} FROM range({from}, {})", texts.join(", "), from + 6000);
+    let script = format!(
+        ".open wide\nCREATE TABLE t ORDER BY (a) AS {};\nINSERT INTO t {};\nOPTIMIZE TABLE t FINAL;\n",
+        rows(0),
+        rows(6000),
+    );
+    check(directory.path(), 512, &script);
+}
+
+#[test]
 fn tables_and_files_are_booked_while_they_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let check = |limit_mb, script: &str| check(directory.path(), limit_mb, script);

@@ -83,28 +83,7 @@ impl Merge {
     /// Approximate bytes of memory that the merge takes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let keys = &self.table.definition.keys;
-        let (mut together, mut largest, mut unsorted) = (0, 0, 0);
-        for part in self.entries() {
-            // A part that cannot be read will not be merged.
-            let Ok(reader) = self.snapshot.open_part(&self.table, part) else { continue };
-            let columns = reader.fields().len();
-            let bytes = |stripe| (0..columns).map(|column| reader.value_bytes(column, stripe)).sum::<u64>();
-            let most = (0..reader.stripe_count()).map(bytes).max().unwrap_or(0);
-            largest = largest.max(most);
-            if reader.keys() == keys {
-                together += most;
-            } else {
-                unsorted += (0..reader.stripe_count()).map(bytes).sum::<u64>();
-            }
-        }
-        let read = if keys.is_empty() {
-            largest
-        } else {
-            (together + unsorted.min(RUN_BYTES as u64)).saturating_mul(STRIPES_HELD)
-        };
-        let encoded = self.entries().map(|part| part.file_bytes).sum::<u64>().min(ENCODED_BYTES_MAX);
-        read + largest + encoded
+        self.snapshot.merge_bytes(&self.table, self.entries())
     }
 
     /// Merges the parts, unless another transaction changes them meanwhile; damage is reported. Returns whether
@@ -141,6 +120,34 @@ impl Merge {
             }
             Err(other) => Err(other),
         }
+    }
+}
+
+impl Snapshot {
+    /// Approximate bytes of memory that merging parts of a table takes.
+    pub fn merge_bytes<'a>(&self, table: &Table, parts: impl Iterator<Item = &'a Part>) -> u64 {
+        let keys = &table.definition.keys;
+        let (mut together, mut largest, mut unsorted, mut encoded) = (0, 0, 0, 0);
+        for part in parts {
+            encoded += part.file_bytes;
+            // A part that cannot be read will not be merged.
+            let Ok(reader) = self.open_part(table, part) else { continue };
+            let columns = reader.fields().len();
+            let bytes = |stripe| (0..columns).map(|column| reader.value_bytes(column, stripe)).sum::<u64>();
+            let most = (0..reader.stripe_count()).map(bytes).max().unwrap_or(0);
+            largest = largest.max(most);
+            if reader.keys() == keys {
+                together += most;
+            } else {
+                unsorted += (0..reader.stripe_count()).map(bytes).sum::<u64>();
+            }
+        }
+        let read = if keys.is_empty() {
+            largest
+        } else {
+            (together + unsorted.min(RUN_BYTES as u64)).saturating_mul(STRIPES_HELD)
+        };
+        read + largest + encoded.min(ENCODED_BYTES_MAX)
     }
 }
 
@@ -181,16 +188,18 @@ impl Database {
 
     /// Merges all parts of a table that are worth it, waits for other merges of the table, then does the other work
     /// that is due. The number of merges is limited, so that concurrent inserts cannot keep it going for ever. The
-    /// options say how the table's rows are written.
+    /// options say how the table's rows are written; `reserve` is asked for the memory of each merge, and what it
+    /// gives is dropped after it.
     ///
     /// # Errors
-    /// As for [`Database::maintain`], and `Cancelled`.
-    pub fn optimize(
+    /// As for [`Database::maintain`], `Cancelled`, and what `reserve` says.
+    pub fn optimize<R, E: From<Error>>(
         self: &Arc<Self>,
         table: u64,
         options: impl Fn(&Table) -> WriteOptions,
+        reserve: impl Fn(u64) -> std::result::Result<R, E>,
         cancel: &Cancel,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), E> {
         let writing = self.writing()?;
         // Each merge leaves fewer parts, or fewer parts with mostly deleted rows.
         let rounds_max = self.snapshot().table(table).map_or(0, |table| 2 * table.parts().len());
@@ -199,6 +208,7 @@ impl Database {
             let Some(table) = snapshot.table(table) else { break };
             match self.claim(writing, &snapshot, table, u64::MAX) {
                 Claim::Parts(merge) => {
+                    let _reserved = reserve(merge.memory_bytes())?;
                     if !merge.run(&options, cancel)? {
                         break;
                     }
@@ -282,6 +292,11 @@ mod tests {
         Arc::clone(database.snapshot().table_named("main", name).unwrap())
     }
 
+    /// As much memory as a merge wants.
+    fn free(_: u64) -> Result<()> {
+        Ok(())
+    }
+
     #[test]
     fn who_optimizes_waits_for_others_who_merge() {
         let database = open(&new());
@@ -292,8 +307,9 @@ mod tests {
         locked(&database.writing().unwrap().compacting).busy.extend(&parts);
         let merge = Merge { database: Arc::clone(&database), snapshot, table: Arc::clone(&table), parts };
         std::thread::scope(|scope| {
-            let optimize = scope
-                .spawn(|| database.optimize(table.number, |_| WriteOptions::default(), &Cancel::default()));
+            let optimize = scope.spawn(|| {
+                database.optimize(table.number, |_| WriteOptions::default(), free, &Cancel::default())
+            });
             std::thread::sleep(Duration::from_millis(20));
             drop(merge);
             optimize.join().unwrap().unwrap();
@@ -344,7 +360,7 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
         assert_eq!(part_files(&io), before);
         let table = table(&database, "t").number;
-        let outcome = database.optimize(table, |_| WriteOptions::default(), &cancel);
+        let outcome = database.optimize(table, |_| WriteOptions::default(), free, &cancel);
         assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
         assert!(matches!(database.check_table(table, &cancel), Err(Error::Cancelled)));
         maintain(&database);

@@ -105,6 +105,13 @@ impl Console {
 
     /// Switches to another database; settings of the shell stay.
     pub(crate) fn reopen(&mut self, path: Option<PathBuf>) -> Result<()> {
+        let place = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
+        if place(&path).is_some_and(|place_of_it| place(&self.database_path) == Some(place_of_it)) {
+            // Nobody else may write to it, this session neither, until it is closed.
+            self.session = open_session(None, &self.resources)?;
+            self.database_path = None;
+            self.names_changed = true;
+        }
         self.session = open_session(path.as_deref(), &self.resources)?;
         self.database_path = path;
         self.names_changed = true;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::sql::sqlparser::ast::{ObjectName, VacuumStatement};
-use keirin_storage::{Cancel, Part, Table};
+use keirin_storage::{Cancel, Part, Snapshot, Table};
 
 use super::Answer;
 use super::names::{object_name, stored_table};
@@ -14,6 +15,9 @@ use crate::session::Session;
 use crate::stored::{Store, check_unchanged, damage_batch, write_options};
 use crate::work::{blocking, cancellable};
 
+/// A merge takes no more memory where there are more than two parts: columns of text that are sorted together have to stay
+/// below 2 GiB.
+const MERGE_BYTES_MAX: u64 = 1 << 30;
 /// How often merging is tried when other statements change the same parts.
 const ATTEMPTS_MAX: usize = 5;
 
@@ -21,41 +25,89 @@ const ATTEMPTS_MAX: usize = 5;
 /// part.
 pub(super) async fn optimize(session: &Session, name: &ObjectName, is_final: bool) -> Result<Answer> {
     let table = stored_table(session, &object_name(session, name)?).await?;
+    let pool: Arc<dyn MemoryPool> = session.shared.pool.clone();
     let merge = move |cancel: &Cancel| match is_final {
-        true => merge_all(&table.store, &table.table, cancel),
+        true => merge_all(&table.store, &table.table, &pool, cancel),
         false => {
             drop(table.store.begin()?);
-            Ok(table.store.database.optimize(table.table.number, write_options, cancel)?)
+            let reserve = |bytes| reserve(&pool, &table.table, bytes);
+            table.store.database.optimize(table.table.number, write_options, reserve, cancel)
         }
     };
     cancellable(merge).await?;
     Ok(Answer::done())
 }
 
-/// Merges each partition into one part.
-fn merge_all(store: &Store, planned: &Table, cancel: &Cancel) -> Result<()> {
-    let mut attempts = 0;
+/// Reserves the memory of a merge of parts of `table`.
+fn reserve(pool: &Arc<dyn MemoryPool>, table: &Table, bytes: u64) -> Result<MemoryReservation> {
+    let consumer = MemoryConsumer::new(format!("merging parts of table {}", table.definition.name));
+    let reservation = consumer.register(pool);
+    reservation.try_grow(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+    Ok(reservation)
+}
+
+/// How many of the first of these parts can be merged at once, and the memory for that. Two at least, if there are two.
+fn affordable(
+    snapshot: &Snapshot,
+    table: &Table,
+    parts: &[&Part],
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<(usize, MemoryReservation)> {
+    let mut count = parts.len();
+    loop {
+        let bytes = snapshot.merge_bytes(table, parts[..count].iter().copied());
+        let is_least = count <= 2;
+        if bytes <= MERGE_BYTES_MAX || is_least {
+            match reserve(pool, table, bytes) {
+                Err(_) if !is_least => {}
+                reserved => return Ok((count, reserved?)),
+            }
+        }
+        count = (count / 2).max(2);
+    }
+}
+
+/// Merges each partition into one part, in several rounds if there is no memory for all parts at once.
+fn merge_all(store: &Store, planned: &Table, pool: &Arc<dyn MemoryPool>, cancel: &Cancel) -> Result<()> {
+    let (mut attempts, mut planned, mut part_count) = (0, planned.clone(), usize::MAX);
     loop {
         attempts += 1;
         let mut transaction = store.begin_rewriting(planned.number)?;
         transaction.stop_when(cancel);
-        check_unchanged(&transaction, planned)?;
+        check_unchanged(&transaction, &planned)?;
         let table = transaction.state().table(planned.number).expect("it is unchanged").clone();
         let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
         table.parts().into_iter().for_each(|part| partitions.entry(&part.partition).or_default().push(part));
+        let base = transaction.base().clone();
+        let mut is_last = true;
         for parts in partitions.values() {
-            if parts.len() > 1 || parts.iter().any(|part| part.deletions.is_some()) {
-                let parts: Vec<u64> = parts.iter().map(|part| part.number).collect();
-                transaction.compact(table.number, &parts, write_options(&table))?;
+            let mut rest = &parts[..];
+            while !rest.is_empty() {
+                let (count, _reserved) = affordable(&base, &table, rest, pool)?;
+                is_last &= count == parts.len();
+                let merged = &rest[..count];
+                rest = &rest[count..];
+                if merged.len() > 1 || merged.iter().any(|part| part.deletions.is_some()) {
+                    let merged: Vec<u64> = merged.iter().map(|part| part.number).collect();
+                    transaction.compact(table.number, &merged, write_options(&table))?;
+                }
             }
         }
         match transaction.commit().map_err(Error::from) {
-            Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => {}
+            Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => continue,
             outcome => {
                 store.wake_upkeep();
-                return outcome.map(drop);
+                outcome?;
             }
         }
+        let before = std::mem::replace(&mut part_count, table.parts().len());
+        if is_last || part_count >= before {
+            return Ok(());
+        }
+        // What was merged is merged in the next round.
+        let merged = store.database.snapshot();
+        let Some(merged) = merged.table(planned.number) else { return Ok(()) };
+        (attempts, planned) = (0, Table::clone(merged));
     }
 }
 

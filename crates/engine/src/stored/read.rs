@@ -218,10 +218,16 @@ impl<'a> Stripe<'a> {
     /// Drops the rows that do not pass `filters`, and those behind the first `limit`.
     pub(super) fn filter(&mut self, filters: &[Filter], limit: Option<usize>) -> Result<()> {
         let before = self.row_count;
-        let mut waiting: Vec<&Filter> = filters.iter().filter(|filter| filter.is_worth_while()).collect();
-        let rank = |filter: &Filter| filter.experience.lock().rank();
-        waiting.sort_by(|a, b| a.can_fail.cmp(&b.can_fail).then(rank(a).total_cmp(&rank(b))));
-        for filter in waiting {
+        // Other threads change the ranks meanwhile.
+        let ranked = |filter: &Filter| filter.experience.lock().rank();
+        let mut waiting: Vec<(f64, &Filter)> = filters
+            .iter()
+            .filter(|filter| filter.is_worth_while())
+            .map(|filter| (ranked(filter), filter))
+            .collect();
+        waiting
+            .sort_by(|(a_rank, a), (b_rank, b)| a.can_fail.cmp(&b.can_fail).then(a_rank.total_cmp(b_rank)));
+        for (_, filter) in waiting {
             if self.row_count == 0 {
                 break;
             }

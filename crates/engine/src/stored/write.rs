@@ -51,8 +51,9 @@ const PART_ROWS_MAX: u64 = 1 << 24;
 const PART_BYTES_MAX: u64 = 1 << 30;
 /// Rows that are sorted together take so many bytes.
 const RUN_BYTES: usize = 256 << 20;
-/// What a part that is being written holds at most, about: a run, its stripes, and encoded stripes.
-const WRITER_BYTES_MAX: usize = RUN_BYTES + (128 << 20);
+/// What a part that is being written holds at most, about: a run, whose buffers grow by doubling, and the rows of it that
+/// were taken in order but not encoded, and encoded stripes.
+const WRITER_BYTES_MAX: usize = 2 * RUN_BYTES + (256 << 20);
 
 /// Where rows go.
 #[derive(Clone, Debug)]
@@ -370,11 +371,13 @@ impl PartsWriter {
         let columns = arrays.iter().map(|array| column(array.as_ref()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
-        let more = bytes.min(WRITER_BYTES_MAX.saturating_sub(self.booked.size()));
+        // As they are collected, and as they are encoded.
+        let held = 2 * bytes;
+        let more = held.min(WRITER_BYTES_MAX.saturating_sub(self.booked.size()));
         if self.booked.try_grow(more).is_err() {
             // With a run and a part less there may be room.
             self.end_part()?;
-            self.booked.try_grow(bytes.min(WRITER_BYTES_MAX))?;
+            self.booked.try_grow(held.min(WRITER_BYTES_MAX))?;
         }
         if self.run_bytes + bytes > RUN_BYTES {
             self.end_run()?;

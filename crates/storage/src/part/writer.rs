@@ -26,6 +26,8 @@ use crate::unsynced::Unsynced;
 
 /// A stripe ends when the values of a column reach this size, so that blocks do not get much larger.
 const STRIPE_BYTES: usize = 64 << 20;
+/// It also ends when the values of all columns reach this size, so that wide rows take no more memory than others.
+const STRIPE_BYTES_OF_ALL: usize = 128 << 20;
 /// Encoded blocks are collected up to this size, then written column by column.
 const GROUP_BYTES: usize = 64 << 20;
 /// Size of the write buffer.
@@ -131,19 +133,23 @@ impl PartWriter {
         while first < row_count {
             let here = self.rows[0].row_count();
             let mut count = (STRIPE_ROWS - here).min(row_count - first);
+            let bytes_here: Vec<usize> = self.rows.iter().map(Column::byte_count).collect();
             let bytes_of = |count: usize| {
-                let bytes = columns.iter().map(|column| column.slice(first..first + count).byte_count());
-                bytes.max().unwrap_or(0)
+                columns.iter().map(move |column| column.slice(first..first + count).byte_count())
             };
-            let bytes_here = self.rows.iter().map(Column::byte_count).max().unwrap_or(0);
-            while count > 1 && bytes_here + bytes_of(count) > STRIPE_BYTES {
+            let is_too_much = |count: usize| {
+                let bytes = bytes_here.iter().zip(bytes_of(count)).map(|(here, more)| here + more);
+                let (most, all) = bytes.fold((0, 0), |(most, all), bytes| (bytes.max(most), all + bytes));
+                most > STRIPE_BYTES || all > STRIPE_BYTES_OF_ALL
+            };
+            while count > 1 && is_too_much(count) {
                 count /= 2;
             }
-            let bytes = bytes_of(count);
-            if here > 0 && bytes_here + bytes > STRIPE_BYTES {
+            if here > 0 && is_too_much(count) {
                 self.end_stripe()?;
                 continue;
             }
+            let bytes = bytes_of(count).max().unwrap_or(0);
             if bytes as u64 > BLOCK_BYTES_MAX {
                 return Err(Error::Invalid(format!("a row of {bytes} bytes, at most 1 GiB is possible")));
             }

@@ -4,7 +4,7 @@
 //! invariants: the effect of an acknowledged statement stays for ever, a failed one has none, one of unknown
 //! outcome has either, for good; every open succeeds, and old versions never change.
 //!
-//! `KEIRIN_SIMULATION_SEED=n cargo test -p keirin-storage simulation` replays one seed;
+//! `KEIRIN_SIMULATION_SEED=n cargo test -p keirin-storage simulation` replays one seed, `n..m` several;
 //! `KEIRIN_SIMULATION_SEEDS=100000 cargo test --release -p keirin-storage -- --ignored` runs many.
 
 #![allow(clippy::cast_possible_truncation, reason = "all numbers are small")]
@@ -343,8 +343,12 @@ pub(crate) fn seed_count() -> u64 {
 
 /// Runs a test for many seeds and says which failed.
 pub(crate) fn for_seeds(seeds: Range<u64>, test: impl Fn(u64)) {
-    let seed = std::env::var("KEIRIN_SIMULATION_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    for seed in seed.map_or(seeds, |seed| seed..seed + 1) {
+    let chosen = std::env::var("KEIRIN_SIMULATION_SEED").ok();
+    let chosen = chosen.and_then(|chosen| match chosen.split_once("..") {
+        Some((first, end)) => Some(first.parse().ok()?..end.parse().ok()?),
+        None => chosen.parse().ok().map(|seed| seed..seed + 1),
+    });
+    for seed in chosen.unwrap_or(seeds) {
         let run = std::panic::AssertUnwindSafe(|| test(seed));
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("replay it with KEIRIN_SIMULATION_SEED={seed}");

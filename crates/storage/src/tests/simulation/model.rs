@@ -473,7 +473,8 @@ pub(super) fn prepare(
         Statement::Checkpoint => database.checkpoint()?,
         Statement::Maintain => while database.maintain(write_options)? {},
         Statement::Optimize(name) => {
-            database.optimize(number(name), write_options, &crate::Cancel::default())?;
+            let free = |_| Ok::<_, Error>(());
+            database.optimize(number(name), write_options, free, &crate::Cancel::default())?;
         }
         Statement::MergeBeforeInsert(name) => database.merge_before_insert(number(name), write_options),
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
