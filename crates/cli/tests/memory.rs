@@ -158,7 +158,7 @@ fn wide_rows_are_written_and_merged_within_the_limit() {
         rows(0),
         rows(6000),
     );
-    check(directory.path(), 512, &script);
+    check(directory.path(), 1024, &script);
 }
 
 #[test]

@@ -28,6 +28,8 @@ use crate::unsynced::Unsynced;
 const STRIPE_BYTES: usize = 64 << 20;
 /// It also ends when the values of all columns reach this size, so that wide rows take no more memory than others.
 const STRIPE_BYTES_OF_ALL: usize = 128 << 20;
+/// Rows of a run are taken in its order up to about this size at a time.
+const PIECE_BYTES: usize = 16 << 20;
 /// Encoded blocks are collected up to this size, then written column by column.
 const GROUP_BYTES: usize = 64 << 20;
 /// Size of the write buffer.
@@ -174,19 +176,26 @@ impl PartWriter {
     pub fn push_run(&mut self, run: &Run, thread_count: usize) -> Result<()> {
         let (level, columns, order) = (self.store.level, run.columns(), run.order());
         assert_eq!(order.len(), run.row_count(), "rows of a run that was sorted");
-        let taken = |rows: &[u32]| columns.iter().map(|column| column.taken(level, rows)).collect::<Vec<_>>();
+        let bytes: usize = columns.iter().map(Column::byte_count).sum();
+        let rows_at_once = (PIECE_BYTES / (bytes / order.len().max(1)).max(1)).clamp(1, STRIPE_ROWS);
+        let push = |writer: &mut Self, rows: &[u32]| {
+            rows.chunks(rows_at_once).try_for_each(|rows| {
+                let taken: Vec<_> = columns.iter().map(|column| column.taken(level, rows)).collect();
+                writer.push(&taken)
+            })
+        };
         let here = self.rows.first().map_or(0, Column::row_count);
         let is_small = columns.iter().all(|column| column.byte_count() <= STRIPE_BYTES);
         if columns.len() != self.rows.len() || !is_small {
-            return order.chunks(STRIPE_ROWS).try_for_each(|rows| self.push(&taken(rows)));
+            return push(self, order);
         }
         let (front, rest) = order.split_at(if here == 0 { 0 } else { order.len().min(STRIPE_ROWS - here) });
-        self.push(&taken(front))?;
+        push(self, front)?;
         let stripes: Vec<&[u32]> = rest.chunks_exact(STRIPE_ROWS).collect();
         for blocks in self.encode_stripes(columns, &stripes, thread_count)? {
             self.add_stripe(STRIPE_ROWS, blocks)?;
         }
-        self.push(&taken(&rest[stripes.len() * STRIPE_ROWS..]))
+        push(self, &rest[stripes.len() * STRIPE_ROWS..])
     }
 
     /// Encodes stripes, each given by its row numbers.
