@@ -48,6 +48,8 @@ use expressions::Expressions;
 use joins::{Side, constraint, merged, merges, side};
 use scope::{Outer, Relation, Scope, Tables, quoted};
 
+pub(crate) use star::left_out;
+
 /// Resolves the names in the queries of `statement`, which was parsed from `sql` and whose files are open.
 ///
 /// # Errors
