@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token, 
 use crate::error::{Error, ErrorKind};
 use crate::functions;
 use crate::parser::NESTING_MAX;
+use crate::stored::ROW_NUMBER;
 use crate::text::{byte_offset, byte_range, nearest};
 
 /// How many column names are listed when one is not found.
@@ -238,7 +239,7 @@ fn explain_schema(error: &SchemaError, sql: Option<&str>) -> Error {
 }
 
 fn column_not_found(field: &Column, valid: &[Column]) -> Error {
-    let names: Vec<&str> = valid.iter().map(Column::name).collect();
+    let names: Vec<&str> = valid.iter().map(Column::name).filter(|name| *name != ROW_NUMBER).collect();
     let error = Error::new(ErrorKind::NotFound, format!("column '{}' not found", field.flat_name()));
     let hint = match nearest(&field.name, names.iter().copied()) {
         Some(name) if name.eq_ignore_ascii_case(&field.name) => {
