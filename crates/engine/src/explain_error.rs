@@ -311,7 +311,12 @@ fn explain_call(text: &str) -> Option<Error> {
     let candidates = candidates.replace("\\t", " ").replace("\\n", " ");
     let candidates: Vec<_> = candidates.split_whitespace().collect();
     let candidates = sql_types(&candidates.join(" ")).replace(&format!(") {name}("), &format!("), {name}("));
-    Some(error.with_detail(format!("there is {candidates}")))
+    // A function that decides by itself what it takes does not list it.
+    Some(if candidates.contains("UserDefined") {
+        error
+    } else {
+        error.with_detail(format!("there is {candidates}"))
+    })
 }
 
 /// `text` with Arrow's type names replaced by SQL's.

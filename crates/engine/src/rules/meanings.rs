@@ -2,8 +2,6 @@
 //! struct, which considers only the first entries, and `~ '.*'`, which forgets that NULL gives NULL. Also
 //! refuses arguments at which DataFusion fails only during execution.
 
-use std::sync::Arc;
-
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, plan_err};
@@ -70,7 +68,7 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::no(Expr::AggregateFunction(call)))
         }
-        Expr::ScalarFunction(call) if call.func.name() == "get_field" => subscript(call, schema),
+        Expr::ScalarFunction(call) if call.func.name() == "get_field" => Ok(subscript(call, schema)),
         Expr::ScalarFunction(call) if call.func.name() == "regexp_like" && is_any(call.args.get(1)) => {
             Ok(Transformed::yes(true_of_values(call.args[0].clone(), true)))
         }
@@ -95,18 +93,15 @@ fn true_of_values(text: Expr, value: bool) -> Expr {
     Expr::Case(Case::new(None, vec![when], None))
 }
 
-fn subscript(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let DataType::Map(entries, _) = call.args[0].get_type(schema)? else {
-        return Ok(Transformed::no(Expr::ScalarFunction(call)));
-    };
-    let key_type = match entries.data_type() {
-        DataType::Struct(fields) if fields[0].data_type().is_nested() && call.args.len() == 2 => {
-            fields[0].data_type().clone()
-        }
-        _ => return Ok(Transformed::no(Expr::ScalarFunction(call))),
-    };
-    let [map, key] = <[Expr; 2]>::try_from(call.args).expect("it was counted");
-    let key = key.cast_to(&key_type, schema)?;
-    let function = ScalarFunction::new_udf(Arc::new(map_value()), vec![map, key]);
-    Ok(Transformed::yes(Expr::ScalarFunction(function)))
+/// `get_field` of a map as the lookup of a key; what stands behind the key are fields of the value.
+fn subscript(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    if call.args.len() < 2 || !matches!(call.args[0].get_type(schema), Ok(DataType::Map(..))) {
+        return Transformed::no(Expr::ScalarFunction(call));
+    }
+    let value = map_value().call(call.args.drain(..2).collect());
+    if call.args.is_empty() {
+        return Transformed::yes(value);
+    }
+    call.args.insert(0, value);
+    Transformed::yes(Expr::ScalarFunction(call))
 }
