@@ -1,17 +1,20 @@
 //! Corrects operators that DataFusion computes wrongly: the lookup in a map by a key that is a list or a
 //! struct, which considers only the first entries, and `~ '.*'`, which forgets that NULL gives NULL. Also
-//! refuses arguments at which DataFusion fails only during execution.
+//! refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
+//! their text.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::functions::{UDFCoercionExt, fields_with_udf};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
+use crate::error::{Error, ErrorKind};
 use crate::functions::nested::map_value;
 use crate::types::sql_type_name;
 
@@ -79,6 +82,14 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             _ => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
         },
+        Expr::ScalarFunction(call) => {
+            check_texts(call.func.as_ref(), &call.args, schema)?;
+            Ok(Transformed::no(Expr::ScalarFunction(call)))
+        }
+        Expr::AggregateFunction(call) => {
+            check_texts(call.func.as_ref(), &call.params.args, schema)?;
+            Ok(Transformed::no(Expr::AggregateFunction(call)))
+        }
         expr => Ok(Transformed::no(expr)),
     }
 }
@@ -104,4 +115,27 @@ fn subscript(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
     }
     call.args.insert(0, value);
     Transformed::yes(Expr::ScalarFunction(call))
+}
+
+/// Refuses a list, struct or map that the planner would convert to text for a function of texts.
+fn check_texts(function: &impl UDFCoercionExt, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let fields = arguments.iter().map(|argument| Ok(argument.to_field(schema)?.1));
+    let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
+    if !fields.iter().any(|field| field.data_type().is_nested()) {
+        return Ok(());
+    }
+    let taken = fields_with_udf(&fields, function)?;
+    let is_text = |field: &FieldRef| {
+        matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+    };
+    match fields.iter().zip(&taken).find(|(field, taken)| field.data_type().is_nested() && is_text(taken)) {
+        Some((field, _)) => {
+            let type_name = sql_type_name(field.data_type());
+            let message = format!("function '{}' takes a text, not {type_name}", function.name());
+            let error = Error::new(ErrorKind::Invalid, message);
+            let error = error.with_hint("CAST it to VARCHAR, or join a list: array_to_string(list, ',')");
+            Err(DataFusionError::External(Box::new(error)))
+        }
+        None => Ok(()),
+    }
 }
