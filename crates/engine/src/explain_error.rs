@@ -90,7 +90,7 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         },
         DataFusionError::SchemaError(inner, _) => explain_schema(inner, sql),
         DataFusionError::SQL(inner, _) => sentence(ErrorKind::Syntax, &inner.to_string()),
-        DataFusionError::NotImplemented(text) => sentence(ErrorKind::Unsupported, without_tree(text)),
+        DataFusionError::NotImplemented(text) => explain_unsupported(without_tree(text)),
         DataFusionError::Plan(text) => explain_plan(without_tree(text)),
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
         DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
@@ -262,6 +262,16 @@ fn column_not_found(field: &Column, valid: &[Column]) -> Error {
     }
 }
 
+fn explain_unsupported(text: &str) -> Error {
+    if text.starts_with("Aggregate can not be used as a sliding accumulator") {
+        let message =
+            "this aggregate has no OVER with a frame whose first row moves, such as ROWS 1 PRECEDING";
+        return Error::new(ErrorKind::Unsupported, message)
+            .with_hint("let it begin with UNBOUNDED PRECEDING; string_agg: array_to_string(array_agg(x) OVER (...), ',')");
+    }
+    sentence(ErrorKind::Unsupported, text)
+}
+
 fn explain_plan(text: &str) -> Error {
     // "Invalid function 'summ'.\nDid you mean 'sum'?"
     if let Some(name) = text.strip_prefix("Invalid function '").and_then(|rest| rest.split('\'').next()) {
@@ -273,6 +283,12 @@ fn explain_plan(text: &str) -> Error {
     }
     if let Some(error) = explain_call(text) {
         return error;
+    }
+    if text.starts_with("Aggregate ORDER BY is not implemented for window functions") {
+        let message = "an aggregate with an ORDER BY of its own, as arg_max and max_by have, takes no OVER";
+        return Error::new(ErrorKind::Unsupported, message).with_hint(
+            "first_value(x) OVER (... ORDER BY key DESC NULLS LAST), or group in a subquery and join",
+        );
     }
     if text.contains("would exceed max scale") {
         let message = "a product of DECIMALs has more than 38 digits behind the point";
