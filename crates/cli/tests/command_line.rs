@@ -171,6 +171,9 @@ fn a_script_ends_at_its_first_error_unless_told_to_go_on() {
     assert_eq!((stops.status.code(), stops.stdout.as_slice()), (Some(1), &b"a\n1\n"[..]));
     let goes_on = run_with_input(&["--format", "csv"], &format!(".bail off\n{script}"));
     assert_eq!((goes_on.status.code(), goes_on.stdout.as_slice()), (Some(1), &b"a\n1\na\n2\n"[..]));
+    let one_line = ".bail off\nSELECT 1 AS a; SELECT nope; SELECT 2 AS a;\nSELECT 3 AS a;\n";
+    let goes_on = run_with_input(&["--format", "csv"], one_line);
+    assert_eq!((goes_on.status.code(), goes_on.stdout.as_slice()), (Some(1), &b"a\n1\na\n2\na\n3\n"[..]));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token, 
 use crate::error::{Error, ErrorKind};
 use crate::functions;
 use crate::parser::NESTING_MAX;
+use crate::stored::ROW_NUMBER;
 use crate::text::{byte_offset, byte_range, nearest};
 
 /// How many column names are listed when one is not found.
@@ -89,7 +90,7 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         },
         DataFusionError::SchemaError(inner, _) => explain_schema(inner, sql),
         DataFusionError::SQL(inner, _) => sentence(ErrorKind::Syntax, &inner.to_string()),
-        DataFusionError::NotImplemented(text) => sentence(ErrorKind::Unsupported, without_tree(text)),
+        DataFusionError::NotImplemented(text) => explain_unsupported(without_tree(text)),
         DataFusionError::Plan(text) => explain_plan(without_tree(text)),
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
         DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
@@ -238,7 +239,7 @@ fn explain_schema(error: &SchemaError, sql: Option<&str>) -> Error {
 }
 
 fn column_not_found(field: &Column, valid: &[Column]) -> Error {
-    let names: Vec<&str> = valid.iter().map(Column::name).collect();
+    let names: Vec<&str> = valid.iter().map(Column::name).filter(|name| *name != ROW_NUMBER).collect();
     let error = Error::new(ErrorKind::NotFound, format!("column '{}' not found", field.flat_name()));
     let hint = match nearest(&field.name, names.iter().copied()) {
         Some(name) if name.eq_ignore_ascii_case(&field.name) => {
@@ -261,6 +262,16 @@ fn column_not_found(field: &Column, valid: &[Column]) -> Error {
     }
 }
 
+fn explain_unsupported(text: &str) -> Error {
+    if text.starts_with("Aggregate can not be used as a sliding accumulator") {
+        let message =
+            "this aggregate has no OVER with a frame whose first row moves, such as ROWS 1 PRECEDING";
+        return Error::new(ErrorKind::Unsupported, message)
+            .with_hint("let it begin with UNBOUNDED PRECEDING; string_agg: array_to_string(array_agg(x) OVER (...), ',')");
+    }
+    sentence(ErrorKind::Unsupported, text)
+}
+
 fn explain_plan(text: &str) -> Error {
     // "Invalid function 'summ'.\nDid you mean 'sum'?"
     if let Some(name) = text.strip_prefix("Invalid function '").and_then(|rest| rest.split('\'').next()) {
@@ -272,6 +283,12 @@ fn explain_plan(text: &str) -> Error {
     }
     if let Some(error) = explain_call(text) {
         return error;
+    }
+    if text.starts_with("Aggregate ORDER BY is not implemented for window functions") {
+        let message = "an aggregate with an ORDER BY of its own, as arg_max and max_by have, takes no OVER";
+        return Error::new(ErrorKind::Unsupported, message).with_hint(
+            "first_value(x) OVER (... ORDER BY key DESC NULLS LAST), or group in a subquery and join",
+        );
     }
     if text.contains("would exceed max scale") {
         let message = "a product of DECIMALs has more than 38 digits behind the point";
@@ -310,7 +327,12 @@ fn explain_call(text: &str) -> Option<Error> {
     let candidates = candidates.replace("\\t", " ").replace("\\n", " ");
     let candidates: Vec<_> = candidates.split_whitespace().collect();
     let candidates = sql_types(&candidates.join(" ")).replace(&format!(") {name}("), &format!("), {name}("));
-    Some(error.with_detail(format!("there is {candidates}")))
+    // A function that decides by itself what it takes does not list it.
+    Some(if candidates.contains("UserDefined") {
+        error
+    } else {
+        error.with_detail(format!("there is {candidates}"))
+    })
 }
 
 /// `text` with Arrow's type names replaced by SQL's.

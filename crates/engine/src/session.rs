@@ -164,6 +164,7 @@ impl Session {
             .with_config(config)
             .with_analyzer_rules(rules.into_iter().chain(Analyzer::new().rules).collect())
             .with_runtime_env(shared.environment.clone())
+            .with_expr_planners(functions::expr_planners())
             .with_type_planner(Arc::new(SqlTypes { zone: zone.as_ref().clone() }))
             .with_optimizer_rules(optimizer_rules())
             .with_optimizer_rule(Arc::new(TextLengths))

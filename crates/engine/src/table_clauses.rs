@@ -5,7 +5,7 @@
 //! which it does accept.
 
 use datafusion::sql::sqlparser::ast::{
-    ColumnOption, CreateTable, Expr, OrderByExpr, SqlOption, TableConstraint, Value,
+    ColumnDef, ColumnOption, CreateTable, DataType, Expr, OrderByExpr, SqlOption, TableConstraint, Value,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -227,6 +227,21 @@ pub(crate) fn notice(table: &CreateTable, clauses: &TableClauses) -> Option<Stri
         || options().any(|option| matches!(option, ColumnOption::Unique(_)));
     if is_unique {
         lines.push("UNIQUE is not enforced".to_owned());
+    }
+    let has_length = |column: &&ColumnDef| {
+        use DataType::{Char, CharVarying, Character, CharacterVarying, Nvarchar, Varchar};
+        matches!(
+            column.data_type,
+            Char(Some(_))
+                | CharVarying(Some(_))
+                | Character(Some(_))
+                | CharacterVarying(Some(_))
+                | Nvarchar(Some(_))
+                | Varchar(Some(_))
+        )
+    };
+    if let Some(column) = table.columns.iter().find(has_length) {
+        lines.push(format!("the length of {} is not enforced", column.data_type));
     }
     let collations = options().filter_map(|option| match option {
         ColumnOption::Collation(name) => Some(name.to_string()),

@@ -54,14 +54,22 @@ impl Console {
             match outcome {
                 Ok(Flow::Continue) => {}
                 Ok(Flow::Quit) => return Ok(Flow::Quit),
-                Err(failure) if failure.ends_script() || self.settings.bail => return Err(failure),
                 Err(failure) => {
-                    failure.print(self.terminal.stderr_palette());
+                    self.go_on_after(failure)?;
                     failed = true;
                 }
             }
         }
         if failed { Err(Failure::Reported) } else { Ok(Flow::Continue) }
+    }
+
+    /// Prints the failure of a statement or command behind which a script goes on; returns one that ends it.
+    fn go_on_after(&self, failure: Failure) -> Result<()> {
+        if failure.ends_script() || self.settings.bail {
+            return Err(failure);
+        }
+        failure.print(self.terminal.stderr_palette());
+        Ok(())
     }
 
     fn run_command(&mut self, line: &str) -> Result<Flow> {
@@ -80,12 +88,16 @@ impl Console {
             other => other,
         };
         let statements = keirin::parse(sql).map_err(|error| located(Failure::engine(error)))?;
+        let mut failed = false;
         for statement in statements {
             if self.settings.echo {
                 self.print(&format!("{};\n", statement.text()))?;
             }
-            self.run_statement(&statement).map_err(located)?;
+            if let Err(failure) = self.run_statement(&statement).map_err(located) {
+                self.go_on_after(failure)?;
+                failed = true;
+            }
         }
-        Ok(())
+        if failed { Err(Failure::Reported) } else { Ok(()) }
     }
 }

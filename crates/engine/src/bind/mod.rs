@@ -32,9 +32,10 @@ use std::sync::Arc;
 
 use datafusion::catalog::CatalogProvider;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Distinct, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy,
-    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias,
-    TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    Assignment, BinaryOperator, Delete, Distinct, Expr, FromTable, GroupByExpr, Ident, JoinConstraint,
+    JoinOperator, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Update,
+    VisitMut, VisitorMut,
 };
 use futures::FutureExt;
 
@@ -48,6 +49,8 @@ use expressions::Expressions;
 use joins::{Side, constraint, merged, merges, side};
 use scope::{Outer, Relation, Scope, Tables, quoted};
 
+pub(crate) use star::left_out;
+
 /// Resolves the names in the queries of `statement`, which was parsed from `sql` and whose files are open.
 ///
 /// # Errors
@@ -59,36 +62,51 @@ pub(crate) fn resolve_names(
 ) -> Result<()> {
     let needs_columns = needed::needs_columns(statement);
     let binder = Binder { sql, catalog, needs_columns, with: Vec::new(), fresh: 0 };
-    match walk(statement, &mut Outermost { binder, depth: 0, has_tables: false }) {
+    match walk(statement, &mut Outermost { binder, depth: 0, is_resolved: false }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-/// Finds the outermost queries of a statement.
+/// Finds the outermost queries of a statement, and the expressions of UPDATE and DELETE.
 struct Outermost<'a> {
     binder: Binder<'a>,
     depth: usize,
-    /// Whether the statement itself has tables that its subqueries may mention, as UPDATE has.
-    has_tables: bool,
+    /// Whether the statement is an UPDATE or DELETE, whose queries are resolved with its expressions.
+    is_resolved: bool,
 }
 
 impl VisitorMut for Outermost<'_> {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
-        self.has_tables |=
-            matches!(statement, Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
-        ControlFlow::Continue(())
+        let resolved = match statement {
+            Statement::Update(Update { table, assignments, selection, .. }) => {
+                self.binder.change(table, assignments, selection)
+            }
+            Statement::Delete(Delete { from, selection, .. }) => match from {
+                FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => {
+                    match from.as_mut_slice() {
+                        [table] => self.binder.change(table, &mut [], selection),
+                        _ => return ControlFlow::Continue(()),
+                    }
+                }
+            },
+            _ => return ControlFlow::Continue(()),
+        };
+        self.is_resolved = true;
+        match resolved {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         self.depth += 1;
-        if self.depth > 1 {
+        if self.depth > 1 || self.is_resolved {
             return ControlFlow::Continue(());
         }
-        let outer = if self.has_tables { Outer::Unknown } else { Outer::Nothing };
-        match self.binder.query(query, outer) {
+        match self.binder.query(query, Outer::Nothing) {
             Ok(_) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -115,6 +133,19 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
+    /// Resolves the names in the expressions of an UPDATE or DELETE of `table`.
+    fn change(
+        &mut self,
+        table: &mut TableWithJoins,
+        assignments: &mut [Assignment],
+        condition: &mut Option<Expr>,
+    ) -> Result<()> {
+        let tables = self.joined(table, &Tables::none(), Outer::Nothing)?;
+        let scope = Scope { tables: &tables, outer: Outer::Nothing };
+        assignments.iter_mut().try_for_each(|assignment| self.expressions(&mut assignment.value, &scope))?;
+        self.expressions(condition, &scope)
+    }
+
     fn query(&mut self, query: &mut Query, outer: Outer) -> Result<Names> {
         let visible = self.with.len();
         for cte in query.with.iter_mut().flat_map(|with| {

@@ -99,8 +99,6 @@ pub(super) struct Scope<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Outer<'a> {
     Nothing,
-    /// A statement such as UPDATE, whose tables are not known here.
-    Unknown,
     Query(&'a Scope<'a>),
 }
 
@@ -140,7 +138,6 @@ impl Scope<'_> {
             nearer.extend(scope.tables.relations.iter().map(|relation| relation.planned.as_str()));
             match scope.outer {
                 Outer::Nothing => return Ok(Meaning::Nothing),
-                Outer::Unknown => return Ok(Meaning::AsWritten),
                 Outer::Query(outer) => scope = outer,
             }
         }

@@ -112,7 +112,7 @@ fn check_options(options: &WildcardAdditionalOptions, outputs: &[Output]) -> Res
 }
 
 /// The columns that EXCLUDE and EXCEPT name.
-fn left_out(options: &WildcardAdditionalOptions) -> impl Iterator<Item = String> {
+pub(crate) fn left_out(options: &WildcardAdditionalOptions) -> impl Iterator<Item = String> {
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).map(normalized);
     let mut names: Vec<String> = match &options.opt_exclude {
         Some(ExcludeSelectItem::Single(name)) => last(name).into_iter().collect(),

@@ -282,6 +282,7 @@ const TOTAL: &[&str] = &[
     "isnan",
     "iszero",
     "keirin_bytes",
+    "keirin_map_value",
     "keirin_nested_order",
     "keirin_try_uuid",
     "least",

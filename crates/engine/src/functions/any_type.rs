@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::compute::cast;
-use arrow::compute::kernels::length::length;
+use arrow::compute::kernels::length::{bit_length, length};
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
@@ -29,10 +29,22 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
     ]
 }
 
-/// `len`, under the name of the function that `length` of a list becomes.
-pub(crate) fn length_of_list() -> ScalarUDF {
+/// `len`, which `length` of a list or of bytes becomes.
+pub(crate) fn length_of_values() -> ScalarUDF {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(Function { name: "len", signature, returns: DataType::Int64, run: len })
+}
+
+/// The bits of a binary.
+pub(super) fn bits_of_bytes() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Function {
+        name: "bit_length",
+        signature: Signature::any(1, Volatility::Immutable),
+        returns: DataType::Int64,
+        run: |arguments| {
+            each_row(arguments, |bytes| Ok(cast(&bit_length(bytes.as_ref())?, &DataType::Int64)?))
+        },
+    })
 }
 
 /// Characters of a text, bytes of a binary, elements of a list.

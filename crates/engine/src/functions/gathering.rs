@@ -12,8 +12,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray};
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::kernels::length::length;
+use arrow::compute::{cast, sum};
+use arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
@@ -76,9 +78,12 @@ impl Gathering {
 
     /// A reservation of its own for values that must not be spilled.
     fn booked(&self, data_type: &DataType) -> Option<MemoryReservation> {
+        (self.keeps_batches && has_views(data_type)).then(|| self.reservation())
+    }
+
+    fn reservation(&self) -> MemoryReservation {
         let pool: Arc<dyn MemoryPool> = self.pool.clone();
-        (self.keeps_batches && has_views(data_type))
-            .then(|| MemoryConsumer::new(format!("function {}", self.inner.name())).register(&pool))
+        MemoryConsumer::new(format!("function {}", self.inner.name())).register(&pool)
     }
 }
 
@@ -120,7 +125,11 @@ impl AggregateUDFImpl for Gathering {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(self.counted(self.inner.accumulator(args)?)))
+        // Such texts are one for all rows, and cannot be spilled.
+        let is_one_text = !self.keeps_batches && !args.is_distinct && args.order_bys.is_empty();
+        let booked = is_one_text.then(|| self.reservation());
+        let inner = self.inner.accumulator(args)?;
+        Ok(Box::new(Counted { booked, ..self.counted(inner) }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -216,7 +225,7 @@ struct Counted<A: ?Sized> {
     copies: usize,
     /// The text buffers of the batches that it keeps.
     texts: Option<Texts>,
-    /// Its own reservation, if its values must not be spilled.
+    /// Its own reservation, if its values must not or cannot be spilled.
     booked: Option<MemoryReservation>,
 }
 
@@ -239,15 +248,39 @@ impl fmt::Debug for Counted<dyn Accumulator> {
     }
 }
 
+impl Counted<dyn Accumulator> {
+    /// Adds texts. The operator reserves memory for what is kept when they are added; what they add is reserved before.
+    fn add(
+        &mut self,
+        texts: &[ArrayRef],
+        add: fn(&mut dyn Accumulator, &[ArrayRef]) -> Result<()>,
+    ) -> Result<()> {
+        self.keep(texts);
+        if let Some(booked) = &self.booked {
+            booked.try_resize(self.copies * text_bytes(&texts[0])?)?;
+        }
+        let added = add(self.inner.as_mut(), texts);
+        if let Some(booked) = &self.booked {
+            booked.free();
+        }
+        added
+    }
+}
+
+/// The bytes of all texts of a column.
+fn text_bytes(texts: &ArrayRef) -> Result<usize> {
+    let lengths = cast(&length(texts.as_ref())?, &DataType::Int64)?;
+    let bytes = sum(lengths.as_primitive::<Int64Type>()).unwrap_or_default();
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 impl Accumulator for Counted<dyn Accumulator> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.keep(values);
-        self.inner.update_batch(values)
+        self.add(values, |inner, values| inner.update_batch(values))
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.keep(states);
-        self.inner.merge_batch(states)
+        self.add(states, |inner, states| inner.merge_batch(states))
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {

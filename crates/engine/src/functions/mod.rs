@@ -41,6 +41,7 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -77,6 +78,12 @@ pub(crate) fn register(
     positions::register(state)?;
     ranks::register(state)?;
     Ok(())
+}
+
+/// What plans the syntax that stands for functions, such as subscripts.
+pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+    let ours: Arc<dyn ExprPlanner> = Arc::new(nested::MapSubscripts);
+    std::iter::once(ours).chain(SessionStateDefaults::default_expr_planners()).collect()
 }
 
 /// A function whose result type does not depend on its arguments.

@@ -1,56 +1,77 @@
-//! `concat`, which joins lists as well as texts, and the lookup in a map by a key that is a list or a struct.
+//! Functions of texts that take other types as well: `concat` joins lists, `octet_length` and `bit_length` measure
+//! bytes. And the lookup in a map.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, UInt32Array, make_comparator};
 use arrow::compute::{SortOptions, take};
-use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::{exec_err, internal_err};
-use datafusion::error::Result;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use datafusion::common::{DFSchema, exec_err, internal_err, plan_err};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::functions_nested::concat::array_concat_udf;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, Documentation, Expr, ExprSchemable, GetFieldAccess, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
+
+use super::any_type::{bits_of_bytes, length_of_values};
 
 /// A function that takes a map and a key.
 pub(crate) const MAP_VALUE: &str = "keirin_map_value";
 
 pub(super) fn functions(registry: &dyn FunctionRegistry) -> Result<Vec<ScalarUDF>> {
-    let texts = registry.udf("concat")?;
-    Ok(vec![ScalarUDF::new_from_impl(Concat::new(texts)), map_value()])
+    let overloaded = |name, other, others: Arc<ScalarUDF>| {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        let texts = registry.udf(name)?;
+        Ok::<_, DataFusionError>(ScalarUDF::new_from_impl(Overloaded { texts, other, others, signature }))
+    };
+    Ok(vec![
+        overloaded("concat", Other::Lists, array_concat_udf())?,
+        overloaded("octet_length", Other::Bytes, Arc::new(length_of_values()))?,
+        overloaded("bit_length", Other::Bytes, Arc::new(bits_of_bytes()))?,
+        map_value(),
+    ])
 }
 
 pub(crate) fn map_value() -> ScalarUDF {
-    ScalarUDF::new_from_impl(MapValue { signature: Signature::any(2, Volatility::Immutable) })
+    ScalarUDF::new_from_impl(MapValue { signature: Signature::user_defined(Volatility::Immutable) })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Concat {
+struct Overloaded {
     texts: Arc<ScalarUDF>,
-    lists: Arc<ScalarUDF>,
+    other: Other,
+    /// The function of values of the other type.
+    others: Arc<ScalarUDF>,
     signature: Signature,
 }
 
-impl Concat {
-    fn new(texts: Arc<ScalarUDF>) -> Self {
-        Self { texts, lists: array_concat_udf(), signature: Signature::user_defined(Volatility::Immutable) }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Other {
+    Lists,
+    Bytes,
+}
 
+impl Overloaded {
     fn of<'a>(&self, mut types: impl Iterator<Item = &'a DataType>) -> &Arc<ScalarUDF> {
-        let is_list = |data_type: &DataType| {
-            matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+        let is_other = |data_type: &DataType| match self.other {
+            Other::Lists => {
+                matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+            }
+            Other::Bytes => data_type.is_binary(),
         };
-        if types.any(is_list) { &self.lists } else { &self.texts }
+        if types.any(is_other) { &self.others } else { &self.texts }
     }
 }
 
-impl ScalarUDFImpl for Concat {
-    fn name(&self) -> &'static str {
-        "concat"
+impl ScalarUDFImpl for Overloaded {
+    fn name(&self) -> &str {
+        self.texts.name()
     }
 
     fn signature(&self) -> &Signature {
@@ -83,7 +104,12 @@ impl ScalarUDFImpl for Concat {
         let types = arguments.iter().map(|argument| context.get_data_type(argument));
         let types = types.collect::<Result<Vec<_>>>()?;
         let function = self.of(types.iter());
-        function.simplify(arguments, context)
+        Ok(match function.simplify(arguments, context)? {
+            ExprSimplifyResult::Original(arguments) => {
+                ExprSimplifyResult::Simplified(function.call(arguments))
+            }
+            simplified => simplified,
+        })
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -103,6 +129,20 @@ impl ScalarUDFImpl for MapValue {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    /// The map and the key with the type in which keys are compared.
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [DataType::Map(entries, is_sorted), key] = types else {
+            return plan_err!("a subscript needs a map and a key");
+        };
+        let DataType::Struct(fields) = entries.data_type() else { return internal_err!("a map has entries") };
+        let own = fields[0].data_type();
+        let common = compared(own, key).unwrap_or_else(|| own.clone());
+        let key_field = fields[0].as_ref().clone().with_data_type(common.clone());
+        let fields = Fields::from(vec![Arc::new(key_field), fields[1].clone()]);
+        let entries = entries.as_ref().clone().with_data_type(DataType::Struct(fields));
+        Ok(vec![DataType::Map(Arc::new(entries), *is_sorted), common])
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -127,5 +167,36 @@ impl ScalarUDFImpl for MapValue {
         };
         let places: UInt32Array = (0..maps.len()).map(place).collect();
         Ok(ColumnarValue::Array(take(maps.values(), &places, None)?))
+    }
+}
+
+/// The type in which keys of a map are compared with one of another type; `None` for that of the map.
+fn compared(own: &DataType, other: &DataType) -> Option<DataType> {
+    if !own.is_numeric() || !other.is_numeric() {
+        return None;
+    }
+    let is_float = own.is_floating() || other.is_floating();
+    if is_float { Some(DataType::Float64) } else { comparison_coercion(own, other) }
+}
+
+/// Plans subscripts of maps. The planner's own take only constants that have the very type of the keys.
+#[derive(Debug)]
+pub(crate) struct MapSubscripts;
+
+impl ExprPlanner for MapSubscripts {
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        if !matches!(access.expr.get_type(schema), Ok(DataType::Map(..))) {
+            return Ok(PlannerResult::Original(access));
+        }
+        let key = match access.field_access {
+            GetFieldAccess::ListIndex { key } => *key,
+            GetFieldAccess::NamedStructField { name } => lit(name),
+            GetFieldAccess::ListRange { .. } => return Ok(PlannerResult::Original(access)),
+        };
+        Ok(PlannerResult::Planned(map_value().call(vec![access.expr, key])))
     }
 }

@@ -73,7 +73,7 @@ impl<W: Write + Send> CsvWriter<W> {
         if let Some(timestamp) = self.options.timestamp_format.as_deref() {
             format = format.with_timestamp_format(Some(timestamp)).with_timestamp_tz_format(Some(timestamp));
         }
-        let nested = Arc::new(Nested { names_floats: true });
+        let nested = Arc::new(Nested);
         let json = EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(nested);
         let mut columns = batch
             .columns()
@@ -246,7 +246,7 @@ mod tests {
         let lists = vec![Some(vec![Some(f64::NAN), Some(f64::NEG_INFINITY), None, Some(0.5), Some(1.0)])];
         check(
             Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(lists)),
-            &["\"[\"\"NaN\"\",\"\"-inf\"\",null,0.5,1.0]\""],
+            &["\"[\"\"NaN\"\",\"\"-Infinity\"\",null,0.5,1.0]\""],
         );
     }
 

@@ -1,5 +1,5 @@
 //! JSON: one array of objects, or one object a line. NULLs are written, so that every object has all keys;
-//! numbers that JSON lacks (NaN, infinities) are null; bytes are hexadecimal text.
+//! NaN and infinities, which are no numbers of JSON, are texts; bytes are hexadecimal text.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl<W: Write + Send> JsonWriter<W> {
         for field in schema.fields() {
             check_formats(field.name(), field.data_type(), options)?;
         }
-        let nested = Arc::new(Nested { names_floats: false });
-        let mut builder = WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(nested);
+        let mut builder =
+            WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(Nested));
         if let Some(format) = &options.date_format {
             builder = builder.with_date_format(format.clone());
         }

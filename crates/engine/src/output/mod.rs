@@ -12,6 +12,7 @@ mod parquet;
 mod sink;
 
 pub(crate) use copy::copy_to_file;
+pub(crate) use nested::{INFINITY, MINUS_INFINITY, NAN};
 pub use new_file::NewFile;
 
 use std::fmt;

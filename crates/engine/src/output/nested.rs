@@ -1,5 +1,4 @@
-//! Lists, structs and maps as JSON, where Arrow's writer fails or loses values: map keys that are not texts,
-//! and in CSV NaN and infinities.
+//! Values as JSON, where Arrow's writer fails or loses values: map keys that are not texts, NaN and infinities.
 
 use std::io::Write;
 
@@ -12,11 +11,13 @@ use arrow::util::display::ArrayFormatter;
 
 use crate::display::{FORMAT, formatter};
 
+/// The texts for the numbers that JSON lacks, as in Protocol Buffers' JSON and others.
+pub(crate) const NAN: &str = "NaN";
+pub(crate) const INFINITY: &str = "Infinity";
+pub(crate) const MINUS_INFINITY: &str = "-Infinity";
+
 #[derive(Debug)]
-pub(super) struct Nested {
-    /// Whether NaN and infinities are written as texts; otherwise they are null.
-    pub(super) names_floats: bool,
-}
+pub(super) struct Nested;
 
 impl EncoderFactory for Nested {
     fn make_default_encoder<'a>(
@@ -36,9 +37,7 @@ impl EncoderFactory for Nested {
                     key: Vec::new(),
                 })
             }
-            DataType::Float16 | DataType::Float32 | DataType::Float64 if self.names_floats => {
-                Box::new(Floats::new(array)?)
-            }
+            DataType::Float16 | DataType::Float32 | DataType::Float64 => Box::new(Floats::new(array)?),
             DataType::Interval(_) | DataType::Duration(_) => Box::new(Texts(formatter(array, &FORMAT)?)),
             _ => return Ok(None),
         };
@@ -102,6 +101,7 @@ impl Encoder for Texts<'_> {
     }
 }
 
+/// Numbers; NaN and infinities, which JSON lacks, are the texts by which other writers of JSON name them.
 struct Floats {
     values: Float64Array,
     /// The values in single precision, if they were, to write their shortest digits.
@@ -121,10 +121,11 @@ impl Encoder for Floats {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let value = self.values.value(row);
         let written = match &self.single {
-            _ if value.is_nan() => write!(out, "\"NaN\""),
-            _ if value.is_infinite() => write!(out, "\"{value}\""),
-            Some(single) => write!(out, "{:?}", single.as_primitive::<Float32Type>().value(row)),
-            None => write!(out, "{value:?}"),
+            _ if value.is_nan() => serde_json::to_writer(out, NAN),
+            _ if value.is_infinite() && value > 0.0 => serde_json::to_writer(out, INFINITY),
+            _ if value.is_infinite() => serde_json::to_writer(out, MINUS_INFINITY),
+            Some(single) => serde_json::to_writer(out, &single.as_primitive::<Float32Type>().value(row)),
+            None => serde_json::to_writer(out, &value),
         };
         debug_assert!(written.is_ok(), "memory takes all bytes");
     }

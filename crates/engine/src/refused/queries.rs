@@ -6,11 +6,17 @@ use datafusion::sql::sqlparser::ast::{
     TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, WildcardAdditionalOptions, With,
 };
 
-use super::{refuse, unsupported};
+use super::{NOBODY, refuse, unsupported};
+use crate::bind::left_out;
 use crate::error::{Error, ErrorKind, Result};
+use crate::relations::normalized;
 
 /// Words of other databases behind a table, which the parser takes for its alias.
 const NO_ALIASES: &[&str] = &["FINAL", "POSITIONAL", "ASOF", "SEMI", "ANTI"];
+
+/// Words of other databases in front of JOIN, which the parser takes for the alias of the table before them.
+const KINDS_OF_JOINS: &[&str] =
+    &["POSITIONAL", "ASOF", "ALL", "ANY", "BROADCAST", "HASH", "LOCAL", "LOOP", "MERGE", "PASTE", "SHUFFLE"];
 
 pub(super) fn query(query: &Query) -> Result<()> {
     let Query {
@@ -217,10 +223,24 @@ pub(super) fn wildcard(options: &WildcardAdditionalOptions) -> Result<()> {
         opt_ilike,
         opt_exclude: _,
         opt_except: _,
-        opt_replace: _,
+        opt_replace,
         opt_rename,
         opt_alias,
     } = options;
+    let replaced: Vec<String> = match opt_replace {
+        Some(list) => list.items.iter().map(|item| normalized(&item.column_name)).collect(),
+        None => Vec::new(),
+    };
+    for (place, name) in replaced.iter().enumerate().filter(|(_, name)| *name != NOBODY) {
+        let problem = if replaced[..place].contains(name) {
+            "REPLACE names it twice"
+        } else if left_out(options).any(|left_out| left_out == *name) {
+            "EXCLUDE leaves it out and REPLACE names it"
+        } else {
+            continue;
+        };
+        return Err(Error::new(ErrorKind::Invalid, format!("column '{name}' behind *: {problem}")));
+    }
     refuse(&[
         (opt_ilike.is_some(), "* ILIKE", "name the columns, or leave some out with * EXCLUDE (...)"),
         (opt_rename.is_some(), "* RENAME", "* EXCLUDE (old), old AS new"),
@@ -233,8 +253,8 @@ pub(super) fn joins(table: &TableWithJoins) -> Result<()> {
     // In `a POSITIONAL JOIN b` the word would become the alias of `a`.
     let mut before = relation;
     joins.iter().try_for_each(|one| {
-        if let Some(name) = alias_of(before).and_then(|alias| no_alias(alias, &["POSITIONAL", "ASOF"])) {
-            return Err(unsupported(format!("{name} JOIN")));
+        if let Some(name) = alias_of(before).and_then(|alias| no_alias(alias, KINDS_OF_JOINS)) {
+            return Err(unsupported(format!("{name} JOIN")).with_hint(format!("if it is a name: AS {name}")));
         }
         before = &one.relation;
         join(one)

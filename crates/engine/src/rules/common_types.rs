@@ -41,7 +41,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::rewrite_expressions;
 use crate::arithmetic::Extreme;
 use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
-use crate::functions::any_type::{bytes_of_text, length_of_list};
+use crate::functions::any_type::{bytes_of_text, length_of_values};
 use crate::functions::quotient::{QUOTIENT, has_decimal, wide_quotient};
 
 /// See the [module](self). The rule runs before type coercion, which would choose.
@@ -188,13 +188,9 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 }
                 // DataFusion's lists would be in nanoseconds as well.
                 ("range" | "generate_series", [_, _, _]) => series(ScalarFunction { func, args }, &types[0]),
-                // The planner would convert lists to text.
-                ("character_length", [list]) if is_list(&types[0]) => {
-                    let length = Arc::new(length_of_list());
-                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
-                        length,
-                        vec![list.clone()],
-                    )))
+                // The planner would convert lists and bytes to text.
+                ("character_length", [value]) if is_list(&types[0]) || types[0].is_binary() => {
+                    Transformed::yes(length_of_values().call(vec![value.clone()]))
                 }
                 ("concat", lists) if !lists.is_empty() && types.iter().all(is_list) => {
                     Transformed::yes(array_concat(lists.to_vec()))

@@ -1,19 +1,20 @@
 //! Corrects operators that DataFusion computes wrongly: the lookup in a map by a key that is a list or a
 //! struct, which considers only the first entries, and `~ '.*'`, which forgets that NULL gives NULL. Also
-//! refuses arguments at which DataFusion fails only during execution.
+//! refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
+//! their text.
 
-use std::sync::Arc;
-
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::functions::{UDFCoercionExt, fields_with_udf};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
+use crate::error::{Error, ErrorKind};
 use crate::functions::nested::map_value;
 use crate::types::sql_type_name;
 
@@ -70,7 +71,7 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::no(Expr::AggregateFunction(call)))
         }
-        Expr::ScalarFunction(call) if call.func.name() == "get_field" => subscript(call, schema),
+        Expr::ScalarFunction(call) if call.func.name() == "get_field" => Ok(subscript(call, schema)),
         Expr::ScalarFunction(call) if call.func.name() == "regexp_like" && is_any(call.args.get(1)) => {
             Ok(Transformed::yes(true_of_values(call.args[0].clone(), true)))
         }
@@ -81,6 +82,14 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             _ => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
         },
+        Expr::ScalarFunction(call) => {
+            check_texts(call.func.as_ref(), &call.args, schema)?;
+            Ok(Transformed::no(Expr::ScalarFunction(call)))
+        }
+        Expr::AggregateFunction(call) => {
+            check_texts(call.func.as_ref(), &call.params.args, schema)?;
+            Ok(Transformed::no(Expr::AggregateFunction(call)))
+        }
         expr => Ok(Transformed::no(expr)),
     }
 }
@@ -95,18 +104,38 @@ fn true_of_values(text: Expr, value: bool) -> Expr {
     Expr::Case(Case::new(None, vec![when], None))
 }
 
-fn subscript(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let DataType::Map(entries, _) = call.args[0].get_type(schema)? else {
-        return Ok(Transformed::no(Expr::ScalarFunction(call)));
+/// `get_field` of a map as the lookup of a key; what stands behind the key are fields of the value.
+fn subscript(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    if call.args.len() < 2 || !matches!(call.args[0].get_type(schema), Ok(DataType::Map(..))) {
+        return Transformed::no(Expr::ScalarFunction(call));
+    }
+    let value = map_value().call(call.args.drain(..2).collect());
+    if call.args.is_empty() {
+        return Transformed::yes(value);
+    }
+    call.args.insert(0, value);
+    Transformed::yes(Expr::ScalarFunction(call))
+}
+
+/// Refuses a list, struct or map that the planner would convert to text for a function of texts.
+fn check_texts(function: &impl UDFCoercionExt, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let fields = arguments.iter().map(|argument| Ok(argument.to_field(schema)?.1));
+    let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
+    if !fields.iter().any(|field| field.data_type().is_nested()) {
+        return Ok(());
+    }
+    let taken = fields_with_udf(&fields, function)?;
+    let is_text = |field: &FieldRef| {
+        matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
     };
-    let key_type = match entries.data_type() {
-        DataType::Struct(fields) if fields[0].data_type().is_nested() && call.args.len() == 2 => {
-            fields[0].data_type().clone()
+    match fields.iter().zip(&taken).find(|(field, taken)| field.data_type().is_nested() && is_text(taken)) {
+        Some((field, _)) => {
+            let type_name = sql_type_name(field.data_type());
+            let message = format!("function '{}' takes a text, not {type_name}", function.name());
+            let error = Error::new(ErrorKind::Invalid, message);
+            let error = error.with_hint("CAST it to VARCHAR, or join a list: array_to_string(list, ',')");
+            Err(DataFusionError::External(Box::new(error)))
         }
-        _ => return Ok(Transformed::no(Expr::ScalarFunction(call))),
-    };
-    let [map, key] = <[Expr; 2]>::try_from(call.args).expect("it was counted");
-    let key = key.cast_to(&key_type, schema)?;
-    let function = ScalarFunction::new_udf(Arc::new(map_value()), vec![map, key]);
-    Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        None => Ok(()),
+    }
 }

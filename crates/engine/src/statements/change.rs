@@ -14,8 +14,9 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Ar
 use arrow::compute::{concat_batches, filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::common::Column;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as LogicalExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
     VisitorMut,
@@ -23,9 +24,10 @@ use datafusion::sql::sqlparser::ast::{
 use futures::TryStreamExt;
 
 use super::Answer;
-use super::names::{find, not_found, object_name};
+use super::names::{Name, find, not_found, object_name};
 use super::query::{self, Run};
 use super::tables::{conform, quoted};
+use crate::catalog::CATALOG;
 use crate::catalog::memory_table::{MemoryTable, Rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::{parse_expression, parse_standard, select_mut};
@@ -88,8 +90,7 @@ pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbo
     let plan = match memory_table(&target.table) {
         Some(table) => {
             let rows = Arc::new(numbered(&target.table.schema(), &table.batches())?);
-            let values = assigned.unwrap_or_default().into_iter().map(|(_, value)| value).collect();
-            target.plan(session, rows, values, condition).await?
+            target.plan(session, rows, assigned.unwrap_or_default(), condition).await?
         }
         None => stored::plan(session, &target, assigned.as_deref(), condition).await?,
     };
@@ -133,8 +134,7 @@ pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<An
     };
     let _writer = table.lock().await;
     let old = table.batches();
-    let values: Vec<&Expr> = assigned.iter().map(|(_, value)| value).collect();
-    let changing = target.changing(session, &old, &values, update.selection.as_ref()).await?;
+    let changing = target.changing(session, &old, &assigned, update.selection.as_ref()).await?;
     let rows = &changing.rows;
 
     // For each row of the table, the index of its new values among the changed rows.
@@ -178,8 +178,9 @@ pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<A
 struct Target {
     table: Arc<dyn TableProvider>,
     name: String,
-    /// The qualifier of its columns: its alias or its name.
-    qualifier: Ident,
+    /// What may stand in front of its columns: its alias, or its catalogue, schema and name, of which any suffix
+    /// may be written.
+    path: Vec<String>,
 }
 
 impl Target {
@@ -187,20 +188,35 @@ impl Target {
         let TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(not_changeable(&factor.to_string()));
         };
-        let qualifier = match alias {
-            Some(alias) => alias.name.clone(),
+        let path = match alias {
+            Some(alias) => vec![normalized(&alias.name)],
             None => {
-                name.0.last().and_then(|part| part.as_ident()).cloned().unwrap_or_else(|| Ident::new("t"))
+                let Name { schema, table } = object_name(session, name)?;
+                vec![CATALOG.to_owned(), schema, table]
             }
         };
-        Ok(Self { table: table_of(session, name).await?, name: name.to_string(), qualifier })
+        Ok(Self { table: table_of(session, name).await?, name: name.to_string(), path })
+    }
+
+    /// The qualifier of its columns in the query that finds the rows.
+    fn qualifier(&self) -> Ident {
+        Ident::with_quote('"', self.path.last().map_or("t", String::as_str))
     }
 
     fn column_index(&self, target: &AssignmentTarget) -> Result<usize> {
         let AssignmentTarget::ColumnName(name) = target else {
             return Err(unsupported("UPDATE", "table SET column = value WHERE condition"));
         };
-        let column = name.0.last().and_then(|part| part.as_ident()).map(normalized).unwrap_or_default();
+        let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect();
+        let (column, qualifier) = parts
+            .split_last()
+            .map_or((String::new(), &[][..]), |(column, qualifier)| (column.clone(), qualifier));
+        if !self.path.ends_with(qualifier) {
+            let message = format!("column '{name}' not found in table '{}'", self.name);
+            return Err(
+                Error::new(ErrorKind::NotFound, message).with_hint("SET takes the names of whole columns")
+            );
+        }
         let schema = self.table.schema();
         schema.index_of(&column).map_err(|_| {
             let names = schema.fields().iter().map(|field| field.name().as_str());
@@ -245,16 +261,20 @@ impl Target {
         text.map(|text| parse_expression(text)).transpose()
     }
 
-    /// The query for the numbers of the rows that meet `condition`, and for `values`, named `v0` and so on.
+    /// The query for the numbers of the rows that meet `condition`, and for the new values of columns by their index,
+    /// cast to the columns' types and named `v0` and so on.
     ///
     /// Expressions are moved as trees: turned into text and parsed again, a quote in a literal might end it.
     async fn plan(
         &self,
         session: &Session,
         numbered: Arc<dyn TableProvider>,
-        values: Vec<Expr>,
+        values: Vec<(usize, Expr)>,
         condition: Option<&Expr>,
     ) -> Result<LogicalPlan> {
+        let schema = self.table.schema();
+        let types: Vec<_> =
+            values.iter().map(|(column, _)| schema.field(*column).data_type().clone()).collect();
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
         let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
         let mut statement = parse_standard(&text)?;
@@ -264,18 +284,28 @@ impl Target {
         };
         let select =
             select.ok_or_else(|| Error::new(ErrorKind::Internal, format!("'{text}' is no SELECT")))?;
-        for (number, expr) in values.into_iter().enumerate() {
-            let alias = Ident::new(format!("v{number}"));
+        for (number, (_, expr)) in values.into_iter().enumerate() {
+            let alias = Ident::new(value_name(number));
             select.projection.push(SelectItem::ExprWithAlias { expr, alias });
         }
         select.selection = condition.cloned();
         if let Some(TableFactor::Table { alias: Some(alias), .. }) =
             select.from.first_mut().map(|from| &mut from.relation)
         {
-            alias.name = self.qualifier.clone();
+            alias.name = self.qualifier();
         }
         // Positions in this generated text mean nothing to the user, so errors come without them.
-        query::plan(session, statement, "").await
+        let plan = query::plan(session, statement, "").await?;
+        if types.is_empty() {
+            return Ok(plan);
+        }
+        let schema = plan.schema().clone();
+        let column = |index| LogicalExpr::Column(Column::from(schema.qualified_field(index)));
+        let mut columns = vec![column(0).alias(ROW_NUMBER)];
+        for (number, data_type) in types.iter().enumerate() {
+            columns.push(column(number + 1).cast_to(data_type, &schema)?.alias(value_name(number)));
+        }
+        Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
     }
 
     /// The numbers of the rows that meet `condition`, and the columns of `values`.
@@ -283,7 +313,7 @@ impl Target {
         &self,
         session: &Session,
         old: &[RecordBatch],
-        values: &[&Expr],
+        assigned: &[(usize, Expr)],
         condition: Option<&Expr>,
     ) -> Result<Changing> {
         let pool = &session.shared.environment.memory_pool;
@@ -291,8 +321,7 @@ impl Target {
         let row_count: usize = old.iter().map(RecordBatch::num_rows).sum();
         booked.try_grow(row_count * size_of::<u64>())?;
         let numbered = Arc::new(numbered(&self.table.schema(), old)?);
-        let values: Vec<Expr> = values.iter().map(|value| (*value).clone()).collect();
-        let plan = self.plan(session, numbered, values, condition).await?;
+        let plan = self.plan(session, numbered, assigned.to_vec(), condition).await?;
         let schema = Arc::new(plan.schema().as_arrow().clone());
         let progress = Progress::default();
         let run = Run::new(session, plan, progress.clone());
@@ -349,6 +378,11 @@ impl VisitorMut for OneValue {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// The name of a new value in the query that finds the rows.
+fn value_name(number: usize) -> String {
+    format!("v{number}")
 }
 
 /// The table's rows with their row numbers as the first column.

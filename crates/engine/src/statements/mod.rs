@@ -94,7 +94,7 @@ pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) 
 async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
     if let ast::Statement::Insert(ast::Insert { table: ast::TableObject::TableName(table), .. }) = &statement
     {
-        names::check_can_be_written(session, table)?;
+        names::check_can_be_written(&names::object_name(session, table)?)?;
     }
     // Held until the statement is planned.
     let _source = match &mut statement {

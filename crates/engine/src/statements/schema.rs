@@ -11,7 +11,8 @@ use keirin_storage::schema::Properties;
 
 use super::Answer;
 use super::names::{
-    Name, check_can_be_made, find, not_found, object_name, put_in_memory, schema_name, schema_not_found,
+    Name, check_can_be_made, check_can_be_written, find, not_found, object_name, put_in_memory, schema_name,
+    schema_not_found,
 };
 use super::query;
 use crate::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA, View};
@@ -155,6 +156,9 @@ async fn drop_tables_or_views(
             Some(_) => find(session, &name).await?,
             None => None,
         };
+        if existing.is_some() {
+            check_can_be_written(&name)?;
+        }
         match existing {
             None if if_exists => {}
             None => return Err(not_found_of(session, &name, kind)),

@@ -14,6 +14,7 @@ use super::cut::{Chunk, first_syntax_error};
 use super::moments::Moment;
 use crate::error::Result;
 use crate::files::failure::damaged;
+use crate::output::{INFINITY, MINUS_INFINITY, NAN};
 
 /// An object with more keys than this uses them as data, not as names, and is kept as text.
 const KEYS_MAX: usize = 1000;
@@ -30,6 +31,8 @@ pub(super) enum Kind {
     /// An integer that does not.
     Big,
     Number,
+    /// The text of a number that JSON lacks: NaN or an infinity.
+    NotFinite,
     Date,
     /// A date with a time of day, without an offset from UTC.
     Timestamp,
@@ -43,13 +46,13 @@ pub(super) enum Kind {
 impl Kind {
     /// Widens itself to include the values of `other`.
     fn meet(&mut self, other: Kind) {
-        use Kind::{Big, Date, Number, Timestamp, Unknown, Whole};
+        use Kind::{Big, Date, NotFinite, Number, Timestamp, Unknown, Whole};
         match (&mut *self, other) {
             (_, Unknown) => {}
             (this @ Unknown, other) => *this = other,
             (this, other) if *this == other => {}
             (this @ (Whole | Big), Whole | Big) => *this = Big,
-            (this @ (Whole | Big | Number), Whole | Big | Number) => *this = Number,
+            (this @ (Whole | Big | Number | NotFinite), Whole | Big | Number | NotFinite) => *this = Number,
             (this @ (Date | Timestamp), Date | Timestamp) => *this = Timestamp,
             (this, _) => *this = Kind::Text,
         }
@@ -57,7 +60,8 @@ impl Kind {
 
     fn data_type(&self) -> DataType {
         match self {
-            Self::Unknown | Self::Text => DataType::Utf8,
+            // Without numbers beside them, words such as NaN are words.
+            Self::Unknown | Self::Text | Self::NotFinite => DataType::Utf8,
             Self::Boolean => DataType::Boolean,
             Self::Whole => DataType::Int64,
             // 20 digits hold all unsigned 64-bit integers.
@@ -143,6 +147,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         if *self.0 != Kind::Text {
             self.0.meet(match Moment::parse(text) {
+                None if [NAN, INFINITY, MINUS_INFINITY].contains(&text) => Kind::NotFinite,
                 None => Kind::Text,
                 Some(moment) if moment.has_zone => Kind::ZonedTimestamp,
                 Some(moment) if moment.has_time => Kind::Timestamp,

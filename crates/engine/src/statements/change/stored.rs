@@ -13,7 +13,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::Column;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::{Expr as LogicalExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
 use futures::{StreamExt, TryStreamExt};
@@ -157,13 +157,12 @@ async fn changing(
         None => Vec::new(),
         Some(assigned) => {
             let value = |index: usize| assigned.iter().find(|(column, _)| *column == index);
-            let old = |name: &str| {
-                Expr::CompoundIdentifier(vec![target.qualifier.clone(), Ident::with_quote('"', name)])
-            };
+            let old =
+                |name: &str| Expr::CompoundIdentifier(vec![target.qualifier(), Ident::with_quote('"', name)]);
             let columns = table.table.definition.fields.iter().enumerate();
             columns
                 .map(|(index, field)| {
-                    value(index).map_or_else(|| old(&field.name), |(_, value)| value.clone())
+                    (index, value(index).map_or_else(|| old(&field.name), |(_, value)| value.clone()))
                 })
                 .collect()
         }
@@ -172,24 +171,15 @@ async fn changing(
     if assigned.is_some() { in_table_order(plan, table, partitions) } else { Ok(plan) }
 }
 
-/// The plan with its values cast to the types of the table, and sorted in the table's order.
+/// The plan with its rows in the table's order.
 fn in_table_order(plan: LogicalPlan, table: &StoredTable, partitions: &Partitions) -> Result<LogicalPlan> {
-    let schema = plan.schema().clone();
-    let number = LogicalExpr::Column(Column::new_unqualified(ROW_NUMBER));
-    let name = |index: usize| format!("v{index}");
-    let mut columns = vec![LogicalExpr::Column(Column::from(schema.qualified_field(0))).alias(ROW_NUMBER)];
-    for (index, field) in table.schema().fields().iter().enumerate() {
-        let value = LogicalExpr::Column(Column::from(schema.qualified_field(index + 1)));
-        columns.push(value.cast_to(field.data_type(), &schema)?.alias(name(index)));
-    }
-    let builder = LogicalPlanBuilder::from(plan).project(columns)?;
     let mut keys = partitions.sort_keys(&table.table.definition)?;
     if keys.is_empty() {
-        return Ok(builder.build()?);
+        return Ok(plan);
     }
     // Equal rows keep their previous order.
-    keys.push(number.sort(true, false));
-    Ok(builder.sort(keys)?.build()?)
+    keys.push(LogicalExpr::Column(Column::new_unqualified(ROW_NUMBER)).sort(true, false));
+    Ok(LogicalPlanBuilder::from(plan).sort(keys)?.build()?)
 }
 
 /// The numbers of rows, and the reservation of their memory.
