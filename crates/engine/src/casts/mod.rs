@@ -42,8 +42,8 @@ use crate::rules::rewrite_expressions;
 use crate::types::sql_type_name;
 
 pub(crate) use functions::{
-    functions, interval_length, interval_order, interval_part, intervals_in_order, is_interval_part,
-    positive_nan, widened,
+    functions, has_intervals, interval_length, interval_order, interval_part, intervals_in_order,
+    is_interval_part, positive_nan, widened,
 };
 pub(crate) use moments::each_local;
 
