@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
-use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use chrono::NaiveDate;
 
 use crate::{
     options::Options,
+    pattern::{Written, parse_with_pattern},
     temporal::{DateLayout, Moment, parse_moment, parse_time},
     values::{parse_f64, parse_i64, parse_u64},
 };
@@ -252,23 +253,17 @@ fn days_since_epoch(date: NaiveDate) -> Option<i32> {
 
 /// Parses a date in a format of the caller's.
 pub(crate) fn parse_custom_date(cell: &[u8], format: &str) -> Option<i32> {
-    days_since_epoch(NaiveDate::parse_from_str(std::str::from_utf8(cell).ok()?, format).ok()?)
+    let written = parse_with_pattern(std::str::from_utf8(cell).ok()?, format)?;
+    days_since_epoch(written.local.date())
 }
 
-/// Parses a timestamp in a format of the caller's; a format without a time of day means midnight.
+/// Parses a timestamp in a format of the caller's.
 pub(crate) fn parse_custom_timestamp(cell: &[u8], format: &str) -> Option<Moment> {
-    let text = std::str::from_utf8(cell).ok()?;
-    let (moment, offset_seconds) = if custom_has_zone(format) {
-        let zoned = DateTime::parse_from_str(text, format).ok()?;
-        (zoned.naive_utc(), Some(0))
-    } else {
-        let naive = NaiveDateTime::parse_from_str(text, format).ok();
-        (naive.or_else(|| NaiveDate::parse_from_str(text, format).ok()?.and_hms_opt(0, 0, 0))?, None)
-    };
-    let midnight = moment.date().and_hms_opt(0, 0, 0)?;
+    let Written { local, offset_seconds } = parse_with_pattern(std::str::from_utf8(cell).ok()?, format)?;
+    let midnight = local.date().and_hms_opt(0, 0, 0)?;
     Some(Moment {
-        days: days_since_epoch(moment.date())?,
-        nanoseconds: (moment - midnight).num_nanoseconds()?,
+        days: days_since_epoch(local.date())?,
+        nanoseconds: (local - midnight).num_nanoseconds()?,
         has_time: true,
         offset_seconds,
     })

@@ -1,10 +1,12 @@
-//! Values as text, the same for people, CSV files and casts: SQL's spelling of dates and times, and intervals
-//! as `1 day 02:00:00`.
+//! Values as text, the same for people, CSV files and casts: SQL's spelling of dates and times, intervals as
+//! `1 day 02:00:00`, and texts in lists so that the list reads back.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, IntervalMonthDayNanoArray, StringViewBuilder};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, IntervalMonthDayNanoArray, StringViewArray, StringViewBuilder,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
 use arrow::error::ArrowError;
@@ -26,7 +28,7 @@ pub const FORMAT: FormatOptions<'static> = FormatOptions::new()
     .with_datetime_format(Some(TIMESTAMP))
     .with_timestamp_format(Some(TIMESTAMP))
     .with_timestamp_tz_format(Some(TIMESTAMP_ZONED))
-    .with_formatter_factory(Some(&Intervals));
+    .with_formatter_factory(Some(&Spelling));
 
 /// A formatter of the array's values. Arrow's own constructor uses the factory of `options` only for nested
 /// values.
@@ -37,7 +39,7 @@ pub fn formatter<'a>(
     array: &'a dyn Array,
     options: &FormatOptions<'a>,
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
-    match Intervals.create_array_formatter(array, options, None)? {
+    match Spelling.create_array_formatter(array, options, None)? {
         Some(formatter) => Ok(formatter),
         None => ArrayFormatter::try_new(array, options),
     }
@@ -66,16 +68,17 @@ pub(crate) fn texts(values: &ArrayRef, is_try: bool) -> Result<ArrayRef, ArrowEr
 }
 
 /// Formats intervals as `1 year 2 months 3 days 04:05:06.5`, and durations as `3 days 04:05:06.5`, as DuckDB
-/// does, and PostgreSQL except for its abbreviated units.
+/// does, and PostgreSQL except for its abbreviated units; and puts texts inside other values between quotes
+/// where they would be read as something else.
 #[derive(Debug)]
-struct Intervals;
+struct Spelling;
 
-impl ArrayFormatterFactory for Intervals {
+impl ArrayFormatterFactory for Spelling {
     fn create_array_formatter<'a>(
         &self,
         array: &'a dyn Array,
         _: &FormatOptions<'a>,
-        _: Option<&'a Field>,
+        field: Option<&'a Field>,
     ) -> Result<Option<ArrayFormatter<'a>>, ArrowError> {
         let values: Box<dyn DisplayIndex> = match array.data_type() {
             DataType::Interval(_) => Box::new(Words(
@@ -87,9 +90,39 @@ impl ArrayFormatterFactory for Intervals {
                 counts: cast(array, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
                 unit: *unit,
             }),
+            // Only values inside others have a field.
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if field.is_some() => {
+                Box::new(Items(cast(array, &DataType::Utf8View)?.as_string_view().clone()))
+            }
             _ => return Ok(None),
         };
         Ok(Some(ArrayFormatter::new(values, false)))
+    }
+}
+
+struct Items(StringViewArray);
+
+impl DisplayIndex for Items {
+    fn write(&self, row: usize, out: &mut dyn Write) -> FormatResult {
+        if self.0.is_null(row) {
+            return Ok(out.write_str("NULL")?);
+        }
+        let text = self.0.value(row);
+        let is_plain = !text.is_empty()
+            && text.trim() == text
+            && !text.eq_ignore_ascii_case("null")
+            && !text.contains(['[', ']', '{', '}', '(', ')', ',', ':', '=', '\'', '"', '\\']);
+        if is_plain {
+            return Ok(out.write_str(text)?);
+        }
+        out.write_char('\'')?;
+        for character in text.chars() {
+            if matches!(character, '\'' | '\\') {
+                out.write_char('\\')?;
+            }
+            out.write_char(character)?;
+        }
+        Ok(out.write_char('\'')?)
     }
 }
 
@@ -163,7 +196,10 @@ fn write_length(
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{DurationMicrosecondArray, DurationSecondArray, ListArray, TimestampMicrosecondArray};
+    use arrow::array::{
+        DurationMicrosecondArray, DurationSecondArray, ListArray, ListBuilder, StringBuilder,
+        TimestampMicrosecondArray,
+    };
     use arrow::datatypes::{IntervalMonthDayNano, TimestampMicrosecondType};
 
     use super::*;
@@ -231,5 +267,13 @@ mod tests {
         );
         let list = ListArray::from_iter_primitive::<TimestampMicrosecondType, _, _>([Some([Some(0), None])]);
         check(list, &[Some("[1970-01-01 00:00:00, NULL]")]);
+    }
+
+    #[test]
+    fn texts_in_lists_read_back() {
+        let mut list = ListBuilder::new(StringBuilder::new());
+        list.append_value([Some("a b"), Some("a,b"), Some("c'd\\"), Some(""), Some("null"), None]);
+        check(list.finish(), &[Some("[a b, 'a,b', 'c\\'d\\\\', '', 'null', NULL]")]);
+        check(StringViewArray::from(vec!["a,b"]), &[Some("a,b")]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, make_array};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int64Type,
@@ -88,7 +88,19 @@ fn call(function: impl ScalarUDFImpl + 'static, arguments: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
-/// Wraps an interval, or a duration, so that it compares by its length.
+/// Whether a value of this type is an interval or has intervals inside.
+pub(crate) fn has_intervals(data_type: &DataType) -> bool {
+    let has = |field: &FieldRef| has_intervals(field.data_type());
+    match data_type {
+        DataType::Interval(_) => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => has(item),
+        DataType::Struct(fields) => fields.iter().any(has),
+        DataType::Map(entries, _) => has(entries),
+        _ => false,
+    }
+}
+
+/// Wraps an interval, a duration, or a list or struct of intervals, so that it compares by length.
 pub(crate) fn interval_order(interval: Expr) -> Expr {
     match &interval {
         Expr::ScalarFunction(call) if call.func.name() == IntervalOrder::NAME => interval,
@@ -120,8 +132,11 @@ impl ScalarUDFImpl for IntervalOrder {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Interval(IntervalUnit::MonthDayNano))
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        Ok(match &arguments[0] {
+            nested if nested.is_nested() => nested.clone(),
+            _ => DataType::Interval(IntervalUnit::MonthDayNano),
+        })
     }
 
     fn is_strict(&self) -> bool {
@@ -133,8 +148,19 @@ impl ScalarUDFImpl for IntervalOrder {
     }
 }
 
-/// Intervals, or durations, as intervals that compare by their length.
+/// Intervals, or durations, as intervals that compare by their length; also those inside lists and structs.
 pub(crate) fn intervals_in_order(values: &ArrayRef) -> Result<ArrayRef> {
+    if values.data_type().is_nested() {
+        let data = values.to_data();
+        let inner = data.child_data().iter().map(|inner| {
+            let values = make_array(inner.clone());
+            let is_ordered = has_intervals(values.data_type());
+            let values = if is_ordered { intervals_in_order(&values)? } else { values };
+            Ok(cast(&values, inner.data_type())?.to_data())
+        });
+        let inner = inner.collect::<Result<Vec<_>>>()?;
+        return Ok(make_array(data.into_builder().child_data(inner).build()?));
+    }
     let intervals = convert(values, &DataType::Interval(IntervalUnit::MonthDayNano), false)?;
     let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
     Ok(Arc::new(intervals.unary::<_, IntervalMonthDayNanoType>(intervals::normal)))
@@ -378,6 +404,7 @@ enum Part {
     Epoch,
     Milliseconds,
     Microseconds,
+    Nanoseconds,
 }
 
 impl Part {
@@ -387,6 +414,7 @@ impl Part {
             "epoch" => Self::Epoch,
             "millisecond" | "milliseconds" | "msec" | "msecs" | "ms" => Self::Milliseconds,
             "microsecond" | "microseconds" | "usec" | "usecs" | "us" => Self::Microseconds,
+            "nanosecond" | "nanoseconds" | "nsec" | "nsecs" | "ns" => Self::Nanoseconds,
             _ => return None,
         })
     }
@@ -413,7 +441,7 @@ impl ScalarUDFImpl for IntervalPart {
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         let part = arguments.scalar_arguments.first().copied().flatten().and_then(Part::of);
         let data_type = match part {
-            Some(Part::Milliseconds | Part::Microseconds) => DataType::Int64,
+            Some(Part::Milliseconds | Part::Microseconds | Part::Nanoseconds) => DataType::Int64,
             _ => DataType::Float64,
         };
         Ok(Arc::new(Field::new(self.name(), data_type, true)))
@@ -431,16 +459,15 @@ impl ScalarUDFImpl for IntervalPart {
         each(interval, |values| {
             let values = convert(values, &DataType::Interval(IntervalUnit::MonthDayNano), false)?;
             let values = values.as_primitive::<IntervalMonthDayNanoType>();
-            let in_minute =
-                |interval: IntervalMonthDayNano, unit: i64| interval.nanoseconds % 60_000_000_000 / unit;
+            let in_minute = |unit: i64| {
+                let part = |interval: IntervalMonthDayNano| interval.nanoseconds % 60_000_000_000 / unit;
+                Arc::new(values.unary::<_, Int64Type>(part)) as ArrayRef
+            };
             Ok(match part {
                 Part::Epoch => Arc::new(values.unary::<_, Float64Type>(intervals::epoch)),
-                Part::Milliseconds => {
-                    Arc::new(values.unary::<_, Int64Type>(|interval| in_minute(interval, 1_000_000)))
-                }
-                Part::Microseconds => {
-                    Arc::new(values.unary::<_, Int64Type>(|interval| in_minute(interval, 1_000)))
-                }
+                Part::Milliseconds => in_minute(1_000_000),
+                Part::Microseconds => in_minute(1_000),
+                Part::Nanoseconds => in_minute(1),
             })
         })
     }

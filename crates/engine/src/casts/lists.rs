@@ -76,8 +76,12 @@ fn item(text: &str) -> Option<(Option<String>, &str)> {
     let mut depth = 0_usize;
     let mut quote = None;
     let mut end = text.len();
-    for (index, character) in text.char_indices() {
+    let mut characters = text.char_indices();
+    while let Some((index, character)) = characters.next() {
         match (quote, character) {
+            (Some(_), '\\') => {
+                characters.next()?;
+            }
             (Some(open), _) if open == character => quote = None,
             (Some(_), _) => {}
             (None, '\'' | '"') if depth > 0 => quote = Some(character),
@@ -159,6 +163,7 @@ mod tests {
         check("[a,b]", Some(&[Some("a"), Some("b")]));
         check(" [ 1 , NULL , 'x, y' ] ", Some(&[Some("1"), None, Some("x, y")]));
         check("[[1, 2], ['a]', 3]]", Some(&[Some("[1, 2]"), Some("['a]', 3]")]));
+        check(r"[['\'],', b], c]", Some(&[Some(r"['\'],', b]"), Some("c")]));
         check("{1,2}", Some(&[Some("1"), Some("2")]));
         check("[]", Some(&[]));
         check("['NULL', \"it\\\"s\"]", Some(&[Some("NULL"), Some("it\"s")]));

@@ -2,8 +2,9 @@
 //!
 //! - Numbers become whole numbers by rounding: DECIMALs half away from zero, floats half to even.
 //! - A float becomes the DECIMAL that its shortest text is, and a DECIMAL the nearest float.
-//! - Text with an exponent can become a DECIMAL, text with any zone a TIMESTAMP, and text can become an
-//!   INTERVAL or a list.
+//! - Text with an exponent can become a DECIMAL, text with any zone a TIMESTAMP or a DATE, and text can become
+//!   an INTERVAL or a list.
+//! - A number is no time of day.
 //! - Whole numbers and fractions become timestamps as seconds since 1970.
 //! - Timestamps, times and intervals become text as [`display`](crate::display) spells them.
 //! - The items of lists, structs and maps are converted by the same rules.
@@ -42,8 +43,8 @@ use crate::rules::rewrite_expressions;
 use crate::types::sql_type_name;
 
 pub(crate) use functions::{
-    functions, interval_length, interval_order, interval_part, intervals_in_order, is_interval_part,
-    positive_nan, widened,
+    functions, has_intervals, interval_length, interval_order, interval_part, intervals_in_order,
+    is_interval_part, positive_nan, widened,
 };
 pub(crate) use moments::each_local;
 
@@ -133,7 +134,8 @@ fn is_ours(from: &DataType, to: &DataType) -> bool {
         (Timestamp(_, Some(_)), Date32 | Time32(_) | Time64(_)) => true,
         (Date32, Timestamp(unit, zone)) => *unit == TimeUnit::Nanosecond || zone.is_some(),
         (from, Timestamp(..)) => is_text(from) || is_fraction || from.is_integer(),
-        (from, Time32(_) | Time64(_) | Interval(_) | Binary | LargeBinary | BinaryView) => is_text(from),
+        (from, Time32(_) | Time64(_)) => is_text(from) || from.is_numeric(),
+        (from, Date32 | Interval(_) | Binary | LargeBinary | BinaryView) => is_text(from),
         (List(from) | LargeList(from) | FixedSizeList(from, _), List(to) | LargeList(to)) => {
             is_ours(from.data_type(), to.data_type())
         }
@@ -172,8 +174,14 @@ pub(crate) fn convert(values: &ArrayRef, to: &DataType, is_try: bool) -> Result<
         (DataType::Utf8View, DataType::Timestamp(unit, zone)) => {
             moments::of_text(values.as_string_view(), *unit, zone.as_ref(), is_try)
         }
+        (DataType::Utf8View, DataType::Date32) => moments::dates_of_text(values.as_string_view(), is_try),
         (DataType::Utf8View, DataType::Time32(_) | DataType::Time64(_)) => {
             moments::times_of_text(values.as_string_view(), to, is_try)
+        }
+        (from, DataType::Time32(_) | DataType::Time64(_)) if from.is_numeric() => {
+            let message = format!("a {} is no time of day", sql_type_name(from));
+            let error = Error::new(ErrorKind::Invalid, message);
+            Err(external(error.with_hint("TIME '00:00' + INTERVAL '90 seconds' is 00:01:30")))
         }
         (DataType::Utf8View, DataType::Interval(_)) => {
             convert(&intervals::of_text(values.as_string_view(), is_try)?, to, is_try)

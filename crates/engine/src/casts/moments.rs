@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Int64Array, PrimitiveArray, StringViewArray,
+    Array, ArrayRef, AsArray, Date32Array, Decimal128Array, Int64Array, PrimitiveArray, StringViewArray,
     Time64NanosecondArray,
 };
-use arrow::compute::kernels::cast_utils::string_to_time_nanoseconds;
+use arrow::compute::kernels::cast_utils::{Parser, string_to_time_nanoseconds};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Float64Type, Int64Type, TimeUnit,
@@ -293,6 +293,23 @@ pub(crate) fn each_local(
     with_type(moved(values, *unit, to, false, change, *unit)?, to)
 }
 
+/// Converts texts to dates: the date of a timestamp as it is written, whatever its zone.
+pub(super) fn dates_of_text(values: &StringViewArray, is_try: bool) -> Result<ArrayRef> {
+    let parse = |text: &str| match Moment::parse(text) {
+        Some(moment) => i32::try_from((moment.local.date() - NaiveDate::default()).num_days()).ok(),
+        None => Date32Type::parse(text),
+    };
+    let mut dates = Vec::with_capacity(values.len());
+    for value in values {
+        let date = value.and_then(parse);
+        match value {
+            Some(text) if date.is_none() && !is_try => return Err(is_no(text, &DataType::Date32)),
+            _ => dates.push(date),
+        }
+    }
+    Ok(Arc::new(Date32Array::from(dates)))
+}
+
 /// Converts texts to times of day: `9:30`, `09:30:00.5`, the time of a timestamp; a number alone is refused.
 pub(super) fn times_of_text(values: &StringViewArray, to: &DataType, is_try: bool) -> Result<ArrayRef> {
     let parse = |text: &str| {
@@ -309,9 +326,11 @@ pub(super) fn times_of_text(values: &StringViewArray, to: &DataType, is_try: boo
             _ => None,
         }
     };
+    // 24:00 and leap seconds are no time of the day that they end.
+    let is_in_day = |time: &i64| *time < DAY_SECONDS * 1_000_000_000;
     let mut times = Vec::with_capacity(values.len());
     for value in values {
-        let time = value.and_then(parse);
+        let time = value.and_then(parse).filter(is_in_day);
         match value {
             Some(text) if time.is_none() && !is_try => return Err(is_no(text, to)),
             _ => times.push(time),

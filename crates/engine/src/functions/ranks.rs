@@ -16,7 +16,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
 
 use super::wrapped::Wrapped;
-use crate::casts::intervals_in_order;
+use crate::casts::{has_intervals, intervals_in_order};
 use crate::rules::{is_nested_in_order, nested_order};
 
 /// Wraps the functions.
@@ -129,8 +129,8 @@ struct Ranked {
 
 impl Ranked {
     fn new(values: ArrayRef) -> Result<Self> {
-        let is_interval = matches!(values.data_type(), DataType::Interval(_));
-        let in_order = if is_interval { intervals_in_order(&values)? } else { values.clone() };
+        let in_order =
+            if has_intervals(values.data_type()) { intervals_in_order(&values)? } else { values.clone() };
         let keys = nested_order(in_order.data_type())?.convert_columns(&[in_order])?;
         let key = |row: u32| keys.row(row as usize);
         let mut order: Vec<u32> =

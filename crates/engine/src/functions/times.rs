@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, TimestampMicrosecondArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, TimestampMicrosecondArray};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, is_not_null};
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
-use chrono::NaiveTime;
-use chrono::format::{Parsed, StrftimeItems, parse};
 use datafusion::common::{ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::error::Result;
-use datafusion::functions::datetime::to_timestamp::ToTimestampMicrosFunc;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use keirin_csv::{Written, parse_with_pattern};
 
 use super::Function;
 use crate::casts::convert;
@@ -86,7 +85,9 @@ impl ScalarUDFImpl for Moments {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        if self.which == Which::ToTimestamp && arguments.is_empty() {
+        let is_text = |data_type: &DataType| data_type.is_string() || data_type.is_null();
+        let takes = arguments.len() == 1 || (arguments.len() > 1 && arguments.iter().all(is_text));
+        if self.which == Which::ToTimestamp && !takes {
             return plan_err!("to_timestamp takes seconds since 1970, or a text and patterns");
         }
         Ok(DataType::Timestamp(TimeUnit::Microsecond, Some(self.zone.get())))
@@ -109,21 +110,12 @@ impl ScalarUDFImpl for Moments {
         }
     }
 
-    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let to = arguments.return_field.data_type().clone();
         let given = match (self.which, arguments.args.as_slice()) {
             (Which::Now, _) | (_, []) => return internal_err!("{} is a constant", self.name()),
             (_, [given]) => given.clone(),
-            // Patterns are handled by DataFusion's function.
-            _ => {
-                let inner = ToTimestampMicrosFunc::new_with_config(&arguments.config_options);
-                let types: Vec<_> =
-                    arguments.arg_fields.iter().map(|field| field.data_type().clone()).collect();
-                let returns = inner.return_type(&types)?;
-                arguments.return_field = Arc::new(Field::new(self.name(), returns, true));
-                let moments = inner.invoke_with_args(arguments)?;
-                return each(&moments, |moments| Ok(cast(moments, &to)?));
-            }
+            _ => return by_patterns(&arguments, &to),
         };
         each(&given, |values| convert(values, &to, false))
     }
@@ -138,7 +130,7 @@ fn each(values: &ColumnarValue, run: impl Fn(&ArrayRef) -> Result<ArrayRef>) -> 
     })
 }
 
-/// `strptime(text, pattern)`, with Python's pattern letters, of which `%f` is a fraction of a second.
+/// `strptime(text, pattern)`; of a text with a zone the moment in UTC.
 fn strptime(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     let rows = arguments.number_rows;
     let text = |values: &ColumnarValue| {
@@ -151,45 +143,62 @@ fn strptime(arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
     let mut micros = Vec::with_capacity(rows);
     for (text, pattern) in texts.as_string_view().iter().zip(patterns.as_string_view()) {
         micros.push(match (text, pattern) {
-            (Some(text), Some(pattern)) => match moment(text, pattern) {
+            (Some(text), Some(pattern)) => match parse_with_pattern(text, pattern).and_then(in_utc) {
                 Some(moment) => Some(moment),
                 None => return exec_err!("'{text}' is not written as '{pattern}'"),
             },
             _ => None,
         });
     }
-    let moments = TimestampMicrosecondArray::from(micros);
-    if rows == 1 && arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
-        return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&moments, 0)?));
-    }
-    Ok(ColumnarValue::Array(Arc::new(moments)))
+    result(Arc::new(TimestampMicrosecondArray::from(micros)), &arguments.args)
 }
 
-/// The microseconds since 1970 of `text`, parsed by `pattern`; without a time of day it is midnight.
-fn moment(text: &str, pattern: &str) -> Option<i64> {
-    // In chrono `%f` is a number of nanoseconds, and `%.f` a fraction with its point.
-    let pattern = pattern.replace(".%f", "%.f").replace(".%g", "%.f").replace(".%n", "%.f");
-    let mut parsed = Parsed::new();
-    parse(&mut parsed, text, StrftimeItems::new(&pattern)).ok()?;
-    let date = parsed.to_naive_date().ok()?;
-    let time = parsed.to_naive_time().unwrap_or(NaiveTime::MIN);
-    let offset = i64::from(parsed.offset().unwrap_or(0));
-    date.and_time(time).and_utc().timestamp_micros().checked_sub(offset * 1_000_000)
+/// The microseconds since 1970; a moment without a zone is taken for one in UTC.
+fn in_utc(written: Written) -> Option<i64> {
+    let offset = i64::from(written.offset_seconds.unwrap_or(0));
+    written.local.and_utc().timestamp_micros().checked_sub(offset * 1_000_000)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fractions_are_read_from_the_left() {
-        let check = |text: &str, pattern: &str, expected: Option<i64>| {
-            assert_eq!(moment(text, pattern), expected, "{text} {pattern}");
-        };
-        check("1970-01-01 00:00:58.745232", "%Y-%m-%d %H:%M:%S.%f", Some(58_745_232));
-        check("1970-01-01 00:00:00.5", "%Y-%m-%d %H:%M:%S.%f", Some(500_000));
-        check("02/01/1970", "%d/%m/%Y", Some(86_400_000_000));
-        check("1970-01-01 01:00 +0100", "%Y-%m-%d %H:%M %z", Some(0));
-        check("1970-01-32", "%Y-%m-%d", None);
+/// `to_timestamp(text, pattern, ...)`: the moment in the first pattern that fits; without a zone it is local time
+/// in the zone of `to`.
+fn by_patterns(arguments: &ScalarFunctionArgs, to: &DataType) -> Result<ColumnarValue> {
+    let rows = arguments.number_rows;
+    let columns = arguments.args.iter().map(|values| Ok(cast(&values.to_array(rows)?, &DataType::Utf8View)?));
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let [texts, patterns @ ..] = columns.as_slice() else {
+        return internal_err!("to_timestamp takes a text and patterns");
+    };
+    let (mut local, mut zoned) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    for row in 0..rows {
+        let mut written = None;
+        if texts.is_valid(row) {
+            let text = texts.as_string_view().value(row);
+            let given: Vec<&str> = patterns
+                .iter()
+                .filter(|pattern| pattern.is_valid(row))
+                .map(|pattern| pattern.as_string_view().value(row))
+                .collect();
+            written = given.iter().find_map(|pattern| parse_with_pattern(text, pattern));
+            if written.is_none() && !given.is_empty() {
+                return exec_err!("'{text}' is not written as '{}'", given.join("' or '"));
+            }
+        }
+        let has_zone = written.is_some_and(|written| written.offset_seconds.is_some());
+        let moment = written.and_then(in_utc);
+        zoned.push(moment.filter(|_| has_zone));
+        local.push(moment.filter(|_| !has_zone));
     }
+    let zoned = TimestampMicrosecondArray::from(zoned);
+    let has_zone = is_not_null(&zoned)?;
+    let zoned = cast(&zoned.with_timezone("UTC"), to)?;
+    let local: ArrayRef = Arc::new(TimestampMicrosecondArray::from(local));
+    result(zip(&has_zone, &zoned, &convert(&local, to, false)?)?, &arguments.args)
+}
+
+/// The values, as a constant if all arguments are constants.
+fn result(values: ArrayRef, arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
+    if values.len() == 1 && arguments.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
+        return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?));
+    }
+    Ok(ColumnarValue::Array(values))
 }

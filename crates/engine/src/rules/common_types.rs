@@ -13,7 +13,9 @@
 //!   end in 2262.
 //! - A NaN is the greatest float, whatever its sign.
 //! - 0.0 and -0.0 are one value; DataFusion tells them apart in lists, CASE, nullif, windows and DISTINCT arguments.
-//! - Intervals are compared, sorted and grouped by their lengths; the planner would compare field by field.
+//! - A text combined with a TIMESTAMP is read as one; the planner would convert both to nanoseconds.
+//! - Intervals are compared, sorted and grouped by their lengths, also inside lists and structs; the planner would
+//!   compare field by field.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -33,14 +35,16 @@ use datafusion::logical_expr::expr::{
     AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, Sort,
 };
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
-    Operator, Union, binary_expr, cast, lit,
+    Aggregate, AggregateUDF, BinaryExpr, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan,
+    LogicalPlanBuilder, Operator, Union, WindowFunctionDefinition, binary_expr, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
 use crate::arithmetic::Extreme;
-use crate::casts::{interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened};
+use crate::casts::{
+    has_intervals, interval_length, interval_order, interval_part, is_interval_part, positive_nan, widened,
+};
 use crate::functions::any_type::{bytes_of_text, length_of_values};
 use crate::functions::quotient::{QUOTIENT, has_decimal, wide_quotient};
 
@@ -124,7 +128,20 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
         }
         Expr::ScalarFunction(ScalarFunction { func, mut args }) => {
             let types: Vec<DataType> = args.iter().map(&type_of).collect();
-            let is_changed = unify(&mut args, &types);
+            let mut is_changed = match (func.name(), args.as_mut_slice()) {
+                ("nullif", [value, other]) => {
+                    let [of_value, of_other] = comparison(&types[0], &types[1]);
+                    let is_changed = of_value.is_some() || of_other.is_some();
+                    change_in_place(of_value, value);
+                    change_in_place(of_other, other);
+                    is_changed
+                }
+                ("greatest" | "least" | "nvl", args) => unify(args, &types, common),
+                (_, args) => unify(args, &types, met),
+            };
+            if compares_items(func.name()) {
+                is_changed |= all_by_length(&mut args, &types);
+            }
             match (func.name(), args.as_slice()) {
                 // DataFusion's functions would convert dates and texts to nanoseconds.
                 ("date_trunc" | "date_bin" | "date_part", [first, moment, rest @ ..])
@@ -200,12 +217,9 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
         }
         Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
             let types: Vec<DataType> = params.args.iter().map(&type_of).collect();
-            let mut is_changed = unify(&mut params.args, &types);
-            let inner: &dyn Any = func.inner().as_ref();
-            let is_extreme = inner.is::<Extreme<Min>>() || inner.is::<Extreme<Max>>();
-            if params.distinct || is_extreme {
-                let arguments = params.args.iter_mut().zip(&types);
-                arguments.for_each(|(argument, data_type)| is_changed |= by_length(argument, data_type));
+            let mut is_changed = unify(&mut params.args, &types, met);
+            if params.distinct || is_extreme(&func) {
+                is_changed |= all_by_length(&mut params.args, &types);
             }
             if params.distinct {
                 let sorted = params.order_by.iter_mut().map(|sort| &mut sort.expr);
@@ -218,9 +232,14 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             changed_if(is_changed, Expr::AggregateFunction(AggregateFunction { func, params }))
         }
         Expr::WindowFunction(mut window) => {
+            let compares =
+                matches!(&window.fun, WindowFunctionDefinition::AggregateUDF(func) if is_extreme(func));
             let params = &mut window.params;
             let types: Vec<DataType> = params.args.iter().map(&type_of).collect();
-            let mut is_changed = unify(&mut params.args, &types);
+            let mut is_changed = unify(&mut params.args, &types, met);
+            if params.distinct || compares {
+                is_changed |= all_by_length(&mut params.args, &types);
+            }
             for key in &mut params.partition_by {
                 let data_type = type_of(key);
                 is_changed |= by_length(key, &data_type) || with_one_zero(key, &data_type);
@@ -234,16 +253,21 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 sort.expr = interval_length(std::mem::take(&mut sort.expr));
                 is_changed = true;
             }
+            is_changed |= sorts_by_length(&mut params.order_by, type_of);
             changed_if(is_changed, Expr::WindowFunction(window))
         }
         Expr::InSubquery(InSubquery { mut expr, mut subquery, negated }) => {
-            let field = subquery.subquery.schema().field(0).data_type().clone();
-            let expr_type = type_of(&expr);
-            let is_changed = is_interval(&field) || is_interval(&expr_type);
-            if is_changed {
-                by_length(&mut expr, &expr_type);
+            let field = subquery.subquery.schema().field(0).data_type();
+            let [of_expr, of_column] = comparison(&type_of(&expr), field);
+            let is_changed = of_expr.is_some() || of_column.is_some();
+            change_in_place(of_expr, &mut expr);
+            if of_column.is_some() {
                 let plan = Arc::unwrap_or_clone(subquery.subquery);
-                subquery.subquery = Arc::new(columns_by_length(plan, |_| true)?);
+                let (qualifier, field) = plan.schema().qualified_field(0);
+                let (qualifier, name) = (qualifier.cloned(), field.name().clone());
+                let column = Expr::Column(Column::new(qualifier.clone(), &name));
+                let column = Change::apply(of_column, column).alias_qualified(qualifier, name);
+                subquery.subquery = Arc::new(LogicalPlanBuilder::from(plan).project([column])?.build()?);
             }
             changed_if(is_changed, Expr::InSubquery(InSubquery { expr, subquery, negated }))
         }
@@ -255,11 +279,15 @@ fn changed_if<T>(is_changed: bool, data: T) -> Transformed<T> {
     if is_changed { Transformed::yes(data) } else { Transformed::no(data) }
 }
 
-/// A list of timestamps in the unit of the first argument.
-fn series(call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
-    let DataType::Timestamp(TimeUnit::Microsecond, _) = first else {
+/// A list of timestamps in the unit of the first argument. DataFusion's function would give NULL where
+/// nanoseconds do not suffice; a cast to them fails.
+fn series(mut call: ScalarFunction, first: &DataType) -> Transformed<Expr> {
+    let DataType::Timestamp(TimeUnit::Microsecond, zone) = first else {
         return Transformed::no(Expr::ScalarFunction(call));
     };
+    for bound in &mut call.args[..2] {
+        *bound = cast(std::mem::take(bound), DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()));
+    }
     let list = DataType::new_list(first.clone(), true);
     Transformed::yes(cast(Expr::ScalarFunction(call), list))
 }
@@ -288,6 +316,34 @@ fn quotient_of_unsigned(operands: [(Expr, DataType); 2]) -> Expr {
 fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// Whether the function of lists compares their items.
+fn compares_items(name: &str) -> bool {
+    matches!(
+        name,
+        "array_has"
+            | "array_has_all"
+            | "array_has_any"
+            | "array_position"
+            | "array_positions"
+            | "array_distinct"
+            | "array_intersect"
+            | "array_union"
+            | "array_except"
+            | "array_remove"
+            | "array_remove_n"
+            | "array_remove_all"
+            | "array_replace"
+            | "array_replace_n"
+            | "array_replace_all"
+    )
+}
+
+/// Whether this is `min` or `max`.
+fn is_extreme(func: &AggregateUDF) -> bool {
+    let inner: &dyn Any = func.inner().as_ref();
+    inner.is::<Extreme<Min>>() || inner.is::<Extreme<Max>>()
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -356,6 +412,11 @@ fn comparison(left: &DataType, right: &DataType) -> [Option<Change>; 2] {
         if is_text(data_type) { Some(Change::TextByLength) } else { Some(Change::ByLength) }
     };
     match (left, right) {
+        (Timestamp(unit, zone), text) if is_text(text) => beside_text(*unit, zone.clone()),
+        (text, Timestamp(unit, zone)) if is_text(text) => {
+            let [of_timestamp, of_text] = beside_text(*unit, zone.clone());
+            [of_text, of_timestamp]
+        }
         (Timestamp(a, _), Timestamp(b, _)) if fineness(*a) < fineness(*b) => [Some(Change::Widen(*b)), None],
         (Timestamp(a, _), Timestamp(b, _)) if fineness(*b) < fineness(*a) => [None, Some(Change::Widen(*a))],
         (Date32, Timestamp(TimeUnit::Nanosecond, zone)) => {
@@ -376,8 +437,18 @@ fn comparison(left: &DataType, right: &DataType) -> [Option<Change>; 2] {
         }
         (a, b) if is_interval(a) && (is_length(b) || is_text(b)) => [Some(Change::ByLength), by_length(b)],
         (a, b) if is_interval(b) && (is_length(a) || is_text(a)) => [by_length(a), Some(Change::ByLength)],
+        (a, b) if a.is_nested() && b.is_nested() && has_intervals(a) && has_intervals(b) => {
+            [Some(Change::ByLength), Some(Change::ByLength)]
+        }
         _ => [met(left, right), met(right, left)],
     }
+}
+
+/// The conversions of a timestamp and of a text that is compared with it, which has microseconds or finer units.
+fn beside_text(unit: TimeUnit, zone: Option<Arc<str>>) -> [Option<Change>; 2] {
+    let is_coarse = fineness(unit) < fineness(TimeUnit::Microsecond);
+    let finer = if is_coarse { TimeUnit::Microsecond } else { unit };
+    [is_coarse.then_some(Change::Widen(finer)), Some(Change::Cast(DataType::Timestamp(finer, zone)))]
 }
 
 fn fineness(unit: TimeUnit) -> u8 {
@@ -398,6 +469,14 @@ fn met(own: &DataType, other: &DataType) -> Option<Change> {
     }
 }
 
+/// As [`met`], for values that become one column.
+fn common(own: &DataType, other: &DataType) -> Option<Change> {
+    match other {
+        DataType::Timestamp(..) if is_text(own) => Some(Change::Cast(other.clone())),
+        _ => met(own, other),
+    }
+}
+
 /// The conversions of the operands of an arithmetic operator.
 fn arithmetic(op: Operator, left: &DataType, right: &DataType) -> [Option<Change>; 2] {
     use DataType::{Date32, Float64, Time32, Time64, Timestamp};
@@ -414,8 +493,12 @@ fn arithmetic(op: Operator, left: &DataType, right: &DataType) -> [Option<Change
     }
 }
 
-/// Converts arguments of a function that must have a common type; returns whether one changed.
-fn unify(values: &mut [Expr], types: &[DataType]) -> bool {
+/// Converts arguments of a function as `met` decides; returns whether one changed.
+fn unify(
+    values: &mut [Expr],
+    types: &[DataType],
+    met: impl Fn(&DataType, &DataType) -> Option<Change>,
+) -> bool {
     let mut is_changed = false;
     for (value, own) in values.iter_mut().zip(types) {
         let change = types.iter().find_map(|other| met(own, other));
@@ -446,20 +529,26 @@ fn with_common_branches(mut case: Case, type_of: impl Fn(&Expr) -> DataType) -> 
     let branches: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
     let types: Vec<DataType> = branches.iter().map(|branch| type_of(branch)).collect();
     for (branch, own) in branches.into_iter().zip(&types) {
-        let change = types.iter().find_map(|other| met(own, other));
+        let change = types.iter().find_map(|other| common(own, other));
         is_changed |= change.is_some();
         change_in_place(change, branch);
     }
     (case, is_changed)
 }
 
-/// Makes an interval compare by its length; returns whether the value was one.
+/// Makes an interval, or those inside a value, compare by length; returns whether there are any.
 fn by_length(value: &mut Expr, data_type: &DataType) -> bool {
-    let is_changed = is_interval(data_type);
+    let is_changed = has_intervals(data_type);
     if is_changed {
         *value = interval_order(std::mem::take(value));
     }
     is_changed
+}
+
+/// As [`by_length`], for several values.
+fn all_by_length(values: &mut [Expr], types: &[DataType]) -> bool {
+    let values = values.iter_mut().zip(types);
+    values.fold(false, |is_changed, (value, data_type)| by_length(value, data_type) || is_changed)
 }
 
 /// Makes a float of which -0.0 is 0.0; returns whether the value was a float.
@@ -498,16 +587,16 @@ fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> b
 fn with_common_rows(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(match plan {
         LogicalPlan::Union(union) => with_common_columns(union)?,
-        LogicalPlan::Sort(mut sort) if has_intervals(sort.input.schema()) => {
+        LogicalPlan::Sort(mut sort) if is_by_length(sort.input.schema()) => {
             let schema = sort.input.schema().clone();
             sorts_by_length(&mut sort.expr, |expr| expr.get_type(schema.as_ref()).unwrap_or(DataType::Null));
             Transformed::yes(LogicalPlan::Sort(sort))
         }
-        LogicalPlan::Distinct(Distinct::All(input)) if has_intervals(input.schema()) => {
+        LogicalPlan::Distinct(Distinct::All(input)) if is_by_length(input.schema()) => {
             let input = columns_by_length(Arc::unwrap_or_clone(input), |_| true)?;
             Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(input))))
         }
-        LogicalPlan::Distinct(Distinct::On(on)) if has_intervals(on.input.schema()) => {
+        LogicalPlan::Distinct(Distinct::On(on)) if is_by_length(on.input.schema()) => {
             let DistinctOn { mut on_expr, input, .. } = on.clone();
             for key in &mut on_expr {
                 let data_type = key.get_type(input.schema().as_ref())?;
@@ -520,7 +609,7 @@ fn with_common_rows(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let on = DistinctOn { on_expr, sort_expr, ..on_with(on.select_expr, input, on.schema) };
             Transformed::yes(LogicalPlan::Distinct(Distinct::On(on)))
         }
-        LogicalPlan::Aggregate(aggregate) if has_intervals(aggregate.input.schema()) => {
+        LogicalPlan::Aggregate(aggregate) if is_by_length(aggregate.input.schema()) => {
             let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
             let keys: Vec<Column> = group_expr
                 .iter()
@@ -557,8 +646,8 @@ fn on_with(
     DistinctOn { on_expr: Vec::new(), select_expr, sort_expr: None, input, schema }
 }
 
-fn has_intervals(schema: &DFSchema) -> bool {
-    schema.fields().iter().any(|field| is_interval(field.data_type()))
+fn is_by_length(schema: &DFSchema) -> bool {
+    schema.fields().iter().any(|field| has_intervals(field.data_type()))
 }
 
 /// The plan with those of its interval columns for which `is_wanted` holds compared by length.
@@ -569,7 +658,7 @@ fn columns_by_length(plan: LogicalPlan, is_wanted: impl Fn(&Column) -> bool) -> 
         .iter()
         .map(|(qualifier, field)| {
             let column = Column::from((qualifier, field));
-            if !is_interval(field.data_type()) || !is_wanted(&column) {
+            if !has_intervals(field.data_type()) || !is_wanted(&column) {
                 return Expr::Column(column);
             }
             is_changed = true;
@@ -579,7 +668,7 @@ fn columns_by_length(plan: LogicalPlan, is_wanted: impl Fn(&Column) -> bool) -> 
     if is_changed { LogicalPlanBuilder::from(plan).project(columns)?.build() } else { Ok(plan) }
 }
 
-/// The inputs of a UNION with their columns converted as [`met`] decides.
+/// The inputs of a UNION with their columns converted as [`common`] decides.
 fn with_common_columns(union: Union) -> Result<Transformed<LogicalPlan>> {
     let given = &union.inputs;
     let count = union.schema.fields().len();
@@ -589,7 +678,7 @@ fn with_common_columns(union: Union) -> Result<Transformed<LogicalPlan>> {
             .filter_map(move |input| input.schema().fields().get(index))
             .map(|field| field.data_type())
     };
-    let change = |own: &DataType, index: usize| types(index).find_map(|other| met(own, other));
+    let change = |own: &DataType, index: usize| types(index).find_map(|other| common(own, other));
     let is_changed = |index: usize| types(index).any(|own| change(own, index).is_some());
     if !(0..count).any(is_changed) {
         return Ok(Transformed::no(LogicalPlan::Union(union)));

@@ -17,7 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Statistics, assert_or_internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
@@ -427,8 +427,14 @@ impl ExecutionPlan for StoredScan {
         let (mut ours, mut answers) = (self.filters.clone(), Vec::new());
         for filter in filters {
             // Rows may come through what others narrow, so that it need not be tried where it is of no use.
-            answers.push(if is_dynamic(&filter) { PushedDown::No } else { PushedDown::Yes });
-            let filter = reassign_expr_columns(filter, &self.table.schema)?;
+            let is_optional = is_dynamic(&filter);
+            answers.push(if is_optional { PushedDown::No } else { PushedDown::Yes });
+            let schema = &self.table.schema;
+            let filter = reassign_expr_columns(filter, schema)?;
+            // A join finds the bounds of its lists and structs by another order than the one of comparisons.
+            if is_optional && filter.exists(|expr| Ok(expr.data_type(schema)?.is_nested()))? {
+                continue;
+            }
             ours.extend(split_conjunction(&filter).into_iter().cloned());
         }
         let scan: Arc<dyn ExecutionPlan> = Arc::new(self.with(|scan| scan.filters = ours));
