@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::parser::NESTING_MAX;
 use crate::relations::normalized;
 use crate::text::byte_range;
 use crate::walk::walk;
@@ -39,6 +40,8 @@ const BRANCHES_MAX: usize = 16;
 const RELATIONS_MAX: usize = 20_000;
 /// Nested brackets in the text. The parser allows fewer, but not every construct counts them.
 const BRACKETS_MAX: usize = 400;
+/// Successive NOTs, of which the parser allows as many as brackets; behind SELECT it is two levels deep itself.
+const NEGATIONS_MAX: usize = NESTING_MAX - 3;
 /// Tokens between two commas or brackets, names and constants not counted: more could become a tree too deep
 /// for [`PARSING_STACK_BYTES`].
 const ROW_MAX: usize = 20_000;
@@ -77,8 +80,13 @@ pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<us
         bracket.take(&token.token, before);
         let levels = bracket.levels();
         longest = longest.max(levels);
-        if levels > ROW_MAX || bracket.subscripts > BRACKETS_MAX || open.len() > BRACKETS_MAX {
-            let error = too_deep();
+        if levels > ROW_MAX
+            || bracket.negations > NESTING_MAX - 3
+            || bracket.subscripts > BRACKETS_MAX
+            || open.len() > BRACKETS_MAX
+        {
+            let is_negated = bracket.negations > NEGATIONS_MAX;
+            let error = too_deep(if is_negated { NESTING_MAX } else { DEPTH_MAX });
             return Err(match byte_range(sql, token.span) {
                 Some(span) => error.with_span(span),
                 None => error,
@@ -121,10 +129,14 @@ struct Bracket {
     set_operations: usize,
     /// Successive subscripts, or `[]` of types.
     subscripts: usize,
+    /// Successive NOTs. Where there are too many, the parser takes the first one for a name.
+    negations: usize,
 }
 
 impl Bracket {
     fn take(&mut self, token: &Token, before: Option<&Token>) {
+        let is_not = matches!(token, Token::Word(word) if word.keyword == Keyword::NOT);
+        self.negations = if is_not { self.negations + 1 } else { 0 };
         match token {
             Token::Comma => self.begin_row(),
             Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
@@ -264,8 +276,8 @@ pub(crate) fn check(statement: &mut impl VisitMut) -> Result<()> {
     }
 }
 
-fn too_deep() -> Error {
-    let message = format!("SQL is nested more than {DEPTH_MAX} levels deep, operators in a row counted");
+fn too_deep(levels_max: usize) -> Error {
+    let message = format!("SQL is nested more than {levels_max} levels deep, operators in a row counted");
     Error::new(ErrorKind::Syntax, message)
         .with_hint("use IN (...) instead of a chain of ORs, VALUES instead of a chain of UNIONs")
 }
@@ -311,7 +323,7 @@ impl Measure {
         scope.size.levels = scope.size.levels.max(reached - scope.depth);
         scope.size.relations = scope.size.relations.saturating_add(size.relations);
         if reached > DEPTH_MAX {
-            return ControlFlow::Break(too_deep());
+            return ControlFlow::Break(too_deep(DEPTH_MAX));
         }
         if scope.size.relations > RELATIONS_MAX {
             let message = format!("the statement reads more than {RELATIONS_MAX} relations");

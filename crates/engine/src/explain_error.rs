@@ -93,6 +93,8 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         DataFusionError::NotImplemented(text) => explain_unsupported(without_tree(text)),
         DataFusionError::Plan(text) => explain_plan(without_tree(text)),
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
+        // "Invalid batch column at '1' has null but schema specifies non-nullable"
+        DataFusionError::Execution(text) if text.contains("specifies non-nullable") => would_become_null(),
         DataFusionError::Execution(text) => sentence(ErrorKind::Data, text),
         DataFusionError::ResourcesExhausted(text) => explain_resources(text),
         DataFusionError::ExecutionJoin(inner) if inner.is_cancelled() => {
@@ -179,6 +181,10 @@ fn explain_arrow(error: &ArrowError) -> Error {
         ArrowError::SchemaError(text) => sentence(ErrorKind::Invalid, text),
         ArrowError::IoError(text, _) => sentence(ErrorKind::Io, text),
         ArrowError::CastError(text) => explain_cast(text),
+        // "Column 'a' is declared as non-nullable but contains null values", with a name of the plan.
+        ArrowError::InvalidArgumentError(text) if text.contains("declared as non-nullable") => {
+            would_become_null()
+        }
         ArrowError::ArithmeticOverflow(text)
         | ArrowError::ComputeError(text)
         | ArrowError::ParseError(text)
@@ -190,6 +196,10 @@ fn explain_arrow(error: &ArrowError) -> Error {
         | ArrowError::CDataInterface(text) => sentence(ErrorKind::Data, text),
         other => sentence(ErrorKind::Data, &other.to_string()),
     }
+}
+
+fn would_become_null() -> Error {
+    Error::new(ErrorKind::Data, "a column that is NOT NULL would become NULL")
 }
 
 fn explain_parquet(error: &ParquetError) -> Error {
@@ -295,6 +305,22 @@ fn explain_plan(text: &str) -> Error {
         return Error::new(ErrorKind::Invalid, message)
             .with_hint("CAST an operand to DOUBLE, which rounds, or to a DECIMAL with fewer digits there");
     }
+    // "Cannot get result type for temporal operation Interval(MonthDayNano) * Int64: ..."
+    if let Some((_, operation)) = text.split_once("for temporal operation ")
+        && let Some((operation, _)) = operation.split_once(": ")
+    {
+        return Error::new(ErrorKind::Invalid, format!("there is no {}", sql_types(operation)))
+            .with_hint("an INTERVAL of a number of units is written INTERVAL (n * 2) DAYS");
+    }
+    // "Argument #2 must be an INTEGER or NULL, got Column(...)"
+    if text.contains("got Column(") || text.contains("got OuterReferenceColumn(") {
+        let message = "an argument of a table function is a column";
+        return Error::new(ErrorKind::Unsupported, message)
+            .with_hint("unnest takes columns: FROM t, unnest(range(0, t.n))");
+    }
+    if text.starts_with("Unsupported CAST from ") || text.starts_with("Cannot automatically convert ") {
+        return sentence(ErrorKind::Invalid, &sql_types(text));
+    }
     if let Some((message, _)) = text.split_once(": While expanding wildcard") {
         return sentence(ErrorKind::Invalid, message)
             .with_hint("add it to GROUP BY, or take any of its values with any_value(...)");
@@ -335,12 +361,16 @@ fn explain_call(text: &str) -> Option<Error> {
     })
 }
 
-/// `text` with Arrow's type names replaced by SQL's.
+/// `text` with Arrow's type names replaced by SQL's, and without the units of moments and intervals.
 fn sql_types(text: &str) -> String {
+    const UNITS: [&str; 5] = ["(MonthDayNano)", "(ns)", "(µs)", "(ms)", "(s)"];
+    let text = UNITS.iter().fold(text.to_owned(), |text, unit| text.replace(unit, ""));
     const NAMES: &[(&str, &str)] = &[
         ("Boolean", "BOOLEAN"),
         ("Date32", "DATE"),
         ("Decimal", "DECIMAL"),
+        ("Decimal128", "DECIMAL"),
+        ("Decimal256", "DECIMAL"),
         ("Duration", "DURATION"),
         ("Float32", "REAL"),
         ("Float64", "DOUBLE"),
@@ -350,7 +380,11 @@ fn sql_types(text: &str) -> String {
         ("Int8", "TINYINT"),
         ("Interval", "INTERVAL"),
         ("LargeUtf8", "VARCHAR"),
+        ("List", "LIST"),
         ("String", "VARCHAR"),
+        ("Struct", "STRUCT"),
+        ("Time64", "TIME"),
+        ("Timestamp", "TIMESTAMP"),
         ("UInt64", "UBIGINT"),
         ("Utf8", "VARCHAR"),
         ("Utf8View", "VARCHAR"),
@@ -375,6 +409,11 @@ fn explain_cast(text: &str) -> Error {
         Some((value, name)) => {
             let article = if name.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" };
             Error::new(ErrorKind::Data, format!("'{value}' is not {article} {name}"))
+        }
+        // What chrono says of a format that asks for more than there is.
+        None if text.eq_ignore_ascii_case("format error") => {
+            return Error::new(ErrorKind::Data, "the format asks for a part that the value does not have")
+                .with_hint("a DATE has no zone for %z, a TIME no year for %Y");
         }
         None => sentence(ErrorKind::Data, text),
     };

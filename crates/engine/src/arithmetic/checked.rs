@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 
 use super::overflow;
+use crate::rules::{operator_display, operator_name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
@@ -54,7 +55,7 @@ impl Operation {
         }
     }
 
-    /// How DataFusion writes the operator that this one replaces; column names are derived from this text.
+    /// The operation of operands that are written like this.
     fn write(self, operands: &[String]) -> String {
         match operands {
             [operand] => format!("(- {operand})"),
@@ -88,12 +89,17 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn display_name(&self, operands: &[Expr]) -> Result<String> {
-        Ok(self.operation.write(&operands.iter().map(ToString::to_string).collect::<Vec<_>>()))
+        Ok(match operands {
+            [left, right] => operator_display(self.name(), left, right),
+            operands => self.operation.write(&[operands[0].to_string()]),
+        })
     }
 
     fn schema_name(&self, operands: &[Expr]) -> Result<String> {
-        let names = operands.iter().map(|operand| operand.schema_name().to_string());
-        Ok(self.operation.write(&names.collect::<Vec<_>>()))
+        Ok(match operands {
+            [left, right] => operator_name(self.name(), left, right),
+            operands => self.operation.write(&[operands[0].schema_name().to_string()]),
+        })
     }
 
     fn signature(&self) -> &Signature {

@@ -30,7 +30,7 @@ use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
 pub(crate) use self::sum::CheckedSum;
 use crate::error::{Error, ErrorKind};
-use crate::rules::rewrite_expressions;
+use crate::rules::rewrite_expressions_down;
 use crate::types::sql_type_name;
 
 /// How many levels of an expression the range analysis descends; deeper operands have the range of their
@@ -85,7 +85,7 @@ impl AnalyzerRule for CheckArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        rewrite_expressions(plan, |expr, schema| Ok(self.check_expr(expr, schema)))
+        rewrite_expressions_down(plan, |expr, schema| Ok(self.check_expr(expr, schema)))
     }
 }
 
@@ -93,18 +93,18 @@ impl AnalyzerRule for CheckArithmetic {
 /// numbers, or its result always fits.
 fn is_safe(op: Operator, left: Option<&Expr>, right: &Expr, schema: &DFSchema) -> bool {
     let Ok(data_type) = right.get_type(schema) else { return true };
-    if let Some(left) = left
-        && let Ok(left) = left.get_type(schema)
-        && checked::decimal_type(op, &left, &data_type).is_some()
+    let left_type = left.and_then(|left| left.get_type(schema).ok());
+    if let Some(left_type) = &left_type
+        && checked::decimal_type(op, left_type, &data_type).is_some()
     {
         return false;
     }
     let Some(limits) = limits(&data_type) else { return true };
-    if left.is_some_and(|left| left.get_type(schema).ok().as_ref() != Some(&data_type)) {
+    if left.is_some() && left_type.as_ref() != Some(&data_type) {
         return true;
     }
-    let left = left.map_or(Some((0, 0)), |left| range(left, schema, 0));
-    let result = left.zip(range(right, schema, 0)).and_then(|(left, right)| combine(op, left, right));
+    let left = left.map_or((0, 0), |left| range(left, limits, schema, 0));
+    let result = combine(op, left, range(right, limits, schema, 0));
     result.is_some_and(|(low, high)| low >= limits.0 && high <= limits.1)
 }
 
@@ -123,27 +123,30 @@ fn limits(data_type: &DataType) -> Option<(i128, i128)> {
     })
 }
 
-/// Bounds on the values of an integer expression; `None` if it has another type.
-fn range(expr: &Expr, schema: &DFSchema, depth: usize) -> Option<(i128, i128)> {
-    let own = || limits(&expr.get_type(schema).ok()?);
+/// Bounds on the values of an expression whose integer type has the bounds `own`.
+fn range(expr: &Expr, own: (i128, i128), schema: &DFSchema, depth: usize) -> (i128, i128) {
     if depth >= RANGE_DEPTH_MAX {
-        return own();
+        return own;
     }
+    // A value outside the type fails the cast or operator, so it does not widen the bounds.
+    let within = |(low, high): (i128, i128)| (low.clamp(own.0, own.1), high.clamp(own.0, own.1));
     match expr {
-        Expr::Literal(value, _) => whole_number(value).map(|value| (value, value)).or_else(own),
-        Expr::Alias(alias) => range(&alias.expr, schema, depth + 1),
+        Expr::Literal(value, _) => whole_number(value).map_or(own, |value| (value, value)),
+        Expr::Alias(alias) => range(&alias.expr, own, schema, depth + 1),
         Expr::Cast(cast) => {
-            let target = limits(cast.field.data_type())?;
-            // A value outside the target's range fails the cast, so it does not widen the bounds.
-            let inner = range(&cast.expr, schema, depth + 1).unwrap_or(target);
-            Some((inner.0.clamp(target.0, target.1), inner.1.clamp(target.0, target.1)))
+            let inner = cast.expr.get_type(schema).ok().and_then(|from| limits(&from));
+            inner.map_or(own, |inner| within(range(&cast.expr, inner, schema, depth + 1)))
         }
-        // The result of these operators cannot overflow once this rule has run, so its bounds hold.
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let bounds = range(left, schema, depth + 1).zip(range(right, schema, depth + 1));
-            bounds.and_then(|(left, right)| combine(*op, left, right)).or_else(own)
+        // These operators have operands of the type of their result.
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
+            right,
+        }) => {
+            let [left, right] = [left, right].map(|operand| range(operand, own, schema, depth + 1));
+            combine(*op, left, right).map_or(own, within)
         }
-        _ => own(),
+        _ => own,
     }
 }
 

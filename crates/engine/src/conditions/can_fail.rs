@@ -238,7 +238,6 @@ const TOTAL: &[&str] = &[
     "array_ndims",
     "array_pop_back",
     "array_pop_front",
-    "array_position",
     "array_positions",
     "array_prepend",
     "array_remove",
@@ -318,7 +317,6 @@ const TOTAL: &[&str] = &[
     "sha512",
     "sin",
     "sinh",
-    "sqrt",
     "starts_with",
     "string_to_array",
     "strpos",
@@ -336,7 +334,7 @@ const TOTAL: &[&str] = &[
 ];
 
 /// Functions that have a value, or NULL, for all floats.
-const TOTAL_OF_FLOATS: &[&str] = &["abs", "ceil", "floor", "log", "power", "round", "signum", "trunc"];
+const TOTAL_OF_FLOATS: &[&str] = &["abs", "ceil", "floor", "log", "round", "signum", "trunc"];
 
 fn function_can_fail<'a>(
     name: &str,
@@ -348,7 +346,10 @@ fn function_can_fail<'a>(
         _ => false,
     };
     let is_total = match name {
+        "array_position" => types().is_some_and(|types| types.len() == 2),
         "date_part" | "date_trunc" => constant(0).is_some(),
+        // Zero has no power below zero.
+        "power" => matches!(constant(1), Some(ScalarValue::Float64(Some(exponent))) if *exponent >= 0.0),
         "regexp_like" | "regexp_match" => constant(1).is_some(),
         "regexp_replace" => constant(1).is_some() && constant(2).is_some(),
         "split_part" => is_at_least(2, 1),

@@ -131,6 +131,12 @@ impl PushDown {
     }
 
     fn join(&self, mut join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let keys_changed = make_keys_conditional(&mut join)?;
+        let rewritten = self.rewrite_join(join, config)?;
+        Ok(if keys_changed { Transformed::yes(rewritten.data) } else { rewritten })
+    }
+
+    fn rewrite_join(&self, mut join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let Some(predicate) = join.filter.take() else {
             return self.0.rewrite(LogicalPlan::Join(join), config);
         };
@@ -148,6 +154,39 @@ impl PushDown {
             plan => filter(failing, plan),
         })
     }
+}
+
+/// Computes the keys of a side whose rows an outer join all keeps, or an anti join asks about, only for those
+/// that pass the other conditions on this side: these cannot become filters below such a join. Whether any
+/// key was changed.
+fn make_keys_conditional(join: &mut Join) -> Result<bool> {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, Right, RightAnti, RightMark};
+    let keeps_left = matches!(join.join_type, Left | Full | LeftAnti | LeftMark);
+    let keeps_right = matches!(join.join_type, Right | Full | RightAnti | RightMark);
+    // NULL as a key means something else to NOT IN.
+    let Some(filter) = join.filter.as_ref().filter(|_| !join.null_aware) else { return Ok(false) };
+    let schema = merge_schema(&[&join.left, &join.right]);
+    let total = split(filter.clone(), &schema)?.0;
+    let condition_of = |side: &LogicalPlan| {
+        let is_of_side = |one: &&Expr| {
+            let columns = one.column_refs();
+            let is_of_side = columns.iter().all(|column| side.schema().has_column(column));
+            is_of_side && !columns.is_empty() && !one.is_volatile()
+        };
+        conjunction(total.iter().filter(is_of_side).cloned())
+    };
+    let left = keeps_left.then(|| condition_of(&join.left)).flatten();
+    let right = keeps_right.then(|| condition_of(&join.right)).flatten();
+    let mut any = false;
+    for (left_key, right_key) in &mut join.on {
+        if let Some(condition) = &left {
+            any |= make_conditional(left_key, condition, join.left.schema())?;
+        }
+        if let Some(condition) = &right {
+            any |= make_conditional(right_key, condition, join.right.schema())?;
+        }
+    }
+    Ok(any)
 }
 
 /// Whether a condition has columns of both sides of a join, and no subquery, which a join cannot compute.
@@ -310,7 +349,8 @@ fn surely_computed(node: &Expr, found: &mut dyn FnMut(&Column)) -> Result<TreeNo
     Ok(TreeNodeRecursion::Continue)
 }
 
-/// Makes `sum(10 / x) FILTER (WHERE x <> 0)` compute its argument for only the rows that pass the filter.
+/// Makes `sum(10 / x) FILTER (WHERE x <> 0)`, also as a window function, compute its argument for only the rows
+/// that pass the filter.
 #[derive(Debug)]
 pub(crate) struct Arguments;
 
@@ -320,23 +360,39 @@ impl AnalyzerRule for Arguments {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        rewrite_expressions(plan, |expr, schema| {
-            let Expr::AggregateFunction(mut function) = expr else { return Ok(Transformed::no(expr)) };
-            let mut is_changed = false;
-            if let Some(filter) = &function.params.filter {
-                let sorted = function.params.order_by.iter_mut().map(|sort| &mut sort.expr);
-                for argument in function.params.args.iter_mut().chain(sorted) {
-                    let is_done = matches!(&argument, Expr::Case(case)
-                        if case.when_then_expr.iter().any(|(when, _)| when == filter));
-                    if !is_done && can_fail(argument, schema)? {
-                        let then = (filter.clone(), Box::new(argument.clone()));
-                        *argument = Expr::Case(Case::new(None, vec![then], None));
-                        is_changed = true;
-                    }
+        rewrite_expressions(plan, |mut expr, schema| {
+            let (arguments, filter, order_by) = match &mut expr {
+                Expr::AggregateFunction(function) => {
+                    let params = &mut function.params;
+                    (&mut params.args, &params.filter, Some(&mut params.order_by))
                 }
+                // The ORDER BY of a window counts for rows that FILTER excludes, too.
+                Expr::WindowFunction(function) => {
+                    let params = &mut function.params;
+                    (&mut params.args, &params.filter, None)
+                }
+                _ => return Ok(Transformed::no(expr)),
+            };
+            let Some(filter) = filter else { return Ok(Transformed::no(expr)) };
+            let mut is_changed = false;
+            let sorted = order_by.into_iter().flatten().map(|sort| &mut sort.expr);
+            for argument in arguments.iter_mut().chain(sorted) {
+                is_changed |= make_conditional(argument, filter, schema)?;
             }
-            let function = Expr::AggregateFunction(function);
-            Ok(if is_changed { Transformed::yes(function) } else { Transformed::no(function) })
+            Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
         })
     }
+}
+
+/// Makes an expression that can fail one that is computed only where `condition` is true, and NULL elsewhere.
+/// Whether it was changed.
+fn make_conditional(expr: &mut Expr, condition: &Expr, schema: &DFSchema) -> Result<bool> {
+    let is_done = matches!(&expr, Expr::Case(case)
+        if case.when_then_expr.iter().any(|(when, _)| when.as_ref() == condition));
+    if is_done || !can_fail(expr, schema)? {
+        return Ok(false);
+    }
+    let then = (Box::new(condition.clone()), Box::new(std::mem::take(expr)));
+    *expr = Expr::Case(Case::new(None, vec![then], None));
+    Ok(true)
 }

@@ -106,7 +106,7 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
     if let Some(Distinct::On(keys)) = &mut select.distinct {
         for key in keys {
             if let Expr::Value(ValueWithSpan { value: Value::Number(position, _), .. }) = key {
-                *key = selected(position, &select.projection)?;
+                *key = selected(position, &select.projection, "DISTINCT ON")?;
             }
         }
     }
@@ -129,6 +129,14 @@ pub(super) fn select(select: &mut Select) -> Result<()> {
                 Expr::Tuple(columns) => columns,
                 other => vec![grouping_sets(other)?],
             });
+        }
+        for key in keys.iter_mut() {
+            let (Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets)) = key else { continue };
+            for column in sets.iter_mut().flatten() {
+                if let Expr::Value(ValueWithSpan { value: Value::Number(position, _), .. }) = column {
+                    *column = selected(position, &select.projection, "GROUP BY")?;
+                }
+            }
         }
         if !keys.is_empty() {
             select.projection.iter_mut().for_each(number_is_no_position);
@@ -174,7 +182,7 @@ fn number_is_no_position(item: &mut SelectItem) {
 }
 
 /// The expression at a position of the SELECT list, which DISTINCT ON may name as ORDER BY does.
-fn selected(position: &str, projection: &[SelectItem]) -> Result<Expr> {
+fn selected(position: &str, projection: &[SelectItem], clause: &str) -> Result<Expr> {
     let end = position.parse().unwrap_or(0);
     match projection.get(..end).unwrap_or_default() {
         [before @ .., SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }]
@@ -185,7 +193,7 @@ fn selected(position: &str, projection: &[SelectItem]) -> Result<Expr> {
             Ok(expr.clone())
         }
         _ => {
-            let message = format!("the SELECT list has no expression at position {position} of DISTINCT ON");
+            let message = format!("the SELECT list has no expression at position {position} of {clause}");
             Err(Error::new(ErrorKind::Invalid, message).with_hint("write the expression"))
         }
     }

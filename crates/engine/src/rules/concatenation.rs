@@ -14,7 +14,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::rewrite_expressions;
+use super::operators::{operator_display, operator_name};
+use super::rewrite_expressions_down;
 
 /// See the [module](self). The rule runs after type coercion, which gives both operands one type.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl AnalyzerRule for Concatenation {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        rewrite_expressions(plan, |expr, schema| self.rewrite(expr, schema))
+        rewrite_expressions_down(plan, |expr, schema| self.rewrite(expr, schema))
     }
 }
 
@@ -63,11 +64,11 @@ impl ScalarUDFImpl for Concatenate {
     }
 
     fn display_name(&self, operands: &[Expr]) -> Result<String> {
-        Ok(format!("{} || {}", operands[0], operands[1]))
+        Ok(operator_display(self.name(), &operands[0], &operands[1]))
     }
 
     fn schema_name(&self, operands: &[Expr]) -> Result<String> {
-        Ok(format!("{} || {}", operands[0].schema_name(), operands[1].schema_name()))
+        Ok(operator_name(self.name(), &operands[0], &operands[1]))
     }
 
     fn signature(&self) -> &Signature {

@@ -10,6 +10,7 @@ mod grouping_keys;
 mod large_top;
 mod meanings;
 mod nested_order;
+mod operators;
 mod same_names;
 mod semi_joins;
 mod sort_keys;
@@ -35,6 +36,7 @@ pub(crate) use grouping_keys::grouping_keys;
 pub(crate) use large_top::LargeTop;
 pub(crate) use meanings::Meanings;
 pub(crate) use nested_order::{NestedOrder, is_nested_in_order, nested_order};
+pub(crate) use operators::{operator_display, operator_name};
 pub(crate) use same_names::SameNames;
 pub(crate) use semi_joins::SemiJoins;
 pub(crate) use sort_keys::SortKeys;
@@ -48,13 +50,30 @@ pub(crate) fn rewrite_expressions(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {
+    rewrite_whole_expressions(plan, |whole, schema| whole.transform_up(|expr| rewrite(expr, schema)))
+}
+
+/// As [`rewrite_expressions`], but from the root down. For rules that ask operators for their types and replace
+/// them by functions: the type of a function takes much longer to find out, as DataFusion writes out the names
+/// of all its operands for it.
+pub(crate) fn rewrite_expressions_down(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
+    rewrite_whole_expressions(plan, |whole, schema| whole.transform_down(|expr| rewrite(expr, schema)))
+}
+
+fn rewrite_whole_expressions(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
     let mut is_changed = false;
     let rewrite_node = |plan: LogicalPlan| {
         let schema = schema_of_expressions(&plan)?;
         let names = NamePreserver::new(&plan);
         let rewritten = plan.map_expressions(|expr| {
             let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
+            let rewritten = rewrite(expr, &schema)?;
             Ok(rewritten.update_data(|expr| name.restore(expr)))
         })?;
         // A changed type affects the plans above; if nothing changed below, the schema stays as it was.

@@ -17,8 +17,8 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction, SetComp
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, FetchType, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator,
-    SkipType, Sort, Subquery, binary_expr, lit, when,
+    AggregateUDF, Expr, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator,
+    SkipType, Sort, Subquery, Union, Values, binary_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
@@ -27,6 +27,7 @@ use crate::arithmetic::Extreme;
 use crate::functions::once;
 
 use super::dependent::{Names, Outer, check_mentioned, check_repeatable, is_lateral, mentioned};
+use super::rewrite_expressions;
 
 /// See the [module](self). Must run before the other analyzer rules, which refuse what it handles.
 #[derive(Debug, Default)]
@@ -36,7 +37,8 @@ impl AnalyzerRule for Subqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut names = Names::default();
         // Inner subqueries first: the joins that replace them are then part of the outer ones.
-        plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()
+        let plan = plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()?;
+        rewrite_expressions(plan, |expression, _| null_without_rows(expression))
     }
 
     fn name(&self) -> &str {
@@ -58,7 +60,26 @@ fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPl
         | LogicalPlan::Aggregate(_)
         | LogicalPlan::Window(_)
         | LogicalPlan::Sort(_) => values(node, names),
+        LogicalPlan::Values(list) if list.values.iter().flatten().any(has_subquery) => {
+            Ok(Transformed::yes(selects(list, names)?))
+        }
         _ => Ok(Transformed::no(node)),
+    }
+}
+
+/// `VALUES (...), (...)` with subqueries as `SELECT ... UNION ALL SELECT ...`: DataFusion computes values while
+/// it plans.
+fn selects(list: &Values, names: &mut Names) -> Result<LogicalPlan> {
+    let columns = list.schema.fields();
+    let mut rows = Vec::with_capacity(list.values.len());
+    for row in &list.values {
+        let row = row.iter().zip(columns).map(|(value, column)| value.clone().alias(column.name()));
+        let select = LogicalPlanBuilder::empty(true).project(row)?.build()?;
+        rows.push(Arc::new(values(select, names)?.data));
+    }
+    match rows.len() {
+        1 => Ok(Arc::unwrap_or_clone(rows.remove(0))),
+        _ => Ok(LogicalPlan::Union(Union::try_new(rows)?)),
     }
 }
 
@@ -72,6 +93,42 @@ fn as_membership(expression: Expr) -> Result<Transformed<Expr>> {
     };
     let SetComparison { expr, subquery, .. } = comparison;
     Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated })))
+}
+
+/// Gives an uncorrelated scalar subquery that may have no rows one row, of NULL, for that case. DataFusion
+/// would take the subquery for NOT NULL where its column is.
+fn null_without_rows(expression: Expr) -> Result<Transformed<Expr>> {
+    let Expr::ScalarSubquery(mut subquery) = expression else { return Ok(Transformed::no(expression)) };
+    let changes = !has_a_row(&subquery.subquery) && mentioned(&subquery.subquery).is_empty();
+    if changes {
+        let rows = Arc::unwrap_or_clone(subquery.subquery);
+        let or_null = LogicalPlanBuilder::empty(true).join_on(rows, JoinType::Left, [lit(true)])?.build()?;
+        subquery.subquery = Arc::new(or_null);
+    }
+    let subquery = Expr::ScalarSubquery(subquery);
+    Ok(if changes { Transformed::yes(subquery) } else { Transformed::no(subquery) })
+}
+
+/// Whether a plan has at least one row, whatever the data.
+fn has_a_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(relation) => relation.produce_one_row,
+        LogicalPlan::Values(values) => !values.values.is_empty(),
+        LogicalPlan::Join(join) => join.join_type == JoinType::Left && has_a_row(&join.left),
+        LogicalPlan::Limit(limit) => keeps_first(limit).unwrap_or(false) && has_a_row(&limit.input),
+        LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Window(_) => {
+            has_a_row(plan.inputs()[0])
+        }
+        LogicalPlan::Sort(sort) => sort.fetch != Some(0) && has_a_row(&sort.input),
+        _ => false,
+    }
+}
+
+/// Whether a LIMIT keeps the first row, if there is one.
+fn keeps_first(limit: &Limit) -> Result<bool> {
+    Ok(matches!(limit.get_skip_type()?, SkipType::Literal(0))
+        && matches!(limit.get_fetch_type()?, FetchType::Literal(fetch) if fetch != Some(0)))
 }
 
 /// Replaces the subqueries in the expressions of a node by columns of joins below it.
@@ -105,7 +162,10 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                 let mut limit_dropped = false;
                 let joined = match &mut part {
                     Expr::ScalarSubquery(subquery)
-                        if !(has_own_plan && has_one_row(subquery) && is_pulled_up(subquery, None)) =>
+                        if !(has_own_plan
+                            && has_one_row(subquery)
+                            && has_a_row(&subquery.subquery)
+                            && is_pulled_up(subquery, None)) =>
                     {
                         scalar(&base, &input, subquery, names)?
                     }
@@ -148,6 +208,10 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
     }
     let plan = LogicalPlanBuilder::from(plan).project(columns.into_iter().map(Expr::Column))?.build()?;
     Ok(Transformed::yes(plan))
+}
+
+fn has_subquery(expression: &Expr) -> bool {
+    expression.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(false)
 }
 
 fn subquery_of(expression: &Expr) -> Option<&Subquery> {
@@ -204,12 +268,11 @@ fn is_kept_in(condition: &Expr) -> bool {
 /// Removes a LIMIT that does not change whether there are any rows.
 fn drop_limit(subquery: &mut Subquery) -> Result<bool> {
     let LogicalPlan::Limit(limit) = subquery.subquery.as_ref() else { return Ok(false) };
-    let keeps_one = matches!(limit.get_skip_type()?, SkipType::Literal(0))
-        && matches!(limit.get_fetch_type()?, FetchType::Literal(fetch) if fetch != Some(0));
-    if keeps_one {
+    let keeps_first = keeps_first(limit)?;
+    if keeps_first {
         subquery.subquery = limit.input.clone();
     }
-    Ok(keeps_one)
+    Ok(keeps_first)
 }
 
 /// Whether a correlated subquery has a LIMIT, which DataFusion may ignore below EXISTS.
@@ -383,8 +446,7 @@ fn scalar(base: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, names: &
         return Ok(None);
     }
     let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else {
-        // DataFusion has its own error for these.
-        return if has_one_row(subquery) { Ok(None) } else { in_the_way() };
+        return in_the_way();
     };
     let value = names.fresh();
     if !has_one_row(subquery) {
