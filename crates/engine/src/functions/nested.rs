@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 
 use super::any_type::{bits_of_bytes, length_of_values};
+use crate::types::sql_type_name;
 
 /// A function that takes a map and a key.
 pub(crate) const MAP_VALUE: &str = "keirin_map_value";
@@ -38,7 +39,19 @@ pub(super) fn functions(registry: &dyn FunctionRegistry) -> Result<Vec<ScalarUDF
     ])
 }
 
-pub(crate) fn map_value() -> ScalarUDF {
+/// The value of a key in a map.
+pub(crate) fn lookup(map: Expr, key: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let (Ok(DataType::Map(entries, _)), Ok(value)) = (map.get_type(schema), key.get_type(schema))
+        && let DataType::Struct(fields) = entries.data_type()
+        && compared(fields[0].data_type(), &value).is_none()
+    {
+        let names = [fields[0].data_type(), &value].map(sql_type_name);
+        return plan_err!("a map with keys of type {} has no key of type {}", names[0], names[1]);
+    }
+    Ok(map_value().call(vec![map, key]))
+}
+
+fn map_value() -> ScalarUDF {
     ScalarUDF::new_from_impl(MapValue { signature: Signature::user_defined(Volatility::Immutable) })
 }
 
@@ -137,8 +150,7 @@ impl ScalarUDFImpl for MapValue {
             return plan_err!("a subscript needs a map and a key");
         };
         let DataType::Struct(fields) = entries.data_type() else { return internal_err!("a map has entries") };
-        let own = fields[0].data_type();
-        let common = compared(own, key).unwrap_or_else(|| own.clone());
+        let Some(common) = compared(fields[0].data_type(), key) else { return plan_err!("no such key") };
         let key_field = fields[0].as_ref().clone().with_data_type(common.clone());
         let fields = Fields::from(vec![Arc::new(key_field), fields[1].clone()]);
         let entries = entries.as_ref().clone().with_data_type(DataType::Struct(fields));
@@ -170,13 +182,28 @@ impl ScalarUDFImpl for MapValue {
     }
 }
 
-/// The type in which keys of a map are compared with one of another type; `None` for that of the map.
-fn compared(own: &DataType, other: &DataType) -> Option<DataType> {
-    if !own.is_numeric() || !other.is_numeric() {
-        return None;
+/// The type in which keys of a map are compared with a value; `None` if they have nothing in common.
+fn compared(key: &DataType, value: &DataType) -> Option<DataType> {
+    use DataType::{Date32, Float64, LargeUtf8, Null, Timestamp, Utf8, Utf8View};
+    let is_text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
+    match (key, value) {
+        (key, value) if key.is_numeric() && value.is_numeric() => {
+            if key.is_floating() || value.is_floating() {
+                Some(Float64)
+            } else {
+                comparison_coercion(key, value)
+            }
+        }
+        (Date32, Timestamp(..)) => Some(value.clone()),
+        (Timestamp(coarse, _), Timestamp(fine, _)) if coarse < fine => Some(value.clone()),
+        (Timestamp(..), Date32 | Timestamp(..)) | (_, Null) => Some(key.clone()),
+        // A text is the key that it says.
+        (key, value) if key == value || is_text(key) || is_text(value) => Some(key.clone()),
+        (key, value) if (key.is_nested() && value.is_nested()) || (key.is_binary() && value.is_binary()) => {
+            Some(key.clone())
+        }
+        _ => None,
     }
-    let is_float = own.is_floating() || other.is_floating();
-    if is_float { Some(DataType::Float64) } else { comparison_coercion(own, other) }
 }
 
 /// Plans subscripts of maps. The planner's own take only constants that have the very type of the keys.
@@ -197,6 +224,6 @@ impl ExprPlanner for MapSubscripts {
             GetFieldAccess::NamedStructField { name } => lit(name),
             GetFieldAccess::ListRange { .. } => return Ok(PlannerResult::Original(access)),
         };
-        Ok(PlannerResult::Planned(map_value().call(vec![access.expr, key])))
+        Ok(PlannerResult::Planned(lookup(access.expr, key, schema)?))
     }
 }

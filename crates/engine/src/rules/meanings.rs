@@ -1,5 +1,5 @@
-//! Corrects operators that DataFusion computes wrongly: the lookup in a map by a key that is a list or a
-//! struct, which considers only the first entries, and `~ '.*'`, which forgets that NULL gives NULL. Also
+//! Corrects operators that DataFusion computes wrongly: the lookup in a map, which takes only keys of the very type
+//! that the map has, and `~ '.*'`, which forgets that NULL gives NULL. Also
 //! refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
 //! their text.
 
@@ -15,7 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
 use crate::error::{Error, ErrorKind};
-use crate::functions::nested::map_value;
+use crate::functions::nested::lookup;
 use crate::types::sql_type_name;
 
 /// See the [module](self).
@@ -71,7 +71,7 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::no(Expr::AggregateFunction(call)))
         }
-        Expr::ScalarFunction(call) if call.func.name() == "get_field" => Ok(subscript(call, schema)),
+        Expr::ScalarFunction(call) if call.func.name() == "get_field" => subscript(call, schema),
         Expr::ScalarFunction(call) if call.func.name() == "regexp_like" && is_any(call.args.get(1)) => {
             Ok(Transformed::yes(true_of_values(call.args[0].clone(), true)))
         }
@@ -105,16 +105,17 @@ fn true_of_values(text: Expr, value: bool) -> Expr {
 }
 
 /// `get_field` of a map as the lookup of a key; what stands behind the key are fields of the value.
-fn subscript(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+fn subscript(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if call.args.len() < 2 || !matches!(call.args[0].get_type(schema), Ok(DataType::Map(..))) {
-        return Transformed::no(Expr::ScalarFunction(call));
+        return Ok(Transformed::no(Expr::ScalarFunction(call)));
     }
-    let value = map_value().call(call.args.drain(..2).collect());
+    let key = call.args.remove(1);
+    let value = lookup(call.args.remove(0), key, schema)?;
     if call.args.is_empty() {
-        return Transformed::yes(value);
+        return Ok(Transformed::yes(value));
     }
     call.args.insert(0, value);
-    Transformed::yes(Expr::ScalarFunction(call))
+    Ok(Transformed::yes(Expr::ScalarFunction(call)))
 }
 
 /// Refuses a list, struct or map that the planner would convert to text for a function of texts.
