@@ -81,11 +81,7 @@ pub(crate) fn levels_of_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<us
         let levels = bracket.levels();
         longest = longest.max(levels);
         let is_negated = bracket.negations > NEGATIONS_MAX;
-        if levels > ROW_MAX
-            || bracket.negations > NESTING_MAX - 3
-            || bracket.subscripts > BRACKETS_MAX
-            || open.len() > BRACKETS_MAX
-        {
+        if levels > ROW_MAX || is_negated || bracket.subscripts > BRACKETS_MAX || open.len() > BRACKETS_MAX {
             let error = too_deep(if is_negated { NESTING_MAX } else { DEPTH_MAX });
             return Err(match byte_range(sql, token.span) {
                 Some(span) => error.with_span(span),

@@ -90,6 +90,9 @@ pub(crate) fn explain(error: &DataFusionError, sql: Option<&str>) -> Error {
         },
         DataFusionError::SchemaError(inner, _) => explain_schema(inner, sql),
         DataFusionError::SQL(inner, _) => sentence(ErrorKind::Syntax, &inner.to_string()),
+        DataFusionError::NotImplemented(text) if text.starts_with("Unsupported CAST from ") => {
+            sentence(ErrorKind::Unsupported, &sql_types(text))
+        }
         DataFusionError::NotImplemented(text) => explain_unsupported(without_tree(text)),
         DataFusionError::Plan(text) => explain_plan(without_tree(text)),
         DataFusionError::Configuration(text) => sentence(ErrorKind::Invalid, text),
@@ -318,7 +321,7 @@ fn explain_plan(text: &str) -> Error {
         return Error::new(ErrorKind::Unsupported, message)
             .with_hint("unnest takes columns: FROM t, unnest(range(0, t.n))");
     }
-    if text.starts_with("Unsupported CAST from ") || text.starts_with("Cannot automatically convert ") {
+    if text.starts_with("Cannot automatically convert ") {
         return sentence(ErrorKind::Invalid, &sql_types(text));
     }
     if let Some((message, _)) = text.split_once(": While expanding wildcard") {
