@@ -26,7 +26,7 @@ use crate::unsynced::Unsynced;
 
 /// A stripe ends when the values of a column reach this size, so that blocks do not get much larger.
 const STRIPE_BYTES: usize = 64 << 20;
-/// It also ends when the values of all columns reach this size, so that wide rows take no more memory than others.
+/// It also ends when the values of all columns reach this size, so that a stripe of wide rows takes a bounded amount of memory.
 const STRIPE_BYTES_OF_ALL: usize = 128 << 20;
 /// Rows of a run are taken in its order up to about this size at a time.
 const PIECE_BYTES: usize = 16 << 20;
