@@ -17,8 +17,8 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction, SetComp
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator,
-    SkipType, Sort, Subquery, Union, Values, binary_expr, lit, when,
+    AggregateUDF, Expr, ExprSchemable, FetchType, Filter, Join, JoinType, Limit, LogicalPlan,
+    LogicalPlanBuilder, Operator, SkipType, Sort, Subquery, Union, Values, binary_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
@@ -125,6 +125,37 @@ fn has_a_row(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// Whether the columns of an aggregation still mention it once they are simplified. DataFusion, which joins
+/// the groups of a correlated one, knows by them what the value is where there is no group: one that has
+/// become a constant would be NULL there.
+fn keeps_columns(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let input = &projection.input;
+            let keeps = |column: &Expr| {
+                let (mut is_arithmetic, mut is_computed) = (true, false);
+                let walked = column.apply(|part| {
+                    match part {
+                        Expr::Column(_) | Expr::Literal(..) | Expr::Alias(_) | Expr::Cast(_) => {}
+                        Expr::BinaryExpr(binary) if binary.op.is_numerical_operators() => is_computed = true,
+                        _ => is_arithmetic = false,
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                });
+                // `count(*) * 0` is 0 without a look at the count, but a sum times 0 may be NULL.
+                let stays = !is_computed || column.nullable(input.schema()).unwrap_or(false);
+                walked.is_ok() && is_arithmetic && stays && column.any_column_refs()
+            };
+            projection.expr.iter().all(keeps) && keeps_columns(input)
+        }
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
+            keeps_columns(plan.inputs()[0])
+        }
+        LogicalPlan::Aggregate(_) => true,
+        _ => false,
+    }
+}
+
 /// Whether a LIMIT keeps the first row, if there is one.
 fn keeps_first(limit: &Limit) -> Result<bool> {
     Ok(matches!(limit.get_skip_type()?, SkipType::Literal(0))
@@ -165,6 +196,7 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                         if !(has_own_plan
                             && has_one_row(subquery)
                             && has_a_row(&subquery.subquery)
+                            && keeps_columns(&subquery.subquery)
                             && is_pulled_up(subquery, None)) =>
                     {
                         scalar(&base, &input, subquery, names)?
