@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::catalog::{DEFAULT_SCHEMA, MemorySchema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{self, SpillDirectory};
+use crate::plan_cache::Changes;
 use crate::pool::FairPool;
 use crate::session::Session;
 use crate::stored::{BlockCache, CacheOptions, Store};
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task has not ended.
     pub(crate) statement_count: AtomicUsize,
+    /// Statements that are no queries, of all sessions.
+    pub(crate) changes: Arc<Changes>,
     /// The database's work on threads that may block.
     pub(crate) work: Work,
     /// The database directory; `None` for a database in memory.
@@ -296,6 +299,7 @@ impl DatabaseBuilder {
                 races: Arc::default(),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
+                changes: Arc::default(),
                 work,
                 store,
                 runtime,

@@ -55,6 +55,7 @@ mod grouping;
 mod numbers;
 mod parameters;
 mod parser;
+mod plan_cache;
 mod prepared;
 mod refused;
 mod relations;

@@ -49,6 +49,11 @@ impl Statement {
         &self.script[self.range.clone()]
     }
 
+    /// Whether it only reads, by the look of it.
+    pub(crate) fn is_query(&self) -> bool {
+        matches!(&*self.ast, Ast::Sql(statement) if matches!(**statement, ast::Statement::Query(_)))
+    }
+
     /// The kind of the statement, in upper case: `SELECT`, `CREATE TABLE`, `COPY`.
     pub(crate) fn tag(&self) -> String {
         let mut words =

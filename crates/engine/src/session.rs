@@ -32,7 +32,7 @@ use crate::database::Shared;
 use crate::depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_panic;
-use crate::fast_path::FastPath;
+use crate::fast_path::{self, FastPath};
 use crate::files::{self, FileTable, Rejects};
 use crate::functions;
 use crate::grouping::GroupRows;
@@ -40,6 +40,7 @@ use crate::in_order::KeepOrder;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
+use crate::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::refused::{check_prepared, refuse_unread};
@@ -92,6 +93,9 @@ pub struct Session {
     /// The state with which a statement is planned: made once, because copying a session's functions and
     /// options takes time. `None` if the session is not bound to a statement, as its settings may change.
     state: Option<Arc<OnceLock<Arc<SessionState>>>>,
+    plans: Arc<PlanCache>,
+    /// The moment of the statement that this copy of the session is bound to; `None` without a database directory.
+    moment: Option<Moment>,
     /// The statement for which this copy of the session was made.
     running: Option<Arc<Running>>,
 }
@@ -228,21 +232,24 @@ impl Session {
             prepared,
             table_functions,
             state: None,
+            plans: Arc::default(),
+            moment: None,
             running: None,
         }
     }
 
     /// This session as one statement sees it throughout: for a database directory, with the newest version.
     async fn at_newest(&self) -> Result<Self> {
-        match &self.shared.store {
+        let Some(store) = &self.shared.store else { return Ok(self.over(self.catalog.database.clone())) };
+        let snapshot = if store.is_refreshed() {
             // Reading the newest version may block, on a disk or a server.
-            Some(store) if store.is_refreshed() => {
-                let store = store.clone();
-                Ok(self.at(blocking(move || store.snapshot()).await?))
-            }
-            Some(store) => Ok(self.at(store.snapshot()?)),
-            None => Ok(self.over(self.catalog.database.clone())),
-        }
+            let store = store.clone();
+            blocking(move || store.snapshot()).await?
+        } else {
+            store.snapshot()?
+        };
+        let moment = Some(Moment::new(&snapshot, &self.shared.changes));
+        Ok(Self { moment, ..self.at(snapshot) })
     }
 
     /// This session with one version of its database directory.
@@ -329,11 +336,12 @@ impl Session {
         let finished = is_finished.clone();
         let stop = Stop::default();
         let running = Running::new(self.shared.clone(), stop.clone());
+        let change = (!statement.is_query()).then(|| Change::begin(&self.shared.changes));
         session.running = Some(running.clone());
         // However the task ends, this stops the work that it leaves behind.
         let end = StopOnDrop(stop.clone());
         let task = self.shared.runtime().spawn(running.task(async move {
-            let _end = end;
+            let _end = (end, change);
             let started = match session.at_newest().await {
                 Ok(session) => {
                     survived(session.start(&statement, &parameters)).await.and_then(|started| started)
@@ -386,6 +394,13 @@ impl Session {
     }
 
     async fn start(&self, statement: &Statement, parameters: &Parameters) -> Result<Answer> {
+        let may_keep = self.moment.is_some()
+            && statement.is_query()
+            && matches!(parameters, Parameters::None)
+            && fast_path::keeps_plans(self.context.state_ref().read().config_options());
+        if may_keep && let Some(planned) = self.planned(statement.text()) {
+            return statements::execute_planned(self, planned).await;
+        }
         if let Ast::Sql(written) = statement.ast.as_ref() {
             check_prepared(written)?;
         }
@@ -407,6 +422,7 @@ impl Session {
         refuse_unread(&mut ast)?;
         let taken = take_files(&mut ast, script, &self.catalog, &self.table_functions)?;
         depth::check(&mut ast)?;
+        let may_keep = may_keep && taken.files.is_empty() && taken.versions.is_empty();
         // The old versions are held until the statement is planned; then the plan holds the tables.
         let mut open = taken.versions;
         let rejects = self.rejects.statement();
@@ -421,7 +437,18 @@ impl Session {
             open.push(self.catalog.files.add(reference.name, table));
         }
         resolve_names(&mut ast, script, &self.catalog)?;
-        statements::execute(self, ast, script, &text).await
+        statements::execute(self, ast, script, &text, may_keep).await
+    }
+
+    fn planned(&self, text: &str) -> Option<Planned> {
+        self.plans.find(text, self.moment.as_ref()?)
+    }
+
+    /// Keeps the plan of the query `text` for when it comes again.
+    pub(crate) fn keep_plan(&self, text: &str, planned: Planned) {
+        if let Some(moment) = &self.moment {
+            self.plans.keep(text, moment, planned);
+        }
     }
 
     /// Opens a file under a fresh name, by which SQL can read it as long as the returned [`OpenFile`] lives.

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 
 use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fast_path::{self, FAST_PATH_OPTION};
+use crate::fast_path::{self, FAST_PATH_OPTION, PLAN_CACHE_OPTION};
 use crate::files::ParquetDecoder;
 use crate::memory;
 use crate::sql_types::SessionZone;
@@ -138,14 +138,7 @@ const SETTINGS: &[Setting] = &[
         description: "Whether Keirin's own operators take over parts of a query; otherwise DataFusion's give the same answer",
         get: |settings| if settings.options(fast_path::is_on) { "on" } else { "off" }.to_owned(),
         default: |_| "on".to_owned(),
-        set: |settings, value| {
-            let is_on = match value.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
-                None | Some("on" | "true" | "1") => true,
-                Some("off" | "false" | "0") => false,
-                Some(_) => return Err("it is on or off".to_owned()),
-            };
-            settings.set_option(FAST_PATH_OPTION, &is_on.to_string())
-        },
+        set: |settings, value| settings.set_option(FAST_PATH_OPTION, &parse_switch(value)?.to_string()),
     },
     Setting {
         name: "memory_limit",
@@ -177,6 +170,14 @@ const SETTINGS: &[Setting] = &[
             state.write().config_mut().set_extension(Arc::new(decoder));
             Ok(())
         },
+    },
+    Setting {
+        name: "plan_cache",
+        scope: "session",
+        description: "Whether the plan of a query over tables on disk is kept for when the same text comes again",
+        get: |settings| if settings.options(fast_path::keeps_plans) { "on" } else { "off" }.to_owned(),
+        default: |_| "on".to_owned(),
+        set: |settings, value| settings.set_option(PLAN_CACHE_OPTION, &parse_switch(value)?.to_string()),
     },
     Setting {
         name: "retention",
@@ -396,6 +397,14 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     let seconds = unit.and_then(|(_, unit)| count.parse::<u64>().ok()?.checked_mul(*unit));
     let seconds = seconds.filter(|seconds| *seconds <= SECONDS_MAX);
     seconds.map(Duration::from_secs).ok_or_else(|| "it is a time such as '1 hour' or '7 days'".to_owned())
+}
+
+fn parse_switch(text: Option<&str>) -> std::result::Result<bool, String> {
+    match text.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+        None | Some("on" | "true" | "1") => Ok(true),
+        Some("off" | "false" | "0") => Ok(false),
+        Some(_) => Err("it is on or off".to_owned()),
+    }
 }
 
 fn parse_count(text: &str, max: usize) -> std::result::Result<usize, String> {

@@ -1,4 +1,4 @@
-//! Decoded blocks that are kept, and when blocks are held against their checksums.
+//! What is kept from one statement to the next: decoded blocks, which are held against their checksums, and plans.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::query;
-use keirin::Database;
+use keirin::{Database, Session};
 use tempfile::TempDir;
 
 fn open() -> (TempDir, Database) {
@@ -195,4 +195,54 @@ fn a_damaged_block_is_never_kept() {
     run(&database, "SET keirin.verify_checksums = 'once'");
     assert!(refused(&database, "SELECT max(s || 'x') FROM t").contains("column 's'"));
     assert_eq!(usage(&database, "blocks"), 0);
+}
+
+#[test]
+fn kept_plans_end_with_what_they_were_made_for() {
+    let (_directory, database) = open();
+    let (session, other) = (database.session(), database.session());
+    let ask = |session: &Session, sql: &str| query(&database, session, sql).expect("it is right");
+    ask(&session, "CREATE TABLE t AS SELECT value AS a, value % 3 AS b FROM range(0, 1000)");
+    let grouped = "SELECT b, count(*), sum(a) FROM t WHERE a > 0.5 GROUP BY b ORDER BY b";
+    let first = ask(&session, grouped);
+    assert_eq!(ask(&session, grouped), first);
+
+    // Other rows, in this session and another.
+    ask(&other, "INSERT INTO t VALUES (1000, 7)");
+    assert_eq!(ask(&session, grouped).len(), 4);
+    ask(&session, "DELETE FROM t WHERE b = 7");
+    assert_eq!(ask(&session, grouped), first);
+
+    // Another table of the name.
+    ask(&session, "CREATE SCHEMA s");
+    ask(&session, "CREATE TABLE s.t AS SELECT 5 AS a, 6 AS b");
+    ask(&session, "USE s");
+    assert_eq!(ask(&session, grouped), [["6", "1", "5"]]);
+    assert_eq!(ask(&other, grouped), first);
+
+    // Another meaning of a literal.
+    let literal = "SELECT typeof(0.5) FROM t LIMIT 1";
+    assert_ne!(ask(&session, literal), [["DOUBLE"]]);
+    ask(&session, "SET decimal_literals = false");
+    assert_eq!(ask(&session, literal), [["DOUBLE"]]);
+    assert_ne!(ask(&other, literal), [["DOUBLE"]]);
+
+    // Another moment.
+    let now = "SELECT now() FROM t LIMIT 1";
+    assert_ne!(ask(&other, now), ask(&other, now));
+
+    // Thresholds that a sort finds are its own, also where it runs again.
+    ask(&other, "CREATE TABLE u AS SELECT value AS a, 'x' || value AS s FROM range(0, 300000)");
+    let top = "SELECT s FROM u ORDER BY a DESC LIMIT 2";
+    for _ in 0..3 {
+        assert_eq!(ask(&other, top), [["x299999"], ["x299998"]]);
+    }
+    let largest = "SELECT a % 1000 AS k, count(*) AS c FROM u GROUP BY k ORDER BY c DESC, k LIMIT 2";
+    for _ in 0..3 {
+        assert_eq!(ask(&other, largest), [["0", "300"], ["1", "300"]]);
+    }
+    let any = "SELECT count(*) FROM (SELECT s FROM u GROUP BY s LIMIT 10)";
+    for _ in 0..3 {
+        assert_eq!(ask(&other, any), [["10"]]);
+    }
 }

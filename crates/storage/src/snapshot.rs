@@ -29,6 +29,12 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
+    /// Whether both are the same version, as read once.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
     /// Opens a part of a table.
     ///
     /// # Errors

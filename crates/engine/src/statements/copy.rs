@@ -73,7 +73,7 @@ pub(super) async fn copy_from(
         insert.table = ast::TableObject::TableName(table.clone());
         insert.columns = columns.iter().cloned().map(|column| ObjectName::from(vec![column])).collect();
     }
-    Box::pin(standard(session, statement, sql, sql)).await
+    Box::pin(standard(session, statement, sql, sql, false)).await
 }
 
 /// The names of the table's columns; empty for a table that does not exist, which the planner reports.

@@ -23,6 +23,7 @@ use futures::stream::{self, BoxStream};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::Ast;
+use crate::plan_cache::Planned;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::stream::StatementKind;
@@ -70,10 +71,22 @@ impl Answer {
     }
 }
 
-/// Executes `ast`, with its parameters bound and its files opened; `text` is its part of the script `sql`.
-pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) -> Result<Answer> {
+/// Executes a query that was planned before.
+pub(crate) async fn execute_planned(session: &Session, planned: Planned) -> Result<Answer> {
+    query::read_planned(session, planned).await
+}
+
+/// Executes `ast`, with its parameters bound and its files opened; `text` is its part of the script `sql`, by which
+/// the plan of a query may be kept.
+pub(crate) async fn execute(
+    session: &Session,
+    ast: Ast,
+    sql: &str,
+    text: &str,
+    may_keep: bool,
+) -> Result<Answer> {
     match ast {
-        Ast::Sql(statement) => standard(session, *statement, sql, text).await,
+        Ast::Sql(statement) => standard(session, *statement, sql, text, may_keep).await,
         Ast::CreateTable { statement, clauses } => tables::create(session, *statement, &clauses, sql).await,
         Ast::AlterTable { table, if_exists, alterations } => {
             alter::alter(session, &table, if_exists, &alterations).await
@@ -91,7 +104,13 @@ pub(crate) async fn execute(session: &Session, ast: Ast, sql: &str, text: &str) 
 }
 
 /// Executes a statement of standard SQL; `text` is its part of the script `sql`.
-async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, text: &str) -> Result<Answer> {
+async fn standard(
+    session: &Session,
+    mut statement: ast::Statement,
+    sql: &str,
+    text: &str,
+    may_keep: bool,
+) -> Result<Answer> {
     if let ast::Statement::Insert(ast::Insert { table: ast::TableObject::TableName(table), .. }) = &statement
     {
         names::check_can_be_written(&names::object_name(session, table)?)?;
@@ -188,7 +207,7 @@ async fn standard(session: &Session, mut statement: ast::Statement, sql: &str, t
             Err(Error::new(ErrorKind::Unsupported, format!("{} is not supported", words(text, &plan))))
         }
         plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
-        plan => query::read(session, plan).await,
+        plan => query::read_and_keep(session, plan, may_keep.then_some(text)).await,
     }
 }
 

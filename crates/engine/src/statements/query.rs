@@ -23,6 +23,7 @@ use crate::explain_error::explain;
 use crate::guard::guarded;
 use crate::in_order::InOrderExec;
 use crate::memory;
+use crate::plan_cache::Planned;
 use crate::progress::Progress;
 use crate::rules::{grouping_keys, keep_hours};
 use crate::session::Session;
@@ -64,11 +65,40 @@ fn names_a_column_twice(error: &DataFusionError) -> bool {
 
 /// Runs a plan whose rows are the answer.
 pub(super) async fn read(session: &Session, plan: LogicalPlan) -> Result<Answer> {
-    let progress = Progress::default();
-    let schema = Arc::new(plan.schema().as_arrow().clone());
+    read_and_keep(session, plan, None).await
+}
+
+/// As [`read`]; the plan is kept for when the query `text` comes again.
+pub(super) async fn read_and_keep(
+    session: &Session,
+    plan: LogicalPlan,
+    text: Option<&str>,
+) -> Result<Answer> {
     let is_analyzed = !matches!(plan, LogicalPlan::Explain(_));
-    let run = Run { is_analyzed, ..Run::new(session, plan, progress.clone()) };
-    let batches = run.start().await?;
+    let run = Run { is_analyzed, ..Run::new(session, plan, Progress::default()) };
+    let state = run.session.state();
+    let physical = run.unguarded(&state).await?;
+    if let Some(text) = text
+        && let Some(planned) = Planned::new(&run.plan, &physical)
+    {
+        session.keep_plan(text, planned);
+    }
+    answer(run, &state, physical).await
+}
+
+/// Runs a query that was planned before.
+pub(super) async fn read_planned(session: &Session, planned: Planned) -> Result<Answer> {
+    let physical = planned.fresh()?;
+    let run = Run { is_analyzed: true, ..Run::new(session, planned.logical, Progress::default()) };
+    let state = run.session.state();
+    answer(run, &state, physical).await
+}
+
+async fn answer(run: Run, state: &SessionState, physical: Arc<dyn ExecutionPlan>) -> Result<Answer> {
+    let schema = Arc::new(run.plan.schema().as_arrow().clone());
+    let progress = run.progress.clone();
+    let physical = guarded(physical, &run.session.stop())?;
+    let batches = run.start_planned(state, physical).await?;
     let (schema, batches) = match shown_schema(&schema) {
         Some(shown) => (shown.clone(), under(shown, batches)),
         None => (schema, batches),
@@ -119,14 +149,17 @@ impl Run {
         Self { session: session.clone(), plan, progress, is_analyzed: false }
     }
 
+    /// The plan without its guards.
+    async fn unguarded(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+        if !self.is_analyzed {
+            return Ok(state.create_physical_plan(&self.plan).await?);
+        }
+        let optimized = state.optimizer().optimize(self.plan.clone(), state, |_, _| {})?;
+        Ok(state.query_planner().create_physical_plan(&optimized, state).await?)
+    }
+
     async fn physical(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
-        let physical = if self.is_analyzed {
-            let optimized = state.optimizer().optimize(self.plan.clone(), state, |_, _| {})?;
-            state.query_planner().create_physical_plan(&optimized, state).await?
-        } else {
-            state.create_physical_plan(&self.plan).await?
-        };
-        Ok(guarded(physical, &self.session.stop())?)
+        Ok(guarded(self.unguarded(state).await?, &self.session.stop())?)
     }
 
     /// Starts the query. If it runs out of memory in a hash join, which cannot spill, before any batch was
@@ -134,7 +167,15 @@ impl Run {
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state();
         let physical = self.physical(&state).await?;
-        let mut batches = self.execute(&state, &physical)?;
+        self.start_planned(&state, physical).await
+    }
+
+    async fn start_planned(
+        self,
+        state: &SessionState,
+        physical: Arc<dyn ExecutionPlan>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let mut batches = self.execute(state, &physical)?;
         if !has_hash_join(&physical) {
             return Ok(batches);
         }

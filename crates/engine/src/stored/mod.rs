@@ -46,6 +46,7 @@ pub(crate) use inspect::Inspect;
 pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use lengths::TextLengths;
 pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
+pub(crate) use read::is_dynamic;
 pub(crate) use remote::CacheOptions;
 pub(crate) use store::{Store, write_options};
 pub(crate) use system::system_tables;

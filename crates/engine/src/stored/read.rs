@@ -148,7 +148,7 @@ impl Filter {
 }
 
 /// Whether other operators narrow the filter while it is used.
-pub(super) fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
+pub(crate) fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
     DynamicFilterTracking::classify(expression).contains_dynamic_filter()
 }
 
