@@ -136,8 +136,10 @@ impl AggregateUDFImpl for CheckedSum {
         if !matches!(literal, Expr::Literal(ScalarValue::Int64(_), _)) {
             return Ok(None);
         }
+        // Names leave casts out: without one of its own, `count(x)` may be what the query has under that name.
+        let argument = argument.clone().alias(format!("{argument} of sums"));
         let simplified =
-            self.inner.simplify_expr_op_literal(function, argument, op, literal, is_argument_left)?;
+            self.inner.simplify_expr_op_literal(function, &argument, op, literal, is_argument_left)?;
         simplified.map(|expr| expr.transform_up(checked_operator).data()).transpose()
     }
 }

@@ -3,8 +3,8 @@
 //! A batch with all columns of a stripe does not stay in the nearest caches until the last of them is used. Here each
 //! aggregate is given its columns by themselves, a few thousand rows at a time, as soon as they are decoded, and
 //! their memory is used again for the next (Boncz et al., "MonetDB/X100: Hyper-Pipelining Query Execution", CIDR
-//! 2005, section 4). Sums and averages of whole stripes are asked of storage, which adds up the encoded form. Those of
-//! floats are exact until the last partition is done, so they do not depend on threads and the order of rows.
+//! 2005, section 4). Counts, sums and averages of whole stripes are asked of storage, which has those of whole numbers
+//! in its footers and adds up the encoded form of floats. Those of floats are exact until the last partition is done, so they do not depend on threads and the order of rows.
 
 use std::any::Any;
 use std::fmt;
@@ -17,18 +17,20 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef, i256};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::functions_aggregate::count::Count;
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, finalize_aggregation};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
@@ -37,6 +39,7 @@ use futures::{StreamExt, stream};
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::part::Total;
 
+use super::grouped::counts;
 use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
 use crate::arithmetic::{CheckedSum, ExactAverage};
@@ -59,7 +62,8 @@ impl PhysicalOptimizerRule for AggregateStored {
             return Ok(plan);
         }
         let changed = plan.transform_up(|node| {
-            Ok(match StoredAggregate::of(&node) {
+            let direct = without_casts(&node)?;
+            Ok(match StoredAggregate::of(direct.as_ref().unwrap_or(&node)) {
                 Some(stored) => Transformed::yes(Arc::new(stored) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),
             })
@@ -74,6 +78,48 @@ impl PhysicalOptimizerRule for AggregateStored {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// `node` with the casts of a projection in its arguments, if it is an aggregate over one that does no more: what
+/// aggregates have in common is projected, but storage adds up columns as they are.
+fn without_casts(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    let Some(projection) = aggregate.input().downcast_ref::<ProjectionExec>() else { return Ok(None) };
+    let is_cast = |expr: &Arc<dyn PhysicalExpr>| {
+        expr.is::<Column>() || expr.downcast_ref::<CastExpr>().is_some_and(|cast| cast.expr().is::<Column>())
+    };
+    let is_plain = aggregate.group_expr().is_true_no_grouping()
+        && aggregate.filter_expr().iter().all(Option::is_none)
+        && aggregate.aggr_expr().iter().all(|expr| expr.order_bys().is_empty());
+    if !is_plain
+        || !projection.input().is::<StoredScan>()
+        || !projection.expr().iter().all(|one| is_cast(&one.expr))
+    {
+        return Ok(None);
+    }
+    let written_out = |expr: Arc<dyn PhysicalExpr>| {
+        let changed = expr.transform_up(|part| {
+            let column = part.downcast_ref::<Column>();
+            let projected = column.map(|column| projection.expr()[column.index()].expr.clone());
+            Ok(projected.map_or_else(|| Transformed::no(part), Transformed::yes))
+        });
+        changed.data()
+    };
+    let mut aggregates = Vec::with_capacity(aggregate.aggr_expr().len());
+    for expr in aggregate.aggr_expr() {
+        let arguments = expr.expressions().into_iter().map(written_out).collect::<Result<_>>()?;
+        let Some(changed) = expr.with_new_expressions(arguments, Vec::new()) else { return Ok(None) };
+        aggregates.push(Arc::new(changed));
+    }
+    let direct = AggregateExec::try_new(
+        *aggregate.mode(),
+        aggregate.group_expr().clone(),
+        aggregates,
+        aggregate.filter_expr().to_vec(),
+        projection.input().clone(),
+        projection.input().schema(),
+    )?;
+    Ok((direct.schema() == aggregate.schema()).then(|| Arc::new(direct) as Arc<dyn ExecutionPlan>))
 }
 
 /// See the [module](self).
@@ -203,6 +249,39 @@ struct Input {
     /// Columns that no later aggregate wants.
     forgotten: Vec<usize>,
     sum: Option<Summed>,
+    counted: Option<Counted>,
+}
+
+/// What `count` counts, without a look at values.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    Rows,
+    /// The values of the column at this place in the table's schema.
+    Values(usize),
+}
+
+impl Counted {
+    fn of(
+        aggregate: &AggregateFunctionExpr,
+        argument: &Arc<dyn PhysicalExpr>,
+        input: &SchemaRef,
+        place: impl Fn(usize) -> usize,
+    ) -> Result<Option<Self>> {
+        let function: &dyn Any = aggregate.fun().inner().as_ref();
+        if aggregate.is_distinct() || !function.is::<Count>() {
+            return Ok(None);
+        }
+        if let Some(literal) = argument.downcast_ref::<Literal>() {
+            return Ok((!literal.value().is_null()).then_some(Self::Rows));
+        }
+        // A cast that neither fails nor gives NULL.
+        let cast = argument.downcast_ref::<CastExpr>();
+        let widened = cast.filter(|cast| {
+            cast.expr().data_type(input).is_ok_and(|from| is_widened(&from, cast.cast_type()))
+        });
+        let values = widened.map_or(argument, CastExpr::expr);
+        Ok(values.downcast_ref::<Column>().map(|column| Self::Values(place(column.index()))))
+    }
 }
 
 /// The sum of its argument is what the aggregate is computed of.
@@ -241,6 +320,10 @@ impl Input {
             }
             _ => None,
         };
+        let counted = match (&arguments[..], &filter) {
+            ([argument], None) => Counted::of(aggregate, argument, input, place)?,
+            _ => None,
+        };
         let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));
         let filter = filter.map(|filter| {
             let table = scan.table_schema();
@@ -253,6 +336,7 @@ impl Input {
             forgotten: Vec::new(),
             schema,
             sum,
+            counted,
         })
     }
 
@@ -265,17 +349,27 @@ impl Input {
     /// Whether a column is decoded, or would be if storage could not say more.
     fn decodes(&self, column: usize) -> bool {
         let is_summed = self.sum.as_ref().is_some_and(|sum| sum.column == Some(column));
-        !is_summed && self.used().any(|used| used == column)
+        let is_counted = matches!(self.counted, Some(Counted::Values(counted)) if counted == column);
+        !is_summed && !is_counted && self.used().any(|used| used == column)
     }
 
-    /// Lets the tally have the rows of stripes, if storage adds them up.
+    /// Whether storage may say all that the aggregate wants to know.
+    fn is_told(&self) -> bool {
+        self.counted.is_some() || self.sum.as_ref().is_some_and(|sum| sum.column.is_some())
+    }
+
+    /// Lets the tally have the rows of stripes, if storage counts them or adds them up.
     fn sum(&self, stripes: &[Stripe<'_>], tally: &mut Tally) -> Result<bool> {
-        let Some(column) = self.sum.as_ref().and_then(|sum| sum.column) else { return Ok(false) };
-        let is_added = Stripe::sum(stripes, column, &mut tally.total)?;
-        if is_added {
-            tally.rows += stripes.iter().map(|stripe| stripe.row_count() as u64).sum::<u64>();
-        }
-        Ok(is_added)
+        let added = match (self.counted, &self.sum) {
+            (Some(Counted::Rows), _) => Some(stripes.iter().map(|stripe| stripe.row_count() as u64).sum()),
+            (Some(Counted::Values(column)), _) => Stripe::value_count(stripes, column),
+            (None, Some(Summed { column: Some(column), .. })) => {
+                Stripe::sum(stripes, *column, &mut tally.total)?
+            }
+            _ => None,
+        };
+        tally.rows += added.unwrap_or_default();
+        Ok(added.is_some())
     }
 
     /// Lets the aggregate have the rows of a stripe that are left, either in its tally or by itself.
@@ -450,7 +544,7 @@ impl Task {
     /// the next may have to wait where another one works, while a core is idle.
     fn run(&mut self, wanted: &Weak<()>) -> Result<Step<()>> {
         let (inputs, tallies, accumulators) = (&self.inputs, &mut self.tallies, &mut self.accumulators);
-        if inputs.iter().all(|input| input.sum.as_ref().is_some_and(|sum| sum.column.is_some())) {
+        if inputs.iter().all(Input::is_told) {
             self.worker.take_runs();
         }
         while wanted.strong_count() > 0 {
@@ -491,10 +585,13 @@ impl Task {
         });
         let mut all = all.into_iter().flatten();
         floats.into_iter().for_each(|tally| *tally = all.next().unwrap_or_default());
-        for ((sum, tally), accumulator) in sums().zip(tallies).zip(accumulators) {
-            if let Some(sum) = sum.filter(|_| tally.rows > 0) {
-                accumulator.merge_batch(&sum.state(tally)?)?;
-            }
+        for ((input, tally), accumulator) in inputs.iter().zip(tallies).zip(accumulators) {
+            let state = match &input.sum {
+                _ if tally.rows == 0 => continue,
+                Some(sum) => sum.state(tally)?,
+                None => vec![counts(&[tally.rows])],
+            };
+            accumulator.merge_batch(&state)?;
         }
         Ok(())
     }

@@ -351,7 +351,7 @@ fn add<K: SmallKey, T: ArrowPrimitiveType>(
     sums.add(Level::best(), variant, keys, values, validity, Selection::All);
 }
 
-fn counts(counts: &[u64]) -> ArrayRef {
+pub(super) fn counts(counts: &[u64]) -> ArrayRef {
     Arc::new(counts.iter().map(|count| i64::try_from(*count).ok()).collect::<Int64Array>())
 }
 

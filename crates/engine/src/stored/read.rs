@@ -7,6 +7,7 @@
 //! for a row is asked last, of the rows that pass all else.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -257,22 +258,38 @@ impl<'a> Stripe<'a> {
         self.read[index] = None;
     }
 
-    /// Adds all rows of a column in stripes of one part, ascending, to `total`, if all are left, each has a value, values
-    /// have a sum, they were not decoded, and no stripe between is missing.
-    pub(super) fn sum(stripes: &[Self], index: usize, total: &mut Total) -> Result<bool> {
-        let (Some(first), Some(last)) = (stripes.first(), stripes.last()) else { return Ok(false) };
-        let Place::Here(column) = first.part.column(index) else { return Ok(false) };
+    /// Adds the values of a column in stripes of one part, ascending, to `total`, and returns how many they are, if
+    /// all rows are left, storage can add them, they were not decoded, and no stripe between is missing.
+    pub(super) fn sum(stripes: &[Self], index: usize, total: &mut Total) -> Result<Option<u64>> {
+        let Some((first, column, numbers)) = Self::whole(stripes, index) else { return Ok(None) };
+        if stripes.iter().any(|stripe| stripe.read[index].is_some()) {
+            return Ok(None);
+        }
+        let added = first.part.reader.sum(column, numbers.clone(), total);
+        let added = added.map_err(|error| first.unreadable(error))?;
+        let is_read =
+            numbers.clone().any(|stripe| first.part.reader.statistics(column, stripe).sum.is_none());
+        if added.is_some() && is_read {
+            stripes.iter().for_each(|stripe| stripe.count_bytes(column));
+        }
+        Ok(added)
+    }
+
+    /// How many values a column has in stripes of one part, ascending, if all rows are left and no stripe between is
+    /// missing.
+    pub(super) fn value_count(stripes: &[Self], index: usize) -> Option<u64> {
+        let (first, column, numbers) = Self::whole(stripes, index)?;
+        Some(first.part.reader.value_count(column, numbers))
+    }
+
+    /// The first of some stripes of one part, the place there of a column, and their numbers, if all rows are left
+    /// and no stripe between is missing.
+    fn whole<'s>(stripes: &'s [Self], index: usize) -> Option<(&'s Self, usize, Range<usize>)> {
+        let (first, last) = (stripes.first()?, stripes.last()?);
+        let Place::Here(column) = first.part.column(index) else { return None };
         let numbers = first.number..last.number + 1;
-        let is_whole = |stripe: &Self| matches!(stripe.left, Left::All) && stripe.read[index].is_none();
-        if numbers.len() != stripes.len() || !stripes.iter().all(is_whole) {
-            return Ok(false);
-        }
-        let is_added = first.part.reader.sum(*column, numbers, total);
-        let is_added = is_added.map_err(|error| first.unreadable(error))?;
-        if is_added {
-            stripes.iter().for_each(|stripe| stripe.count_bytes(*column));
-        }
-        Ok(is_added)
+        let is_whole = stripes.iter().all(|stripe| matches!(stripe.left, Left::All));
+        (is_whole && numbers.len() == stripes.len()).then_some((first, *column, numbers))
     }
 
     fn apply(&mut self, filter: &Filter) -> Result<()> {

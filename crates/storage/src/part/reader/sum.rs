@@ -1,4 +1,4 @@
-//! Sums of columns, computed on encoded blocks where possible.
+//! Sums of columns: those that the footer has, or computed on encoded blocks where possible.
 //!
 //! Raw numbers are summed in the memory map of the file, two stripes in turns: one of the first half and one of the
 //! second. Two sequential streams read memory as fast as it can be read, and the streams are long because the
@@ -19,24 +19,31 @@ use crate::part::cache::FrameOf;
 use crate::part::footer::BlockEntry;
 
 impl PartReader {
-    /// Adds a column in some stripes to `total`. Returns false and leaves the total unchanged if there are nulls, a
-    /// stripe has no rows, the type has no sum, or the sum would overflow 128 bits. Several stripes in one call are
-    /// read faster than each by itself. After an error the total is of no use.
+    /// Adds the values of a column in some stripes to `total`, and returns how many they are. Returns `None` and
+    /// leaves the total unchanged if the footer has no sum of a block and there are nulls, a stripe has no rows, the
+    /// type has no sum, or the sum would overflow 128 bits. Several stripes in one call are read faster than each by
+    /// itself. After an error the total is of no use.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
     ///
     /// # Panics
     /// When there is no such column or stripe.
-    pub fn sum(&self, column: usize, stripes: Range<usize>, total: &mut Total) -> Result<bool> {
+    pub fn sum(&self, column: usize, stripes: Range<usize>, total: &mut Total) -> Result<Option<u64>> {
         let data_type = &self.footer().fields[column].data_type;
-        let Some(kind) = data_type.values().filter(|_| is_leaf(data_type)) else { return Ok(false) };
+        let Some(kind) = data_type.values().filter(|_| is_leaf(data_type)) else { return Ok(None) };
+        let values = self.value_count(column, stripes.clone());
+        let mut known = stripes.clone().map(|stripe| self.statistics(column, stripe).sum);
+        if let Some(sum) = known.try_fold(total.integers, |sum, known| sum.checked_add(known?)) {
+            total.integers = sum;
+            return Ok(Some(values));
+        }
         let is_whole = |stripe| {
             let statistics = self.statistics(column, stripe);
             statistics.rows > 0 && statistics.nulls == 0
         };
         if matches!(kind, Kind::Flags | Kind::Text) || !stripes.clone().all(is_whole) {
-            return Ok(false);
+            return Ok(None);
         }
         let before = total.integers;
         let half = stripes.len() / 2;
@@ -44,14 +51,27 @@ impl PartReader {
             let pair = [first, first + half].map(|stripe| self.reading(column, stripe));
             if !pair[0].add_two(&pair[1], kind, total)? {
                 total.integers = before;
-                return Ok(false);
+                return Ok(None);
             }
         }
         if stripes.len() % 2 == 1 && !self.reading(column, stripes.end - 1).add(kind, total)? {
             total.integers = before;
-            return Ok(false);
+            return Ok(None);
         }
-        Ok(true)
+        Ok(Some(values))
+    }
+
+    /// How many rows of some stripes have a value in a column.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe.
+    #[must_use]
+    pub fn value_count(&self, column: usize, stripes: Range<usize>) -> u64 {
+        let values = stripes.map(|stripe| {
+            let statistics = self.statistics(column, stripe);
+            u64::from(statistics.rows.saturating_sub(statistics.nulls))
+        });
+        values.sum()
     }
 }
 
