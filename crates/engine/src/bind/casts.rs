@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderBy, Select, Value, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, Ident, OrderBy, Select, SelectItem, Value, VisitorMut,
+};
 
 use super::outside_subqueries::{Expressions, each_outside_subqueries};
 use super::volatile::is_aggregate;
@@ -22,12 +24,35 @@ pub(super) fn name_by_type(select: &mut Select, order_by: Option<&mut OrderBy>) 
                 Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => sets.as_mut_slice(),
                 key => &mut [vec![key.clone()]],
             };
-            sets.iter().flatten().for_each(|key| named.add(key));
+            sets.iter().flatten().for_each(|key| named.add(selected(key, &select.projection).unwrap_or(key)));
         }
     }
     each_part(select, order_by.as_deref_mut(), &mut named);
     if named.are_alike {
         each_part(select, order_by, &mut Casts);
+    }
+}
+
+/// What a key stands for that is the position or the name of a selected column.
+fn selected<'s>(key: &Expr, items: &'s [SelectItem]) -> Option<&'s Expr> {
+    let named = |name: &Ident| {
+        items.iter().find_map(|item| match item {
+            SelectItem::ExprWithAlias { expr, alias } if alias.value.eq_ignore_ascii_case(&name.value) => {
+                Some(expr)
+            }
+            _ => None,
+        })
+    };
+    match key {
+        Expr::Identifier(name) => named(name),
+        Expr::Value(value) => {
+            let Value::Number(position, _) = &value.value else { return None };
+            match items.get(position.to_string().parse::<usize>().ok()?.checked_sub(1)?)? {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 
