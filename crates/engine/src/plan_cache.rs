@@ -18,7 +18,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use keirin_storage::Snapshot;
 use parking_lot::Mutex;
 
-use crate::stored::is_dynamic;
+use crate::stored::{StoredScan, is_dynamic};
 
 /// So many plans are kept for a session, those used last.
 const PLANS_MAX: usize = 64;
@@ -125,6 +125,8 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut runs_again = true;
     plan.apply(|node| {
         runs_again &= OPERATORS.contains(&node.name());
+        // What could not be opened may be there the next time.
+        runs_again &= node.downcast_ref::<StoredScan>().is_none_or(StoredScan::is_whole);
         // A threshold that a sort or join has found would go on filtering, as what is reset has one of its own.
         if node.children().is_empty() || node.is::<FilterExec>() {
             node.apply_expressions(&mut |expression| {

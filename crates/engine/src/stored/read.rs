@@ -261,14 +261,13 @@ impl<'a> Stripe<'a> {
     /// Adds the values of a column in stripes of one part, ascending, to `total`, and returns how many they are, if
     /// all rows are left, storage can add them, they were not decoded, and no stripe between is missing.
     pub(super) fn sum(stripes: &[Self], index: usize, total: &mut Total) -> Result<Option<u64>> {
-        let Some((first, column, numbers)) = Self::whole(stripes, index) else { return Ok(None) };
+        let Some((first, column, mut numbers)) = Self::whole(stripes, index) else { return Ok(None) };
         if stripes.iter().any(|stripe| stripe.read[index].is_some()) {
             return Ok(None);
         }
         let added = first.part.reader.sum(column, numbers.clone(), total);
         let added = added.map_err(|error| first.unreadable(error))?;
-        let is_read =
-            numbers.clone().any(|stripe| first.part.reader.statistics(column, stripe).sum.is_none());
+        let is_read = numbers.any(|stripe| first.part.reader.statistics(column, stripe).sum.is_none());
         if added.is_some() && is_read {
             stripes.iter().for_each(|stripe| stripe.count_bytes(column));
         }
@@ -284,7 +283,7 @@ impl<'a> Stripe<'a> {
 
     /// The first of some stripes of one part, the place there of a column, and their numbers, if all rows are left
     /// and no stripe between is missing.
-    fn whole<'s>(stripes: &'s [Self], index: usize) -> Option<(&'s Self, usize, Range<usize>)> {
+    fn whole(stripes: &[Self], index: usize) -> Option<(&Self, usize, Range<usize>)> {
         let (first, last) = (stripes.first()?, stripes.last()?);
         let Place::Here(column) = first.part.column(index) else { return None };
         let numbers = first.number..last.number + 1;

@@ -125,6 +125,11 @@ impl StoredScan {
         })
     }
 
+    /// Whether all parts could be opened.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.table.parts.iter().all(|part| part.is_ok())
+    }
+
     /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
     fn can_merge(&self) -> bool {
         /// So many streams are merged as fast as their rows are sorted.
