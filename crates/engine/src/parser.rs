@@ -145,6 +145,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
         .tokenize_with_location()
         .map_err(|error| explain_syntax(sql, &[], ParserError::TokenizerError(error.to_string())))?;
     join_digits(sql, &mut tokens)?;
+    refuse_empty_names(sql, &tokens)?;
     depth::with_stack(depth::levels_of_tokens(sql, &tokens)?, || {
         tokens.iter_mut().for_each(change);
         number_parameters(&mut tokens);
@@ -156,6 +157,15 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
         let has_operators = distinct_as_operators(&mut tokens);
         statements_of(sql, tokens, has_operators)
     })
+}
+
+/// Refuses the names `""` and ` `` `, which nothing could show or ask for.
+fn refuse_empty_names(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    let is_empty =
+        |token: &&TokenWithSpan| matches!(&token.token, Token::Word(word) if word.value.is_empty());
+    let Some(token) = tokens.iter().find(is_empty) else { return Ok(()) };
+    let message = format!("a name must not be empty: {}", token.token);
+    Err(explain_syntax(sql, tokens, ParserError::ParserError(format!("{message}{}", token.span.start))))
 }
 
 /// Parses tokens of `sql` that were changed; `has_operators` says whether there are those of

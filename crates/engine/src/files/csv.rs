@@ -59,6 +59,12 @@ pub(crate) async fn open(
     let (files, csv_options, detected, table) = crate::work::spawn(move || {
         if !positional_types.is_empty() {
             let first = source(&files[0], &csv_options)?.detect(&csv_options).map_err(explain)?;
+            let (columns, types) = (first.columns.len(), positional_types.len());
+            if types > columns {
+                let message =
+                    format!("{} has {columns} columns, but {types} types were given", files[0].name);
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
             let names = first.columns.into_iter().map(|column| column.name);
             csv_options.types.extend(names.zip(positional_types));
         }
@@ -116,7 +122,10 @@ fn take_options(
             None => positional.push(sql_type(state, &type_name)?),
         }
     }
-    if !csv.columns.is_empty() {
+    if csv.columns.iter().any(|name| name.trim().is_empty()) {
+        return Err(Error::new(ErrorKind::Invalid, "option 'names' of read_csv has a name that is empty"));
+    }
+    if positional.len() <= csv.columns.len() {
         csv.types.extend(csv.columns.iter().cloned().zip(positional.drain(..)));
     }
     if let Some(columns) = options.named_texts(&["columns"])? {

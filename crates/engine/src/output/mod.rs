@@ -207,6 +207,14 @@ impl WriteOptions {
             if let Some(null) = options.text(&["null", "nullstr"])? {
                 self.null = null.to_owned();
             }
+            let delimiter = self.delimiter.unwrap_or(if format == OutputFormat::Tsv { b'\t' } else { b',' });
+            let parts = [delimiter, self.quote, b'\n', b'\r'];
+            if self.null.bytes().any(|byte| parts.contains(&byte)) {
+                let message =
+                    format!("option 'null' is {:?}, which would not be read as one field", self.null);
+                return Err(Error::new(ErrorKind::Invalid, message)
+                    .with_hint("take a text without the delimiter, quotes and line ends"));
+            }
         }
         if format.is_text() {
             if let Some(format) = options.text(&["date_format", "dateformat"])? {

@@ -273,8 +273,7 @@ impl Target {
         condition: Option<&Expr>,
     ) -> Result<LogicalPlan> {
         let schema = self.table.schema();
-        let types: Vec<_> =
-            values.iter().map(|(column, _)| schema.field(*column).data_type().clone()).collect();
+        let fields: Vec<_> = values.iter().map(|(column, _)| schema.field(*column).clone()).collect();
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
         let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
         let mut statement = parse_standard(&text)?;
@@ -296,14 +295,15 @@ impl Target {
         }
         // Positions in this generated text mean nothing to the user, so errors come without them.
         let plan = query::plan(session, statement, "").await?;
-        if types.is_empty() {
+        if fields.is_empty() {
             return Ok(plan);
         }
         let schema = plan.schema().clone();
         let column = |index| LogicalExpr::Column(Column::from(schema.qualified_field(index)));
         let mut columns = vec![column(0).alias(ROW_NUMBER)];
-        for (number, data_type) in types.iter().enumerate() {
-            columns.push(column(number + 1).cast_to(data_type, &schema)?.alias(value_name(number)));
+        for (number, field) in fields.iter().enumerate() {
+            query::check_assigned(field.name(), schema.field(number + 1).data_type(), field.data_type())?;
+            columns.push(column(number + 1).cast_to(field.data_type(), &schema)?.alias(value_name(number)));
         }
         Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
     }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::SchemaRef;
-use datafusion::common::SchemaError;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, WriteOp};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast;
@@ -28,6 +28,7 @@ use crate::progress::Progress;
 use crate::rules::{grouping_keys, keep_hours};
 use crate::session::Session;
 use crate::stream::StatementKind;
+use crate::types::sql_type_name;
 
 /// The logical plan of `statement`, which was parsed from `sql`, with the final types of its columns: the
 /// parts of a UNION get a common type only in analysis.
@@ -47,10 +48,45 @@ pub(super) async fn plan(session: &Session, statement: ast::Statement, sql: &str
         planned => planned,
     };
     let plan = plan.and_then(grouping_keys).and_then(keep_hours).map_err(explained)?;
+    check_inserted(&plan)?;
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
         return Ok(plan);
     }
     state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}).map_err(explained)
+}
+
+/// Applies [`check_assigned`] to the casts that the planner put between the rows of an INSERT and its table.
+fn check_inserted(plan: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Dml(DmlStatement { op: WriteOp::Insert(_), input, .. }) = plan else { return Ok(()) };
+    let LogicalPlan::Projection(projection) = input.as_ref() else { return Ok(()) };
+    let check = |expr: &Expr, column: &str, schema: &DFSchema| match expr {
+        Expr::Cast(cast) => check_assigned(column, &cast.expr.get_type(schema)?, cast.field.data_type()),
+        _ => Ok(()),
+    };
+    for (number, expr) in projection.expr.iter().enumerate() {
+        let name = projection.schema.field(number).name();
+        match (expr.clone().unalias(), projection.input.as_ref()) {
+            (Expr::Column(column), LogicalPlan::Values(values)) => {
+                let Some(place) = values.schema.maybe_index_of_column(&column) else { continue };
+                values.values.iter().try_for_each(|row| check(&row[place], name, &DFSchema::empty()))?;
+            }
+            (expr, input) => check(&expr, name, input.schema())?,
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a number for a column of dates or timestamps: it may count days, seconds or microseconds, and only who
+/// wrote the statement knows.
+pub(super) fn check_assigned(column: &str, from: &DataType, to: &DataType) -> Result<()> {
+    if !from.is_numeric() || !matches!(to, DataType::Date32 | DataType::Timestamp(..)) {
+        return Ok(());
+    }
+    let message =
+        format!("column '{column}' is a {}, and takes no {}", sql_type_name(to), sql_type_name(from));
+    Err(Error::new(ErrorKind::Invalid, message).with_hint(
+        "to_timestamp_seconds(n), to_timestamp_millis(n) or DATE '1970-01-01' + n say what n counts",
+    ))
 }
 
 /// Whether the planner found two columns of one name in a SELECT, or an ORDER BY that may mean either.
