@@ -1,7 +1,6 @@
 //! Compaction: rewrites several parts as one, without deleted rows, in the order of the table's key.
 //!
-//! Sorted parts are merged with one stripe of each in memory: the stripes are sorted together, and rows are written
-//! up to the first row that ends a stripe of a part with more to come. Equal rows keep the order of their parts.
+//! Sorted parts are [merged](crate::merge), others are sorted in runs first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::column::Column;
 use crate::deletions::DeletionVector;
 use crate::error::{Error, Result};
+use crate::merge::{Input, merge};
 use crate::part::{PartReader, PartWriter, WriteOptions};
 use crate::schema::{Definition, INITIAL, SortKey};
 use crate::sort::sort_rows;
@@ -23,7 +23,7 @@ use crate::transaction::Transaction;
 pub(crate) const RUN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
 /// Copies of the rows in memory during a sort: as read, concatenated, and sorted.
-pub(crate) const STRIPES_HELD: u64 = 3;
+pub(crate) const SORT_COPIES: u64 = 3;
 
 /// A part as an input of compaction, read stripe by stripe.
 pub(crate) struct Source {
@@ -33,16 +33,12 @@ pub(crate) struct Source {
     columns: Vec<std::result::Result<usize, Column<'static>>>,
     next_stripe: usize,
     cancel: Cancel,
-    /// Rows that were read and are not written yet.
-    rows: Vec<Column<'static>>,
-    /// The last row that was written, which the next must not precede.
-    last: Vec<Column<'static>>,
 }
 
 /// The damage of a part that claims to be sorted and is not.
 pub(crate) const NOT_SORTED: &str = "its rows are not in the order that its footer says";
 
-fn row_count(columns: &[Column<'_>]) -> usize {
+pub(crate) fn row_count(columns: &[Column<'_>]) -> usize {
     columns.first().map_or(0, Column::row_count)
 }
 
@@ -74,7 +70,7 @@ impl Source {
         });
         let columns = columns.collect::<Result<_>>()?;
         let cancel = transaction.cancel().clone();
-        Ok(Self { reader, deletions, columns, next_stripe: 0, cancel, rows: Vec::new(), last: Vec::new() })
+        Ok(Self { reader, deletions, columns, next_stripe: 0, cancel })
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -96,19 +92,8 @@ impl Source {
     }
 
     /// The error of a part that claims to be sorted and is not.
-    fn not_sorted(&self) -> Error {
+    pub(crate) fn not_sorted(&self) -> Error {
         self.reader.damage(NOT_SORTED.to_owned())
-    }
-
-    /// Fails if the rows just read do not follow the last row written.
-    fn check_follows(&self, level: Level, definition: &Definition) -> Result<()> {
-        if row_count(&self.last) == 0 || row_count(&self.rows) == 0 {
-            return Ok(());
-        }
-        let mut pair = self.last.clone();
-        let first: Vec<_> = self.rows.iter().map(|column| column.take(level, &[0])).collect();
-        append(&mut pair, &first)?;
-        if sort_rows(level, definition, &pair)? == [0, 1] { Ok(()) } else { Err(self.not_sorted()) }
     }
 
     /// The row numbers of the next stripe.
@@ -117,7 +102,7 @@ impl Source {
     }
 
     /// The live rows of the next stripe; columns without rows if all are deleted.
-    fn next(&mut self, level: Level) -> Result<Vec<Column<'static>>> {
+    pub(crate) fn next(&mut self, level: Level) -> Result<Vec<Column<'static>>> {
         self.cancel.check()?;
         let stripe = self.next_stripe;
         self.next_stripe += 1;
@@ -182,25 +167,28 @@ impl Transaction {
         });
         let mut added = Vec::new();
         if is_sorted {
-            let mut sources: Vec<Source> = sources.collect::<Result<_>>()?;
-            let keys = &found.definition.keys;
-            let mut unsorted: Vec<&mut Source> =
-                sources.iter_mut().filter(|source| !source.is_sorted_by(keys)).collect();
-            let mut kept_bytes = 0;
-            while let Some(source) = unsorted.last_mut() {
-                let rows = source.next_run(level, &found.definition)?;
-                let byte_count = byte_count(&rows);
-                if !source.is_at_end() || kept_bytes + byte_count > RUN_BYTES {
+            let definition = &found.definition;
+            let (mut inputs, mut kept_bytes) = (Vec::new(), 0);
+            for source in sources {
+                let mut source = source?;
+                if source.is_sorted_by(&definition.keys) {
+                    inputs.push(Input::new(source));
+                    continue;
+                }
+                while !source.is_at_end() {
+                    let rows = source.next_run(level, definition)?;
+                    let byte_count = byte_count(&rows);
+                    if source.is_at_end() && kept_bytes + byte_count <= RUN_BYTES {
+                        kept_bytes += byte_count;
+                        inputs.push(Input::of_rows(source, rows));
+                        break;
+                    }
                     let mut writer = self.write_part(table, options.clone())?;
                     writer.push(&rows)?;
                     added.push(writer.finish()?);
-                } else {
-                    kept_bytes += byte_count;
-                    source.rows = rows;
                 }
-                unsorted.pop_if(|source| source.is_at_end());
             }
-            merge(level, &found, sources, &mut writer)?;
+            merge(level, definition, inputs, &mut writer)?;
         } else {
             for source in sources {
                 let mut source = source?;
@@ -222,7 +210,7 @@ pub(crate) fn append_live(source: &mut Source, level: Level, writer: &mut PartWr
     writer.push(&source.next(level)?)
 }
 
-fn empty(definition: &Definition) -> Vec<Column<'static>> {
+pub(crate) fn empty(definition: &Definition) -> Vec<Column<'static>> {
     definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect()
 }
 
@@ -230,63 +218,8 @@ fn byte_count(columns: &[Column<'_>]) -> usize {
     columns.iter().map(Column::byte_count).sum()
 }
 
-fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
+pub(crate) fn append(columns: &mut [Column<'static>], rows: &[Column<'_>]) -> Result<()> {
     columns.iter_mut().zip(rows).try_for_each(|(column, rows)| column.append(rows))
-}
-
-/// Writes the rows of all sources in the order of the table's key.
-fn merge(level: Level, table: &Table, mut sources: Vec<Source>, writer: &mut PartWriter) -> Result<()> {
-    let definition = &table.definition;
-    loop {
-        for source in &mut sources {
-            let is_new = row_count(&source.rows) == 0;
-            while row_count(&source.rows) == 0 && !source.is_at_end() {
-                source.rows = source.next(level)?;
-            }
-            if is_new {
-                source.check_follows(level, definition)?;
-            }
-        }
-        sources.retain(|source| row_count(&source.rows) > 0);
-        if sources.is_empty() {
-            return Ok(());
-        }
-        let mut all = empty(definition);
-        // For each source the end of its rows in `all`; and the last rows of the sources that have more stripes.
-        let (mut ends, mut open_ends) = (Vec::new(), Vec::new());
-        for source in &sources {
-            append(&mut all, &source.rows)?;
-            ends.push(row_count(&all));
-            open_ends.extend((!source.is_at_end()).then(|| row_count(&all) - 1));
-        }
-        let order = sort_rows(level, definition, &all)?;
-        let is_open_end = |row: &u32| open_ends.contains(&(*row as usize));
-        let count = order.iter().position(is_open_end).map_or(order.len(), |place| place + 1);
-        // The sort is stable, so the rows of a sorted source are written in their order; a row out of turn shows
-        // that the source is not sorted.
-        let mut next: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
-        for row in &order[..count] {
-            let (row, source) = (*row as usize, ends.partition_point(|end| *end <= *row as usize));
-            if row != next[source] {
-                return Err(sources[source].not_sorted());
-            }
-            next[source] += 1;
-        }
-        let written: Vec<_> = all.iter().map(|column| column.take(level, &order[..count])).collect();
-        writer.push(&written)?;
-        let mut first = 0;
-        for (index, source) in sources.iter_mut().enumerate() {
-            let count = next[index] - std::mem::replace(&mut first, ends[index]);
-            if let Some(last) = count.checked_sub(1) {
-                let last = u32::try_from(last).expect("sorted rows are numbered by u32");
-                source.last = source.rows.iter().map(|column| column.take(level, &[last])).collect();
-            }
-            let left: Vec<u32> = (count..row_count(&source.rows))
-                .map(|row| u32::try_from(row).expect("sorted rows are numbered by u32"))
-                .collect();
-            source.rows = source.rows.iter().map(|column| column.take(level, &left)).collect();
-        }
-    }
 }
 
 #[cfg(test)]

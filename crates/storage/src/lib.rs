@@ -60,6 +60,7 @@ pub mod io;
 mod log;
 mod maintenance;
 mod marker;
+mod merge;
 mod opening;
 pub mod part;
 mod removal;

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::cancel::Cancel;
-use crate::compaction::{RUN_BYTES, STRIPES_HELD};
+use crate::compaction::{RUN_BYTES, SORT_COPIES};
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
 use crate::part::WriteOptions;
@@ -145,7 +145,7 @@ impl Snapshot {
         let read = if keys.is_empty() {
             largest
         } else {
-            (together + unsorted.min(RUN_BYTES as u64)).saturating_mul(STRIPES_HELD)
+            together + largest.saturating_mul(2) + unsorted.min(RUN_BYTES as u64).saturating_mul(SORT_COPIES)
         };
         read + largest + encoded.min(ENCODED_BYTES_MAX)
     }
