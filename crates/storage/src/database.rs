@@ -46,7 +46,7 @@ pub enum Access {
 /// Options of an open database.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Commits between two checkpoints.
+    /// The least count of commits between two checkpoints; there are more where a checkpoint is large.
     pub checkpoint_every: u64,
     /// When the checksums of blocks are verified.
     pub verify: Verify,
@@ -412,7 +412,7 @@ impl Database {
         let state = Arc::new(state);
         locked(&writing.obsolete).add(state.version, state.time, replaced);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
-        let delay = self.options.checkpoint_every.saturating_mul(CHECKPOINT_DELAY_MAX);
+        let delay = self.commits_between_checkpoints(&state).saturating_mul(CHECKPOINT_DELAY_MAX);
         if state.version >= committing.checkpoint.saturating_add(delay) {
             // The commit is durable even if the checkpoint fails; a failed sync stops later commits.
             if self.write_checkpoint(&state).is_ok() {
@@ -467,6 +467,13 @@ impl Database {
             (committing.checkpoint, committing.is_durable) = (state.version, true);
         }
         Ok(())
+    }
+
+    /// So many that they take as much of the disk as the checkpoint: it has some 60 bytes for each part or column, and
+    /// a commit takes 4 KiB.
+    pub(crate) fn commits_between_checkpoints(&self, state: &State) -> u64 {
+        let entries = state.tables().map(|table| table.parts.len() + table.definition.fields.len());
+        self.options.checkpoint_every.max(entries.sum::<usize>() as u64 / 64)
     }
 
     pub(crate) fn write_checkpoint(&self, state: &State) -> std::result::Result<u64, Failed> {

@@ -238,7 +238,8 @@ impl Database {
     /// `Cancelled`, or when the database cannot be written to, or the system refuses.
     pub fn remove_and_checkpoint(&self, cancel: &Cancel) -> Result<bool> {
         let checkpoint = locked(&self.writing()?.committing).checkpoint;
-        if self.current().version() >= checkpoint.saturating_add(self.options.checkpoint_every) {
+        let current = self.current();
+        if current.version() >= checkpoint.saturating_add(self.commits_between_checkpoints(&current)) {
             self.checkpoint()?;
         }
         self.remove_obsolete(cancel)
@@ -284,8 +285,9 @@ impl Database {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::{DataType, Definition};
     use crate::tests::recovery::{
-        DAY, compact, insert, insert_into, maintain, new, numbers, open, part_files,
+        DAY, compact, insert, insert_into, log_files, maintain, new, numbers, open, part_files, set,
     };
 
     fn table(database: &Database, name: &str) -> Arc<Table> {
@@ -384,5 +386,27 @@ mod tests {
         rewriting.commit().unwrap();
         assert_eq!(table(&database, "t").parts().len(), 2);
         assert_eq!(numbers(&database).unwrap(), Vec::from_iter(0..15));
+    }
+
+    #[test]
+    fn checkpoints_of_large_databases_are_rarer() {
+        for (columns, expected) in [(1, 2), (4000, 1)] {
+            let io = new();
+            let database = open(&io);
+            let names: Vec<String> = (0..columns).map(|column| format!("c{column}")).collect();
+            for table in ["t", "u"] {
+                let columns = names.iter().map(|name| (name.as_str(), DataType::I8)).collect();
+                let mut transaction = database.begin().unwrap();
+                transaction.create_table(Definition::new("main", table, columns)).unwrap();
+                transaction.commit().unwrap();
+            }
+            let checkpoints = || log_files(&io, ".checkpoint").len();
+            let before = checkpoints();
+            for number in 0..130 {
+                set(&database, &number.to_string()).unwrap();
+                maintain(&database);
+            }
+            assert_eq!(checkpoints() - before, expected, "{columns} columns");
+        }
     }
 }
