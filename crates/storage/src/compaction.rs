@@ -214,7 +214,7 @@ pub(crate) fn empty(definition: &Definition) -> Vec<Column<'static>> {
     definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect()
 }
 
-fn byte_count(columns: &[Column<'_>]) -> usize {
+pub(crate) fn byte_count(columns: &[Column<'_>]) -> usize {
     columns.iter().map(Column::byte_count).sum()
 }
 

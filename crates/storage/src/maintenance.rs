@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::compaction::{RUN_BYTES, SORT_COPIES};
 use crate::database::{Database, Writing, locked};
 use crate::error::{Error, Result};
+use crate::merge::ROUND_BYTES;
 use crate::part::WriteOptions;
 use crate::snapshot::Snapshot;
 use crate::state::{Part, Table};
@@ -22,6 +23,8 @@ const PARTS_MAX: usize = 64;
 const HELP_ROWS_MAX: u64 = 1 << 20;
 /// Approximate bytes of encoded blocks that the writer of a part holds at most.
 const ENCODED_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a page that the system gives to large buffers; common ones.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// How often a wait for other merges checks for cancellation.
 const CANCEL_CHECKED_EVERY: Duration = Duration::from_millis(50);
 
@@ -134,7 +137,8 @@ impl Snapshot {
             let Ok(reader) = self.open_part(table, part) else { continue };
             let columns = reader.fields().len();
             let bytes = |stripe| (0..columns).map(|column| reader.value_bytes(column, stripe)).sum::<u64>();
-            let most = (0..reader.stripe_count()).map(bytes).max().unwrap_or(0);
+            let taken = |stripe| (0..columns).map(|column| taken(reader.value_bytes(column, stripe))).sum();
+            let most = (0..reader.stripe_count()).map(taken).max().unwrap_or(0);
             largest = largest.max(most);
             if reader.keys() == keys {
                 together += most;
@@ -145,10 +149,18 @@ impl Snapshot {
         let read = if keys.is_empty() {
             largest
         } else {
-            together + largest.saturating_mul(2) + unsorted.min(RUN_BYTES as u64).saturating_mul(SORT_COPIES)
+            // The rows of a round as read, and sorted.
+            let round = (together + largest).min(ROUND_BYTES as u64) * 2;
+            together + round + unsorted.min(RUN_BYTES as u64).saturating_mul(SORT_COPIES)
         };
-        read + largest + encoded.min(ENCODED_BYTES_MAX)
+        // The writer's rows may move while they grow.
+        read + largest.saturating_mul(2) + encoded.min(ENCODED_BYTES_MAX)
     }
+}
+
+/// What a buffer of so many bytes takes: one that is larger than a huge page fills whole ones.
+fn taken(bytes: u64) -> u64 {
+    if bytes > HUGE_PAGE_BYTES { bytes.next_multiple_of(HUGE_PAGE_BYTES) } else { bytes }
 }
 
 impl Database {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use keirin_kernels::Level;
 
 use crate::column::Column;
-use crate::compaction::{Source, append, empty, row_count};
+use crate::compaction::{Source, append, byte_count, empty, row_count};
 use crate::error::Result;
 use crate::part::{PartWriter, STRIPE_ROWS};
 use crate::schema::Definition;
@@ -19,6 +19,8 @@ use crate::sort::sort_rows;
 
 /// Rows that are looked at in a round, of all inputs together.
 const ROUND_ROWS: usize = if cfg!(test) { 64 } else { STRIPE_ROWS };
+/// Approximate bytes of those rows.
+pub(crate) const ROUND_BYTES: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 
 /// Sorted rows: some in memory, the others behind them in a part.
 pub(crate) struct Input {
@@ -43,9 +45,12 @@ impl Input {
         self.written == row_count(&self.rows)
     }
 
-    /// The end of the rows in memory of which not more than `count` are to be written.
-    fn visible(&self, count: usize) -> usize {
-        row_count(&self.rows).min(self.written + count)
+    /// The end of the rows in memory that a round looks at, if it is of as many inputs.
+    fn visible(&self, input_count: usize) -> usize {
+        let rows = row_count(&self.rows);
+        let row_bytes = byte_count(&self.rows) / rows.max(1);
+        let share = ROUND_ROWS.min(ROUND_BYTES / row_bytes.max(1)) / input_count;
+        rows.min(self.written + share.max(1))
     }
 
     /// Whether there are rows behind `end` of those in memory.
@@ -129,8 +134,7 @@ impl Keys {
 
     /// For each input the end of the rows that a round writes.
     fn ends(&self, inputs: &[Input]) -> Result<Vec<usize>> {
-        let share = (ROUND_ROWS / inputs.len()).max(1);
-        let mut ends: Vec<usize> = inputs.iter().map(|input| input.visible(share)).collect();
+        let mut ends: Vec<usize> = inputs.iter().map(|input| input.visible(inputs.len())).collect();
         let open: Vec<_> = (0..inputs.len())
             .filter(|input| inputs[*input].has_more(ends[*input]))
             .map(|input| (input, ends[input] - 1))
