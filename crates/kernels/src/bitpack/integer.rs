@@ -5,7 +5,7 @@ use crate::compare::Comparable;
 /// An integer of 8 to 64 bits, with or without sign.
 pub trait Integer: Comparable + Default {
     /// The unsigned integer of the same size.
-    type Bits: Comparable;
+    type Bits: Integer;
 
     /// Count of bits.
     const BITS: u32;

@@ -3,18 +3,24 @@
 //! Value `row` minus the reference is bits `row * width .. (row + 1) * width` of the bytes, least significant
 //! bit first: in the order of rows, without padding or blocks. Eight rows take `width` bytes.
 //!
-//! With VBMI one loop unpacks every width (`x86.rs`); otherwise a value is a shift and a mask of the eight
-//! bytes in which it begins. Comparisons and sums work on the bits minus the reference, 64 rows at a time,
-//! and never write the values to memory.
+//! With VBMI one loop unpacks every width (`x86.rs`). AVX2 and NEON take eight values at a time (`groups.rs`).
+//! Otherwise a value is a shift and a mask of the eight bytes in which it begins. Comparisons and sums work on the bits minus the reference, 64 rows at a time,
+//! and write the values to no more than the nearest cache.
 
 use std::ops::Range;
 
 use crate::bitmaps::pack_flags;
 use crate::bits::WORD_BITS;
-use crate::compare::{Comparable, Comparison, Constant, Test};
+use crate::compare::{Comparable, Comparison, Constant, Test, filter_flags};
 use crate::{BitBuffer, Level, Selection};
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod groups;
 mod integer;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -34,6 +40,9 @@ pub fn packed_bytes(count: usize, width: u32) -> usize {
 pub fn width_of<T: Integer>(low: T, high: T) -> u32 {
     u64::BITS - high.less_reference(low).leading_zeros()
 }
+
+/// Values that are unpacked at a time, and stay in the first-level cache, to be looked at.
+const BLOCK: usize = 1024;
 
 /// Packed values, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -129,9 +138,6 @@ pub fn unpack_into<T: Integer>(level: Level, packed: Packed<'_, T>, first: usize
 pub fn unpack<T: Integer>(level: Level, packed: Packed<'_, T>, selection: Selection<'_>) -> Vec<T> {
     /// If at most one row in 16 is selected, rows are unpacked one by one.
     const SPARSE: usize = 16;
-    /// Values that are unpacked at a time, and stay in the first-level cache, before the selected ones are
-    /// kept.
-    const BLOCK: usize = 1024;
     match selection {
         Selection::All => {
             let mut values = vec![packed.reference; packed.count];
@@ -225,18 +231,18 @@ pub fn sum_packed<T: Integer>(level: Level, packed: Packed<'_, T>, rows: Range<u
 
 kernel! {
     fn unpack_rows[T: Integer][T](packed: Packed<'_, T>, first: usize, out: &mut [T])
-        = unpack_plain, vbmi = x86::unpack_vbmi;
+        = unpack_plain, neon = neon::unpack, avx2 = avx2::unpack, vbmi = x86::unpack_vbmi;
 }
 
 kernel! {
     fn filter[T: Integer, Q: Test<T::Bits>][T, Q]
         (packed: Packed<'_, T>, rows: Range<usize>, test: &Q, invert: u64) -> BitBuffer
-        = filter_plain, vbmi = x86::filter_vbmi;
+        = filter_plain, neon = neon::filter, avx2 = avx2::filter, vbmi = x86::filter_vbmi;
 }
 
 kernel! {
     fn sum_bits[T: Integer][T](packed: Packed<'_, T>, rows: Range<usize>) -> u128
-        = sum_plain, vbmi = x86::sum_vbmi;
+        = sum_plain, neon = neon::sum, avx2 = avx2::sum, vbmi = x86::sum_vbmi;
 }
 
 #[inline(always)]
@@ -296,4 +302,57 @@ fn sum_plain<T: Integer>(packed: Packed<'_, T>, rows: Range<usize>) -> u128 {
     let mut sum = 0;
     for_bits(packed, rows.start, rows.len(), |_, bits| sum += u128::from(bits));
     sum
+}
+
+/// The bits of the values, as values of their own.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn without_reference<T: Integer>(packed: Packed<'_, T>) -> Packed<'_, T::Bits> {
+    let Packed { bytes, width, count, .. } = packed;
+    Packed { bytes, width, count, reference: T::Bits::default() }
+}
+
+/// [`filter_plain`] of values that `unpack` writes, some at a time.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+fn filter_blocks<T: Integer, Q: Test<T::Bits>>(
+    packed: Packed<'_, T>,
+    rows: Range<usize>,
+    test: &Q,
+    invert: u64,
+    unpack: impl Fn(Packed<'_, T::Bits>, usize, &mut [T::Bits]),
+    pack: impl Fn(&[bool; WORD_BITS]) -> u64,
+) -> BitBuffer {
+    let mut block = [T::Bits::default(); BLOCK];
+    let compare = |first: usize, flags: &mut [bool]| {
+        for (first, flags) in (first..).step_by(BLOCK).zip(flags.chunks_mut(BLOCK)) {
+            let block = &mut block[..flags.len()];
+            unpack(without_reference(packed), rows.start + first, block);
+            for (flag, value) in flags.iter_mut().zip(block) {
+                *flag = test.holds(*value);
+            }
+        }
+    };
+    filter_flags(rows.len(), compare, pack, invert)
+}
+
+/// [`sum_plain`] of values that `unpack` writes, some at a time.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+fn sum_blocks<T: Integer>(
+    packed: Packed<'_, T>,
+    rows: Range<usize>,
+    unpack: impl Fn(Packed<'_, T::Bits>, usize, &mut [T::Bits]),
+) -> u128 {
+    /// Sums of a block of wider values may overflow.
+    const WIDTH_MAX: u32 = u64::BITS - BLOCK.ilog2();
+    if packed.width > WIDTH_MAX {
+        return sum_plain(packed, rows);
+    }
+    let mut block = [T::Bits::default(); BLOCK];
+    let sums = rows.clone().step_by(BLOCK).map(|first| {
+        let block = &mut block[..BLOCK.min(rows.end - first)];
+        unpack(without_reference(packed), first, block);
+        block.iter().map(|value| value.less_reference(T::Bits::default())).sum::<u64>()
+    });
+    sums.map(u128::from).sum()
 }

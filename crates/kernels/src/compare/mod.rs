@@ -7,10 +7,9 @@
 //! ... < inf < NaN, and a NaN equals itself. [`Ieee`] uses the CPU's comparison instead, in which a NaN
 //! equals nothing and the zeros are equal.
 //!
-//! A word has sixty-four rows. The plain loop compares into 64 flags, which the compiler vectorises, and
+//! A word has sixty-four rows. The plain loop compares into flags, which the compiler vectorises, and
 //! packs them; AVX-512 compares into mask registers (`x86.rs`), which are the bits already.
 
-use std::array;
 use std::marker::PhantomData;
 
 use crate::bitmaps::pack_flags;
@@ -243,13 +242,51 @@ kernel! {
         avx512 = x86::filter_pairs_avx512::<T, O>;
 }
 
+/// Rows of which flags are computed by one loop: a loop of the rows of a word would be unrolled instead of vectorised.
+const FLAGS: usize = 1024;
+
+/// A bit for each of `count` rows. `compare` sets flags of rows, of which it gets the first; `pack` makes bits of flags.
+#[inline(always)]
+pub(crate) fn filter_flags(
+    count: usize,
+    mut compare: impl FnMut(usize, &mut [bool]),
+    pack: impl Fn(&[bool; WORD_BITS]) -> u64,
+    invert: u64,
+) -> BitBuffer {
+    let mut words = Vec::with_capacity(count.div_ceil(WORD_BITS));
+    let mut flags = [false; FLAGS];
+    for first in (0..count).step_by(FLAGS) {
+        let here = FLAGS.min(count - first);
+        compare(first, &mut flags[..here]);
+        flags[here..].fill(false);
+        let packed = flags.as_chunks().0.iter().map(|flags| pack(flags) ^ invert);
+        words.extend(packed.take(here.div_ceil(WORD_BITS)));
+    }
+    BitBuffer::from_words(words, count)
+}
+
 #[inline(always)]
 fn filter_plain<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
-    // Not `values.map`, which the compiler does not vectorise for AVX2: 0.01-0.35x.
-    filter_by(values, test, |values| pack_flags(&array::from_fn(|row| test.holds(values[row]))), invert)
+    filter_by_flags(values, test, pack_flags, invert)
+}
+
+#[inline(always)]
+fn filter_by_flags<T: Comparable, Q: Test<T>>(
+    values: &[T],
+    test: &Q,
+    pack: impl Fn(&[bool; WORD_BITS]) -> u64,
+    invert: u64,
+) -> BitBuffer {
+    let compare = |first: usize, flags: &mut [bool]| {
+        for (flag, value) in flags.iter_mut().zip(&values[first..]) {
+            *flag = test.holds(*value);
+        }
+    };
+    filter_flags(values.len(), compare, pack, invert)
 }
 
 /// Computes a word for each 64 values by `whole`; the last values one by one.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn filter_by<T: Comparable, Q: Test<T>>(
     values: &[T],
@@ -269,13 +306,26 @@ fn filter_by<T: Comparable, Q: Test<T>>(
 
 #[inline(always)]
 fn filter_pairs_plain<T: Comparable, O: Operator>(left: &[T], right: &[T], invert: u64) -> BitBuffer {
-    let compare = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
-        pack_flags(&array::from_fn(|row| O::holds(left[row], right[row])))
+    filter_pairs_by_flags::<T, O>(left, right, pack_flags, invert)
+}
+
+#[inline(always)]
+fn filter_pairs_by_flags<T: Comparable, O: Operator>(
+    left: &[T],
+    right: &[T],
+    pack: impl Fn(&[bool; WORD_BITS]) -> u64,
+    invert: u64,
+) -> BitBuffer {
+    let compare = |first: usize, flags: &mut [bool]| {
+        for ((flag, left), right) in flags.iter_mut().zip(&left[first..]).zip(&right[first..]) {
+            *flag = O::holds(*left, *right);
+        }
     };
-    filter_pairs_by::<T, O>(left, right, compare, invert)
+    filter_flags(left.len(), compare, pack, invert)
 }
 
 /// As [`filter_by`], for two columns.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn filter_pairs_by<T: Comparable, O: Operator>(
     left: &[T],

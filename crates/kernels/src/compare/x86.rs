@@ -2,10 +2,11 @@
 
 #[allow(clippy::wildcard_imports, reason = "a comparison in four widths, with and without sign")]
 use std::arch::x86_64::*;
-use std::array;
 use std::mem::transmute_copy;
 
-use super::{Comparable, Ieee, Operator, Test, filter_by, filter_pairs_by};
+use super::{
+    Comparable, Ieee, Operator, Test, filter_by, filter_by_flags, filter_pairs_by, filter_pairs_by_flags,
+};
 use crate::BitBuffer;
 use crate::bitmaps::pack_flags_avx2;
 use crate::bits::WORD_BITS;
@@ -198,8 +199,7 @@ pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
 /// The plain loop, except that flags become bits by a movemask.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_avx2<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
-    let whole = |values: &[T; WORD_BITS]| pack_flags_avx2(&array::from_fn(|row| test.holds(values[row])));
-    filter_by(values, test, whole, invert)
+    filter_by_flags(values, test, |flags| pack_flags_avx2(flags), invert)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -208,8 +208,5 @@ pub(super) fn filter_pairs_avx2<T: Comparable, O: Operator>(
     right: &[T],
     invert: u64,
 ) -> BitBuffer {
-    let whole = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
-        pack_flags_avx2(&array::from_fn(|row| O::holds(left[row], right[row])))
-    };
-    filter_pairs_by::<T, O>(left, right, whole, invert)
+    filter_pairs_by_flags::<T, O>(left, right, |flags| pack_flags_avx2(flags), invert)
 }
