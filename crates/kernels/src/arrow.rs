@@ -57,7 +57,7 @@ pub fn text_views<V: ByteViewType>(
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
 }
 
-/// The texts that [`StringGroupTable::into_views`](crate::group_table::StringGroupTable::into_views) gives, or some of
+/// The texts that [`StringGroupTable::take_views`](crate::group_table::StringGroupTable::take_views) gives, or some of
 /// them in another order, to be taken a few rows at a time. Parts are freed in their order, when no row to come needs
 /// them.
 #[derive(Debug)]
@@ -262,7 +262,7 @@ mod tests {
         let mut table = StringGroupTable::new(Seed::random());
         let mut groups = vec![0; texts.len()];
         table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
-        let (views, parts) = table.into_views();
+        let (views, parts) = table.take_views();
         let [bytes] = &parts[..] else { panic!("{} parts", parts.len()) };
         let array = GroupViews::<StringViewType>::new(views.clone(), parts.clone(), None).unwrap().take(100);
         array.to_data().validate_full().unwrap();
@@ -311,7 +311,7 @@ mod tests {
             .iter()
             .for_each(|text| offsets.push(offsets.last().unwrap() + i32::try_from(text.len()).unwrap()));
         table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
-        let (views, parts) = table.into_views();
+        let (views, parts) = table.take_views();
         assert!(parts.len() > 2, "{} parts", parts.len());
         let nulls = NullBuffer::from_iter((0..texts.len()).map(|row| row % 10 != 3));
         for step in [1, 7, 100, 300] {

@@ -81,7 +81,7 @@ pub enum OwnedValues {
     Bytes8(Vec<u64>),
     /// Sixteen bytes.
     Bytes16(Vec<u128>),
-    /// Views into parts: see [`StringGroupTable::into_views`].
+    /// Views into parts: see [`StringGroupTable::take_views`].
     Text(Vec<u128>, Vec<Vec<u8>>),
 }
 
@@ -194,15 +194,15 @@ impl Groups {
         self.table.number(level, keys, false, numbers);
     }
 
-    /// The keys, a row for each of the groups with these numbers or, if it does not say, for each group in the order of
-    /// their numbers, column by column.
+    /// Takes the keys, a row for each of the groups with these numbers or, if it does not say, for each group in the order
+    /// of their numbers, column by column. There are no groups then, and memory for new ones.
     ///
     /// # Panics
     /// When there is no group of a number.
     #[must_use]
-    pub fn into_keys(self, numbers: Option<&[u32]>) -> Vec<OwnedKeys> {
+    pub fn take_keys(&mut self, numbers: Option<&[u32]>) -> Vec<OwnedKeys> {
         let mut columns: Vec<Option<OwnedKeys>> = (0..self.key_count).map(|_| None).collect();
-        self.table.into_keys(numbers, &mut columns);
+        self.table.take_keys(numbers, &mut columns);
         columns.into_iter().map(|column| column.expect("each column is in one table")).collect()
     }
 }
@@ -369,7 +369,7 @@ impl Table {
     }
 
     /// Sets the columns that this table numbers to their values for groups of these numbers, all if it does not say.
-    fn into_keys(self, numbers: Option<&[u32]>, columns: &mut [Option<OwnedKeys>]) {
+    fn take_keys(&mut self, numbers: Option<&[u32]>, columns: &mut [Option<OwnedKeys>]) {
         fn some<T: Copy>(all: Vec<T>, numbers: Option<&[u32]>) -> Vec<T> {
             match numbers {
                 None => all,
@@ -387,41 +387,41 @@ impl Table {
         match self {
             Self::Small { column, key_type, table } => {
                 let null = if key_type.width == Some(1) { 1 << 8 } else { 1 << 16 };
-                let keys = some(table.keys().to_vec(), numbers);
+                let keys = some(table.take_keys(), numbers);
                 let validity = keys.contains(&null).then(|| keys.iter().map(|key| *key != null).collect());
                 let values = match key_type.width {
                     Some(1) => OwnedValues::Bytes1(keys.iter().map(|key| low_byte(*key)).collect()),
                     _ => OwnedValues::Bytes2(keys.iter().map(|key| low_bytes(*key)).collect()),
                 };
-                columns[column] = Some(OwnedKeys { values, validity });
+                columns[*column] = Some(OwnedKeys { values, validity });
             }
             Self::Four(column, table) => {
                 let validity = validity(table.null_group());
-                let values = OwnedValues::Bytes4(some(table.into_keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity });
+                let values = OwnedValues::Bytes4(some(table.take_keys(), numbers));
+                columns[*column] = Some(OwnedKeys { values, validity });
             }
             Self::Eight(column, table) => {
                 let validity = validity(table.null_group());
-                let values = OwnedValues::Bytes8(some(table.into_keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity });
+                let values = OwnedValues::Bytes8(some(table.take_keys(), numbers));
+                columns[*column] = Some(OwnedKeys { values, validity });
             }
             Self::Sixteen(column, table) => {
                 let validity = validity(table.null_group());
-                let values = OwnedValues::Bytes16(some(table.into_keys(), numbers));
-                columns[column] = Some(OwnedKeys { values, validity });
+                let values = OwnedValues::Bytes16(some(table.take_keys(), numbers));
+                columns[*column] = Some(OwnedKeys { values, validity });
             }
             Self::Text(column, table) => {
                 let validity = validity(table.null_group());
-                let (views, parts) = table.into_views();
-                columns[column] =
+                let (views, parts) = table.take_views();
+                columns[*column] =
                     Some(OwnedKeys { values: OwnedValues::Text(some(views, numbers), parts), validity });
             }
             Self::PackedEight(pieces, table) => {
-                let keys = some(table.into_keys(), numbers);
+                let keys = some(table.take_keys(), numbers);
                 unpack(pieces, &keys, columns, |key, shift| key >> shift);
             }
             Self::PackedSixteen(pieces, table) => {
-                let keys = some(table.into_keys(), numbers);
+                let keys = some(table.take_keys(), numbers);
                 unpack(pieces, &keys, columns, |key, shift| low_word(key >> shift));
             }
         }
@@ -519,7 +519,7 @@ fn with_pieces(
 
 /// Sets the columns of the pieces of packed keys; `shifted` gives 64 bits of a key from a bit on.
 fn unpack<K: Copy>(
-    pieces: Vec<Packed>,
+    pieces: &mut [Packed],
     keys: &[K],
     columns: &mut [Option<OwnedKeys>],
     shifted: impl Fn(K, u32) -> u64,
@@ -530,7 +530,7 @@ fn unpack<K: Copy>(
         match piece {
             Packed::Numbers(table) => {
                 let numbers: Vec<u32> = keys.iter().map(|key| low_half(shifted(*key, shift))).collect();
-                table.into_keys(Some(&numbers), columns);
+                table.take_keys(Some(&numbers), columns);
             }
             Packed::Column { column, width, is_nullable } => {
                 let each = |shift: u32| {
@@ -544,7 +544,7 @@ fn unpack<K: Copy>(
                 };
                 let null_shift = next - 8;
                 let validity = is_nullable.then(|| each(null_shift).map(|key| low_byte(key) == 0).collect());
-                columns[column] = Some(OwnedKeys { values, validity });
+                columns[*column] = Some(OwnedKeys { values, validity });
             }
         }
         shift = next;

@@ -111,7 +111,7 @@ fn check_keys(types: &[KeyType], chunks: &[Vec<Row>], are_all_wanted: bool) {
     assert!(groups.bytes() > 0 || firsts.is_empty());
     let count = u32::try_from(firsts.len()).expect("few groups");
     let some: Vec<u32> = (0..count).rev().step_by(2).collect();
-    let keys = groups.into_keys((!are_all_wanted).then_some(&some[..]));
+    let keys = groups.take_keys((!are_all_wanted).then_some(&some[..]));
     let wanted: Vec<&Row> = match are_all_wanted {
         true => firsts.iter().collect(),
         false => some.iter().map(|group| &firsts[*group as usize]).collect(),

@@ -97,9 +97,9 @@ impl Chosen {
         let open = groups.get_or_insert_with(|| keys.groups());
         keys.number(open, columns, row_count, true, &mut Vec::new())?;
         if open.len() >= self.count
-            && let Some(groups) = groups.take()
+            && let Some(mut groups) = groups.take()
         {
-            *state = State::Done(keys.columns(groups)?);
+            *state = State::Done(keys.columns(&mut groups)?);
             self.is_done.store(true, Ordering::Release);
         }
         Ok(None)

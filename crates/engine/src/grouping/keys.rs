@@ -9,7 +9,7 @@ use arrow::datatypes::{BinaryViewType, DataType, StringViewType};
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use keirin_kernels::arrow::GroupViews;
-use keirin_kernels::hash::Strings;
+use keirin_kernels::hash::{self, Seed, Strings};
 use keirin_kernels::text::LayoutError;
 use keirin_kernels::{BitBuffer, Bits, Level, bitmaps};
 use keirin_operators::{Groups, KeyColumn, KeyType, KeyValues, OwnedKeys, OwnedValues};
@@ -80,16 +80,35 @@ impl Keys {
     }
 
     /// The columns of the keys, a row a group.
-    pub(super) fn columns(&self, groups: Groups) -> Result<Vec<ArrayRef>> {
+    pub(super) fn columns(&self, groups: &mut Groups) -> Result<Vec<ArrayRef>> {
         let count = groups.len();
         self.rows(groups, None)?.iter_mut().map(|rows| rows.take(0, count)).collect()
     }
 
     /// The columns of the keys of groups with these numbers, all if it does not say, to be taken a few rows at a time.
-    pub(super) fn rows(&self, groups: Groups, numbers: Option<&[u32]>) -> Result<Vec<KeyRows>> {
-        let keys = groups.into_keys(numbers).into_iter().zip(&self.data_types);
+    pub(super) fn rows(&self, groups: &mut Groups, numbers: Option<&[u32]>) -> Result<Vec<KeyRows>> {
+        let keys = groups.take_keys(numbers).into_iter().zip(&self.data_types);
         keys.map(|(keys, data_type)| KeyRows::new(keys, data_type)).collect()
     }
+}
+
+/// A hash of the keys of each row.
+pub(super) fn hash_keys(seed: &Seed, columns: &[ArrayRef], row_count: usize) -> Vec<u64> {
+    let (level, mut hashes) = (Level::best(), vec![0; row_count]);
+    for column in columns {
+        let held = Held::new(column);
+        let texts = held.texts();
+        let KeyColumn { values, validity } = held.key(&texts);
+        match values {
+            KeyValues::Bytes1(values) => hash::combine_keys(level, seed, values, validity, &mut hashes),
+            KeyValues::Bytes2(values) => hash::combine_keys(level, seed, values, validity, &mut hashes),
+            KeyValues::Bytes4(values) => hash::combine_keys(level, seed, values, validity, &mut hashes),
+            KeyValues::Bytes8(values) => hash::combine_keys(level, seed, values, validity, &mut hashes),
+            KeyValues::Bytes16(values) => hash::combine_keys(level, seed, values, validity, &mut hashes),
+            KeyValues::Text(texts) => hash::combine_strings(level, seed, texts, validity, &mut hashes),
+        }
+    }
+    hashes
 }
 
 /// A column of the keys of groups.
@@ -249,7 +268,7 @@ mod tests {
             assert_eq!(numbers, [0, 1, 2]);
             keys.number(&mut groups, columns, 4, true, &mut numbers).unwrap();
             assert_eq!(numbers, [2, 0, 1, 2]);
-            for (found, given) in keys.columns(groups).unwrap().iter().zip(&behind) {
+            for (found, given) in keys.columns(&mut groups).unwrap().iter().zip(&behind) {
                 assert_eq!(format!("{found:?}"), format!("{given:?}"));
             }
         };
@@ -261,7 +280,7 @@ mod tests {
         let keys = Keys::new(none.iter().map(|column| (column.data_type().clone(), true))).unwrap();
         let (mut groups, mut numbers) = (keys.groups(), Vec::new());
         keys.number(&mut groups, &none, 0, true, &mut numbers).unwrap();
-        assert_eq!(keys.columns(groups).unwrap()[1].len(), 0);
+        assert_eq!(keys.columns(&mut groups).unwrap()[1].len(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`GroupRows`] puts a [`GroupExec`] in the place of each of DataFusion's aggregations whose keys our tables number
 //! ([`keirin_operators::Groups`]). It fits into the same plan: partial groups a partition, sent to the partition of their
-//! keys, merged there. So the aggregates are DataFusion's accumulators, or ours by the same trait, and what of a plan is
+//! keys, merged there ([`exchange`]). So the aggregates are DataFusion's accumulators, or ours by the same trait, and what of a plan is
 //! not ours need not know.
 //!
 //! Above them a LIMIT without an order makes the first keys that are met the groups ([`chosen`]). Of a LIMIT with an
@@ -13,6 +13,7 @@
 //! what it hands over.
 
 mod chosen;
+mod exchange;
 mod first;
 mod keys;
 mod stream;
@@ -37,13 +38,15 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, InputOrderMode,
-    PlanProperties, replace_children_if_necessary,
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, InputOrderMode,
+    Partitioning, PlanProperties, replace_children_if_necessary,
 };
 
 use self::chosen::{CHOSEN_MAX, Choice};
+use self::exchange::ExchangeExec;
 use self::first::First;
 use crate::fast_path;
 
@@ -85,7 +88,7 @@ impl PhysicalOptimizerRule for GroupRows {
                 None => Transformed::no(node),
             })
         })?;
-        Ok(sorted.data)
+        exchanged(&sorted.data, false)
     }
 
     fn name(&self) -> &'static str {
@@ -109,6 +112,46 @@ pub(crate) struct GroupExec {
     /// Partial groups have to be of so many rows on average, or rows are sent as they are.
     rows_per_group: usize,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// `plan` with an [`ExchangeExec`] where groups are sent from partial to final aggregations, unless something above relies
+/// on DataFusion's partitions.
+fn exchanged(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let exchange = if is_relied_on { None } else { exchange_below(plan) };
+    let plan = match exchange {
+        Some(exchange) => replace_children_if_necessary(plan.clone(), vec![exchange])?,
+        None => plan.clone(),
+    };
+    let ends = plan.is::<RepartitionExec>()
+        || plan.is::<ExchangeExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<SortPreservingMergeExec>();
+    let requirements = plan.input_distribution_requirements();
+    let children = plan.children().into_iter().enumerate().map(|(child, input)| {
+        let asks = !matches!(
+            requirements.child_distribution(child),
+            None | Some(Distribution::UnspecifiedDistribution | Distribution::SinglePartition)
+        );
+        exchanged(input, asks || is_relied_on && !ends)
+    });
+    let children = children.collect::<Result<_>>()?;
+    replace_children_if_necessary(plan, children)
+}
+
+/// What stands in the place of the exchange between partial and final groups that `plan` has.
+fn exchange_below(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    let group = plan.downcast_ref::<GroupExec>()?;
+    let exchange = group.children()[0].downcast_ref::<RepartitionExec>()?;
+    let is_by_hash = matches!(exchange.partitioning(), Partitioning::Hash(..)) && !exchange.preserve_order();
+    let partial = exchange.input().downcast_ref::<GroupExec>()?.aggregate();
+    let is_partial = *group.aggregate().mode() == AggregateMode::FinalPartitioned
+        && *partial.mode() == AggregateMode::Partial;
+    let key_count = partial.group_expr().num_group_exprs();
+    (is_by_hash && is_partial).then(|| {
+        let partition_count = exchange.partitioning().partition_count();
+        let exchange = ExchangeExec::new(exchange.input().clone(), key_count, partition_count);
+        Arc::new(exchange) as Arc<dyn ExecutionPlan>
+    })
 }
 
 /// `node` with only as many groups below as it lets through, if they may be any.

@@ -17,10 +17,11 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
 use super::chosen::Chosen;
+use super::exchange::ExchangeExec;
 use super::first::First;
 use super::table::{self, Table, Taken};
 use crate::compact::compact;
@@ -28,6 +29,9 @@ use crate::compact::compact;
 /// As many partial groups stay in the second cache, about. With more of them, they have to be of some rows on average,
 /// [`ROWS_PER_GROUP`](super::ROWS_PER_GROUP) say, or it is cheaper to send the rows to where groups are merged.
 const GROUPS_TRIED: usize = 1 << 14;
+/// With so many partial groups a table is sent on and begins anew: beyond the caches each row waits for memory, and the
+/// groups are merged anyway.
+const PARTIAL_GROUPS_MAX: usize = 1 << 16;
 /// For how many rows this is taken for granted, for each that was grouped, until it is tried again.
 const PASSED_PER_TRIED: usize = 32;
 
@@ -42,36 +46,50 @@ pub(super) fn grouped(
     partition: usize,
     context: &Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
-    let input = aggregate.input().execute(partition, context.clone())?;
-    let options = &context.session_config().options().execution;
-    let Some(keys) = table::keys(aggregate) else { return internal_err!("keys that there is no table for") };
-    let reservation = MemoryConsumer::new(format!("GroupStream[{partition}]"))
-        .with_can_spill(true)
-        .register(context.memory_pool());
-    Ok(Grouping {
-        table: Table::new(aggregate, keys, chosen)?,
-        aggregate: aggregate.clone(),
-        schema: aggregate.schema(),
-        output: aggregate.mode().output_mode(),
-        first,
-        input,
-        next: Next::Read,
-        emitted: None,
-        limit: aggregate.limit_options().map(|limit| limit.limit()),
-        row_count: 0,
-        worthwhile: GROUPS_TRIED,
-        rows_per_group,
-        batch_rows: options.batch_size.get(),
-        context: context.clone(),
-        reservation,
-        baseline: BaselineMetrics::new(metrics, partition),
-    }
-    .into_stream())
+    let plan = aggregate.clone();
+    let (metrics, context) = (BaselineMetrics::new(metrics, partition), context.clone());
+    let spare = Arc::new(Mutex::new(None));
+    let group = move |input, context: &Arc<TaskContext>| {
+        let options = &context.session_config().options().execution;
+        let Some(keys) = table::keys(&plan) else { return internal_err!("keys that there is no table for") };
+        let reservation = MemoryConsumer::new(format!("GroupStream[{partition}]"))
+            .with_can_spill(true)
+            .register(context.memory_pool());
+        let table = spare.lock().take();
+        let grouping = Grouping {
+            table: table.map_or_else(|| Table::new(&plan, keys, chosen.clone()), Ok)?,
+            spare: spare.clone(),
+            aggregate: plan.clone(),
+            schema: plan.schema(),
+            output: plan.mode().output_mode(),
+            first: first.clone(),
+            input,
+            next: Next::Read,
+            emitted: None,
+            limit: plan.limit_options().map(|limit| limit.limit()),
+            row_count: 0,
+            worthwhile: GROUPS_TRIED,
+            rows_per_group,
+            batch_rows: options.batch_size.get(),
+            context: context.clone(),
+            reservation,
+            baseline: metrics.clone(),
+        };
+        Ok(grouping.into_stream())
+    };
+    let Some(exchange) = aggregate.input().downcast_ref::<ExchangeExec>() else {
+        return group(aggregate.input().execute(partition, context.clone())?, &context);
+    };
+    // Each part has groups of its own.
+    let groups = exchange.parts(partition, &context)?.map(move |part| group(part, &context));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(aggregate.schema(), groups.try_flatten().boxed())))
 }
 
 struct Grouping {
     aggregate: AggregateExec,
     table: Table,
+    /// Where the table goes, empty, when all groups are on their way.
+    spare: Arc<Mutex<Option<Table>>>,
     schema: SchemaRef,
     output: AggregateOutputMode,
     first: Option<First>,
@@ -126,8 +144,11 @@ impl Grouping {
     fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.schema.clone();
         let batches = stream::try_unfold(self, |mut grouping| async move {
-            let batch = grouping.next_batch().await?;
-            Ok(batch.map(|batch| (batch, grouping)))
+            if let Some(batch) = grouping.next_batch().await? {
+                return Ok(Some((batch, grouping)));
+            }
+            *grouping.spare.lock() = Some(grouping.table);
+            Ok(None)
         });
         Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, batches.boxed())))
     }
@@ -188,7 +209,10 @@ impl Grouping {
                 self.next = Next::Pass { rows: PASSED_PER_TRIED * self.row_count };
                 return self.emit();
             }
-            self.worthwhile = 4 * self.table.len();
+            if self.table.len() >= PARTIAL_GROUPS_MAX {
+                return self.emit();
+            }
+            self.worthwhile = 2 * self.table.len();
         }
         Ok(())
     }

@@ -251,7 +251,6 @@ impl Table {
         schema: &SchemaRef,
         first: Option<&First>,
     ) -> Result<Taken> {
-        let groups = std::mem::replace(&mut self.groups, self.keys.groups());
         // Those that were chosen are there no more: they have to be taken again.
         if let Choosing::Done(chosen) = &self.choosing {
             self.choosing = Choosing::Open(chosen.clone());
@@ -268,8 +267,8 @@ impl Table {
         if let Some(chosen) = &chosen {
             states = states.iter().map(|state| Ok(take(state, chosen, None)?)).collect::<Result<_>>()?;
         }
-        let row_count = chosen.as_ref().map_or(groups.len(), Array::len);
-        let keys = self.keys.rows(groups, chosen.as_ref().map(|chosen| &chosen.values()[..]))?;
+        let row_count = chosen.as_ref().map_or(self.groups.len(), Array::len);
+        let keys = self.keys.rows(&mut self.groups, chosen.as_ref().map(|chosen| &chosen.values()[..]))?;
         Ok(Taken { schema: schema.clone(), keys, states, start: 0, row_count })
     }
 

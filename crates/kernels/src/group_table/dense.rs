@@ -63,6 +63,13 @@ impl DenseTable {
         &self.keys
     }
 
+    /// Takes [`Self::keys`]: the table has no groups then.
+    #[must_use]
+    pub fn take_keys(&mut self) -> Vec<u64> {
+        self.numbers.fill(0);
+        std::mem::take(&mut self.keys)
+    }
+
     /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -31,6 +31,10 @@ const LOW_LOAD_BYTES: usize = 512 << 10;
 const MEDIUM_LOAD_BYTES: usize = 4 << 20;
 /// A table up to this size grows fourfold: whoever has met so many keys meets more, and each time all move.
 const STEEP_BYTES: usize = 4 << 20;
+/// A table up to this size that had so many keys keeps its memory when it is cleared: new memory is cleared, too, and a
+/// page at a time.
+const KEPT_BYTES: usize = 4 << 20;
+const KEPT_SLOTS_PER_KEY: usize = 64;
 /// A smaller table is in L1 and L2, where prefetching only costs time.
 const PREFETCH_BYTES: usize = 256 << 10;
 
@@ -133,6 +137,16 @@ impl<S: Slot> Slots<S> {
             self.len = 0;
         } else {
             *self = Self::with_slots(slot_count, self.skip);
+        }
+    }
+
+    /// Removes all keys. Keeps the memory for as many keys again, unless it is much.
+    pub(crate) fn clear(&mut self) {
+        if self.len >= self.slots.len() / KEPT_SLOTS_PER_KEY && self.slots.bytes() <= KEPT_BYTES {
+            self.slots.fill(S::ZERO);
+            self.len = 0;
+        } else {
+            *self = Self::new(self.skip);
         }
     }
 

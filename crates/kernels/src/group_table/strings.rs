@@ -120,10 +120,12 @@ impl StringGroupTable {
 
     /// The strings of all groups as 16-byte views into the parts beside them: the length in the low 32 bits, then either
     /// up to 12 bytes, or 4 bytes, the number of the part and the offset there. Nothing is copied. Parts are in the order
-    /// of groups; the view of the group of nulls is empty.
+    /// of groups; the view of the group of nulls is empty. The table has no groups then, and memory for new ones.
     #[must_use]
-    pub fn into_views(self) -> (Vec<u128>, Vec<Vec<u8>>) {
-        (self.forms, self.arena.parts)
+    pub fn take_views(&mut self) -> (Vec<u128>, Vec<Vec<u8>>) {
+        self.slots.clear();
+        self.null_group = None;
+        (std::mem::take(&mut self.forms), std::mem::take(&mut self.arena.parts))
     }
 
     /// The group of rows without a value, if there is one.

@@ -73,10 +73,12 @@ impl<K: Key> GroupTable<K> {
         &self.keys
     }
 
-    /// [`Self::keys`], taken.
+    /// Takes [`Self::keys`]: the table has no groups then, and memory for new ones.
     #[must_use]
-    pub fn into_keys(self) -> Vec<K> {
-        self.keys
+    pub fn take_keys(&mut self) -> Vec<K> {
+        self.slots.clear();
+        self.null_group = None;
+        std::mem::take(&mut self.keys)
     }
 
     /// The group of rows without a value, if there is one.
