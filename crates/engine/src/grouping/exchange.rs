@@ -39,7 +39,7 @@ const PART_BITS: u32 = 7;
 /// So many rows, of all threads together, are one part.
 const WHOLE_ROWS: usize = 1 << 16;
 /// Rows that a thread sorts at a time, or fewer of so many bytes.
-pub(super) const SORTED_ROWS: usize = 1 << 16;
+const SORTED_ROWS: usize = 1 << 16;
 const SORTED_BYTES: usize = 8 << 20;
 /// Rows of a part that are merged at a time, at least.
 const MERGED_ROWS: usize = 1 << 14;
