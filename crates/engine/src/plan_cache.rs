@@ -99,18 +99,20 @@ fn depends_on_moment(plan: &LogicalPlan) -> Result<bool> {
 /// Whether a plan gives the same answer again, once its state is reset: its operators are known to forget what
 /// they have read.
 fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    const OPERATORS: [&str; 21] = [
+    const OPERATORS: [&str; 23] = [
         "AggregateExec",
         "CoalesceBatchesExec",
         "CoalescePartitionsExec",
         "CooperativeExec",
         "EmptyExec",
+        "ExchangeExec",
         "FilterExec",
         "GlobalLimitExec",
         "GroupExec",
         "HashJoinExec",
         "InOrderExec",
         "LocalLimitExec",
+        "ParallelGroupExec",
         "PlaceholderRowExec",
         "ProjectionExec",
         "RepartitionExec",

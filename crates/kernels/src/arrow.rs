@@ -82,15 +82,11 @@ impl<V: ByteViewType> GroupViews<V> {
     ///
     /// # Panics
     /// When there are not as many nulls as views.
-    pub fn new(
-        views: Vec<u128>,
-        parts: Vec<Vec<u8>>,
-        nulls: Option<NullBuffer>,
-    ) -> Result<Self, LayoutError> {
+    pub fn new(views: Vec<u128>, parts: Vec<Buffer>, nulls: Option<NullBuffer>) -> Result<Self, LayoutError> {
         let is_utf8 = |text: &[u8]| !V::IS_UTF8 || simdutf8::basic::from_utf8(text).is_ok();
         let used: usize = views.iter().filter_map(|view| Some(place(*view)?.len)).sum();
         // Few of many texts are checked one by one.
-        let are_few = used < parts.iter().map(Vec::len).sum::<usize>() / 8;
+        let are_few = used < parts.iter().map(Buffer::len).sum::<usize>() / 8;
         if !are_few && !parts.iter().all(|part| is_utf8(part)) {
             return Err(LayoutError::Utf8);
         }
@@ -107,7 +103,7 @@ impl<V: ByteViewType> GroupViews<V> {
                 }
                 continue;
             };
-            let Some(whole) = parts.get(part) else { return Err(LayoutError::Offsets) };
+            let Some(whole) = parts.get(part).map(Buffer::as_slice) else { return Err(LayoutError::Offsets) };
             let text = start.checked_add(len).and_then(|end| whole.get(start..end));
             if text.is_none_or(|text| text[..4] != bytes[4..8]) || start + len > i32::MAX as usize {
                 return Err(LayoutError::Offsets);
@@ -123,7 +119,6 @@ impl<V: ByteViewType> GroupViews<V> {
             ends[part] = row + 1;
         }
         assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == views.len()), "as many nulls as views");
-        let parts = parts.into_iter().map(Buffer::from_vec).collect();
         Ok(Self { views, nulls, parts, ends, first_part: 0, start: 0, view_type: PhantomData })
     }
 
@@ -246,6 +241,10 @@ mod tests {
         assert_eq!(of(&[0, 1], b"\xff"), Err(LayoutError::Utf8));
     }
 
+    fn buffers(parts: &[Vec<u8>]) -> Vec<Buffer> {
+        parts.iter().cloned().map(Buffer::from_vec).collect()
+    }
+
     #[test]
     fn groups_are_the_texts_that_they_were() {
         use crate::group_table::StringGroupTable;
@@ -264,12 +263,13 @@ mod tests {
         table.find_or_insert(Level::best(), Strings::Offsets32(&offsets, &bytes), None, &mut groups);
         let (views, parts) = table.take_views();
         let [bytes] = &parts[..] else { panic!("{} parts", parts.len()) };
-        let array = GroupViews::<StringViewType>::new(views.clone(), parts.clone(), None).unwrap().take(100);
+        let array =
+            GroupViews::<StringViewType>::new(views.clone(), buffers(&parts), None).unwrap().take(100);
         array.to_data().validate_full().unwrap();
         assert_eq!(array.iter().flatten().collect::<Vec<_>>(), texts);
 
         let check = |views: &[u128], bytes: &[u8], expected| {
-            let found = GroupViews::<StringViewType>::new(views.to_vec(), vec![bytes.to_vec()], None);
+            let found = GroupViews::<StringViewType>::new(views.to_vec(), buffers(&[bytes.to_vec()]), None);
             assert_eq!(found.err(), Some(expected));
         };
         check(&views, &bytes[..bytes.len() - 1], LayoutError::Offsets);
@@ -285,14 +285,14 @@ mod tests {
             | u128::from(u32::from_le_bytes([inside[1], inside[2], inside[3], inside[4]])) << 32
             | 1 << 96;
         check(&[view], &inside, LayoutError::Utf8);
-        assert!(GroupViews::<BinaryViewType>::new(vec![view], vec![inside.clone()], None).is_ok());
+        assert!(GroupViews::<BinaryViewType>::new(vec![view], buffers(&[inside.clone()]), None).is_ok());
         // Few of many are checked alone, whatever is beside them.
         let mut many = inside;
         many.extend_from_slice(&[0xFF; 1000]);
         check(&[view], &many, LayoutError::Utf8);
         let view =
             14_u128 | u128::from(u32::from_le_bytes([many[2], many[3], many[4], many[5]])) << 32 | 2 << 96;
-        let mut one = GroupViews::<StringViewType>::new(vec![view], vec![many], None).unwrap();
+        let mut one = GroupViews::<StringViewType>::new(vec![view], buffers(&[many]), None).unwrap();
         assert_eq!(one.take(1).value(0), " thirteen char");
     }
 
@@ -320,7 +320,7 @@ mod tests {
                 let order: Vec<usize> = (0..texts.len()).map(|row| row * factor % texts.len()).collect();
                 let views = order.iter().map(|row| views[*row]).collect();
                 let mut rows =
-                    GroupViews::<StringViewType>::new(views, parts.clone(), Some(nulls.clone())).unwrap();
+                    GroupViews::<StringViewType>::new(views, buffers(&parts), Some(nulls.clone())).unwrap();
                 let mut found: Vec<Option<String>> = Vec::new();
                 for _ in (0..texts.len()).step_by(step) {
                     let some = rows.take(step);

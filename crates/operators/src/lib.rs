@@ -16,12 +16,20 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`grouping`] | groups of rows that several threads have, with states of aggregates |
 //! | [`groups`] | the group of each row, by keys of any number of columns |
+//! | [`packed`] | several key columns as one number |
 //! | [`pattern`] | regular expressions without an automaton |
+//! | [`states`] | what aggregates keep of each group |
+//! | [`texts`] | texts by number, shared by threads |
 
 #![forbid(unsafe_code)]
 
+pub mod grouping;
 pub mod groups;
+pub mod packed;
 pub mod pattern;
+pub mod states;
+pub mod texts;
 
 pub use groups::{Groups, KeyColumn, KeyType, KeyValues, OwnedKeys, OwnedValues};

@@ -138,7 +138,7 @@ impl AggregateUDFImpl for ExactAverage {
 }
 
 /// `sum / count` as the nearest float.
-fn divided(sum: i128, count: u64) -> Option<f64> {
+pub(crate) fn divided(sum: i128, count: u64) -> Option<f64> {
     if count == 0 {
         return None;
     }

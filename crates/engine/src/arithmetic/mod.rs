@@ -25,7 +25,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
-pub(crate) use self::average::ExactAverage;
+pub(crate) use self::average::{ExactAverage, divided};
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
 pub(crate) use self::sum::CheckedSum;
@@ -183,7 +183,7 @@ fn combine(op: Operator, left: (i128, i128), right: (i128, i128)) -> Option<(i12
 }
 
 /// The error of a value that does not fit into `data_type`, computed by `what`.
-fn overflow(data_type: &DataType, what: &str) -> DataFusionError {
+pub(crate) fn overflow(data_type: &DataType, what: &str) -> DataFusionError {
     let type_name = sql_type_name(data_type);
     let hint = match data_type {
         DataType::Int64 | DataType::UInt64 => {

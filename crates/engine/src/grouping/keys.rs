@@ -31,10 +31,10 @@ fn width(data_type: &DataType) -> Option<Option<usize>> {
 }
 
 /// The types of the keys of groups, and of their columns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keys {
-    data_types: Vec<DataType>,
-    types: Vec<KeyType>,
+    pub(super) data_types: Vec<DataType>,
+    pub(super) types: Vec<KeyType>,
 }
 
 impl Keys {
@@ -119,14 +119,14 @@ pub(super) enum KeyRows {
 }
 
 /// A column whose values are looked at as bits.
-struct Held {
+pub(super) struct Held {
     data: ArrayData,
     /// Bits of flags as bytes.
     flags: Vec<u8>,
 }
 
 impl Held {
-    fn new(column: &ArrayRef) -> Self {
+    pub(super) fn new(column: &ArrayRef) -> Self {
         let flags = column.as_boolean_opt().map_or_else(Vec::new, |flags| {
             let bits = Bits::new(flags.values().values(), flags.values().offset(), flags.len());
             bitmaps::to_bools(Level::best(), bits).into_iter().map(u8::from).collect()
@@ -134,8 +134,12 @@ impl Held {
         Self { data: column.to_data(), flags }
     }
 
+    pub(super) fn has_nulls(&self) -> bool {
+        self.data.null_count() > 0
+    }
+
     /// The buffers that views point into.
-    fn texts(&self) -> Vec<&[u8]> {
+    pub(super) fn texts(&self) -> Vec<&[u8]> {
         match self.data.data_type() {
             DataType::Utf8View | DataType::BinaryView => {
                 self.data.buffers()[1..].iter().map(Buffer::as_slice).collect()
@@ -149,7 +153,7 @@ impl Held {
         &self.data.buffers()[0].typed_data()[offset..offset + len + more]
     }
 
-    fn key<'a>(&'a self, texts: &'a [&'a [u8]]) -> KeyColumn<'a> {
+    pub(super) fn key<'a>(&'a self, texts: &'a [&'a [u8]]) -> KeyColumn<'a> {
         let data_type = self.data.data_type();
         let values = match data_type {
             DataType::Boolean => KeyValues::Bytes1(&self.flags),
@@ -181,7 +185,7 @@ impl Held {
     }
 }
 
-fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
+pub(super) fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
     let validity = validity?;
     let len = validity.len();
     let bits = BooleanBuffer::new(Buffer::from_vec(validity.into_words()), 0, len);
@@ -189,12 +193,12 @@ fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
 }
 
 impl KeyRows {
-    fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
-        let nulls = nulls(keys.validity);
-        let (len, buffer) = match keys.values {
+    pub(super) fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
+        let OwnedKeys { values, validity } = keys;
+        let (len, buffer) = match values {
             OwnedValues::Bytes1(values) if *data_type == DataType::Boolean => {
                 let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
-                return Ok(Self::Values(Arc::new(BooleanArray::new(values, nulls))));
+                return Ok(Self::Values(Arc::new(BooleanArray::new(values, nulls(validity)))));
             }
             OwnedValues::Bytes1(values) => (values.len(), Buffer::from_vec(values)),
             OwnedValues::Bytes2(values) => (values.len(), Buffer::from_vec(values)),
@@ -202,18 +206,30 @@ impl KeyRows {
             OwnedValues::Bytes8(values) => (values.len(), Buffer::from_vec(values)),
             OwnedValues::Bytes16(values) => (values.len(), Buffer::from_vec(values)),
             OwnedValues::Text(views, parts) => {
-                let wrong = |error: LayoutError| internal_datafusion_err!("keys of groups: {error}");
-                let data_type = data_type.clone();
-                return Ok(match data_type {
-                    DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => {
-                        Self::Text(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type)
-                    }
-                    _ => Self::Binary(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type),
-                });
+                let parts = parts.into_iter().map(Buffer::from_vec).collect();
+                return Self::of_texts(views, parts, validity, data_type);
             }
         };
+        let nulls = nulls(validity);
         let data = ArrayData::builder(data_type.clone()).len(len).add_buffer(buffer).nulls(nulls).build()?;
         Ok(Self::Values(make_array(data)))
+    }
+
+    /// Texts by their views into `parts`.
+    pub(super) fn of_texts(
+        views: Vec<u128>,
+        parts: Vec<Buffer>,
+        validity: Option<BitBuffer>,
+        data_type: &DataType,
+    ) -> Result<Self> {
+        let wrong = |error: LayoutError| internal_datafusion_err!("keys of groups: {error}");
+        let (nulls, data_type) = (nulls(validity), data_type.clone());
+        Ok(match data_type {
+            DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => {
+                Self::Text(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type)
+            }
+            _ => Self::Binary(GroupViews::new(views, parts, nulls).map_err(wrong)?, data_type),
+        })
     }
 
     /// Memory in use.

@@ -5,6 +5,8 @@
 //! keys, merged there ([`exchange`]). So the aggregates are DataFusion's accumulators, or ours by the same trait, and what of a plan is
 //! not ours need not know.
 //!
+//! Where the states of all aggregates are words, one operator does all that ([`parallel`]).
+//!
 //! Above them a LIMIT without an order makes the first keys that are met the groups ([`chosen`]). Of a LIMIT with an
 //! order that begins with aggregates, only the groups that come first have their keys made ([`first`]).
 //!
@@ -12,10 +14,12 @@
 //! begins anew. Any other becomes partial, too, and DataFusion's final aggregation, which goes to disk, merges
 //! what it hands over.
 
+mod aggregates;
 mod chosen;
 mod exchange;
 mod first;
 mod keys;
+mod parallel;
 mod stream;
 mod table;
 
@@ -48,6 +52,7 @@ use datafusion::physical_plan::{
 use self::chosen::{CHOSEN_MAX, Choice};
 use self::exchange::ExchangeExec;
 use self::first::First;
+use self::parallel::ParallelGroupExec;
 use crate::fast_path;
 
 /// Rows that a partial group has to be of on average, to be worth making.
@@ -88,7 +93,16 @@ impl PhysicalOptimizerRule for GroupRows {
                 None => Transformed::no(node),
             })
         })?;
-        exchanged(&sorted.data, false)
+        let exchanged = exchanged(&sorted.data, false)?.transform_up(|node| {
+            if let Some(groups) = ParallelGroupExec::of(&node) {
+                return Ok(Transformed::yes(Arc::new(groups) as Arc<dyn ExecutionPlan>));
+            }
+            Ok(match ParallelGroupExec::with_counted(&node)? {
+                Some(counted) => Transformed::yes(counted),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(exchanged.data)
     }
 
     fn name(&self) -> &'static str {
@@ -254,11 +268,14 @@ impl GroupExec {
     }
 }
 
-impl DisplayAs for GroupExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl GroupExec {
+    /// What is grouped by `keys`, for people.
+    fn fmt_columns(&self, f: &mut fmt::Formatter<'_>, keys: &[Arc<dyn PhysicalExpr>]) -> fmt::Result {
         let aggregate = self.aggregate();
-        let keys = aggregate.group_expr().expr().iter();
+        let names = aggregate.group_expr().expr().iter().map(|(_, name)| name);
         let keys: Vec<String> = keys
+            .iter()
+            .zip(names)
             .map(|(key, name)| match key.to_string() {
                 // A column has its place behind its name.
                 key if key.starts_with(&format!("{name}@")) => key,
@@ -267,10 +284,20 @@ impl DisplayAs for GroupExec {
             .collect();
         let names: Vec<&str> = aggregate.aggr_expr().iter().map(|expr| expr.name()).collect();
         let (keys, names) = (keys.join(", "), names.join(", "));
-        write!(f, "GroupExec: mode={:?}, gby=[{keys}], aggr=[{names}]", aggregate.mode())?;
+        write!(f, "gby=[{keys}], aggr=[{names}]")?;
         if let Some(first) = &self.first {
             write!(f, ", first={}", first.count())?;
         }
+        Ok(())
+    }
+}
+
+impl DisplayAs for GroupExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let aggregate = self.aggregate();
+        write!(f, "GroupExec: mode={:?}, ", aggregate.mode())?;
+        let keys: Vec<_> = aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect();
+        self.fmt_columns(f, &keys)?;
         let limit = aggregate.limit_options().map(|limit| limit.limit());
         match limit.or(self.choice.as_ref().map(Choice::count)) {
             Some(limit) => write!(f, ", limit={limit}"),

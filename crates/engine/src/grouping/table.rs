@@ -9,7 +9,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{
     AggregateExec, AggregateInputMode, AggregateOutputMode, aggregate_expressions,
 };
@@ -20,6 +21,8 @@ use keirin_operators::groups::NO_GROUP;
 use super::chosen::Chosen;
 use super::first::First;
 use super::keys::{KeyRows, Keys};
+use super::parallel::ParallelGroupExec;
+use crate::stored::StoredScan;
 
 /// Rows that are grouped at a time: their group numbers and arguments stay in the second cache.
 const CHUNK_ROWS: usize = 1 << 14;
@@ -85,13 +88,27 @@ impl Aggregate {
 
 /// The keys of what `aggregate` groups, if our tables number them.
 pub(super) fn keys(aggregate: &AggregateExec) -> Option<Keys> {
-    let input = aggregate.input().schema();
-    let columns = aggregate.group_expr().expr().iter().map(|(key, _)| {
-        // What is computed may be null where its function says that it is not.
-        let is_nullable = !key.is::<Column>() || key.nullable(&input).ok()?;
-        Some((key.data_type(&input).ok()?, is_nullable))
-    });
+    let input = aggregate.input();
+    let columns = aggregate
+        .group_expr()
+        .expr()
+        .iter()
+        .map(|(key, _)| Some((key.data_type(&input.schema()).ok()?, may_be_null(key, input))));
     Keys::new(columns.collect::<Option<Vec<_>>>()?)
+}
+
+/// Whether rows of `input` may have no value: what is computed may be null where its function says that it is not.
+pub(super) fn may_be_null(expression: &Arc<dyn PhysicalExpr>, input: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(literal) = expression.downcast_ref::<Literal>() {
+        return literal.value().is_null();
+    }
+    let Some(column) = expression.downcast_ref::<Column>().map(Column::index) else { return true };
+    let is_free = match (input.downcast_ref::<StoredScan>(), input.downcast_ref::<ParallelGroupExec>()) {
+        (Some(scan), _) => scan.is_free_of_nulls(column),
+        (_, Some(groups)) => !groups.may_be_null(column),
+        _ => false,
+    };
+    input.schema().field(column).is_nullable() && !is_free
 }
 
 /// All rows of `batch`, so many at a time.
@@ -101,7 +118,7 @@ fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch>
 }
 
 /// Floats of which equal ones have equal bits: one zero and one NaN. Other keys are as they are.
-fn one_float(keys: ArrayRef) -> ArrayRef {
+pub(super) fn one_float(keys: ArrayRef) -> ArrayRef {
     match keys.data_type() {
         DataType::Float32 => {
             let one = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };

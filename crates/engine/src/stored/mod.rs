@@ -48,7 +48,7 @@ pub(crate) use lengths::TextLengths;
 pub(crate) use partitions::{PARTITION, Partitions, partition_columns, with_renamed};
 pub(crate) use read::is_dynamic;
 pub(crate) use remote::CacheOptions;
-pub(crate) use scan::StoredScan;
+pub(crate) use scan::{Step as ScanStep, StoredScan, Worker as ScanWorker, blocking_step};
 pub(crate) use store::{Store, write_options};
 pub(crate) use system::system_tables;
 pub(crate) use table::{ROW_NUMBER, StoredTable};

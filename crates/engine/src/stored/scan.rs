@@ -203,6 +203,21 @@ impl StoredScan {
         Ok(shared)
     }
 
+    /// Whether the footers of all parts say that each row has a value in a column of the answer.
+    pub(crate) fn is_free_of_nulls(&self, column: usize) -> bool {
+        let index = self.projection[column];
+        let is_free = |part: &OpenPart| {
+            let place = match part.column(index) {
+                Place::Length(length) => part.column(length.of),
+                place => place,
+            };
+            let Place::Here(column) = place else { return false };
+            let reader = &part.reader;
+            reader.value_count(*column, 0..reader.stripe_count()) == reader.row_count()
+        };
+        self.table.parts.iter().all(|part| part.as_ref().is_ok_and(is_free))
+    }
+
     pub(super) fn projection(&self) -> &[usize] {
         &self.projection
     }
@@ -212,7 +227,7 @@ impl StoredScan {
     }
 
     /// Who does the work of a partition.
-    pub(super) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
+    pub(crate) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
         let shared = self.shared(partition)?;
         let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
         let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
@@ -586,7 +601,7 @@ fn one(stripe: usize) -> Range<usize> {
 }
 
 /// One partition of a run.
-pub(super) struct Worker {
+pub(crate) struct Worker {
     shared: Arc<Shared>,
     narrowing: Option<Narrowing>,
     /// Which run of the list it reads, unless it takes what comes.
@@ -609,7 +624,7 @@ pub(super) struct Worker {
     baseline: BaselineMetrics,
 }
 
-pub(super) enum Step<T> {
+pub(crate) enum Step<T> {
     /// What was made of a stripe.
     Found(T),
     /// A stripe without rows that are wanted.
@@ -618,7 +633,7 @@ pub(super) enum Step<T> {
 }
 
 /// A step of `worker`, who comes back, on a thread for such work.
-pub(super) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
+pub(crate) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
     mut worker: W,
     step: impl FnOnce(&mut W) -> Result<Step<T>> + Send + 'static,
 ) -> Result<(Step<T>, W)> {
@@ -701,7 +716,7 @@ impl Worker {
     }
 
     /// The next rows.
-    fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
+    pub(crate) fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
         self.reservation.free();
         let shared = self.shared.clone();
         debug_assert!(!self.takes_runs, "a batch is one stripe's");

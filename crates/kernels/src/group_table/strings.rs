@@ -170,6 +170,25 @@ impl StringGroupTable {
         insert(level, self, strings, validity, groups);
     }
 
+    /// Sets the places of `rows` in `groups` to the groups of these rows; new strings get new groups. No row is NULL.
+    /// `hashes` has the [`hash_strings`](crate::hash::hash_strings) of all strings with the seed of the table.
+    ///
+    /// # Panics
+    /// When there is no such row, lengths differ, a string is not within its buffer or has 4 GiB or more, or there are
+    /// more than 2^32 - 2 groups.
+    pub fn find_or_insert_rows(
+        &mut self,
+        level: Level,
+        strings: Strings<'_>,
+        rows: &[u32],
+        hashes: &[u64],
+        groups: &mut [u32],
+    ) {
+        check_lengths(strings, None, groups);
+        assert_eq!(hashes.len(), groups.len(), "a hash a string");
+        insert_rows(level, self, strings, rows, hashes, groups);
+    }
+
     /// Writes the group of each row, [`NO_GROUP`] for strings that are not in the table. NULLs are found if
     /// the table has a group of NULLs.
     ///
@@ -235,6 +254,47 @@ impl StringGroupTable {
         }
     }
 
+    /// The group of a string, a new one if there is none; `taken` counts the slots that are in use.
+    #[inline(always)]
+    fn place(&mut self, wanted: &Wanted<'_>, taken: &mut usize) -> u32 {
+        let mut probe = self.slots.probe_mut();
+        let tag = probe.tag(wanted.hash);
+        let difference = |ticket: &Ticket| wanted.difference(tag, *ticket, &self.forms, &self.arena);
+        let ticket = probe.slot_mut(wanted.hash, difference);
+        if ticket.is_free() {
+            let mut form = wanted.form;
+            if !wanted.long.is_empty() {
+                form |= u128::from(self.arena.push(wanted.long)) << 64;
+            }
+            *ticket = Ticket::new(tag, self.forms.len() as u32);
+            self.forms.push(form);
+            *taken += 1;
+        }
+        ticket.group()
+    }
+
+    /// Makes room for a block of strings.
+    #[inline(always)]
+    fn make_room(&mut self) {
+        while self.slots.is_full() {
+            self.slots.grow_tickets();
+        }
+        assert!(self.forms.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
+    }
+
+    /// Prefetches what a block of strings will be compared with.
+    #[inline(always)]
+    fn prefetch(&self, wanted: &[Wanted<'_>], hashes: &[u64]) {
+        let probe = self.slots.probe();
+        probe.prefetch(hashes);
+        if size_of_val(&self.forms[..]) > NEAR_BYTES {
+            for hash in hashes {
+                prefetch_ptr(self.forms.as_ptr().wrapping_add(probe.home_slot(*hash).group() as usize));
+            }
+            self.prefetch_long(&probe, wanted);
+        }
+    }
+
     fn new_null_group(&mut self) -> u32 {
         *self.null_group.get_or_insert_with(|| {
             self.forms.push(0);
@@ -243,7 +303,20 @@ impl StringGroupTable {
     }
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    /// The short form of a string or its bytes, and its hash.
+    #[inline(always)]
+    fn with_hash(string: Result<u128, &'a [u8]>, hash: u64) -> Self {
+        match string {
+            Ok(form) => Self { form, hash, long: &[] },
+            Err(long) => {
+                let len = u32::try_from(long.len()).expect("strings are shorter than 4 GiB");
+                let prefix = u32::from_le_bytes([long[0], long[1], long[2], long[3]]);
+                Self { form: u128::from(len) | u128::from(prefix) << 32, hash, long }
+            }
+        }
+    }
+
     /// Zero for the ticket of the group of the string.
     #[inline(always)]
     fn difference(&self, tag: u32, ticket: Ticket, forms: &[u128], arena: &Arena) -> u64 {
@@ -294,15 +367,12 @@ fn prepare<'a>(
         if validity.is_some_and(|validity| !validity.get(first + index)) {
             continue;
         }
-        *wanted = match strings.word_or_bytes(first + index) {
-            Ok(form) => Wanted { form, hash: hash_inline(seed, form, 0), long: &[] },
-            Err(long) => {
-                let len = u32::try_from(long.len()).expect("strings are shorter than 4 GiB");
-                let prefix = u32::from_le_bytes([long[0], long[1], long[2], long[3]]);
-                let form = u128::from(len) | u128::from(prefix) << 32;
-                Wanted { form, hash: hash_bytes(seed, long, 0), long }
-            }
+        let string = strings.word_or_bytes(first + index);
+        let string_hash = match string {
+            Ok(form) => hash_inline(seed, form, 0),
+            Err(long) => hash_bytes(seed, long, 0),
         };
+        *wanted = Wanted::with_hash(string, string_hash);
         *hash = wanted.hash;
     }
 }
@@ -323,41 +393,51 @@ fn insert_plain(
     let mut wanted = [Wanted::default(); BLOCK_ROWS];
     let mut hashes = [0; BLOCK_ROWS];
     for (block, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
-        while table.slots.is_full() {
-            table.slots.grow_tickets();
-        }
-        assert!(table.forms.len() < (NO_GROUP as usize - 1) - BLOCK_ROWS, "group numbers have 32 bits");
+        table.make_room();
         let first = block * BLOCK_ROWS;
         let (wanted, hashes) = (&mut wanted[..groups.len()], &mut hashes[..groups.len()]);
         prepare(&table.seed, strings, validity, first, wanted, hashes);
-        let probe = table.slots.probe();
-        probe.prefetch(hashes);
-        if size_of_val(&table.forms[..]) > NEAR_BYTES {
-            for hash in &*hashes {
-                prefetch_ptr(table.forms.as_ptr().wrapping_add(probe.home_slot(*hash).group() as usize));
-            }
-            table.prefetch_long(&probe, wanted);
-        }
+        table.prefetch(wanted, hashes);
         let mut taken = table.slots.len();
         for (index, (wanted, group)) in wanted.iter().zip(groups).enumerate() {
             if validity.is_some_and(|validity| !validity.get(first + index)) {
                 *group = table.new_null_group();
                 continue;
             }
-            let mut probe = table.slots.probe_mut();
-            let tag = probe.tag(wanted.hash);
-            let difference = |ticket: &Ticket| wanted.difference(tag, *ticket, &table.forms, &table.arena);
-            let ticket = probe.slot_mut(wanted.hash, difference);
-            if ticket.is_free() {
-                let mut form = wanted.form;
-                if !wanted.long.is_empty() {
-                    form |= u128::from(table.arena.push(wanted.long)) << 64;
-                }
-                *ticket = Ticket::new(tag, table.forms.len() as u32);
-                table.forms.push(form);
-                taken += 1;
-            }
-            *group = ticket.group();
+            *group = table.place(wanted, &mut taken);
+        }
+        table.slots.set_len(taken);
+    }
+}
+
+kernel! {
+    fn insert_rows(
+        table: &mut StringGroupTable, strings: Strings<'_>, rows: &[u32], hashes: &[u64], groups: &mut [u32],
+    ) = insert_rows_plain;
+}
+
+#[inline(always)]
+fn insert_rows_plain(
+    table: &mut StringGroupTable,
+    strings: Strings<'_>,
+    rows: &[u32],
+    hashes: &[u64],
+    groups: &mut [u32],
+) {
+    let mut wanted = [Wanted::default(); BLOCK_ROWS];
+    let mut block_hashes = [0; BLOCK_ROWS];
+    for rows in rows.chunks(BLOCK_ROWS) {
+        table.make_room();
+        for ((wanted, block_hash), row) in wanted.iter_mut().zip(&mut block_hashes).zip(rows) {
+            let hash = hashes[*row as usize];
+            *wanted = Wanted::with_hash(strings.word_or_bytes(*row as usize), hash);
+            *block_hash = hash;
+        }
+        let wanted = &wanted[..rows.len()];
+        table.prefetch(wanted, &block_hashes[..rows.len()]);
+        let mut taken = table.slots.len();
+        for (wanted, row) in wanted.iter().zip(rows) {
+            groups[*row as usize] = table.place(wanted, &mut taken);
         }
         table.slots.set_len(taken);
     }

@@ -83,7 +83,7 @@ impl std::fmt::Debug for Seed {
     }
 }
 
-/// A fixed-width key: an integer of 1 to 16 bytes. Equal numbers of up to eight bytes have equal hashes,
+/// A fixed-width key: an integer of 1 to 16 bytes, or a [`WideKey`]. Equal numbers of up to eight bytes have equal hashes,
 /// whatever their width.
 pub trait Key: Copy + Eq + Default + Send + Sync + std::fmt::Debug + sealed::Zero + 'static {
     /// The hash, combined with the hash of the columns before it (zero for the first).
@@ -139,6 +139,23 @@ macro_rules! wide_keys {
 }
 
 wide_keys!(u128, i128);
+
+/// A key of up to 32 bytes, in two halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WideKey(pub [u128; 2]);
+
+impl sealed::Zero for WideKey {}
+
+impl Key for WideKey {
+    #[inline(always)]
+    fn hash(self, seed: &Seed, so_far: u64) -> u64 {
+        self.0[1].hash(seed, self.0[0].hash(seed, so_far))
+    }
+    #[inline(always)]
+    fn difference(self, other: Self) -> u64 {
+        self.0[0].difference(other.0[0]) | self.0[1].difference(other.0[1])
+    }
+}
 
 kernel! {
     /// Hashes of a column. All NULLs have the same hash, whatever values are stored for them.

@@ -1,0 +1,387 @@
+//! Aggregates whose states are words beside the key of their group ([`keirin_operators::states`]).
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal};
+use datafusion::physical_plan::ExecutionPlan;
+use keirin_kernels::{Bits, Level, bitmaps};
+use keirin_operators::states::{Aggregate, Argument, NumberType, Numbers, StateLayout, States};
+
+use super::table::may_be_null;
+use crate::arithmetic::{CheckedSum, ExactAverage, divided, overflow};
+
+/// The aggregates of a plan, with what they are computed of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Aggregates {
+    pub(super) layout: StateLayout,
+    /// What is added, with its type.
+    pub(super) arguments: Vec<(Arc<dyn PhysicalExpr>, NumberType)>,
+    /// That of which different values are counted, in the last word.
+    pub(super) distinct: Option<Arc<dyn PhysicalExpr>>,
+    /// The words without that.
+    layout_without: StateLayout,
+    outputs: Vec<Output>,
+}
+
+/// What an aggregate is of the words of its group.
+#[derive(Clone, Debug)]
+struct Output {
+    kind: Kind,
+    data_type: DataType,
+    /// For errors.
+    name: String,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// A word as it is.
+    Count {
+        word: usize,
+    },
+    /// The last word.
+    Distinct,
+    /// Without a count of values, each group has some.
+    Sum {
+        sum: Sum,
+        count: Option<usize>,
+    },
+    Average {
+        sum: Sum,
+        count: usize,
+    },
+    Extreme {
+        word: usize,
+        number_type: NumberType,
+        count: Option<usize>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Sum {
+    Narrow { word: usize, is_signed: bool },
+    Wide { word: usize },
+}
+
+/// The integers that values of a type are.
+fn number_type(data_type: &DataType) -> Option<NumberType> {
+    Some(match data_type {
+        DataType::Int8 => NumberType::I8,
+        DataType::Int16 => NumberType::I16,
+        DataType::Int32 | DataType::Date32 => NumberType::I32,
+        DataType::Int64 | DataType::Timestamp(..) => NumberType::I64,
+        DataType::UInt8 => NumberType::U8,
+        DataType::UInt16 => NumberType::U16,
+        DataType::UInt32 => NumberType::U32,
+        DataType::UInt64 => NumberType::U64,
+        _ => return None,
+    })
+}
+
+impl Aggregates {
+    /// The aggregates of these expressions over `input`; `None` if some need other states.
+    pub(super) fn new(
+        expressions: &[Arc<AggregateFunctionExpr>],
+        input: &Arc<dyn ExecutionPlan>,
+    ) -> Option<Self> {
+        let mut aggregates = Self::default();
+        for expression in expressions {
+            let output = aggregates.output(expression, input)?;
+            aggregates.outputs.push(output);
+        }
+        aggregates.layout_without = aggregates.layout.clone();
+        if aggregates.distinct.is_some() {
+            aggregates.layout = aggregates.layout.with_count();
+        }
+        Some(aggregates)
+    }
+
+    /// The same without the count of different values, for groups that are grouped again.
+    pub(super) fn without_distinct(&self) -> Self {
+        Self { layout: self.layout_without.clone(), distinct: None, ..self.clone() }
+    }
+
+    fn output(
+        &mut self,
+        expression: &AggregateFunctionExpr,
+        input: &Arc<dyn ExecutionPlan>,
+    ) -> Option<Output> {
+        if !expression.order_bys().is_empty() {
+            return None;
+        }
+        let arguments = expression.expressions();
+        let [argument] = &arguments[..] else { return None };
+        let function: &dyn Any = expression.fun().inner().as_ref();
+        let name = expression.fun().name();
+        let data_type = expression.field().data_type().clone();
+        let kind = if expression.is_distinct() {
+            let is_count = name == "count" && data_type == DataType::Int64;
+            let is_other = self.distinct.as_ref().is_some_and(|known| known != argument);
+            if !is_count || is_other || argument.is::<Literal>() {
+                return None;
+            }
+            self.distinct = Some(argument.clone());
+            Kind::Distinct
+        } else if name == "count" && data_type == DataType::Int64 {
+            let aggregate = if !may_be_null(argument, input) {
+                Aggregate::Rows
+            } else if let Some((place, _)) = self.argument(argument, input) {
+                Aggregate::Values(place)
+            } else {
+                Aggregate::Sum(self.flag(argument))
+            };
+            Kind::Count { word: self.layout.word_of(aggregate) }
+        } else if function.is::<CheckedSum>() && matches!(data_type, DataType::Int64 | DataType::UInt64) {
+            let argument = widened(argument, input);
+            let (place, number_type) = self.argument(argument, input)?;
+            let count = self.value_count(argument, place, input);
+            Kind::Sum { sum: self.sum(place, number_type, input)?, count }
+        } else if function.is::<ExactAverage>() && data_type == DataType::Float64 {
+            let (place, number_type) = self.argument(argument, input)?;
+            let count = self.value_count(argument, place, input);
+            let count = count.unwrap_or_else(|| self.layout.word_of(Aggregate::Rows));
+            Kind::Average { sum: self.sum(place, number_type, input)?, count }
+        } else if matches!(name, "min" | "max") {
+            let (place, number_type) = self.argument(argument, input)?;
+            let aggregate = if name == "min" { Aggregate::Min(place) } else { Aggregate::Max(place) };
+            let count = self.value_count(argument, place, input);
+            Kind::Extreme { word: self.layout.word_of(aggregate), number_type, count }
+        } else {
+            return None;
+        };
+        Some(Output { kind, data_type, name: expression.name().to_owned() })
+    }
+
+    /// The place of an argument among all, and its type.
+    fn argument(
+        &mut self,
+        argument: &Arc<dyn PhysicalExpr>,
+        input: &Arc<dyn ExecutionPlan>,
+    ) -> Option<(usize, NumberType)> {
+        let number_type = number_type(&argument.data_type(&input.schema()).ok()?)?;
+        if let Some(place) = self.arguments.iter().position(|(known, _)| known == argument) {
+            return Some((place, number_type));
+        }
+        self.arguments.push((argument.clone(), number_type));
+        Some((self.arguments.len() - 1, number_type))
+    }
+
+    /// The place of an argument that is one where another has a value of any type.
+    fn flag(&mut self, argument: &Arc<dyn PhysicalExpr>) -> usize {
+        let flag: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(argument.clone()));
+        let known = self.arguments.iter().position(|(known, _)| known == &flag);
+        known.unwrap_or_else(|| {
+            self.arguments.push((flag, NumberType::U8));
+            self.arguments.len() - 1
+        })
+    }
+
+    /// The word that counts the values of an argument, if some rows may have none.
+    fn value_count(
+        &mut self,
+        argument: &Arc<dyn PhysicalExpr>,
+        place: usize,
+        input: &Arc<dyn ExecutionPlan>,
+    ) -> Option<usize> {
+        may_be_null(argument, input).then(|| self.layout.word_of(Aggregate::Values(place)))
+    }
+
+    fn sum(&mut self, place: usize, number_type: NumberType, input: &Arc<dyn ExecutionPlan>) -> Option<Sum> {
+        let is_number = self.arguments[place].0.data_type(&input.schema()).ok()?.is_integer();
+        is_number.then(|| match number_type.is_wide() {
+            true => Sum::Wide { word: self.layout.word_of(Aggregate::WideSum(place)) },
+            false => Sum::Narrow {
+                word: self.layout.word_of(Aggregate::Sum(place)),
+                is_signed: number_type.is_signed(),
+            },
+        })
+    }
+
+    /// The aggregates of groups.
+    pub(super) fn evaluate(&self, states: &States) -> Result<Vec<ArrayRef>> {
+        self.outputs.iter().map(|output| output.evaluate(states)).collect()
+    }
+}
+
+/// What of `argument` is added: the integers that were widened to 64 bits, whose sum is the same.
+fn widened<'a>(
+    argument: &'a Arc<dyn PhysicalExpr>,
+    input: &Arc<dyn ExecutionPlan>,
+) -> &'a Arc<dyn PhysicalExpr> {
+    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let Some(cast) = argument.downcast_ref::<CastExpr>() else { return argument };
+    let Ok(from) = cast.expr().data_type(&input.schema()) else { return argument };
+    let is_widened = match cast.cast_type() {
+        Int64 => matches!(from, Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32),
+        UInt64 => matches!(from, UInt8 | UInt16 | UInt32),
+        _ => false,
+    };
+    if is_widened { cast.expr() } else { argument }
+}
+
+impl Output {
+    fn evaluate(&self, states: &States) -> Result<ArrayRef> {
+        let nulls = |count: Option<usize>| {
+            let nulls = count.map(|word| states.word(word).map(|count| count > 0).collect::<NullBuffer>());
+            nulls.filter(|nulls| nulls.null_count() > 0)
+        };
+        let too_large = || overflow(&self.data_type, &self.name);
+        Ok(match self.kind {
+            Kind::Count { .. } | Kind::Distinct => {
+                let word = if let Kind::Count { word } = self.kind { word } else { states.stride() - 1 };
+                Arc::new(Int64Array::from_iter_values(states.word(word).map(u64::cast_signed)))
+            }
+            Kind::Sum { sum: Sum::Narrow { word, is_signed }, count } => {
+                let sums = states.word(word);
+                match (&self.data_type, is_signed) {
+                    (DataType::Int64, true) => {
+                        Arc::new(Int64Array::new(sums.map(u64::cast_signed).collect(), nulls(count)))
+                    }
+                    (DataType::UInt64, false) => Arc::new(UInt64Array::new(sums.collect(), nulls(count))),
+                    (DataType::Int64, false) => {
+                        let sums = sums.map(|sum| i64::try_from(sum).map_err(|_| too_large()));
+                        Arc::new(Int64Array::new(sums.collect::<Result<_>>()?, nulls(count)))
+                    }
+                    (other, _) => return internal_err!("a sum of integers of type {other}"),
+                }
+            }
+            Kind::Sum { sum: Sum::Wide { word }, count } => {
+                let sums = states.wide(word);
+                match &self.data_type {
+                    DataType::UInt64 => {
+                        let sums = sums.map(|sum| u64::try_from(sum).map_err(|_| too_large()));
+                        Arc::new(UInt64Array::new(sums.collect::<Result<_>>()?, nulls(count)))
+                    }
+                    _ => {
+                        let sums = sums.map(|sum| i64::try_from(sum).map_err(|_| too_large()));
+                        Arc::new(Int64Array::new(sums.collect::<Result<_>>()?, nulls(count)))
+                    }
+                }
+            }
+            Kind::Average { sum, count } => {
+                let averages: Float64Array = match sum {
+                    Sum::Narrow { word, is_signed } => {
+                        let sums = states.word(word).map(|sum| match is_signed {
+                            true => i128::from(sum.cast_signed()),
+                            false => i128::from(sum),
+                        });
+                        sums.zip(states.word(count)).map(|(sum, count)| divided(sum, count)).collect()
+                    }
+                    Sum::Wide { word } => {
+                        let sums = states.wide(word);
+                        sums.zip(states.word(count)).map(|(sum, count)| divided(sum, count)).collect()
+                    }
+                };
+                Arc::new(averages)
+            }
+            Kind::Extreme { word, number_type, count } => {
+                extremes(&self.data_type, states.extreme(word, number_type), nulls(count))?
+            }
+        })
+    }
+}
+
+/// Values of a type by their two's complement.
+fn extremes(
+    data_type: &DataType,
+    words: impl Iterator<Item = u64>,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
+    #[expect(clippy::cast_possible_truncation, reason = "words are of values of this type")]
+    fn array<T: ArrowPrimitiveType>(
+        data_type: &DataType,
+        words: impl Iterator<Item = u64>,
+        nulls: Option<NullBuffer>,
+        value: impl Fn(u64) -> T::Native,
+    ) -> ArrayRef {
+        let values = words.map(value).collect();
+        Arc::new(PrimitiveArray::<T>::new(values, nulls).with_data_type(data_type.clone()))
+    }
+    macro_rules! of {
+        ($type:ty) => {{
+            #[expect(clippy::allow_attributes, reason = "one line serves all types")]
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_possible_wrap,
+                reason = "words are of values of this type"
+            )]
+            let value = |word: u64| word as <$type as ArrowPrimitiveType>::Native;
+            array::<$type>(data_type, words, nulls, value)
+        }};
+    }
+    Ok(match data_type {
+        DataType::Int8 => of!(Int8Type),
+        DataType::Int16 => of!(Int16Type),
+        DataType::Int32 => of!(Int32Type),
+        DataType::Int64 => of!(Int64Type),
+        DataType::UInt8 => of!(UInt8Type),
+        DataType::UInt16 => of!(UInt16Type),
+        DataType::UInt32 => of!(UInt32Type),
+        DataType::UInt64 => of!(UInt64Type),
+        DataType::Date32 => of!(Date32Type),
+        DataType::Timestamp(TimeUnit::Second, _) => of!(TimestampSecondType),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => of!(TimestampMillisecondType),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => of!(TimestampMicrosecondType),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => of!(TimestampNanosecondType),
+        other => return internal_err!("a smallest or largest integer of type {other}"),
+    })
+}
+
+/// Numbers of a chunk that are lent to operators, and which rows have some.
+pub(super) struct Lent {
+    array: ArrayRef,
+    /// Flags as numbers.
+    flags: Vec<u8>,
+    validity: Option<Vec<bool>>,
+}
+
+impl Lent {
+    pub(super) fn new(array: ArrayRef) -> Self {
+        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+        let validity = nulls.map(|nulls| {
+            bitmaps::to_bools(Level::best(), Bits::new(nulls.validity(), nulls.offset(), nulls.len()))
+        });
+        let flags = array.as_boolean_opt().map_or_else(Vec::new, |flags| {
+            let bits = Bits::new(flags.values().values(), flags.values().offset(), flags.len());
+            bitmaps::to_bools(Level::best(), bits).into_iter().map(u8::from).collect()
+        });
+        Self { array, flags, validity }
+    }
+
+    pub(super) fn argument(&self) -> Result<Argument<'_>> {
+        macro_rules! values {
+            ($variant:ident, $type:ty) => {
+                Numbers::$variant(&self.array.as_primitive::<$type>().values()[..])
+            };
+        }
+        let values = match self.array.data_type() {
+            DataType::Boolean => Numbers::U8(&self.flags),
+            DataType::Int8 => values!(I8, Int8Type),
+            DataType::Int16 => values!(I16, Int16Type),
+            DataType::Int32 => values!(I32, Int32Type),
+            DataType::Date32 => values!(I32, Date32Type),
+            DataType::Int64 => values!(I64, Int64Type),
+            DataType::Timestamp(TimeUnit::Second, _) => values!(I64, TimestampSecondType),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => values!(I64, TimestampMillisecondType),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => values!(I64, TimestampMicrosecondType),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => values!(I64, TimestampNanosecondType),
+            DataType::UInt8 => values!(U8, UInt8Type),
+            DataType::UInt16 => values!(U16, UInt16Type),
+            DataType::UInt32 => values!(U32, UInt32Type),
+            DataType::UInt64 => values!(U64, UInt64Type),
+            other => return internal_err!("an argument of type {other}"),
+        };
+        Ok(Argument { values, validity: self.validity.as_deref() })
+    }
+}

@@ -1,0 +1,735 @@
+//! Grouping by several threads.
+//!
+//! Each thread has a [`Worker`], which groups rows in a table of its own as long as that pays: while groups are few, or of
+//! several rows each. Rows of which each is about a group of its own are sorted into parts by a hash of their keys and
+//! kept as they are; so are the groups of a table that has become too large for the caches. At the end the threads take
+//! part after part and merge its rows and groups in a small table (Leis et al., "Morsel-Driven Parallelism", SIGMOD
+//! 2014, section 4.4; Boncz et al., "Saving Private Hash Join", VLDB 2024, for the early switch to sorting).
+//!
+//! Groups of a text have its number as the place of their states: they need no table at all.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use keirin_kernels::Level;
+use keirin_kernels::group_table::{DenseTable, GroupTable, PartitionedRows, partition_rows};
+use keirin_kernels::hash::{Seed, hash_keys};
+
+use crate::groups::KeyColumn;
+use crate::packed::{KeyLayout, PackedKey};
+use crate::states::{Argument, NumberType, OwnedArgument, StateLayout, States};
+use crate::texts::{NULL_TEXT, SHARD_BITS, SHARDS, shard_number};
+
+/// Rows are sorted into 2 to the power of this many parts: of ten million groups, the table of a part and its states stay
+/// in the second cache, nearly.
+const PART_BITS: u32 = 8;
+/// Rows that are grouped at a time: their numbers and arguments stay in the second cache.
+const CHUNK_ROWS: usize = 1 << 13;
+/// Rows that are sorted at a time.
+const SORTED_ROWS: usize = 1 << 16;
+/// So many groups of a thread stay in the second cache. With more of them, each has to be of some rows.
+const GROUPS_TRIED: usize = 1 << 13;
+const ROWS_PER_GROUP: usize = 2;
+/// A table of so many groups is given up and begins anew.
+const GROUPS_MAX: usize = 1 << 16;
+/// Before that, it grows as long as new groups become rarer by this share: keys that come back at any time are worth a
+/// larger table, those of a few neighbours are not.
+const RARER_PERCENT: usize = 125;
+/// For how many rows it is taken for granted that groups are not worth making, for each that was grouped.
+const PASSED_PER_TRIED: usize = 32;
+
+/// What is grouped, and what is kept of the groups.
+#[derive(Debug)]
+pub struct Grouping {
+    keys: KeyLayout,
+    states: StateLayout,
+    arguments: Vec<NumberType>,
+    seed: Seed,
+}
+
+impl Grouping {
+    /// Groups by keys of this layout, with states of arguments of these types.
+    #[must_use]
+    pub fn new(keys: KeyLayout, states: StateLayout, arguments: Vec<NumberType>) -> Self {
+        Self { keys, states, arguments, seed: Seed::random() }
+    }
+
+    /// The layout of keys.
+    #[must_use]
+    pub fn keys(&self) -> &KeyLayout {
+        &self.keys
+    }
+
+    fn part_bits(&self) -> u32 {
+        if self.keys.is_text() { SHARD_BITS } else { PART_BITS }
+    }
+
+    /// Sorts keys into parts.
+    fn partition<K: PackedKey>(&self, level: Level, keys: &[K]) -> PartitionedRows {
+        let mut hashes = vec![0; keys.len()];
+        if self.keys.is_text() {
+            let shard = |key: &K| u64::from(key.text()) << (u64::BITS - SHARD_BITS);
+            hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = shard(key));
+        } else {
+            hash_keys(level, &self.seed, keys, None, &mut hashes);
+        }
+        partition_rows(&hashes, self.part_bits())
+    }
+}
+
+/// Numbers keys.
+#[derive(Debug)]
+enum Table<K: PackedKey> {
+    Hash(GroupTable<K>),
+    /// Of one or two bytes.
+    Small(DenseTable),
+}
+
+impl<K: PackedKey> Table<K> {
+    fn new(grouping: &Grouping) -> Self {
+        let bytes = grouping.keys.bytes();
+        // The type of such keys is `u64`.
+        if bytes <= 2 && size_of::<K>() == size_of::<u64>() {
+            let last = (1 << (8 * bytes)) - 1;
+            return Self::Small(DenseTable::new(0, last, usize::MAX).expect("few keys fit into an array"));
+        }
+        Self::Hash(GroupTable::new(grouping.seed))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Hash(table) => table.len(),
+            Self::Small(table) => table.keys().len(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Hash(table) => table.bytes(),
+            Self::Small(table) => table.bytes(),
+        }
+    }
+
+    fn number(&mut self, level: Level, keys: &[K], groups: &mut Vec<u32>) {
+        groups.resize(keys.len(), 0);
+        match self {
+            Self::Hash(table) => table.find_or_insert(level, keys, None, groups),
+            Self::Small(table) => {
+                assert!(K::number_small(level, table, keys, groups), "keys of two bytes");
+            }
+        }
+    }
+}
+
+/// Rows or groups in parts.
+#[derive(Debug)]
+struct Segment<K> {
+    keys: Vec<K>,
+    /// Where each part begins, and the last ends.
+    starts: Vec<u32>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// The arguments of rows.
+    Rows(Vec<OwnedArgument>),
+    /// The words of groups.
+    Groups(Vec<u64>),
+}
+
+/// Groups that are not sorted.
+#[derive(Debug)]
+struct Groups<K> {
+    keys: Vec<K>,
+    words: Vec<u64>,
+}
+
+impl<K: PackedKey> Groups<K> {
+    /// The groups sorted into parts.
+    fn sorted(self, level: Level, grouping: &Grouping) -> Segment<K> {
+        let PartitionedRows { rows, starts } = grouping.partition(level, &self.keys);
+        let keys = rows.iter().map(|row| self.keys[*row as usize]).collect();
+        let stride = grouping.states.stride();
+        let mut words = Vec::with_capacity(self.words.len());
+        for row in &rows {
+            let at = *row as usize * stride;
+            words.extend_from_slice(&self.words[at..at + stride]);
+        }
+        Segment { keys, starts, content: Content::Groups(words) }
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<K>() + self.words.capacity() * size_of::<u64>()
+    }
+
+    /// The groups as one part.
+    fn whole(self) -> Segment<K> {
+        let starts = vec![0, u32::try_from(self.keys.len()).expect("groups have 32 bits")];
+        Segment { keys: self.keys, starts, content: Content::Groups(self.words) }
+    }
+}
+
+impl<K> Segment<K> {
+    fn bytes(&self) -> usize {
+        let content = match &self.content {
+            Content::Rows(arguments) => arguments.iter().map(OwnedArgument::bytes).sum(),
+            Content::Groups(words) => words.capacity() * size_of::<u64>(),
+        };
+        self.keys.capacity() * size_of::<K>() + content
+    }
+
+    fn part(&self, part: usize) -> Range<usize> {
+        self.starts[part] as usize..self.starts[part + 1] as usize
+    }
+}
+
+/// What a worker adds.
+#[derive(Clone, Copy)]
+enum Added<'a> {
+    /// Rows with these arguments.
+    Rows(&'a [Argument<'a>]),
+    /// Groups with these words.
+    Groups(&'a [u64]),
+}
+
+/// A thread's side of a grouping.
+#[derive(Debug)]
+pub struct Worker<K: PackedKey> {
+    grouping: Arc<Grouping>,
+    table: Table<K>,
+    states: States,
+    /// Rows that the groups so far are of.
+    row_count: usize,
+    /// How many groups there may be until it is judged whether they are worth making.
+    tried: usize,
+    /// How many rows there were when that was judged last, and how many of them for a new group.
+    judged_rows: usize,
+    judged_percent: usize,
+    /// Rows that are to be kept as they are.
+    passing: usize,
+    /// Rows that are not sorted yet.
+    kept_keys: Vec<K>,
+    kept: Vec<OwnedArgument>,
+    /// Groups of tables that were given up, which are not sorted yet.
+    given_up: Groups<K>,
+    segments: Vec<Segment<K>>,
+    segment_bytes: usize,
+    total_rows: u64,
+    numbers: Vec<u32>,
+}
+
+impl<K: PackedKey> Worker<K> {
+    /// No groups.
+    #[must_use]
+    pub fn new(grouping: &Arc<Grouping>) -> Self {
+        Self {
+            table: Table::new(grouping),
+            states: States::new(&grouping.states),
+            row_count: 0,
+            tried: GROUPS_TRIED,
+            judged_rows: 0,
+            judged_percent: 0,
+            passing: 0,
+            kept_keys: Vec::new(),
+            kept: grouping.arguments.iter().map(|number_type| OwnedArgument::new(*number_type)).collect(),
+            given_up: Groups { keys: Vec::new(), words: Vec::new() },
+            segments: Vec::new(),
+            segment_bytes: 0,
+            total_rows: 0,
+            numbers: Vec::new(),
+            grouping: grouping.clone(),
+        }
+    }
+
+    /// Adds rows; the columns of texts have their numbers.
+    ///
+    /// # Panics
+    /// When columns are not of the types of the grouping, or do not have so many rows; with more than 2^32 rows.
+    pub fn add(
+        &mut self,
+        level: Level,
+        keys: &[KeyColumn<'_>],
+        arguments: &[Argument<'_>],
+        row_count: usize,
+    ) {
+        self.add_packed(level, keys, Added::Rows(arguments), row_count);
+    }
+
+    /// Adds groups that others made, with the words of their states row by row; the columns of texts have their numbers.
+    ///
+    /// # Panics
+    /// As [`add`](Self::add).
+    pub fn add_groups(&mut self, level: Level, keys: &[KeyColumn<'_>], words: &[u64], group_count: usize) {
+        self.add_packed(level, keys, Added::Groups(words), group_count);
+    }
+
+    fn add_packed(&mut self, level: Level, keys: &[KeyColumn<'_>], added: Added<'_>, row_count: usize) {
+        self.total_rows += row_count as u64;
+        assert!(self.total_rows <= 1 << u32::BITS, "sums of 2^32 rows");
+        let mut packed = Vec::with_capacity(row_count);
+        K::pack(&self.grouping.keys, level, keys, row_count, &mut packed);
+        let mut start = 0;
+        while start < row_count {
+            let is_passing = self.passing > 0;
+            let most = if is_passing { self.passing } else { CHUNK_ROWS };
+            let rows = start..row_count.min(start + most);
+            let keys = &packed[rows.clone()];
+            match added {
+                Added::Rows(arguments) if is_passing => self.keep(level, keys, arguments, rows.clone()),
+                Added::Groups(words) if is_passing => {
+                    let stride = self.grouping.states.stride();
+                    self.keep_groups(level, keys, &words[rows.start * stride..rows.end * stride]);
+                }
+                _ => self.group(level, keys, added, rows.clone()),
+            }
+            if is_passing {
+                self.passing -= rows.len();
+            }
+            start = rows.end;
+        }
+    }
+
+    fn group(&mut self, level: Level, keys: &[K], added: Added<'_>, rows: Range<usize>) {
+        self.table.number(level, keys, &mut self.numbers);
+        self.states.grow(&self.grouping.states, self.table.len());
+        match added {
+            Added::Rows(arguments) => {
+                let arguments: Vec<Argument<'_>> =
+                    arguments.iter().map(|argument| argument.slice(rows.clone())).collect();
+                self.states.add(&self.grouping.states, &self.numbers, &arguments);
+            }
+            Added::Groups(words) => {
+                let stride = self.grouping.states.stride();
+                let words = &words[rows.start * stride..rows.end * stride];
+                self.states.merge(&self.grouping.states, &self.numbers, words);
+            }
+        }
+        self.row_count += rows.len();
+        if self.table.len() < self.tried || matches!(self.table, Table::Small(_)) {
+            return;
+        }
+        let new_groups = self.table.len() - self.tried / 2;
+        let percent = 100 * (self.row_count - self.judged_rows) / new_groups;
+        if self.row_count < ROWS_PER_GROUP * self.table.len() {
+            self.passing = PASSED_PER_TRIED * self.row_count;
+            self.give_up(level);
+        } else if self.table.len() >= GROUPS_MAX || 100 * percent < RARER_PERCENT * self.judged_percent {
+            self.give_up(level);
+        } else {
+            (self.judged_rows, self.judged_percent) = (self.row_count, percent);
+            self.tried = 2 * self.table.len();
+        }
+    }
+
+    /// Keeps rows as they are.
+    fn keep(&mut self, level: Level, keys: &[K], arguments: &[Argument<'_>], rows: Range<usize>) {
+        self.kept_keys.extend_from_slice(keys);
+        for (kept, argument) in self.kept.iter_mut().zip(arguments) {
+            kept.append(argument.slice(rows.clone()));
+        }
+        if self.kept_keys.len() >= SORTED_ROWS {
+            self.sort_rows(level);
+        }
+    }
+
+    /// Sorts the rows that are kept.
+    fn sort_rows(&mut self, level: Level) {
+        if self.kept_keys.is_empty() {
+            return;
+        }
+        let PartitionedRows { rows, starts } = self.grouping.partition(level, &self.kept_keys);
+        let keys = rows.iter().map(|row| self.kept_keys[*row as usize]).collect();
+        let arguments = self.kept.iter().map(|kept| kept.gather(level, &rows)).collect();
+        self.kept_keys.clear();
+        self.kept.iter_mut().for_each(OwnedArgument::clear);
+        self.push(Segment { keys, starts, content: Content::Rows(arguments) });
+    }
+
+    /// Gives up the groups of the table, which is empty then.
+    fn give_up(&mut self, level: Level) {
+        let Groups { keys, words } = self.take_groups();
+        self.keep_groups(level, &keys, &words);
+        (self.row_count, self.tried) = (0, GROUPS_TRIED);
+        (self.judged_rows, self.judged_percent) = (0, 0);
+    }
+
+    fn keep_groups(&mut self, level: Level, keys: &[K], words: &[u64]) {
+        self.given_up.keys.extend_from_slice(keys);
+        self.given_up.words.extend_from_slice(words);
+        if self.given_up.keys.len() >= SORTED_ROWS {
+            self.sort_given_up(level);
+        }
+    }
+
+    fn sort_given_up(&mut self, level: Level) {
+        let groups = std::mem::replace(&mut self.given_up, Groups { keys: Vec::new(), words: Vec::new() });
+        if !groups.keys.is_empty() {
+            self.push(groups.sorted(level, &self.grouping));
+        }
+    }
+
+    fn push(&mut self, segment: Segment<K>) {
+        self.segment_bytes += segment.bytes();
+        self.segments.push(segment);
+    }
+
+    /// Takes the groups of the table as one part.
+    fn take_groups(&mut self) -> Groups<K> {
+        let keys = match &mut self.table {
+            Table::Hash(table) => table.take_keys(),
+            Table::Small(table) => table.take_keys().into_iter().map(K::of_word).collect(),
+        };
+        Groups { keys, words: self.states.take() }
+    }
+
+    /// Memory in use, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let kept = self.kept_keys.capacity() * size_of::<K>();
+        let kept = kept + self.kept.iter().map(OwnedArgument::bytes).sum::<usize>();
+        let kept = kept + self.given_up.bytes();
+        self.table.bytes() + self.states.bytes() + self.segment_bytes + kept
+    }
+
+    /// All rows were added.
+    #[must_use]
+    pub fn finish(mut self, level: Level) -> Finished<K> {
+        self.sort_rows(level);
+        self.sort_given_up(level);
+        let groups = self.take_groups();
+        Finished { segments: self.segments, groups }
+    }
+}
+
+/// What a thread has of a grouping when it has added all of its rows.
+#[derive(Debug)]
+pub struct Finished<K> {
+    segments: Vec<Segment<K>>,
+    /// The groups of its table.
+    groups: Groups<K>,
+}
+
+/// The groups of all threads, to be merged part by part.
+#[derive(Debug)]
+pub struct Merge<K: PackedKey> {
+    grouping: Arc<Grouping>,
+    /// None if the groups are few, which are one part then.
+    part_bits: Option<u32>,
+    segments: Vec<Segment<K>>,
+    /// How many texts each shard has, if these are the groups.
+    text_counts: Vec<usize>,
+}
+
+/// The tables for merging, which are used again for the next part.
+#[derive(Debug)]
+pub struct MergeTables<K: PackedKey> {
+    table: Option<GroupTable<K>>,
+    states: States,
+    numbers: Vec<u32>,
+}
+
+impl<K: PackedKey> MergeTables<K> {
+    /// Tables without memory.
+    #[must_use]
+    pub fn new(merge: &Merge<K>) -> Self {
+        Self { table: None, states: States::new(&merge.grouping.states), numbers: Vec::new() }
+    }
+}
+
+/// The groups of a part.
+#[derive(Debug)]
+pub struct Part<'a, K> {
+    /// The key of each group.
+    pub keys: Vec<K>,
+    /// The states of each group.
+    pub states: &'a States,
+}
+
+impl<K: PackedKey> Merge<K> {
+    /// What all threads have; `text_count` says how many texts a shard has if the keys are texts.
+    #[must_use]
+    pub fn new(
+        level: Level,
+        grouping: &Arc<Grouping>,
+        finished: Vec<Finished<K>>,
+        text_count: impl Fn(usize) -> usize,
+    ) -> Self {
+        let group_count: usize = finished.iter().map(|finished| finished.groups.keys.len()).sum();
+        let is_one =
+            finished.iter().all(|finished| finished.segments.is_empty()) && group_count <= GROUPS_MAX;
+        let mut segments = Vec::new();
+        for Finished { segments: sorted, groups } in finished {
+            segments.extend(sorted);
+            segments.push(if is_one { groups.whole() } else { groups.sorted(level, grouping) });
+        }
+        let part_bits = (!is_one).then(|| grouping.part_bits());
+        let is_text = grouping.keys.is_text() && !is_one;
+        let text_counts = if is_text { (0..SHARDS).map(text_count).collect() } else { Vec::new() };
+        Self { grouping: grouping.clone(), part_bits, segments, text_counts }
+    }
+
+    /// Count of parts.
+    #[must_use]
+    pub fn part_count(&self) -> usize {
+        self.part_bits.map_or(1, |bits| 1 << bits)
+    }
+
+    /// Memory in use, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.segments.iter().map(Segment::bytes).sum()
+    }
+
+    /// The groups of a part.
+    ///
+    /// # Panics
+    /// When there is no such part.
+    pub fn part<'a>(&self, level: Level, part: usize, tables: &'a mut MergeTables<K>) -> Part<'a, K> {
+        let keys = if self.text_counts.is_empty() {
+            self.merged(level, part, tables)
+        } else {
+            self.merged_texts(part, tables)
+        };
+        Part { keys, states: &tables.states }
+    }
+
+    fn merged(&self, level: Level, part: usize, tables: &mut MergeTables<K>) -> Vec<K> {
+        let MergeTables { table, states, numbers } = tables;
+        let table = table.get_or_insert_with(|| match self.part_bits {
+            None => GroupTable::new(self.grouping.seed),
+            Some(bits) => GroupTable::for_partition(self.grouping.seed, bits),
+        });
+        states.clear();
+        for segment in &self.segments {
+            let all = segment.part(part);
+            for start in all.clone().step_by(CHUNK_ROWS) {
+                let rows = start..all.end.min(start + CHUNK_ROWS);
+                numbers.resize(rows.len(), 0);
+                table.find_or_insert(level, &segment.keys[rows.clone()], None, numbers);
+                states.grow(&self.grouping.states, table.len());
+                self.add(segment, rows, numbers, states);
+            }
+        }
+        table.take_keys()
+    }
+
+    /// Texts of a shard: the group of each is its number there.
+    fn merged_texts(&self, part: usize, tables: &mut MergeTables<K>) -> Vec<K> {
+        let MergeTables { states, numbers, .. } = tables;
+        let null = self.text_counts[part];
+        let mut has_null = false;
+        states.clear();
+        states.grow(&self.grouping.states, null + 1);
+        for segment in &self.segments {
+            let all = segment.part(part);
+            for start in all.clone().step_by(CHUNK_ROWS) {
+                let rows = start..all.end.min(start + CHUNK_ROWS);
+                numbers.clear();
+                let keys = &segment.keys[rows.clone()];
+                // The number behind the last of the shard is that of no text.
+                let last = shard_number(null);
+                numbers.extend(keys.iter().map(|key| (key.text() >> SHARD_BITS).min(last)));
+                has_null |= keys.iter().fold(false, |has_null, key| has_null | (key.text() == NULL_TEXT));
+                self.add(segment, rows, numbers, states);
+            }
+        }
+        let text = |number: usize| shard_number(number) << SHARD_BITS | shard_number(part);
+        let keys = (0..null).map(|number| K::of_word(u64::from(text(number))));
+        let null = has_null.then(|| K::of_word(NULL_TEXT.into()));
+        let keys: Vec<K> = keys.chain(null).collect();
+        states.truncate(keys.len());
+        keys
+    }
+
+    fn add(&self, segment: &Segment<K>, rows: Range<usize>, numbers: &[u32], states: &mut States) {
+        match &segment.content {
+            Content::Rows(arguments) => {
+                let arguments: Vec<Argument<'_>> =
+                    arguments.iter().map(|argument| argument.rows(rows.clone())).collect();
+                states.add(&self.grouping.states, numbers, &arguments);
+            }
+            Content::Groups(words) => {
+                let stride = self.grouping.states.stride();
+                let words = &words[rows.start * stride..rows.end * stride];
+                states.merge(&self.grouping.states, numbers, words);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use keirin_kernels::hash::Strings;
+
+    use super::*;
+    use crate::groups::{KeyType, KeyValues, OwnedValues};
+    use crate::states::{Aggregate, Numbers};
+    use crate::texts::Texts;
+
+    const ROWS: usize = 300_000;
+
+    /// The counts and sums of rows whose keys are `key(row)`, by two threads that have half of the rows each, beside those
+    /// of a map.
+    fn check<K: PackedKey>(
+        types: &[KeyType],
+        keys: &[KeyColumn<'_>],
+        text: Option<&Texts>,
+        key_of: impl Fn(usize) -> Vec<u64>,
+    ) {
+        let mut states = StateLayout::default();
+        let (count, sum) = (states.word_of(Aggregate::Rows), states.word_of(Aggregate::Sum(0)));
+        let layout = KeyLayout::new(types).unwrap();
+        let grouping = Arc::new(Grouping::new(layout, states, vec![NumberType::I16]));
+        let values: Vec<i16> = (0..ROWS).map(|row| (row % 1_000) as i16 - 300).collect();
+        let level = Level::best();
+        let mut finished = Vec::new();
+        for half in [0..ROWS / 2, ROWS / 2..ROWS] {
+            let mut worker = Worker::<K>::new(&grouping);
+            for start in half.clone().step_by(20_011) {
+                let rows = start..half.end.min(start + 20_011);
+                let argument = Argument { values: Numbers::I16(&values[rows.clone()]), validity: None };
+                let keys: Vec<KeyColumn<'_>> = keys.iter().map(|key| slice(key, rows.clone())).collect();
+                worker.add(level, &keys, &[argument], rows.len());
+            }
+            assert!(worker.bytes() > 0);
+            finished.push(worker.finish(level));
+        }
+        let merge =
+            Merge::new(level, &grouping, finished, |shard| text.map_or(0, |texts| texts.count(shard)));
+        let mut tables = MergeTables::new(&merge);
+        let mut found = BTreeMap::new();
+        for part in 0..merge.part_count() {
+            let Part { keys, states } = merge.part(level, part, &mut tables);
+            assert_eq!(keys.len(), states.len());
+            let columns = grouping.keys().unpack(&keys);
+            for (group, states) in states.word(count).zip(states.word(sum)).enumerate() {
+                let key: Vec<u64> = columns
+                    .iter()
+                    .map(|column| match &column.values {
+                        OwnedValues::Bytes2(values) => u64::from(values[group]),
+                        OwnedValues::Bytes4(values) => u64::from(values[group]),
+                        OwnedValues::Bytes8(values) => values[group],
+                        _ => panic!("another width"),
+                    })
+                    .collect();
+                assert!(found.insert(key, (states.0, states.1.cast_signed())).is_none(), "a group twice");
+            }
+        }
+        let mut expected = BTreeMap::new();
+        for (row, value) in values.iter().enumerate() {
+            let (count, sum) = expected.entry(key_of(row)).or_insert((0, 0));
+            *count += 1;
+            *sum += i64::from(*value);
+        }
+        assert_eq!(found.len(), expected.len());
+        assert!(found == expected);
+    }
+
+    fn slice<'a>(key: &KeyColumn<'a>, rows: Range<usize>) -> KeyColumn<'a> {
+        let values = match key.values {
+            KeyValues::Bytes2(values) => KeyValues::Bytes2(&values[rows]),
+            KeyValues::Bytes4(values) => KeyValues::Bytes4(&values[rows]),
+            KeyValues::Bytes8(values) => KeyValues::Bytes8(&values[rows]),
+            _ => panic!("another width"),
+        };
+        KeyColumn { values, validity: None }
+    }
+
+    fn key(width: usize) -> KeyType {
+        KeyType { width: Some(width), is_nullable: false }
+    }
+
+    /// Numbers in no order, of which so many are different.
+    fn mixed(row: usize, count: u64) -> u64 {
+        (row as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 & (count - 1)
+    }
+
+    #[test]
+    fn groups_are_those_of_a_map() {
+        for count in [1, 1 << 7, 1 << 15, 1 << 30] {
+            let fours: Vec<u32> = (0..ROWS).map(|row| mixed(row, count) as u32).collect();
+            let eights: Vec<u64> = fours.iter().map(|four| u64::from(*four) << 33).collect();
+            let (four, eight) = (KeyValues::Bytes4(&fours), KeyValues::Bytes8(&eights));
+            let column = |values| KeyColumn { values, validity: None };
+            check::<u32>(&[key(4)], &[column(four)], None, |row| vec![u64::from(fours[row])]);
+            check::<u64>(&[key(8)], &[column(eight)], None, |row| vec![eights[row]]);
+            let both = |row| vec![eights[row], u64::from(fours[row])];
+            check::<u128>(&[key(8), key(4)], &[column(eight), column(four)], None, both);
+        }
+    }
+
+    /// Groups of two keys, grouped again by one of them.
+    #[test]
+    fn groups_are_grouped_again() {
+        for count in [1 << 5, 1 << 15, 1 << 30] {
+            let fours: Vec<u32> = (0..ROWS).map(|row| mixed(row, count) as u32).collect();
+            let twos: Vec<u16> = fours.iter().map(|four| (four % 40_000) as u16).collect();
+            let mut inner = StateLayout::default();
+            let rows = inner.word_of(Aggregate::Rows);
+            let (outer, distinct) = (inner.with_count(), rows + 1);
+            let level = Level::best();
+            let inner =
+                Arc::new(Grouping::new(KeyLayout::new(&[key(2), key(4)]).unwrap(), inner, Vec::new()));
+            let outer = Arc::new(Grouping::new(KeyLayout::new(&[key(2)]).unwrap(), outer, Vec::new()));
+            let mut worker = Worker::<u64>::new(&inner);
+            let columns = [KeyValues::Bytes2(&twos), KeyValues::Bytes4(&fours)];
+            let columns = columns.map(|values| KeyColumn { values, validity: None });
+            worker.add(level, &columns, &[], ROWS);
+            let merge = Merge::new(level, &inner, vec![worker.finish(level)], |_| 0);
+            let (mut tables, mut worker) = (MergeTables::new(&merge), Worker::<u64>::new(&outer));
+            for part in 0..merge.part_count() {
+                let Part { keys, states } = merge.part(level, part, &mut tables);
+                let columns = inner.keys().unpack(&keys);
+                let OwnedValues::Bytes2(twos) = &columns[0].values else { panic!("another width") };
+                let words: Vec<u64> = states.words().iter().flat_map(|rows| [*rows, 1]).collect();
+                let column = KeyColumn { values: KeyValues::Bytes2(twos), validity: None };
+                worker.add_groups(level, &[column], &words, twos.len());
+            }
+            let merge = Merge::new(level, &outer, vec![worker.finish(level)], |_| 0);
+            let mut tables = MergeTables::new(&merge);
+            let mut found = BTreeMap::new();
+            for part in 0..merge.part_count() {
+                let Part { keys, states } = merge.part(level, part, &mut tables);
+                let counts = states.word(rows).zip(states.word(distinct));
+                found.extend(keys.into_iter().zip(counts));
+            }
+            let mut expected: BTreeMap<u64, (u64, std::collections::BTreeSet<u32>)> = BTreeMap::new();
+            for (two, four) in twos.iter().zip(&fours) {
+                let (rows, distinct) = expected.entry(u64::from(*two)).or_default();
+                *rows += 1;
+                distinct.insert(*four);
+            }
+            let expected = expected.into_iter().map(|(key, (rows, set))| (key, (rows, set.len() as u64)));
+            assert!(expected.eq(found));
+        }
+    }
+
+    #[test]
+    fn small_keys_are_groups() {
+        let twos: Vec<u16> = (0..ROWS).map(|row| mixed(row, 1 << 16) as u16).collect();
+        let column = KeyColumn { values: KeyValues::Bytes2(&twos), validity: None };
+        check::<u64>(&[key(2)], &[column], None, |row| vec![u64::from(twos[row])]);
+    }
+
+    #[test]
+    fn texts_are_groups() {
+        for count in [3, 1 << 14, 1 << 24] {
+            let texts: Vec<String> = (0..ROWS).map(|row| mixed(row, count).to_string()).collect();
+            let bytes = texts.concat().into_bytes();
+            let mut offsets = vec![0_i32];
+            texts.iter().for_each(|text| offsets.push(offsets.last().unwrap() + text.len() as i32));
+            let validity: keirin_kernels::BitBuffer = (0..ROWS).map(|row| row % 1_000 < 999).collect();
+            for validity in [None, Some(validity.as_bits())] {
+                let (known, mut numbers) = (Texts::default(), Vec::new());
+                known.number(Level::best(), Strings::Offsets32(&offsets, &bytes), validity, &mut numbers);
+                assert_eq!(numbers.contains(&NULL_TEXT), validity.is_some());
+                let types = [KeyType { width: None, is_nullable: true }];
+                let column = KeyColumn { values: KeyValues::Bytes4(&numbers), validity: None };
+                check::<u32>(&types, &[column], Some(&known), |row| vec![u64::from(numbers[row])]);
+            }
+        }
+    }
+}
