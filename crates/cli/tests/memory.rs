@@ -162,6 +162,20 @@ fn wide_rows_are_written_and_merged_within_the_limit() {
 }
 
 #[test]
+fn wide_rows_are_loaded_and_read_within_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |limit_mb, script: &str| check(directory.path(), limit_mb, script);
+    let text = |column| format!("repeat(CAST(value * 97 % 10007 + {column} AS VARCHAR), 200) AS c{column}");
+    for columns in [60, 100] {
+        let texts: Vec<String> = (0..columns).map(text).collect();
+        let rows = format!("SELECT value AS a, {} FROM range(0, 10000)", texts.join(", "));
+        check(512, &format!(".open loaded{columns}\nCREATE TABLE t AS {rows};\n"));
+        check(512, &format!(".open loaded{columns}\nSELECT * FROM t;\n"));
+        check(512, &format!(".open sorted{columns}\nCREATE TABLE t ORDER BY (c7) AS {rows};\n"));
+    }
+}
+
+#[test]
 fn tables_and_files_are_booked_while_they_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let check = |limit_mb, script: &str| check(directory.path(), limit_mb, script);

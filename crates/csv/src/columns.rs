@@ -24,7 +24,7 @@ use arrow::{
 use crate::{
     dialect::Shape,
     error::Flaw,
-    options::Nulls,
+    options::{Cast, Nulls},
     temporal::{DateLayout, Moment, parse_date, parse_moment, parse_time},
     tokenize::{Field, Records},
     types::{Reading, parse_custom_date, parse_custom_timestamp},
@@ -69,7 +69,7 @@ pub(crate) trait Builder {
 }
 
 /// The builder of a type.
-pub(crate) fn builder(data_type: &DataType, reading: &Reading) -> Box<dyn Builder> {
+pub(crate) fn builder(data_type: &DataType, reading: &Reading, cast: Option<Cast>) -> Box<dyn Builder> {
     fn narrow<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
         T::try_from(parse_i64(text)?).ok()
     }
@@ -109,7 +109,10 @@ pub(crate) fn builder(data_type: &DataType, reading: &Reading) -> Box<dyn Builde
             timestamps(*unit, zone.clone(), reading.clone())
         }
         DataType::Utf8 => Box::new(Texts::default()),
-        other => Box::new(Casts { to: other.clone(), blocks: Vec::new() }),
+        other => {
+            let cast = cast.filter(|_| other.is_nested() || matches!(other, DataType::FixedSizeBinary(_)));
+            Box::new(Casts { to: other.clone(), cast, blocks: Vec::new() })
+        }
     }
 }
 
@@ -334,10 +337,28 @@ impl Builder for Texts {
     }
 }
 
-/// Any other type: collected as text, then cast by Arrow.
+/// Any other type: collected as text, then cast.
 struct Casts {
     to: DataType,
+    /// Arrow's if there is none.
+    cast: Option<Cast>,
     blocks: Vec<ArrayRef>,
+}
+
+impl Casts {
+    /// The values of texts; NULL for a text that is none.
+    fn convert(&self, texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        let Some(cast) = self.cast else {
+            let options = CastOptions { safe: true, ..CastOptions::default() };
+            return cast_with_options(texts, &self.to, &options);
+        };
+        if let Ok(values) = cast(texts, &self.to) {
+            return Ok(values);
+        }
+        let one = |row| cast(&texts.slice(row, 1), &self.to).unwrap_or_else(|_| new_null_array(&self.to, 1));
+        let values: Vec<_> = (0..texts.len()).map(one).collect();
+        concat(&values.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+    }
 }
 
 impl Builder for Casts {
@@ -350,9 +371,8 @@ impl Builder for Casts {
         let mut texts = Texts::default();
         texts.append(block, position, failures)?;
         let texts = texts.finish()?;
-        let options = CastOptions { safe: true, ..CastOptions::default() };
         let is_text = matches!(self.to, DataType::LargeUtf8 | DataType::Utf8View);
-        let values = cast_with_options(&texts, &self.to, &options)?;
+        let values = self.convert(&texts)?;
         for (record, field) in block.column(position).enumerate() {
             let lost = texts.is_valid(record) && values.is_null(record);
             if lost && (is_text || !block.nulls.typed(field.raw(block.bytes))) {

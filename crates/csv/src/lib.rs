@@ -61,7 +61,7 @@ mod values;
 pub use detect::{Column, Detected};
 pub use dialect::Dialect;
 pub use error::{Error, Reject};
-pub use options::{Compression, Options};
+pub use options::{Cast, Compression, Options};
 pub use parser::{ChunkParser, Parsed};
 pub use pattern::{Written, parse_with_pattern};
 pub use reader::{Chunk, ChunkReader};

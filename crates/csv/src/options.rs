@@ -1,6 +1,6 @@
 //! What a caller may say about a file. Everything left out is detected from the file itself.
 
-use arrow::datatypes::DataType;
+use arrow::{array::ArrayRef, datatypes::DataType, error::ArrowError};
 
 use crate::error::Error;
 
@@ -14,6 +14,9 @@ pub enum Compression {
     /// Zstandard (RFC 8878), one or several frames.
     Zstd,
 }
+
+/// Converts texts to a type, all of them or none.
+pub type Cast = fn(&ArrayRef, &DataType) -> Result<ArrayRef, ArrowError>;
 
 /// Settings of one read. `None` (and empty lists) mean: detect it.
 ///
@@ -45,6 +48,8 @@ pub struct Options {
     pub no_other_header: bool,
     /// Types of columns by name; columns not named are detected.
     pub types: Vec<(String, DataType)>,
+    /// How texts become lists and other nested values, and bytes of a fixed length; Arrow's cast if it is not said.
+    pub cast: Option<Cast>,
     /// Every column without a type of its own is text.
     pub all_text: bool,
     /// The format of dates, as for `strftime`, for example `%d/%m/%Y`.
@@ -84,6 +89,7 @@ impl Default for Options {
             header_names: Vec::new(),
             no_other_header: false,
             types: Vec::new(),
+            cast: None,
             all_text: false,
             date_format: None,
             timestamp_format: None,

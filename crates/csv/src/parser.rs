@@ -18,7 +18,7 @@ use crate::{
     detect::{Column, Detected, is_blank, schema_of},
     dialect::Shape,
     error::{Error, Flaw, Reject, printable},
-    options::{Nulls, Options},
+    options::{Cast, Nulls, Options},
     reader::{Chunk, text_of_record},
     scan::count_lines,
     tokenize::{Field, Record, Records, Tokenizer},
@@ -44,6 +44,7 @@ pub struct ChunkParser {
     null_padding: bool,
     max_line_bytes: usize,
     batch_rows: usize,
+    cast: Option<Cast>,
 }
 
 /// A column that is converted.
@@ -133,6 +134,7 @@ impl ChunkParser {
             null_padding: options.null_padding,
             max_line_bytes: options.max_line_bytes,
             batch_rows: options.batch_rows,
+            cast: options.cast,
         })
     }
 
@@ -291,7 +293,7 @@ struct Batch<'a> {
 impl<'a> Batch<'a> {
     fn new(parser: &'a ChunkParser) -> Batch<'a> {
         let builder_of = |output: &Output| {
-            output.position.map(|_| builder(&output.column.data_type, &output.column.reading))
+            output.position.map(|_| builder(&output.column.data_type, &output.column.reading, parser.cast))
         };
         Batch { parser, builders: parser.outputs.iter().map(builder_of).collect(), rows: 0, keep: None }
     }

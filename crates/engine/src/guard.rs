@@ -29,7 +29,7 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, Projector};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -136,6 +136,19 @@ const LARGE_CONSTANT_BYTES: usize = 1 << 10;
 const REPEATED_SHARE: usize = 128;
 const REPEATED_BYTES_MAX: usize = 4 << 20;
 
+/// What a projection computes at a time may take this share of the memory limit divided by the number of partitions
+/// (1/64), but no more than `COMPUTED_BYTES_MAX`, unless a single row takes more.
+const COMPUTED_SHARE: usize = 64;
+const COMPUTED_BYTES_MAX: usize = 64 << 20;
+/// Rows that show how large the others will be.
+const ROWS_FIRST: usize = 256;
+
+/// The columns of a projection that are not those of its input.
+fn computed_columns(projection: &ProjectionExec) -> Vec<usize> {
+    let columns = projection.expr().iter().enumerate();
+    columns.filter(|(_, column)| !column.expr.is::<Column>()).map(|(index, _)| index).collect()
+}
+
 /// The size of the constants that a projection repeats for each row.
 fn constant_bytes(projection: &ProjectionExec) -> usize {
     let constants = projection.expr().iter().filter_map(|column| column.expr.downcast_ref::<Literal>());
@@ -170,17 +183,21 @@ impl Guarded {
                 let projectors = [gently(projection)?, projection.projection_expr().clone()];
                 let [gentle, last] = projectors.map(|projector| projector.make_projector(&input.schema()));
                 let metrics = BaselineMetrics::new(&self.metrics, partition);
-                let bytes_max = match context.memory_pool().memory_limit() {
-                    MemoryLimit::Finite(bytes) => bytes / REPEATED_SHARE / self.partition_count(),
+                let part_bytes = match context.memory_pool().memory_limit() {
+                    MemoryLimit::Finite(bytes) => bytes / self.partition_count(),
                     _ => usize::MAX,
                 };
-                let bytes_max = bytes_max.min(REPEATED_BYTES_MAX);
-                let rows_max = (bytes_max / constant_bytes(projection).max(1)).max(1);
+                let repeated_bytes_max = (part_bytes / REPEATED_SHARE).min(REPEATED_BYTES_MAX);
+                let bounds = Bounds {
+                    rows_max: (repeated_bytes_max / constant_bytes(projection).max(1)).max(1),
+                    bytes_max: (part_bytes / COMPUTED_SHARE).min(COMPUTED_BYTES_MAX),
+                    computed: computed_columns(projection),
+                };
                 Ok(projected(
                     input,
                     Projectors { gentle: gentle?, last: last? },
                     self.schema(),
-                    rows_max,
+                    bounds,
                     metrics,
                 ))
             }
@@ -299,13 +316,32 @@ struct Projectors {
     last: Projector,
 }
 
-/// The projection of `input`, computed for up to `rows_max` rows at a time, and for fewer if those need too
-/// much memory.
+/// How much a projection computes at a time.
+struct Bounds {
+    rows_max: usize,
+    /// Of the columns `computed`.
+    bytes_max: usize,
+    computed: Vec<usize>,
+}
+
+impl Bounds {
+    /// How many rows to compute after `made`.
+    fn next_rows(&self, made: &RecordBatch, rows_now: usize) -> usize {
+        let bytes = self.computed.iter().map(|column| made.column(*column).get_array_memory_size());
+        let row_bytes = bytes.sum::<usize>() / made.num_rows().max(1);
+        let rows_max = (self.bytes_max / row_bytes.max(1)).clamp(1, self.rows_max);
+        // The next rows may be larger or smaller.
+        if made.num_rows() < rows_now { rows_now.min(rows_max) } else { (2 * rows_now).min(rows_max) }
+    }
+}
+
+/// The projection of `input`, computed for so many rows at a time as `bounds` allows, and for fewer if those need
+/// too much memory.
 fn projected(
     input: SendableRecordBatchStream,
     projectors: Projectors,
     schema: SchemaRef,
-    rows_max: usize,
+    bounds: Bounds,
     metrics: BaselineMetrics,
 ) -> SendableRecordBatchStream {
     let columns = schema.clone();
@@ -318,8 +354,8 @@ fn projected(
         Ok(RecordBatch::try_new_with_options(columns.clone(), made.columns().to_vec(), &options)?)
     };
     let rows = stream::try_unfold(
-        (input, None, rows_max, project),
-        move |(mut input, mut waiting, mut rows_now, project)| async move {
+        (input, None, bounds.rows_max.min(ROWS_FIRST), (project, bounds)),
+        move |(mut input, mut waiting, mut rows_now, (project, bounds))| async move {
             loop {
                 let rows: RecordBatch = match waiting.take() {
                     Some(rows) => rows,
@@ -338,11 +374,8 @@ fn projected(
                     Ok(made) => {
                         let rest = rows.num_rows() - first.num_rows();
                         waiting = (rest > 0).then(|| rows.slice(first.num_rows(), rest));
-                        // The next rows may be smaller.
-                        if first.num_rows() == rows_now {
-                            rows_now = (2 * rows_now).min(rows_max);
-                        }
-                        return Ok(Some((made, (input, waiting, rows_now, project))));
+                        rows_now = bounds.next_rows(&made, rows_now);
+                        return Ok(Some((made, (input, waiting, rows_now, (project, bounds)))));
                     }
                 }
             }

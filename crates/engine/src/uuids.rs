@@ -37,6 +37,13 @@ pub(crate) fn as_uuid(field: Field) -> Field {
     field.with_data_type(DataType::Utf8View).with_metadata(metadata)
 }
 
+/// The field marked as holding UUIDs as 16 bytes.
+pub(crate) fn as_binary_uuid(field: Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
+    field.with_data_type(DataType::FixedSizeBinary(UUID_BYTES)).with_metadata(metadata)
+}
+
 /// Parses a text: in lower or upper case, in braces or not, with hyphens or without.
 pub(crate) fn parse(text: &str) -> Option<[u8; BYTES]> {
     let text = text.trim();

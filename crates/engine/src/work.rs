@@ -22,6 +22,8 @@ use crate::running::Running;
 
 /// Batches that are buffered while the thread works on earlier ones.
 const BATCHES_AHEAD: usize = 2;
+/// Wide rows make large batches: one that follows so many bytes is not waited for.
+const BYTES_AHEAD: usize = 16 << 20;
 
 thread_local! {
     /// The counter of the database to which the thread belongs.
@@ -125,7 +127,8 @@ pub(crate) async fn feed<S: Send + 'static>(
                 Ok(sink)
             }));
         }
-        let wants_more = !is_at_end && waiting.len() < BATCHES_AHEAD;
+        let bytes_ahead: usize = waiting.iter().map(RecordBatch::get_array_memory_size).sum();
+        let wants_more = !is_at_end && waiting.len() < BATCHES_AHEAD && bytes_ahead < BYTES_AHEAD;
         let next = match &mut busy {
             None if is_at_end => break,
             None => stream.next().await,

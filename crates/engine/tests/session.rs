@@ -331,3 +331,18 @@ fn an_error_of_a_prepared_statement_has_no_place_in_execute() {
     assert_eq!(error.message(), "column 'nope' not found");
     assert_eq!(error.span(), None);
 }
+
+#[test]
+fn uuids_inside_of_what_is_inserted_are_checked() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    run(&database, &session, "CREATE TABLE t (l UUID[], s STRUCT(u UUID, n INT))").unwrap();
+    for wrong in ["['abc'], NULL", "NULL, {'u': 'abc', 'n': 1}"] {
+        let error = run(&database, &session, &format!("INSERT INTO t VALUES ({wrong})")).unwrap_err();
+        assert!(error.message().contains("'abc' is not a UUID"), "{error}");
+    }
+    let right = "['A0EEBC999C0B4EF8BB6D6BB9BD380A11'], {'u': 'A0EEBC999C0B4EF8BB6D6BB9BD380A11', 'n': 1}";
+    run(&database, &session, &format!("INSERT INTO t VALUES ({right})")).unwrap();
+    let sql = "SELECT count(*) FROM t WHERE l[1] = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11' AND s.u = l[1]";
+    assert_eq!(number(&run(&database, &session, sql).unwrap()), 1);
+}

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SessionState;
 use keirin_csv::{Chunk, ChunkParser, ChunkReader, Detected, Source, unify};
 
@@ -16,8 +17,12 @@ use super::paths::DataFile;
 use super::rejects::{Reject, RejectsOfFile, StatementRejects};
 use super::scan::{Chunked, Input, ROW_BYTES_PER_BYTE};
 use super::table::ChunkedTable;
-use super::{schema, sql_type};
+use super::{schema, sql_field, sql_type};
+use crate::casts::convert;
 use crate::error::{Error, ErrorKind, Result};
+use crate::functions::nested_uuids::with_uuids;
+use crate::types::UUID_BYTES;
+use crate::uuids::{as_binary_uuid, is_uuid, to_bytes};
 
 /// The types of columns are detected from this many files; of the others only the column names and one record
 /// are read.
@@ -79,7 +84,8 @@ pub(crate) async fn open(
     .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
 
     let all = table.schema();
-    let file_schema = Arc::new(columns.without(&all));
+    let marked = columns.without(&all).fields().iter().map(marked).collect::<Vec<_>>();
+    let file_schema = Arc::new(Schema::new(marked));
     let positions = file_schema
         .fields()
         .iter()
@@ -107,7 +113,7 @@ fn take_options(
         Some(None) => return Err(Error::new(ErrorKind::Invalid, "option 'delimiter' is empty")),
         None => tabs.then_some(b'\t'),
     };
-    let mut csv = keirin_csv::Options { delimiter, ..keirin_csv::Options::default() };
+    let mut csv = keirin_csv::Options { delimiter, cast: Some(from_texts), ..keirin_csv::Options::default() };
     csv.quote = options.character(&["quote"])?;
     csv.escape = options.character(&["escape"])?;
     csv.comment = options.character(&["comment"])?;
@@ -118,8 +124,8 @@ fn take_options(
     let mut positional = Vec::new();
     for (name, type_name) in options.named_texts(&["types", "dtypes", "column_types"])?.unwrap_or_default() {
         match name {
-            Some(name) => csv.types.push((name, sql_type(state, &type_name)?)),
-            None => positional.push(sql_type(state, &type_name)?),
+            Some(name) => csv.types.push((name, of_texts(state, &type_name)?)),
+            None => positional.push(of_texts(state, &type_name)?),
         }
     }
     if csv.columns.iter().any(|name| name.trim().is_empty()) {
@@ -133,7 +139,7 @@ fn take_options(
             let name = name.ok_or_else(|| {
                 Error::new(ErrorKind::Invalid, "option 'columns' of read_csv takes {name: 'TYPE', ...}")
             })?;
-            csv.types.push((name.clone(), sql_type(state, &type_name)?));
+            csv.types.push((name.clone(), of_texts(state, &type_name)?));
             csv.columns.push(name);
         }
     }
@@ -163,6 +169,30 @@ fn take_options(
         csv.max_line_bytes = bytes;
     }
     Ok((csv, positional))
+}
+
+/// The type that a column is read with; UUIDs are bytes, which a text must be.
+fn of_texts(state: &SessionState, type_name: &str) -> Result<DataType> {
+    let field = sql_field(state, type_name)?;
+    Ok(if is_uuid(&field) { DataType::FixedSizeBinary(UUID_BYTES) } else { field.data_type().clone() })
+}
+
+/// The field of a column, marked as UUIDs if it has such bytes: there is no other type of theirs in SQL.
+fn marked(field: &Arc<Field>) -> Arc<Field> {
+    match field.data_type() {
+        DataType::FixedSizeBinary(UUID_BYTES) => Arc::new(as_binary_uuid(field.as_ref().clone())),
+        _ => field.clone(),
+    }
+}
+
+/// Converts texts as a cast does, UUIDs inside of the values included.
+fn from_texts(texts: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
+    let failed = |error| ArrowError::ExternalError(Box::new(error));
+    if *to == DataType::FixedSizeBinary(UUID_BYTES) {
+        return Ok(Arc::new(to_bytes(texts).map_err(failed)?));
+    }
+    let values = convert(texts, to, false).and_then(|values| with_uuids(&values, to));
+    values.map_err(ArrowError::from)
 }
 
 fn source(file: &DataFile, options: &keirin_csv::Options) -> Result<Source> {

@@ -23,7 +23,7 @@ mod values;
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
@@ -83,10 +83,11 @@ pub(crate) async fn open(
         FileFormat::Parquet => {
             Ok(as_text(Arc::new(parquet::ParquetTable::open(state, &files, options).await?))?)
         }
-        FileFormat::Json => Ok(Arc::new(json::open(state, files, options, rejects).await?)),
+        FileFormat::Json => Ok(as_text(Arc::new(json::open(state, files, options, rejects).await?))?),
         FileFormat::Csv | FileFormat::Tsv => {
             let tabs = format == FileFormat::Tsv;
-            Ok(Arc::new(csv::open(state, files, tabs, table.into.clone(), options, rejects).await?))
+            let into = table.into.clone();
+            Ok(as_text(Arc::new(csv::open(state, files, tabs, into, options, rejects).await?))?)
         }
         FileFormat::Arrow => Ok(as_text(Arc::new(ipc::open(state, files, options).await?))?),
     }
@@ -114,6 +115,11 @@ fn compression_option(options: &mut Options<'_>) -> Result<Option<Compression>> 
 
 /// The type that `name` means in SQL: `INTEGER`, `DECIMAL(10, 2)`, `VARCHAR[]`.
 pub(crate) fn sql_type(state: &SessionState, name: &str) -> Result<DataType> {
+    Ok(sql_field(state, name)?.data_type().clone())
+}
+
+/// As [`sql_type`], as the type of a field, which may be marked as UUIDs.
+pub(crate) fn sql_field(state: &SessionState, name: &str) -> Result<FieldRef> {
     let unknown = || {
         Error::new(ErrorKind::Invalid, format!("'{name}' is no type"))
             .with_hint("types are BIGINT, DOUBLE, VARCHAR, DATE, TIMESTAMP and the others of CREATE TABLE")
@@ -121,8 +127,8 @@ pub(crate) fn sql_type(state: &SessionState, name: &str) -> Result<DataType> {
     let schema = DFSchema::empty();
     let expression =
         state.create_logical_expr(&format!("CAST(NULL AS {name})"), &schema).map_err(|_| unknown())?;
-    let data_type = expression.get_type(&schema).map_err(|_| unknown())?;
-    Ok(data_type)
+    let (_, field) = expression.to_field(&schema).map_err(|_| unknown())?;
+    Ok(field)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
@@ -51,6 +51,7 @@ use keirin_race::Races;
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::schema::types::SchemaDescriptor;
 
 use self::booked::BookedReaders;
 use self::decoders::Decoders;
@@ -201,29 +202,57 @@ async fn read_footer(
 
 /// The schema with columns of UUIDs marked as such, and columns of enumerations as text.
 fn with_meanings(schema: &Schema, footer: &ParquetMetaData) -> Schema {
-    let means = |name: &str, logical: &LogicalType, converted: Option<ConvertedType>| {
+    let is_uuid = |name: &str| {
         let columns = footer.file_metadata().schema_descr().columns().iter();
         let mut named = columns.filter(|column| column.path().parts() == [name]);
-        named.any(|column| {
-            column.logical_type_ref() == Some(logical) || Some(column.converted_type()) == converted
-        })
+        named.any(|column| column.logical_type_ref() == Some(&LogicalType::Uuid))
     };
     let fields = schema.fields().iter().map(|field| {
         let field = field.as_ref().clone();
         let name = field.name();
         match field.data_type() {
-            DataType::FixedSizeBinary(UUID_BYTES) if means(name, &LogicalType::Uuid, None) => {
+            DataType::FixedSizeBinary(UUID_BYTES) if is_uuid(name) => {
                 let mut metadata = field.metadata().clone();
                 metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
                 field.with_metadata(metadata)
             }
-            DataType::Binary if means(name, &LogicalType::Enum, Some(ConvertedType::ENUM)) => {
-                field.with_data_type(DataType::Utf8)
-            }
             _ => field,
         }
     });
-    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
+    let fields = enums_as_text(&fields.collect::<Fields>(), footer.file_metadata().schema_descr());
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
+
+/// The fields with those of enumerations as text, in lists, structs and maps too.
+fn enums_as_text(fields: &Fields, columns: &SchemaDescriptor) -> Fields {
+    fn within(field: &FieldRef, columns: &mut impl Iterator<Item = bool>) -> FieldRef {
+        let one = |item: &FieldRef, columns: &mut _| within(item, columns);
+        let data_type = match field.data_type() {
+            DataType::Struct(fields) => {
+                DataType::Struct(fields.iter().map(|field| within(field, &mut *columns)).collect())
+            }
+            DataType::List(item) => DataType::List(one(item, columns)),
+            DataType::LargeList(item) => DataType::LargeList(one(item, columns)),
+            DataType::FixedSizeList(item, count) => DataType::FixedSizeList(one(item, columns), *count),
+            DataType::Map(entries, is_sorted) => DataType::Map(one(entries, columns), *is_sorted),
+            value => match (columns.next(), value) {
+                (Some(true), DataType::Binary) => DataType::Utf8,
+                _ => value.clone(),
+            },
+        };
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    }
+    let is_enum = columns.columns().iter().map(|column| {
+        column.logical_type_ref() == Some(&LogicalType::Enum)
+            || column.converted_type() == ConvertedType::ENUM
+    });
+    let mut is_enum = is_enum.collect::<Vec<_>>().into_iter();
+    if !is_enum.as_slice().contains(&true) {
+        return fields.clone();
+    }
+    let changed = fields.iter().map(|field| within(field, &mut is_enum)).collect();
+    // Each value of the schema is a column of the file, in the same order.
+    if is_enum.next().is_none() { changed } else { fields.clone() }
 }
 
 /// The bytes at both ends of a Parquet file: the magic number, and before the last one the length of the

@@ -16,6 +16,7 @@ mod literals;
 mod macros;
 mod mysql;
 pub(crate) mod nested;
+pub(crate) mod nested_uuids;
 #[cfg(test)]
 mod odd_arguments;
 pub(crate) mod once;

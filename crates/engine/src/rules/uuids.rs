@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::config::ConfigOptions;
@@ -14,6 +15,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite_expressions;
+use crate::functions::nested_uuids::{has_uuids, nested_uuids};
 use crate::functions::uuids;
 use crate::uuids::{format, is_binary_uuid, is_uuid, not_one, parse};
 
@@ -50,6 +52,14 @@ fn with_uuids(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::TryCast(TryCast { expr, field }) if is_uuid(&field) => {
             Transformed::yes(if is_one(&expr) { *expr } else { call(uuids::TRY_CAST, *expr) })
+        }
+        Expr::Cast(Cast { expr, field }) if has_uuids(field.data_type()) => {
+            let to = field.clone();
+            Transformed::yes(nested_uuids(Expr::Cast(Cast { expr, field }), &to, false))
+        }
+        Expr::TryCast(TryCast { expr, field }) if has_uuids(field.data_type()) => {
+            let to = field.clone();
+            Transformed::yes(nested_uuids(Expr::TryCast(TryCast { expr, field }), &to, true))
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
             let (of_left, of_right) = (is_one(&left), is_one(&right));
@@ -91,30 +101,49 @@ fn insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let (wanted, given) = (dml.target.schema(), dml.input.schema().clone());
     let is_insert = matches!(dml.op, WriteOp::Insert(_)) && wanted.fields().len() == given.fields().len();
     let is_text = |index: usize| is_uuid(wanted.field(index)) && !is_uuid(given.field(index));
-    if !is_insert || !(0..wanted.fields().len()).any(is_text) {
+    let is_nested = |index: usize| {
+        let wanted = wanted.field(index).data_type();
+        has_uuids(wanted) && wanted != given.field(index).data_type()
+    };
+    if !is_insert || !(0..wanted.fields().len()).any(|index| is_text(index) || is_nested(index)) {
         return Ok(Transformed::no(LogicalPlan::Dml(dml)));
     }
     let columns = given.iter().enumerate().map(|(index, (qualifier, field))| {
         let column = Expr::Column(Column::from((qualifier, field)));
-        if is_text(index) { call(uuids::CAST, column).alias(field.name()) } else { column }
+        if is_text(index) {
+            call(uuids::CAST, column).alias(field.name())
+        } else if is_nested(index) {
+            let to = wanted.fields()[index].clone();
+            let cast = Expr::Cast(Cast { expr: Box::new(column), field: to.clone() });
+            nested_uuids(cast, &to, false).alias(field.name())
+        } else {
+            column
+        }
     });
     let input = LogicalPlanBuilder::from(Arc::unwrap_or_clone(dml.input)).project(columns)?.build()?;
     dml.input = Arc::new(input);
     Ok(Transformed::yes(LogicalPlan::Dml(dml)))
 }
 
-/// The rows of a table, with its UUIDs converted to text.
+/// The rows of files, with their UUIDs converted to text, and with texts that are said to be UUIDs as such.
 pub(crate) fn as_text(
     table: Arc<dyn datafusion::catalog::TableProvider>,
 ) -> Result<Arc<dyn datafusion::catalog::TableProvider>> {
     let schema = table.schema();
-    if !schema.fields().iter().any(|field| is_binary_uuid(field)) {
+    let is_one = |field: &Field| is_binary_uuid(field) || is_uuid(field);
+    if !schema.fields().iter().any(|field| is_one(field) || has_uuids(field.data_type())) {
         return Ok(table);
     }
     let source = datafusion::datasource::provider_as_source(table);
     let columns = schema.fields().iter().map(|field| {
         let column = Expr::Column(Column::from_name(field.name()));
-        if is_binary_uuid(field) { call(uuids::CAST, column).alias(field.name()) } else { column }
+        if is_one(field) {
+            call(uuids::CAST, column).alias(field.name())
+        } else if has_uuids(field.data_type()) {
+            nested_uuids(column, field, false).alias(field.name())
+        } else {
+            column
+        }
     });
     let plan = LogicalPlanBuilder::scan("file", source, None)?.project(columns)?.build()?;
     Ok(Arc::new(datafusion::datasource::ViewTable::new(plan, None)))

@@ -269,10 +269,16 @@ impl Target {
         &self,
         session: &Session,
         numbered: Arc<dyn TableProvider>,
-        values: Vec<(usize, Expr)>,
+        mut values: Vec<(usize, Expr)>,
         condition: Option<&Expr>,
     ) -> Result<LogicalPlan> {
         let schema = self.table.schema();
+        let mut condition = condition.cloned();
+        for expr in values.iter_mut().map(|(_, value)| value).chain(&mut condition) {
+            if let ControlFlow::Break(error) = walk(expr, &mut NoRowNumber) {
+                return Err(error);
+            }
+        }
         let fields: Vec<_> = values.iter().map(|(column, _)| schema.field(*column).clone()).collect();
         let open = session.catalog.files.add(session.catalog.files.fresh_name(), numbered);
         let text = format!("SELECT {} FROM {} AS t", quoted(ROW_NUMBER), open.sql_name());
@@ -287,7 +293,7 @@ impl Target {
             let alias = Ident::new(value_name(number));
             select.projection.push(SelectItem::ExprWithAlias { expr, alias });
         }
-        select.selection = condition.cloned();
+        select.selection = condition;
         if let Some(TableFactor::Table { alias: Some(alias), .. }) =
             select.from.first_mut().map(|from| &mut from.relation)
         {
@@ -374,6 +380,28 @@ impl VisitorMut for OneValue {
             Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("unnest") => {
                 let message = format!("{call} is not one value for each row");
                 ControlFlow::Break(Error::new(ErrorKind::Invalid, message))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Refuses expressions that name the column which numbers the rows: the user's table has none.
+struct NoRowNumber;
+
+impl VisitorMut for NoRowNumber {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let name = match expr {
+            Expr::Identifier(name) => Some(&*name),
+            Expr::CompoundIdentifier(names) => names.last(),
+            _ => None,
+        };
+        match name {
+            Some(name) if name.value == ROW_NUMBER => {
+                let message = format!("column '{ROW_NUMBER}' not found");
+                ControlFlow::Break(Error::new(ErrorKind::NotFound, message))
             }
             _ => ControlFlow::Continue(()),
         }

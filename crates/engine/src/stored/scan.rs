@@ -60,6 +60,8 @@ use crate::work;
 
 /// Stripes that take more of a partition's part of the memory, one in so many, are handed out in slices.
 const STRIPE_SHARE: usize = 8;
+/// These slices take one part in so many.
+const SLICE_SHARE: usize = 64;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -362,14 +364,19 @@ impl ExecutionPlan for StoredScan {
         // Where order is seen, whoever merges the partitions reads many batches of each ahead: they are to be
         // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it; where
         // they are large for the memory that there is, they are slices that have buffers of their own.
-        let bytes_max = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes / STRIPE_SHARE / self.partition_count(),
+        let part_bytes = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / self.partition_count(),
             _ => usize::MAX,
         };
         let (keeps_order, batch_rows) = (self.keeps_order, context.session_config().batch_size());
         let batches = batches.map_ok(move |batch| {
-            let is_large = batch.get_array_memory_size() > bytes_max;
-            let rows_max = if keeps_order || is_large { batch_rows } else { usize::MAX };
+            let bytes = batch.get_array_memory_size();
+            let (is_large, row_bytes) = (bytes > part_bytes / STRIPE_SHARE, bytes / batch.num_rows().max(1));
+            let rows_max = match (is_large, keeps_order) {
+                (true, _) => (part_bytes / SLICE_SHARE / row_bytes.max(1)).clamp(1, batch_rows),
+                (false, true) => batch_rows,
+                (false, false) => usize::MAX,
+            };
             let starts = (0..batch.num_rows()).step_by(rows_max);
             stream::iter(starts.map(move |start| {
                 let slice = batch.slice(start, rows_max.min(batch.num_rows() - start));

@@ -285,7 +285,12 @@ pub(crate) fn write_options(table: &Table) -> WriteOptions {
         Some((field.id, one))
     };
     let initial = definition.fields.iter().filter_map(one).collect();
-    WriteOptions { codecs: codecs(definition), is_sorted: !definition.keys.is_empty(), initial }
+    WriteOptions {
+        codecs: codecs(definition),
+        is_sorted: !definition.keys.is_empty(),
+        initial,
+        ..WriteOptions::default()
+    }
 }
 
 /// The value of a column in parts that are older, if it is not NULL.

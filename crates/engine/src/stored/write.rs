@@ -20,7 +20,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{assert_or_internal_err, exec_datafusion_err};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{CastExpr, Column as ColumnExpr};
 use datafusion::physical_expr::{
@@ -51,9 +51,42 @@ const PART_ROWS_MAX: u64 = 1 << 24;
 const PART_BYTES_MAX: u64 = 1 << 30;
 /// Rows that are sorted together take so many bytes.
 const RUN_BYTES: usize = 256 << 20;
-/// What a part that is being written holds at most, about: a run, whose buffers grow by doubling, and the rows of it that
-/// were taken in order but not encoded, and encoded stripes.
-const WRITER_BYTES_MAX: usize = 2 * RUN_BYTES + (256 << 20);
+/// The values of a stripe take so many bytes.
+const STRIPE_BYTES: usize = 128 << 20;
+/// Rows are taken over up to about this size at a time, and at least so many of them.
+const PIECE_BYTES: usize = 8 << 20;
+const PIECE_ROWS_MIN: usize = 64;
+/// The shares of a writer's memory that a run and a stripe take. The rest is for batches on their way, buffers that grow by
+/// doubling, and encoded stripes.
+const RUN_SHARE: usize = 4;
+const STRIPE_SHARE: usize = 16;
+/// Runs and stripes are not made smaller.
+const BYTES_MIN: usize = 4 << 20;
+
+/// What a writer may hold.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    run_bytes: usize,
+    stripe_bytes: usize,
+}
+
+impl Bounds {
+    /// Of one of so many writers that share the memory of `pool`.
+    fn new(pool: &Arc<dyn MemoryPool>, writer_count: usize) -> Self {
+        let share = match pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / writer_count.max(1),
+            _ => usize::MAX,
+        };
+        let of = |divisor: usize, bytes_max: usize| (share / divisor).clamp(BYTES_MIN, bytes_max);
+        Self { run_bytes: of(RUN_SHARE, RUN_BYTES), stripe_bytes: of(STRIPE_SHARE, STRIPE_BYTES) }
+    }
+
+    /// A run, whose buffers grow by doubling, the rows of it that were taken in order but not encoded, and encoded
+    /// stripes.
+    fn writer_bytes(self) -> usize {
+        2 * self.run_bytes + 2 * self.stripe_bytes
+    }
+}
 
 /// Where rows go.
 #[derive(Clone, Debug)]
@@ -315,6 +348,7 @@ pub(crate) struct PartsWriter {
     writer: Option<PartWriter>,
     parts: Vec<Part>,
     booked: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
     threads: Arc<Threads>,
 }
 
@@ -341,14 +375,26 @@ impl PartsWriter {
             writer: None,
             parts: Vec::new(),
             booked,
+            pool: pool.clone(),
             threads: threads.clone(),
         }
     }
 
+    fn bounds(&self) -> Bounds {
+        Bounds::new(&self.pool, self.threads.writer_count.load(Ordering::Relaxed))
+    }
+
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.num_rows() == 0 {
-            return Ok(());
+        let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
+        let rows_max = (PIECE_BYTES / row_bytes.max(1)).max(PIECE_ROWS_MIN);
+        let starts = (0..batch.num_rows()).step_by(rows_max);
+        for start in starts {
+            self.push_piece(&batch.slice(start, rows_max.min(batch.num_rows() - start)))?;
         }
+        Ok(())
+    }
+
+    fn push_piece(&mut self, batch: &RecordBatch) -> Result<()> {
         let arrays = checked(batch, &self.definition)?;
         if self.partitions.is_empty() {
             return self.push_rows(&arrays);
@@ -372,20 +418,22 @@ impl PartsWriter {
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
         // As they are collected, and as they are encoded.
-        let held = 2 * bytes;
-        let more = held.min(WRITER_BYTES_MAX.saturating_sub(self.booked.size()));
+        let (held, bounds) = (2 * bytes, self.bounds());
+        let more = held.min(bounds.writer_bytes().saturating_sub(self.booked.size()));
         if self.booked.try_grow(more).is_err() {
             // With a run and a part less there may be room.
             self.end_part()?;
-            self.booked.try_grow(held.min(WRITER_BYTES_MAX))?;
+            self.booked.try_grow(held.min(bounds.writer_bytes()))?;
         }
-        if self.run_bytes + bytes > RUN_BYTES {
+        if self.run_bytes + bytes > bounds.run_bytes {
             self.end_run()?;
         }
         self.run_bytes += bytes;
         self.run.append(&columns)?;
         // Of rows that need not be sorted, all threads are busy with a few.
-        let is_enough = self.run.row_count() >= STRIPE_ROWS * self.threads.share();
+        let share = self.threads.share();
+        let is_enough =
+            self.run.row_count() >= STRIPE_ROWS * share || self.run_bytes >= bounds.stripe_bytes * share;
         if is_enough && self.run.is_in_order()? { self.end_run() } else { Ok(()) }
     }
 
@@ -400,7 +448,8 @@ impl PartsWriter {
         if self.writer.is_none() {
             let is_sorted = !self.definition.keys.is_empty();
             let codecs = codecs(&self.definition);
-            let options = WriteOptions { codecs, is_sorted, ..WriteOptions::default() };
+            let stripe_bytes_max = Some(self.bounds().stripe_bytes);
+            let options = WriteOptions { codecs, is_sorted, stripe_bytes_max, ..WriteOptions::default() };
             self.writer = Some(self.transaction.write_part(self.table, options)?);
         }
         let writer = self.writer.as_mut().expect("it was made above");

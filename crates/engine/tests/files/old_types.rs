@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, Int96, Int96Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int96, Int96Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
@@ -25,7 +25,8 @@ fn timestamp(days: i64, nanoseconds: u64) -> Int96 {
 fn timestamps_of_96_bits_do_not_wrap_and_enumerations_are_text() {
     let fixture = Fixture::new();
     let path = fixture.path("old.parquet");
-    let schema = "message m { required int96 t; required binary e (ENUM); }";
+    let schema = "message m { required int96 t; required binary e (ENUM); \
+                  required group o { required int32 n; required binary k (ENUM); } repeated binary r (ENUM); }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
     let mut group = writer.next_row_group().unwrap();
@@ -42,6 +43,15 @@ fn timestamps_of_96_bits_do_not_wrap_and_enumerations_are_text() {
     let names = ["happy", "sad", "happy"].map(ByteArray::from);
     column.typed::<ByteArrayType>().write_batch(&names, None, None).unwrap();
     column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[1, 2, 3], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&names, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&names, Some(&[1, 1, 1]), Some(&[0, 0, 0])).unwrap();
+    column.close().unwrap();
     group.close().unwrap();
     writer.close().unwrap();
 
@@ -52,6 +62,10 @@ fn timestamps_of_96_bits_do_not_wrap_and_enumerations_are_text() {
             "2024-02-29T12:00:00|happy|VARCHAR",
             "9999-12-31T23:59:59.999999|happy|VARCHAR",
         ],
+    );
+    fixture.check(
+        &format!("SELECT o.k, typeof(o), r[1], typeof(r) FROM '{path}' WHERE o.n = 2"),
+        &["sad|STRUCT(n INTEGER, k VARCHAR)|sad|VARCHAR[]"],
     );
     fixture.check(
         &format!("SELECT count(*) FROM '{path}' WHERE t > now() + INTERVAL '1000 years' AND e = 'happy'"),

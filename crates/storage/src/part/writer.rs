@@ -45,6 +45,15 @@ pub struct WriteOptions {
     /// By field number, as a column of one row: the value that rows have in parts older than the field. A part that
     /// lacks a column with [`INITIAL`](crate::schema::INITIAL) and without a value here is not merged.
     pub initial: BTreeMap<u32, Column<'static>>,
+    /// A stripe ends when the values of all columns reach this size, if that is less than it is without; several
+    /// times as much memory is held while a part is written.
+    pub stripe_bytes_max: Option<usize>,
+}
+
+impl WriteOptions {
+    fn stripe_bytes(&self) -> usize {
+        self.stripe_bytes_max.map_or(STRIPE_BYTES_OF_ALL, |bytes| bytes.min(STRIPE_BYTES_OF_ALL))
+    }
 }
 
 /// A part that is being written.
@@ -131,6 +140,7 @@ impl PartWriter {
             let message = format!("{} columns of different lengths for {}", columns.len(), self.rows.len());
             return Err(Error::Invalid(message));
         }
+        let stripe_bytes = self.options.stripe_bytes();
         let mut first = 0;
         while first < row_count {
             let here = self.rows[0].row_count();
@@ -142,7 +152,7 @@ impl PartWriter {
             let is_too_much = |count: usize| {
                 let bytes = bytes_here.iter().zip(bytes_of(count)).map(|(here, more)| here + more);
                 let (most, all) = bytes.fold((0, 0), |(most, all), bytes| (bytes.max(most), all + bytes));
-                most > STRIPE_BYTES || all > STRIPE_BYTES_OF_ALL
+                most > STRIPE_BYTES || all > stripe_bytes
             };
             while count > 1 && is_too_much(count) {
                 count /= 2;
@@ -177,7 +187,8 @@ impl PartWriter {
         let (level, columns, order) = (self.store.level, run.columns(), run.order());
         assert_eq!(order.len(), run.row_count(), "rows of a run that was sorted");
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
-        let rows_at_once = (PIECE_BYTES / (bytes / order.len().max(1)).max(1)).clamp(1, STRIPE_ROWS);
+        let (row_bytes, stripe_bytes) = ((bytes / order.len().max(1)).max(1), self.options.stripe_bytes());
+        let rows_at_once = (PIECE_BYTES.min(stripe_bytes) / row_bytes).clamp(1, STRIPE_ROWS);
         let push = |writer: &mut Self, rows: &[u32]| {
             rows.chunks(rows_at_once).try_for_each(|rows| {
                 let taken: Vec<_> = columns.iter().map(|column| column.taken(level, rows)).collect();
@@ -185,7 +196,8 @@ impl PartWriter {
             })
         };
         let here = self.rows.first().map_or(0, Column::row_count);
-        let is_small = columns.iter().all(|column| column.byte_count() <= STRIPE_BYTES);
+        let is_small = columns.iter().all(|column| column.byte_count() <= STRIPE_BYTES)
+            && row_bytes.saturating_mul(STRIPE_ROWS) <= stripe_bytes;
         if columns.len() != self.rows.len() || !is_small {
             return push(self, order);
         }
@@ -274,7 +286,8 @@ impl PartWriter {
         self.encoded_bytes +=
             blocks.iter().map(|block| block.validity.len() + block.values.len()).sum::<usize>();
         self.stripes.push(blocks);
-        if self.encoded_bytes >= GROUP_BYTES { self.write_group() } else { Ok(()) }
+        let group_bytes = GROUP_BYTES.min(2 * self.options.stripe_bytes());
+        if self.encoded_bytes >= group_bytes { self.write_group() } else { Ok(()) }
     }
 
     /// Writes the encoded stripes, node by node.

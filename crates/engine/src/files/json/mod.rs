@@ -26,8 +26,8 @@ use super::options::{NamedText, Options};
 use super::paths::DataFile;
 use super::rejects::{Reject, RejectsOfFile, StatementRejects};
 use super::scan::{Chunked, Input, ROW_BYTES_PER_BYTE};
-use super::sql_type;
 use super::table::ChunkedTable;
+use super::{sql_field, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Records in the sample from which types are inferred, unless the user says otherwise.
@@ -101,7 +101,8 @@ fn given_schema(state: &SessionState, given: Vec<NamedText>) -> Result<Schema> {
             let name = name.ok_or_else(|| {
                 Error::new(ErrorKind::Invalid, "option 'columns' of read_json takes {name: 'TYPE', ...}")
             })?;
-            Ok(Field::new(name, sql_type(state, &type_name)?, true))
+            let field = sql_field(state, &type_name)?;
+            Ok(field.as_ref().clone().with_name(name).with_nullable(true))
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(Schema::new(fields))
