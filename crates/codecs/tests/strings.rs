@@ -2,8 +2,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test data is cut to size on purpose")]
 
+use std::cmp::Ordering;
+
 use keirin_codecs::strings::{self, Buffer, Column, Dictionary, Encoding, Rows};
 use keirin_codecs::{Choice, Clock, Error, Goal};
+use keirin_kernels::compare::Comparison;
 use keirin_kernels::text::Text;
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_testkit::columns::{Keys, Random, Spread};
@@ -120,6 +123,41 @@ fn check(bytes: &[u8], rows: &[Vec<u8>], seed: u64, name: &str) {
     let test = |rows: Rows<'_>| (0..rows.row_count()).map(|row| is_wanted(rows.row(row))).collect();
     let expected: BitBuffer = rows.iter().map(|row| is_wanted(row)).collect();
     assert_eq!(column.test(level, test), Ok(expected), "{name}");
+    check_comparisons(&column, rows, &name);
+}
+
+/// With strings that are there, and with strings before, between and behind them.
+fn check_comparisons(column: &Column<'_>, rows: &[Vec<u8>], name: &str) {
+    let there = rows.iter().step_by(rows.len().div_ceil(3)).cloned();
+    let beside = there.clone().map(|row| [&row[..], b"\0"].concat());
+    for constant in there.chain(beside).chain([vec![], vec![0xff; 9]]) {
+        for (comparison, holds) in [
+            (Comparison::Equal, Ordering::is_eq as fn(Ordering) -> bool),
+            (Comparison::NotEqual, Ordering::is_ne),
+            (Comparison::Less, Ordering::is_lt),
+            (Comparison::LessEqual, Ordering::is_le),
+            (Comparison::Greater, Ordering::is_gt),
+            (Comparison::GreaterEqual, Ordering::is_ge),
+        ] {
+            let Some(found) = column.compare(Level::best(), comparison, &constant).expect("it was written")
+            else {
+                continue;
+            };
+            let expected: BitBuffer = rows.iter().map(|row| holds(row[..].cmp(&constant))).collect();
+            assert_eq!(found, expected, "{name}, {comparison:?} {constant:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_compares_by_the_places_of_its_entries() {
+    let rows: Vec<Vec<u8>> = (0..3000).map(|row| format!("entry {}", row % 70).into_bytes()).collect();
+    let text = buffer(&rows);
+    let bytes = strings::encode_as(Level::best(), Goal::Balanced, Encoding::Dict, text.rows(Level::best()));
+    let bytes = bytes.expect("few rows").expect("few entries");
+    let column = Column::open(Level::best(), &bytes, rows.len(), 1 << 20).expect("it was written");
+    assert!(column.compare(Level::best(), Comparison::Less, b"entry 5").expect("it was written").is_some());
+    check_comparisons(&column, &rows, "70 entries");
 }
 
 #[test]
@@ -243,6 +281,9 @@ fn survives(bytes: &[u8], count: usize) {
     let Ok(column) = Column::open(level, bytes, count, 1 << 20) else { return };
     if let Ok(text) = column.decode(level) {
         assert_eq!(text.rows(level).row_count(), count);
+    }
+    if let Ok(Some(found)) = column.compare(level, Comparison::LessEqual, b"http") {
+        assert_eq!(found.len(), count);
     }
     let _ = column.test(level, |rows| (0..rows.row_count()).map(|row| rows.row(row).is_empty()).collect());
     let numbers: Vec<u32> = (0..count as u32).step_by(7).rev().collect();

@@ -285,7 +285,10 @@ mod tests {
             | u128::from(u32::from_le_bytes([inside[1], inside[2], inside[3], inside[4]])) << 32
             | 1 << 96;
         check(&[view], &inside, LayoutError::Utf8);
-        assert!(GroupViews::<BinaryViewType>::new(vec![view], buffers(&[inside.clone()]), None).is_ok());
+        assert!(
+            GroupViews::<BinaryViewType>::new(vec![view], buffers(std::slice::from_ref(&inside)), None)
+                .is_ok()
+        );
         // Few of many are checked alone, whatever is beside them.
         let mut many = inside;
         many.extend_from_slice(&[0xFF; 1000]);

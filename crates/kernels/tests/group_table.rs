@@ -6,7 +6,7 @@ use keirin_kernels::group_table::{
     CountSum, DenseTable, GroupTable, KeyColumn, KeyValues, NO_GROUP, StringGroupTable, pack_keys,
     packed_bytes, partition_rows,
 };
-use keirin_kernels::hash::{Key, Seed, Strings, hash_keys};
+use keirin_kernels::hash::{Key, Seed, Strings, WideKey, hash_keys, hash_strings};
 use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_testkit::columns::{Keys, Random, Spread, lengths, miri_or};
 use keirin_testkit::oracle::group;
@@ -88,6 +88,18 @@ fn group_numbers_are_those_of_an_ordered_map() {
                 check(*level, &wide, Some(&flags));
             }
         }
+    }
+}
+
+#[test]
+fn wide_keys_differ_in_either_half() {
+    let keys: Vec<WideKey> = (0..2_000_u128).map(|row| WideKey([row % 40, row % 7 << 100])).collect();
+    for level in Level::available() {
+        let mut table = GroupTable::new(Seed::new(0));
+        let mut groups = vec![0; keys.len()];
+        table.find_or_insert(*level, &keys, None, &mut groups);
+        assert_eq!(table.len(), 280);
+        assert!(groups.iter().zip(&keys).all(|(group, key)| table.keys()[*group as usize] == *key));
     }
 }
 
@@ -258,6 +270,20 @@ fn check_strings(level: Level, strings: &[Option<Vec<u8>>]) {
     groups.fill(7);
     table.find(level, Strings::Offsets32(&offsets, &bytes), Some(valid.as_bits()), &mut groups);
     assert_eq!(groups, expected, "{level}: found again");
+    let rows: Vec<u32> =
+        (0..strings.len() as u32).filter(|row| strings[*row as usize].is_some()).rev().collect();
+    let mut hashes = vec![0; strings.len()];
+    hash_strings(level, &Seed::new(0), Strings::Offsets32(&offsets, &bytes), None, &mut hashes);
+    let mut by_rows = StringGroupTable::new(Seed::new(0));
+    groups.fill(7);
+    by_rows.find_or_insert_rows(level, Strings::Offsets32(&offsets, &bytes), &rows, &hashes, &mut groups);
+    for (string, group) in strings.iter().zip(&groups) {
+        match string {
+            Some(string) => assert_eq!(by_rows.get(*group), Some(&string[..]), "{level}: by rows"),
+            None => assert_eq!(*group, 7, "{level}: no row of these"),
+        }
+    }
+    assert_eq!(by_rows.len(), order.iter().flatten().count(), "{level}: by rows");
     let mut merged = StringGroupTable::new(Seed::new(0));
     let into = merged.merge(level, &table);
     assert!(into.into_iter().eq(0..table.len() as u32), "an empty table takes over the numbers");

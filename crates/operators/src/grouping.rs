@@ -559,6 +559,7 @@ impl<K: PackedKey> Merge<K> {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "numbers are small, or are cut on purpose")]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -548,6 +548,7 @@ fn add_wide(words: &mut [u64], stride: usize, word: usize, groups: &[u32], argum
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "numbers are small, or are cut on purpose")]
 mod tests {
     use super::*;
 

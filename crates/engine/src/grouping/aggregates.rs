@@ -298,7 +298,6 @@ fn extremes(
     words: impl Iterator<Item = u64>,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef> {
-    #[expect(clippy::cast_possible_truncation, reason = "words are of values of this type")]
     fn array<T: ArrowPrimitiveType>(
         data_type: &DataType,
         words: impl Iterator<Item = u64>,

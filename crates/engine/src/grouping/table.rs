@@ -104,7 +104,7 @@ pub(super) fn may_be_null(expression: &Arc<dyn PhysicalExpr>, input: &Arc<dyn Ex
     }
     let Some(column) = expression.downcast_ref::<Column>().map(Column::index) else { return true };
     let is_free = match (input.downcast_ref::<StoredScan>(), input.downcast_ref::<ParallelGroupExec>()) {
-        (Some(scan), _) => scan.is_free_of_nulls(column),
+        (Some(scan), _) => !scan.may_have_nulls(column),
         (_, Some(groups)) => !groups.may_be_null(column),
         _ => false,
     };

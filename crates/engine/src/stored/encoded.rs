@@ -1,4 +1,5 @@
-//! Conditions that storage answers on the encoded form: a column against a constant, LIKE, IS NULL.
+//! Conditions that storage answers on the encoded form: a column against constants, LIKE, IS NULL, and several of
+//! them about one column that are joined by OR.
 //!
 //! Packed integers are compared without being unpacked, and of a dictionary each entry is looked at once. Floats are
 //! left to Arrow, whose order has two zeros.
@@ -10,7 +11,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
 };
 use keirin_kernels::compare::Comparison;
 use keirin_kernels::text::{LikePattern, SearchMethod, Strings, like};
@@ -19,14 +20,18 @@ use keirin_storage::part::{Constant, PartReader, Predicate};
 
 use super::types::arrow_type;
 
-/// A condition of one column.
+/// A longer list of values is looked up by hashes, of decoded rows.
+const QUESTIONS_MAX: usize = 8;
+
+/// A condition of one column: true where one of its questions is.
 #[derive(Debug)]
 pub(super) struct Condition {
     /// The column's place in the schema of the table.
     pub(super) column: usize,
     /// The type of its values.
     data_type: DataType,
-    question: Question,
+    /// At least one.
+    questions: Vec<Question>,
 }
 
 #[derive(Debug)]
@@ -47,48 +52,53 @@ enum Value {
 impl Condition {
     /// What an expression in terms of the table's schema asks, if it is such a condition.
     pub(super) fn of(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
-        let column = |expression: &Arc<dyn PhysicalExpr>| Some(expression.downcast_ref::<Column>()?.index());
-        let constant = |expression: &Arc<dyn PhysicalExpr>, column: usize| {
-            let value = expression.downcast_ref::<Literal>()?.value();
-            (value.data_type() == *schema.field(column).data_type()).then(|| value.clone())
+        if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
+            && *binary.op() == Operator::Or
+        {
+            return Self::of(binary.left(), schema)?.or(Self::of(binary.right(), schema)?);
+        }
+        if let Some(list) = expression.downcast_ref::<InListExpr>() {
+            let column = list.expr().downcast_ref::<Column>()?.index();
+            let is_short = (1..=QUESTIONS_MAX).contains(&list.len()) && !list.negated();
+            let equal = |item| Some(Question::Compare(Comparison::Equal, constant(item, column, schema)?));
+            let questions = if is_short { list.list().iter().map(equal).collect() } else { None };
+            return Some(Self::new(column, schema, questions?));
+        }
+        let (column, question) = question(expression, schema)?;
+        Some(Self::new(column, schema, vec![question]))
+    }
+
+    /// A condition that holds wherever an expression in terms of the table's schema does, and maybe elsewhere.
+    pub(super) fn implied_by(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
+        let Some(binary) = expression.downcast_ref::<BinaryExpr>() else {
+            return Self::of(expression, schema);
         };
-        let (column, question) = if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-            let comparison = comparison(*binary.op())?;
-            match (column(binary.left()), column(binary.right())) {
-                (Some(index), None) => {
-                    (index, Question::Compare(comparison, value(&constant(binary.right(), index)?)?))
-                }
-                (None, Some(index)) => {
-                    (index, Question::Compare(comparison.flip(), value(&constant(binary.left(), index)?)?))
-                }
-                _ => return None,
-            }
-        } else if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
-            (column(is_null.arg())?, Question::IsNull)
-        } else if let Some(is_not_null) = expression.downcast_ref::<IsNotNullExpr>() {
-            (column(is_not_null.arg())?, Question::IsNotNull)
-        } else {
-            let expression = expression.downcast_ref::<LikeExpr>()?;
-            let index = column(expression.expr())?;
-            let Some(ScalarValue::Utf8View(Some(pattern))) = constant(expression.pattern(), index) else {
-                return None;
-            };
-            // What a backslash means is Arrow's to say.
-            if expression.case_insensitive() || pattern.contains('\\') {
-                return None;
-            }
-            let (pattern, is_negated) = (LikePattern::new(&pattern, None), expression.negated());
-            (index, Question::Like { pattern, is_negated })
-        };
-        Some(Self { column, data_type: schema.field(column).data_type().clone(), question })
+        let implied = |side| Self::implied_by(side, schema);
+        match binary.op() {
+            Operator::Or => implied(binary.left())?.or(implied(binary.right())?),
+            Operator::And => implied(binary.left()).or_else(|| implied(binary.right())),
+            _ => Self::of(expression, schema),
+        }
+    }
+
+    fn new(column: usize, schema: &Schema, questions: Vec<Question>) -> Self {
+        Self { column, data_type: schema.field(column).data_type().clone(), questions }
+    }
+
+    /// One or the other, where both are about the same column.
+    fn or(mut self, other: Self) -> Option<Self> {
+        let is_one = self.column == other.column;
+        self.questions.extend(other.questions);
+        (is_one && self.questions.len() <= QUESTIONS_MAX).then_some(self)
     }
 
     /// Whether it is only about which rows have a value.
     pub(super) fn is_about_nulls(&self) -> bool {
-        matches!(self.question, Question::IsNull | Question::IsNotNull)
+        self.questions.iter().all(|question| matches!(question, Question::IsNull | Question::IsNotNull))
     }
 
-    /// The rows of a stripe of which it is true, if storage can say that of the part's column of this place.
+    /// The rows of a stripe of which it is true, if storage can say that of the part's column of this place. Where few
+    /// rows are wanted, only if that takes no look at all values.
     ///
     /// # Errors
     /// When the bytes are not what was written.
@@ -97,16 +107,40 @@ impl Condition {
         reader: &PartReader,
         column: usize,
         stripe: usize,
+        wants_few: bool,
     ) -> keirin_storage::Result<Option<BitBuffer>> {
         if arrow_type(&reader.fields()[column].data_type) != self.data_type {
             return Ok(None);
         }
+        let mut any: Option<BitBuffer> = None;
+        for question in &self.questions {
+            let Some(found) = question.rows(reader, column, stripe, wants_few)? else { return Ok(None) };
+            any = Some(match any {
+                Some(any) => bitmaps::or(Level::best(), any.as_bits(), found.as_bits()),
+                None => found,
+            });
+        }
+        Ok(any)
+    }
+}
+
+impl Question {
+    /// See [`Condition::rows`].
+    fn rows(
+        &self,
+        reader: &PartReader,
+        column: usize,
+        stripe: usize,
+        wants_few: bool,
+    ) -> keirin_storage::Result<Option<BitBuffer>> {
         let level = Level::best();
-        let predicate = match &self.question {
-            Question::IsNull => Predicate::IsNull,
-            Question::IsNotNull => Predicate::IsNotNull,
-            Question::Compare(comparison, value) => Predicate::Compare(*comparison, value.constant()),
-            Question::Like { pattern, is_negated } => {
+        let predicate = match self {
+            Self::IsNull => Predicate::IsNull,
+            Self::IsNotNull => Predicate::IsNotNull,
+            Self::Compare(comparison, Value::Text(text)) if wants_few => Predicate::Place(*comparison, text),
+            _ if wants_few => return Ok(None),
+            Self::Compare(comparison, value) => Predicate::Compare(*comparison, value.constant()),
+            Self::Like { pattern, is_negated } => {
                 let matches = |rows: Strings<'_, i32>| {
                     let found = like(level, rows, pattern, Selection::All, SearchMethod::WholeBuffer);
                     if *is_negated { bitmaps::not(level, found.as_bits()) } else { found }
@@ -116,6 +150,46 @@ impl Condition {
         };
         reader.filter(column, stripe, &predicate)
     }
+}
+
+/// What an expression asks of a column, if it is one question.
+fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usize, Question)> {
+    let column = |expression: &Arc<dyn PhysicalExpr>| Some(expression.downcast_ref::<Column>()?.index());
+    if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
+        let comparison = comparison(*binary.op())?;
+        return match (column(binary.left()), column(binary.right())) {
+            (Some(index), None) => {
+                Some((index, Question::Compare(comparison, constant(binary.right(), index, schema)?)))
+            }
+            (None, Some(index)) => {
+                Some((index, Question::Compare(comparison.flip(), constant(binary.left(), index, schema)?)))
+            }
+            _ => None,
+        };
+    }
+    if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
+        return Some((column(is_null.arg())?, Question::IsNull));
+    }
+    if let Some(is_not_null) = expression.downcast_ref::<IsNotNullExpr>() {
+        return Some((column(is_not_null.arg())?, Question::IsNotNull));
+    }
+    let expression = expression.downcast_ref::<LikeExpr>()?;
+    let index = column(expression.expr())?;
+    let pattern = expression.pattern().downcast_ref::<Literal>()?.value();
+    let ScalarValue::Utf8View(Some(pattern)) = pattern else { return None };
+    // What a backslash means is Arrow's to say.
+    let is_text = *schema.field(index).data_type() == DataType::Utf8View;
+    if !is_text || expression.case_insensitive() || pattern.contains('\\') {
+        return None;
+    }
+    let (pattern, is_negated) = (LikePattern::new(pattern, None), expression.negated());
+    Some((index, Question::Like { pattern, is_negated }))
+}
+
+/// A literal that has the type of the column of this place, as storage has it.
+fn constant(expression: &Arc<dyn PhysicalExpr>, column: usize, schema: &Schema) -> Option<Value> {
+    let literal = expression.downcast_ref::<Literal>()?.value();
+    if literal.data_type() == *schema.field(column).data_type() { value(literal) } else { None }
 }
 
 impl Value {

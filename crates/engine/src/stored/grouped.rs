@@ -114,8 +114,8 @@ impl Width {
     /// What null is.
     const NULL: u16 = 1 << 8;
 
-    fn of(data_type: &DataType, is_nullable: bool) -> Option<Self> {
-        match (data_type, is_nullable) {
+    fn of(data_type: &DataType, has_nulls: bool) -> Option<Self> {
+        match (data_type, has_nulls) {
             (DataType::Int8 | DataType::UInt8, false) => Some(Self::Byte),
             (DataType::Int8 | DataType::UInt8, true) => Some(Self::ByteOrNull),
             (DataType::Int16 | DataType::UInt16, false) => Some(Self::Bytes),
@@ -208,7 +208,7 @@ impl Work {
         Some(Self {
             key: scan.projection()[key],
             key_type: key_field.data_type().clone(),
-            width: Width::of(key_field.data_type(), key_field.is_nullable())?,
+            width: Width::of(key_field.data_type(), scan.may_have_nulls(key))?,
             aggregates,
             counting: columns.iter().position(|place| !is_nullable(place)),
             columns,

@@ -225,7 +225,7 @@ fn delete(database: &TestDatabase, table: u64, kept: &[bool]) {
 fn random_condition(random: &mut Random, row_count: usize) -> String {
     let id = random.below(row_count.max(1));
     let number = random.below(40) as i64 - 20;
-    match random.below(20) {
+    match random.below(23) {
         0 => format!("id < {id}"),
         1 => format!("id BETWEEN {id} AND {}", id + 3000),
         2 => format!("a > {}", id / 10),
@@ -245,6 +245,9 @@ fn random_condition(random: &mut Random, row_count: usize) -> String {
         16 => "b IS NOT NULL".to_owned(),
         17 => format!("b <> {number}"),
         18 => format!("{number} < d"),
+        19 => format!("(b = {number} OR b IS NULL OR b > {})", number + 10),
+        20 => format!("m IN ({number})"),
+        21 => "(s = 'a' OR s LIKE '%b' OR 'c' <= s)".to_owned(),
         _ => format!("id = {id}"),
     }
 }
@@ -255,7 +258,7 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
         true => String::new(),
         false => format!("WHERE {}", conditions.join(" AND ")),
     };
-    match random.below(18) {
+    match random.below(21) {
         0 => format!("SELECT * FROM t {condition}"),
         1 => format!("SELECT s, id FROM t {condition}"),
         2 => format!("SELECT count(*) FROM t {condition}"),
@@ -279,6 +282,9 @@ fn random_query(random: &mut Random, row_count: usize) -> String {
         15 => {
             format!("SELECT a, f, d, k, m, id, s, count(*) FROM t {condition} GROUP BY a, f, d, k, m, id, s")
         }
+        17 => format!("SELECT id, s FROM t {condition} ORDER BY s, id LIMIT 15"),
+        18 => format!("SELECT * FROM t {condition} ORDER BY b DESC, s NULLS FIRST, id LIMIT 9"),
+        19 => format!("SELECT id, t FROM t {condition} ORDER BY t DESC NULLS LAST, id LIMIT 30"),
         16 => format!("SELECT count(DISTINCT s), count(DISTINCT a % 100) FROM t {condition}"),
         _ => format!("SELECT count(*) FROM (SELECT id FROM t {condition} LIMIT {})", random.below(70_000)),
     }
@@ -423,6 +429,8 @@ fn only_what_is_needed_is_read() {
         check("SELECT s FROM disk LIMIT 5", 1, 0).await;
         // The filter of the top-N excludes what comes behind the first stripe.
         check("SELECT id, s FROM disk ORDER BY id LIMIT 3", 1, 3).await;
+        // It begins with the last, where its rows are.
+        check("SELECT id, s FROM disk ORDER BY id DESC LIMIT 3", 1, 3).await;
         // That of the join, what is in no other table.
         check("SELECT s FROM disk JOIN small ON disk.id = small.k", 1, 3).await;
     });

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::compute::{SortOptions, concat, sort_to_indices};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
@@ -22,6 +23,7 @@ use keirin_storage::schema::DataType;
 
 use super::arrow::array;
 use super::open::{OpenPart, OpenTable, Place};
+use super::scan::First;
 use super::types::arrow_type;
 
 /// Which of the stripes may have rows that pass a filter.
@@ -81,6 +83,38 @@ impl Narrowing {
         }
         self.current.is_some() && !kept(table, part, stripe..stripe + 1, self.current.as_deref())[0]
     }
+}
+
+/// Puts stripes, given by their parts and their places in them, into the order of their least values of a column, or of
+/// their greatest, descending. Stripes of which that is not known come first.
+pub(super) fn order(table: &OpenTable, first: First, stripes: &mut [(usize, usize)]) {
+    let name = ColumnName::from_name(table.schema.field(first.column).name());
+    let end = if first.is_descending { End::Max } else { End::Min };
+    let (mut starts, mut bounds) = (Vec::new(), Vec::new());
+    let mut count = 0;
+    for part in &table.parts {
+        starts.push(count);
+        let Ok(part) = part else { return };
+        let all = 0..part.reader.stripe_count();
+        count += all.len();
+        let found = Stripes { table, part, stripes: all }.bounds(&name, end);
+        // Bounds of another type, or none, say nothing of what comes first.
+        let Some(found) =
+            found.filter(|found| found.data_type() == table.schema.field(first.column).data_type())
+        else {
+            return;
+        };
+        bounds.push(found);
+    }
+    let bounds: Vec<&dyn Array> = bounds.iter().map(AsRef::as_ref).collect();
+    let options = SortOptions { descending: first.is_descending, nulls_first: true };
+    let sorted = concat(&bounds).and_then(|bounds| sort_to_indices(&bounds, Some(options), None));
+    let Ok(sorted) = sorted else { return };
+    let mut places = vec![0; count];
+    for (place, index) in sorted.values().iter().enumerate() {
+        places[*index as usize] = place;
+    }
+    stripes.sort_by_key(|(part, stripe)| places[starts[*part] + stripe]);
 }
 
 /// Stripes of a part, in the words of DataFusion's pruning.

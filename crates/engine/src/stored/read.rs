@@ -18,9 +18,10 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter, take};
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterTracking;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking, Literal};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::Count;
 use keirin_codecs::frame::Kind;
@@ -47,6 +48,8 @@ pub(super) struct Filter {
     columns: Vec<usize>,
     /// What storage can say of it, if it can.
     condition: Option<Condition>,
+    /// The same of a filter that other operators narrow.
+    narrowed: Option<Narrowed>,
     /// Whether its columns are wanted anyway.
     is_read_anyway: bool,
     /// Whether rows may come through that do not fulfil it.
@@ -54,6 +57,51 @@ pub(super) struct Filter {
     /// Whether it can fail for rows that other filters drop.
     can_fail: bool,
     experience: Mutex<Experience>,
+}
+
+/// A filter that other operators narrow while it is used, and what it was when it was last looked at.
+#[derive(Debug)]
+struct Narrowed {
+    /// In terms of the table's schema.
+    filter: Arc<dyn PhysicalExpr>,
+    current: Mutex<Current>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    generation: u64,
+    /// Nothing narrowed it yet.
+    passes_all: bool,
+    condition: Option<Arc<Condition>>,
+    /// Whether rows that fulfil the condition need not fulfil the filter.
+    is_weaker: bool,
+}
+
+impl Narrowed {
+    fn new(filter: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+        filter.downcast_ref::<DynamicFilterPhysicalExpr>()?;
+        let current = Current { generation: 0, passes_all: false, condition: None, is_weaker: false };
+        Some(Self { filter: filter.clone(), current: Mutex::new(current) })
+    }
+
+    /// What the filter is now, and whether that is news.
+    fn look(&self, schema: &SchemaRef) -> Result<(Current, bool)> {
+        let mut current = self.current.lock();
+        let generation = self.filter.snapshot_generation();
+        let is_new = generation != current.generation;
+        if is_new && let Some(filter) = self.filter.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            let filter = filter.current()?;
+            let literal = filter.downcast_ref::<Literal>().map(Literal::value);
+            let exact = Condition::of(&filter, schema);
+            *current = Current {
+                generation,
+                passes_all: literal == Some(&ScalarValue::Boolean(Some(true))),
+                is_weaker: exact.is_none(),
+                condition: exact.or_else(|| Condition::implied_by(&filter, schema)).map(Arc::new),
+            };
+        }
+        Ok((current.clone(), is_new))
+    }
 }
 
 /// What a filter was like in the stripes so far.
@@ -71,6 +119,8 @@ impl Experience {
     const NEW_SHARE: f64 = 0.25;
     /// An optional filter through which this share of rows passes is only tried again now and then.
     const USELESS: f64 = 0.98;
+    /// What other operators want says nothing before it has been tried.
+    const UNTRIED: f64 = 0.9;
     const TRIED_EVERY: usize = 16;
 
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -95,7 +145,7 @@ impl Filter {
         schema: &SchemaRef,
         wanted: &[usize],
     ) -> Result<Self> {
-        let condition = Condition::of(expression, schema);
+        let (condition, narrowed) = (Condition::of(expression, schema), Narrowed::new(expression));
         let mut columns: Vec<usize> =
             collect_columns(expression).iter().map(|column| column.index()).collect();
         columns.sort_unstable();
@@ -103,17 +153,19 @@ impl Filter {
         let is_wide = |data_type: &DataType| !data_type.is_primitive() && *data_type != DataType::Boolean;
         let width: usize =
             schema.fields().iter().map(|field| if is_wide(field.data_type()) { 8 } else { 1 }).sum();
-        // Comparisons of numbers first; what other operators want says nothing before it has been tried.
+        // Comparisons of numbers first.
         let is_optional = is_dynamic(expression);
         #[expect(clippy::cast_precision_loss, reason = "a guess")]
         let cost = (1 + width) as f64;
-        let experience = Experience { cost, passing: if is_optional { 0.9 } else { 0.5 }, stripes: 0 };
+        let experience =
+            Experience { cost, passing: if is_optional { Experience::UNTRIED } else { 0.5 }, stripes: 0 };
         Ok(Self {
             expression: reassign_expr_columns(expression.clone(), &schema)?,
             schema,
             is_read_anyway: columns.iter().all(|column| wanted.contains(column)),
             columns,
             condition,
+            narrowed,
             is_optional,
             can_fail: false,
             experience: Mutex::new(experience),
@@ -136,12 +188,20 @@ impl Filter {
         self.condition = self.condition.take().filter(asks);
     }
 
-    fn is_worth_while(&self) -> bool {
-        let experience = self.experience.lock();
+    fn is_worth_while(&self, schema: &SchemaRef) -> bool {
+        let mut experience = self.experience.lock();
+        if let Some(Ok((current, is_new))) = self.narrowed.as_ref().map(|narrowed| narrowed.look(schema)) {
+            if current.passes_all {
+                return false;
+            }
+            // What it was like says little of what it is like now.
+            if is_new {
+                experience.passing = experience.passing.min(Experience::UNTRIED);
+            }
+        }
         let is_useless = self.is_optional && experience.passing > Experience::USELESS;
         if is_useless && !experience.stripes.is_multiple_of(Experience::TRIED_EVERY) {
-            drop(experience);
-            self.experience.lock().stripes += 1;
+            experience.stripes += 1;
             return false;
         }
         true
@@ -223,7 +283,7 @@ impl<'a> Stripe<'a> {
         let ranked = |filter: &Filter| filter.experience.lock().rank();
         let mut waiting: Vec<(f64, &Filter)> = filters
             .iter()
-            .filter(|filter| filter.is_worth_while())
+            .filter(|filter| filter.is_worth_while(&self.table.schema))
             .map(|filter| (ranked(filter), filter))
             .collect();
         waiting
@@ -294,13 +354,25 @@ impl<'a> Stripe<'a> {
     fn apply(&mut self, filter: &Filter) -> Result<()> {
         let started = Instant::now();
         let before = self.row_count;
-        match self.on_encoded(filter)? {
+        let narrowed =
+            filter.narrowed.as_ref().map(|narrowed| narrowed.look(&self.table.schema)).transpose()?;
+        let (condition, is_weaker) = match &narrowed {
+            Some((current, _)) => (current.condition.as_deref(), current.is_weaker),
+            None => (filter.condition.as_ref(), false),
+        };
+        let found = match condition {
+            Some(condition) => self.on_encoded(filter, condition)?,
+            None => None,
+        };
+        let is_left = found.is_none() || is_weaker;
+        match found {
             Some(marks) if !matches!(self.left, Left::Rows(_)) => self.keep_marked(&marks)?,
             Some(marks) => self.keep(&self.of_marked(&marks))?,
-            None => {
-                let passes = self.on_decoded(filter, usize::MAX)?;
-                self.keep(&passes)?;
-            }
+            None => {}
+        }
+        if is_left && self.row_count > 0 {
+            let passes = self.on_decoded(filter, usize::MAX)?;
+            self.keep(&passes)?;
         }
         filter.experience.lock().add(started.elapsed().as_nanos(), before, self.row_count);
         Ok(())
@@ -308,10 +380,12 @@ impl<'a> Stripe<'a> {
 
     /// Which of the rows that are left pass, without nulls; decoded ones are looked at so many at a time.
     pub(super) fn passes(&mut self, filter: &Filter, rows_max: usize) -> Result<BooleanArray> {
-        match self.on_encoded(filter)? {
-            Some(marks) => Ok(self.of_marked(&marks)),
-            None => self.on_decoded(filter, rows_max),
+        if let Some(condition) = &filter.condition
+            && let Some(marks) = self.on_encoded(filter, condition)?
+        {
+            return Ok(self.of_marked(&marks));
         }
+        self.on_decoded(filter, rows_max)
     }
 
     fn on_decoded(&mut self, filter: &Filter, rows_max: usize) -> Result<BooleanArray> {
@@ -329,22 +403,21 @@ impl<'a> Stripe<'a> {
         Ok(BooleanArray::new(all.finish(), None))
     }
 
-    /// Which rows of the whole stripe pass, if storage can say so faster than it decodes them.
-    fn on_encoded(&self, filter: &Filter) -> Result<Option<BitBuffer>> {
-        /// Fewer rows are better decoded by themselves.
+    /// Of which rows of the whole stripe the condition of a filter is true, if storage can say so faster than it decodes them.
+    fn on_encoded(&self, filter: &Filter, condition: &Condition) -> Result<Option<BitBuffer>> {
+        /// Fewer rows are better decoded by themselves, but for text in dictionaries.
         const SHARE_MIN: usize = 4;
         /// Where more pass, a column that is wanted anyway is better decoded as a whole.
         const PASSING_MAX: f64 = 0.5;
-        let Some(condition) = &filter.condition else { return Ok(None) };
         let Place::Here(column) = self.part.column(condition.column) else { return Ok(None) };
         let stripe = self.part.reader.stripe(self.number);
         let is_dense = (self.row_count * SHARE_MIN) as u64 >= stripe.end - stripe.start;
         let passing = filter.experience.lock().passing;
         let is_decoded = self.read[condition.column].is_some();
-        if is_decoded || !is_dense || filter.is_read_anyway && passing > PASSING_MAX {
+        if is_decoded || filter.is_read_anyway && passing > PASSING_MAX {
             return Ok(None);
         }
-        let found = condition.rows(&self.part.reader, *column, self.number);
+        let found = condition.rows(&self.part.reader, *column, self.number, !is_dense);
         let found = found.map_err(|error| self.unreadable(error))?;
         if found.is_some() {
             self.count_bytes(*column);

@@ -4,7 +4,7 @@
 //! each has a run of it where the order of rows is seen (`in_order`), or a part where parts are merged that are
 //! sorted. Stripes that cannot have what filters want
 //! are left out by their statistics, once for all before the first is read and, for filters that other operators
-//! narrow meanwhile, again before each. Reading and decoding blocks, so it is done on threads for that.
+//! narrow meanwhile, again before each. For a top-N those that may have the first rows are read first. Reading and decoding blocks, so it is done on threads for that.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -12,6 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
@@ -76,11 +77,22 @@ pub(crate) struct StoredScan {
     keeps_order: bool,
     /// Whether each partition is a part.
     is_by_part: bool,
+    /// Of which rows a top-N above would have the first, if that is known.
+    first: Option<First>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// Planning asks more than once.
     statistics: OnceLock<Arc<Statistics>>,
     run: Mutex<Option<Run>>,
+}
+
+/// The rows that are wanted first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First {
+    /// The place of a column in the table's schema.
+    pub(super) column: usize,
+    /// Whether these are the rows with its greatest values, not with its least.
+    pub(super) is_descending: bool,
 }
 
 /// A run of the plan: which partitions were begun, and what they share.
@@ -120,6 +132,7 @@ impl StoredScan {
             limit,
             keeps_order: false,
             is_by_part: false,
+            first: None,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             statistics: OnceLock::new(),
@@ -148,6 +161,19 @@ impl StoredScan {
         self.table.parts.len() <= PARTS_MAX && bytes.sum::<u64>() <= BYTES_MAX
     }
 
+    /// The same scan, which begins with the stripes that may have the first rows in this order.
+    fn with_first(&self, order: &[PhysicalSortExpr]) -> Option<Self> {
+        let first = order.first()?;
+        let column = *self.projection.get(first.expr.downcast_ref::<Column>()?.index())?;
+        let first = First { column, is_descending: first.options.descending };
+        (!self.keeps_order).then(|| {
+            self.with(|scan| {
+                scan.first = Some(first);
+                scan.properties = Arc::new(properties(self.schema(), Vec::new(), self.partition_count()));
+            })
+        })
+    }
+
     fn partition_count(&self) -> usize {
         self.properties.partitioning.partition_count()
     }
@@ -161,6 +187,7 @@ impl StoredScan {
             limit: self.limit,
             keeps_order: self.keeps_order,
             is_by_part: self.is_by_part,
+            first: self.first,
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             statistics: OnceLock::new(),
@@ -193,6 +220,7 @@ impl StoredScan {
             schema: self.schema(),
             filters,
             condition: conjunction_opt(self.filters.iter().cloned()),
+            first: self.first.filter(|_| !self.keeps_order && !self.is_by_part),
             stripes: OnceLock::new(),
             next: AtomicUsize::new(0),
             worths: OnceLock::new(),
@@ -205,8 +233,8 @@ impl StoredScan {
         Ok(shared)
     }
 
-    /// Whether the footers of all parts say that each row has a value in a column of the answer.
-    pub(crate) fn is_free_of_nulls(&self, column: usize) -> bool {
+    /// Whether a column of the answer may have nulls, by its place there: not if the footers of all parts say so.
+    pub(crate) fn may_have_nulls(&self, column: usize) -> bool {
         let index = self.projection[column];
         let is_free = |part: &OpenPart| {
             let place = match part.column(index) {
@@ -217,7 +245,8 @@ impl StoredScan {
             let reader = &part.reader;
             reader.value_count(*column, 0..reader.stripe_count()) == reader.row_count()
         };
-        self.table.parts.iter().all(|part| part.as_ref().is_ok_and(is_free))
+        self.table.schema.field(index).is_nullable()
+            && !self.table.parts.iter().all(|part| part.as_ref().is_ok_and(is_free))
     }
 
     pub(super) fn projection(&self) -> &[usize] {
@@ -349,17 +378,25 @@ impl ExecutionPlan for StoredScan {
         );
         let worker = self.worker(partition, &context)?;
         let batches: BoxStream<'static, Result<RecordBatch>> =
-            stream::try_unfold(worker, |mut worker| async move {
+            stream::try_unfold(Some(worker), |worker| async move {
+                let Some(mut worker) = worker else { return Ok::<_, DataFusionError>(None) };
                 loop {
-                    let (step, back) = blocking_step(worker, Worker::next_batch).await?;
+                    let (step, back) = blocking_step(worker, Worker::next_batches).await?;
                     worker = back;
                     match step {
-                        Step::Found(batch) => return Ok(Some((batch, worker))),
+                        Step::Found(batches) => {
+                            let worker = (!worker.is_at_end()).then_some(worker);
+                            return Ok(Some((
+                                stream::iter(batches.into_iter().map(Ok::<_, DataFusionError>)),
+                                worker,
+                            )));
+                        }
                         Step::Nothing => {}
                         Step::End => return Ok(None),
                     }
                 }
             })
+            .try_flatten()
             .boxed();
         // Where order is seen, whoever merges the partitions reads many batches of each ahead: they are to be
         // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it; where
@@ -468,7 +505,8 @@ impl ExecutionPlan for StoredScan {
         Ok(FilterPushdownPropagation::with_parent_pushdown_result(answers).with_updated_node(scan))
     }
 
-    /// Parts that are sorted so are merged instead of sorted.
+    /// Parts that are sorted so are merged instead of sorted. Where that cannot be, stripes that may have the first
+    /// rows are read first, so that a top-N soon knows which others it can do without.
     fn try_pushdown_sort(
         &self,
         order: &[PhysicalSortExpr],
@@ -478,7 +516,10 @@ impl ExecutionPlan for StoredScan {
         // Filters take time, for which all threads are better than a sort that is saved.
         let is_slower = parts < self.partition_count() && !self.filters.is_empty();
         if parts < 2 || is_slower || !self.can_merge() || !sorted.starts_with(order) {
-            return Ok(SortOrderPushdownResult::Unsupported);
+            return Ok(match self.with_first(order) {
+                Some(scan) => SortOrderPushdownResult::Inexact { inner: Arc::new(scan) },
+                None => SortOrderPushdownResult::Unsupported,
+            });
         }
         let by_part: Arc<dyn ExecutionPlan> = Arc::new(self.with(|scan| {
             scan.is_by_part = true;
@@ -506,6 +547,7 @@ pub(super) struct Shared {
     schema: SchemaRef,
     pub(super) filters: Vec<Filter>,
     condition: Option<Arc<dyn PhysicalExpr>>,
+    first: Option<First>,
     /// Stripes that may have rows: the places of their parts, and theirs in the parts.
     pub(super) stripes: OnceLock<Vec<(usize, usize)>>,
     next: AtomicUsize,
@@ -545,6 +587,9 @@ impl Shared {
                         rows_pruned.add(usize::try_from(rows.end - rows.start).unwrap_or(0));
                     }
                 }
+            }
+            if let Some(first) = self.first {
+                prune::order(&self.table, first, &mut stripes);
             }
             stripes
         })
@@ -722,16 +767,47 @@ impl Worker {
         if wanted.is_empty() { Ok(Step::Nothing) } else { Ok(Step::Found(read(&mut wanted)?)) }
     }
 
-    /// The next rows.
-    pub(crate) fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
+    /// The next rows. Where stripes have few or none, several are read at a time, for each change of threads takes
+    /// about as long as a condition over a stripe that is easy to answer.
+    pub(crate) fn next_batches(&mut self) -> Result<Step<Vec<RecordBatch>>> {
+        /// Work after which a change of threads hardly counts.
+        const WORK: Duration = Duration::from_millis(1);
+        /// Rows that give whoever gets them enough to do.
+        const ROWS_ENOUGH: usize = 8192;
         self.reservation.free();
         let shared = self.shared.clone();
         debug_assert!(!self.takes_runs, "a batch is one stripe's");
-        let step = self.step(|stripes| stripes[0].batch(&shared.projection, &shared.schema))?;
-        if let Step::Found(batch) = &step {
-            self.book(batch.get_array_memory_size())?;
+        // Whoever narrows a filter is to see rows before more are read, which it may exclude.
+        let rows_enough = if self.narrowing.is_some() { 1 } else { ROWS_ENOUGH };
+        let started = Instant::now();
+        let (mut batches, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        loop {
+            match self.step(|stripes| stripes[0].batch(&shared.projection, &shared.schema))? {
+                Step::Found(batch) => {
+                    rows += batch.num_rows();
+                    bytes += batch.get_array_memory_size();
+                    self.book(bytes)?;
+                    batches.push(batch);
+                }
+                Step::Nothing => {}
+                Step::End if batches.is_empty() => return Ok(Step::End),
+                Step::End => break,
+            }
+            if rows >= rows_enough || started.elapsed() >= WORK {
+                break;
+            }
         }
-        Ok(step)
+        Ok(if batches.is_empty() { Step::Nothing } else { Step::Found(batches) })
+    }
+
+    /// Whether there are no more stripes for it.
+    fn is_at_end(&self) -> bool {
+        let is_taken = |stripes: &Vec<_>| self.shared.next.load(Ordering::Relaxed) >= stripes.len();
+        self.remaining == Some(0)
+            || match (self.run, &self.own) {
+                (None, _) => self.shared.stripes.get().is_some_and(is_taken),
+                (Some(_), own) => own.as_ref().is_some_and(|own| own.is_empty()),
+            }
     }
 
     /// Hands in what this partition made, once, to be merged with what those have that were done before; the last gets it

@@ -39,6 +39,9 @@ pub enum Predicate<'p> {
     IsNotNull,
     /// A comparison with a constant; floats compare by the total order.
     Compare(Comparison, Constant<'p>),
+    /// A comparison of text with a constant, only where the encoding finds the rows without looking at all strings:
+    /// in dictionaries.
+    Place(Comparison, &'p [u8]),
     /// The value lies between two constants, both included.
     Between(Constant<'p>, Constant<'p>),
     /// A function on text that returns a bit for each row. It may get the rows in any order, or each distinct text
@@ -76,7 +79,7 @@ pub(super) fn can_ask(data_type: &DataType, predicate: &Predicate<'_>) -> bool {
     match *predicate {
         Predicate::IsNull | Predicate::IsNotNull => true,
         _ if !data_type.is_ordered() => false,
-        Predicate::Text(_) => data_type.values() == Some(Kind::Text),
+        Predicate::Text(_) | Predicate::Place(..) => data_type.values() == Some(Kind::Text),
         Predicate::Compare(Comparison::Equal | Comparison::NotEqual, constant) => is_comparable(constant),
         Predicate::Compare(_, constant) => !is_uuid && is_comparable(constant),
         Predicate::Between(least, greatest) => !is_uuid && is_comparable(least) && is_comparable(greatest),
@@ -89,6 +92,7 @@ pub(super) fn values(level: Level, frame: Frame<'_>, predicate: &Predicate<'_>) 
     match *predicate {
         Predicate::IsNull | Predicate::IsNotNull => Ok(None),
         Predicate::Text(test) => frame.strings(level)?.test(level, test).map(Some),
+        Predicate::Place(comparison, constant) => frame.strings(level)?.compare(level, comparison, constant),
         Predicate::Compare(comparison, constant) => compare(level, frame, comparison, constant),
         Predicate::Between(least, greatest) => {
             let above = compare(level, frame, Comparison::GreaterEqual, least)?;
@@ -125,13 +129,16 @@ fn compare(
         (Kind::U64, Constant::Integer(constant)) => integers::<u64>(level, frame, comparison, constant)?,
         (Kind::F32, Constant::F32(constant)) => floats(level, frame, comparison, constant)?,
         (Kind::F64, Constant::F64(constant)) => floats(level, frame, comparison, constant)?,
-        // No text is less than the empty one, so the lengths decide.
-        (Kind::Text, Constant::Text(b"")) => {
-            let lengths = frame.strings(level)?.lengths(level, Selection::All)?;
-            compare_constant(level, comparison, &lengths, 0)
-        }
         (Kind::Text, Constant::Text(constant)) => {
-            frame.strings(level)?.test(level, |rows| compare_text(level, rows, comparison, constant))?
+            let column = frame.strings(level)?;
+            match column.compare(level, comparison, constant)? {
+                Some(found) => found,
+                // No text is less than the empty one, so the lengths decide.
+                None if constant.is_empty() => {
+                    compare_constant(level, comparison, &column.lengths(level, Selection::All)?, 0)
+                }
+                None => column.test(level, |rows| compare_text(level, rows, comparison, constant))?,
+            }
         }
         _ => return Ok(None),
     };

@@ -35,6 +35,7 @@ mod int;
 mod raw;
 mod runs;
 
+pub(crate) use dict::compare_codes;
 pub use int::Int;
 pub(crate) use int::PackedBits;
 

@@ -59,6 +59,17 @@ impl<T: Int> Runs<T> {
         self.ends.partition_point(|end| *end as usize <= row)
     }
 
+    /// As [`Self::run`], for a row behind a run: the nearest runs are looked at first, in steps that double.
+    fn run_behind(&self, run: usize, row: u32) -> usize {
+        let (mut before, mut step) = (run, 1);
+        while self.ends.get(before + step).is_some_and(|end| *end <= row) {
+            before += step;
+            step *= 2;
+        }
+        let nearest = &self.ends[before + 1..self.ends.len().min(before + step)];
+        before + 1 + nearest.partition_point(|end| *end <= row)
+    }
+
     /// The value and the rows of each run in a range; rows are relative to the start of the range.
     fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = (T, Range<usize>)> {
         let first = if rows.is_empty() { self.ends.len() } else { self.run(rows.start) };
@@ -87,16 +98,11 @@ impl<T: Int> Node<T> for Runs<T> {
     fn take(&self, _: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
         let mut run = 0;
         out.extend(rows.iter().map(|row| {
-            // Rows mostly ascend: the next one is often in the same run or in the one after it.
-            let is_in = |run: usize| {
-                *row < self.ends[run] && run.checked_sub(1).is_none_or(|before| self.ends[before] <= *row)
-            };
-            if !is_in(run) {
-                run = if run + 1 < self.ends.len() && is_in(run + 1) {
-                    run + 1
-                } else {
-                    self.run(*row as usize)
-                };
+            // Rows mostly ascend: the run of the next one is the same, or not far behind it.
+            if self.ends[run] <= *row {
+                run = self.run_behind(run, *row);
+            } else if run > 0 && self.ends[run - 1] > *row {
+                run = self.run(*row as usize);
             }
             self.values[run]
         }));

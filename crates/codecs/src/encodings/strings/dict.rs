@@ -4,13 +4,16 @@
 //! | entry count: u32 | entries, ascending | codes, one a row, of 32 bits |
 //!                      `- a text column --' `--- a column ---------------'
 //! ```
-//! Good for strings that repeat often. A test is computed once for each entry.
+//! Good for strings that repeat often. A test is computed once for each entry. Since entries ascend, a comparison with
+//! a constant looks for its place among them, of which it decodes a few, and then compares codes.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use keirin_kernels::compact;
+use keirin_kernels::compare::Comparison;
 use keirin_kernels::decode::expand_runs;
 use keirin_kernels::gather::{gather, gather_bits};
 use keirin_kernels::group_table::StringGroupTable;
@@ -28,6 +31,9 @@ use crate::{Error, Result};
 
 /// With fewer rows for each entry a dictionary does not pay.
 const ROWS_PER_ENTRY_MIN: usize = 2;
+
+/// With more entries for each row that is wanted, entries are decoded one by one and not all.
+const ENTRIES_PER_ROW_MIN: usize = 4;
 
 /// The distinct strings in order of first occurrence, and the number of each row's string.
 fn number(level: Level, rows: Rows<'_>) -> (StringGroupTable, Vec<u32>) {
@@ -145,6 +151,28 @@ impl<'a> Dict<'a> {
         Ok(())
     }
 
+    /// The place of a string among the entries, or where it would be: bytes that another program wrote may not
+    /// ascend, and then it is some place.
+    fn place(
+        &self,
+        level: Level,
+        byte_limit: usize,
+        wanted: &[u8],
+    ) -> Result<std::result::Result<usize, usize>> {
+        let mut places = 0..self.entries.len();
+        while !places.is_empty() {
+            let middle = places.start + places.len() / 2;
+            let row = u32::try_from(middle).expect("fewer than 2^32 entries");
+            let entry = self.entries.take(level, &[row], byte_limit)?;
+            match entry.bytes[..].cmp(wanted) {
+                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Less => places.start = middle + 1,
+                Ordering::Greater => places.end = middle,
+            }
+        }
+        Ok(Err(places.start))
+    }
+
     /// Looks up the entries of codes.
     fn look_up(&self, level: Level, codes: &[u32], byte_limit: usize) -> Result<Buffer> {
         self.check(codes)?;
@@ -181,6 +209,10 @@ impl Node for Dict<'_> {
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
         let mut codes = Vec::with_capacity(rows.len());
         self.codes.take(level, rows, &mut codes)?;
+        if self.decoded.get().is_none() && codes.len() * ENTRIES_PER_ROW_MIN < self.entries.len() {
+            self.check(&codes)?;
+            return self.entries.take(level, &codes, byte_limit);
+        }
         self.look_up(level, &codes, byte_limit)
     }
 
@@ -221,6 +253,17 @@ impl Node for Dict<'_> {
             Ok(())
         })?;
         Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    fn compare(
+        &self,
+        level: Level,
+        byte_limit: usize,
+        comparison: Comparison,
+        constant: &[u8],
+    ) -> Result<Option<BitBuffer>> {
+        let place = self.place(level, byte_limit, constant)?;
+        integers::compare_codes(level, comparison, &*self.codes, place).map(Some)
     }
 
     fn decode_ns(&self) -> f64 {

@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use keirin_kernels::bitmaps::positions;
 use keirin_kernels::compact::{self, compact_strings};
+use keirin_kernels::compare::Comparison;
 use keirin_kernels::gather::gather;
 use keirin_kernels::text::{Strings, Text};
 use keirin_kernels::{BitBuffer, Level, Selection};
@@ -252,6 +253,12 @@ trait Node: fmt::Debug + Send + Sync {
             words.extend(run_test(test, decoded.rows(level)).into_words());
         }
         Ok(BitBuffer::from_words(words, self.len()))
+    }
+
+    /// Selects the rows that compare so with a constant, byte by byte, if the encoding knows how its strings are
+    /// ordered.
+    fn compare(&self, _: Level, _: usize, _: Comparison, _constant: &[u8]) -> Result<Option<BitBuffer>> {
+        Ok(None)
     }
 
     /// The lengths of all rows, found without their bytes.
@@ -549,6 +556,20 @@ impl<'a> Column<'a> {
     /// When `test` returns another count of bits than it got strings.
     pub fn test(&self, level: Level, mut test: impl FnMut(Rows<'_>) -> BitBuffer) -> Result<BitBuffer> {
         self.node.test(level, self.byte_limit, &mut test)
+    }
+
+    /// Selects the rows that compare so with a constant, byte by byte, if the encoding finds them without looking at
+    /// all strings: in a dictionary the constant has a place, so that codes are compared. `None` if it does not.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt, or there is more text than allowed.
+    pub fn compare(
+        &self,
+        level: Level,
+        comparison: Comparison,
+        constant: &[u8],
+    ) -> Result<Option<BitBuffer>> {
+        self.node.compare(level, self.byte_limit, comparison, constant)
     }
 
     /// A description of the encoding, such as `dict(1,204) + bitpack(11)`.

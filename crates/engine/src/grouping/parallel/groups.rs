@@ -368,8 +368,12 @@ impl<K: PackedKey> Groups<K> {
                 let (_, (_, worker, reservation)) =
                     blocking_step(state, move |(scan, worker, reservation)| {
                         while let Some(groups) = groups.upgrade() {
-                            match scan.next_batch()? {
-                                ScanStep::Found(batch) => groups.add(worker, reservation, &batch)?,
+                            match scan.next_batches()? {
+                                ScanStep::Found(batches) => {
+                                    batches
+                                        .iter()
+                                        .try_for_each(|batch| groups.add(worker, reservation, batch))?;
+                                }
                                 ScanStep::Nothing => {}
                                 ScanStep::End => break,
                             }

@@ -25,9 +25,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, IsNotNullExpr, Literal};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
@@ -62,6 +64,25 @@ pub(super) struct ParallelGroupExec {
 struct Run {
     begun: Vec<bool>,
     shared: Arc<dyn Shared>,
+    fallback: Arc<Fallback>,
+}
+
+/// The plan that begins anew where there was no memory.
+#[derive(Debug)]
+struct Fallback {
+    replaced: Arc<dyn ExecutionPlan>,
+    /// The same without what its operators have begun, for all partitions of the run.
+    reset: Mutex<Option<Arc<dyn ExecutionPlan>>>,
+}
+
+impl Fallback {
+    fn plan(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut reset = self.reset.lock();
+        if reset.is_none() {
+            *reset = Some(reset_plan_states(self.replaced.clone())?);
+        }
+        Ok(reset.clone().unwrap_or_else(|| self.replaced.clone()))
+    }
 }
 
 impl ParallelGroupExec {
@@ -78,6 +99,10 @@ impl ParallelGroupExec {
         };
         let aggregate = rows.aggregate();
         let input = aggregate.input();
+        // What a recursive query has found is read once.
+        if input.exists(|node| Ok(node.is::<WorkTableExec>())).unwrap_or(true) {
+            return None;
+        }
         let is_over_rows = match aggregate.mode() {
             AggregateMode::Single => input.properties().partitioning.partition_count() == 1,
             mode => *mode == AggregateMode::Partial,
@@ -180,26 +205,34 @@ impl ParallelGroupExec {
     }
 
     /// What the partitions of a run share; a partition that was begun before begins another run.
-    fn shared(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Arc<dyn Shared>> {
+    fn shared(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<(Arc<dyn Shared>, Arc<Fallback>)> {
         let mut current = self.run.lock();
         let mut run = match current.take().filter(|run| !run.begun[partition]) {
             Some(run) => run,
-            None => Run { begun: vec![false; self.partition_count()], shared: self.begin(context)? },
+            None => {
+                let fallback = Fallback { replaced: self.replaced.clone(), reset: Mutex::default() };
+                let begun = vec![false; self.partition_count()];
+                Run { begun, shared: self.begin(context)?, fallback: Arc::new(fallback) }
+            }
         };
         run.begun[partition] = true;
-        let shared = run.shared.clone();
+        let begun = (run.shared.clone(), run.fallback.clone());
         // When all were begun nobody else asks, and the plan must not keep groups alive that the run is done with.
         *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
-        Ok(shared)
+        Ok(begun)
     }
 
     fn begin(&self, context: &Arc<TaskContext>) -> Result<Arc<dyn Shared>> {
         let inner = self.input.downcast_ref::<Self>().filter(|_| self.is_chained);
         let threads = self.input.properties().partitioning.partition_count();
         let input = if let Some(inner) = inner {
-            let shared = (0..threads).map(|partition| inner.shared(partition, context));
-            let shared = shared.collect::<Result<Vec<_>>>()?;
-            Input::Groups { groups: shared[0].clone(), threads }
+            let begun = (0..threads).map(|partition| inner.shared(partition, context));
+            let begun = begun.collect::<Result<Vec<_>>>()?;
+            Input::Groups { groups: begun[0].0.clone(), threads }
         } else if let Some(distinct) = &self.distinct {
             Input::Distinct { groups: groups::begin(distinct, Input::Rows(&self.input), context)?, threads }
         } else {
@@ -267,15 +300,14 @@ impl ExecutionPlan for ParallelGroupExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let shared = self.shared(partition, &context)?;
+        let (shared, fallback) = self.shared(partition, &context)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let replaced = self.replaced.clone();
         let groups = stream::once(async move {
             Ok::<_, DataFusionError>(match shared.clone().fill().await? {
                 true => shared.stream(baseline),
                 false => {
                     drop(shared);
-                    replaced.execute(partition, context)?
+                    fallback.plan()?.execute(partition, context)?
                 }
             })
         });

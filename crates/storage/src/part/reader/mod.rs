@@ -438,11 +438,15 @@ impl PartReader {
             }
             _ if !filter::can_ask(&field.data_type, predicate) => return Ok(None),
             _ => {
+                let read = |stored: Stored<'_>| {
+                    reading.decoder.filter(stored, &field.data_type, block.statistics.rows, predicate)
+                };
+                if block.validity_bytes == 0 {
+                    return reading.values_in_map(node, read);
+                }
                 let bytes = reading.bytes(block, block.byte_count())?;
                 let range = place(block)..bytes.len();
-                let found = reading.frame(node, FrameOf::Values, (&bytes, range), |stored| {
-                    reading.decoder.filter(stored, &field.data_type, block.statistics.rows, predicate)
-                })?;
+                let found = reading.frame(node, FrameOf::Values, (&bytes, range), read)?;
                 (bytes, found)
             }
         };
