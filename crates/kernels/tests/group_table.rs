@@ -93,7 +93,7 @@ fn group_numbers_are_those_of_an_ordered_map() {
 
 #[test]
 fn wide_keys_differ_in_either_half() {
-    let keys: Vec<WideKey> = (0..2_000_u128).map(|row| WideKey([row % 40, row % 7 << 100])).collect();
+    let keys: Vec<WideKey> = (0..2_000_u128).map(|row| WideKey([row % 40, (row % 7) << 100])).collect();
     for level in Level::available() {
         let mut table = GroupTable::new(Seed::new(0));
         let mut groups = vec![0; keys.len()];

@@ -38,6 +38,9 @@ const RARER_PERCENT: usize = 125;
 /// For how many rows it is taken for granted that groups are not worth making, for each that was grouped.
 const PASSED_PER_TRIED: usize = 32;
 
+/// The most rows of all threads together, so that sums of 32-bit numbers fit in 64 bits.
+pub const ROWS_MAX: u64 = 1 << u32::BITS;
+
 /// What is grouped, and what is kept of the groups.
 #[derive(Debug)]
 pub struct Grouping {
@@ -266,7 +269,7 @@ impl<K: PackedKey> Worker<K> {
 
     fn add_packed(&mut self, level: Level, keys: &[KeyColumn<'_>], added: Added<'_>, row_count: usize) {
         self.total_rows += row_count as u64;
-        assert!(self.total_rows <= 1 << u32::BITS, "sums of 2^32 rows");
+        assert!(self.total_rows <= ROWS_MAX, "sums of 2^32 rows");
         let mut packed = Vec::with_capacity(row_count);
         K::pack(&self.grouping.keys, level, keys, row_count, &mut packed);
         let mut start = 0;
@@ -381,6 +384,12 @@ impl<K: PackedKey> Worker<K> {
             Table::Small(table) => table.take_keys().into_iter().map(K::of_word).collect(),
         };
         Groups { keys, words: self.states.take() }
+    }
+
+    /// Rows that were added so far.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        self.total_rows
     }
 
     /// Memory in use, in bytes.

@@ -186,6 +186,25 @@ impl<'a> Dict<'a> {
         let (offsets, bytes) = compact::gather_strings(level, entries, codes);
         Ok(Buffer { offsets, bytes })
     }
+
+    /// As [`Self::look_up`], decoding no other entries than these: ascending, for what lies side by side is decoded
+    /// together.
+    fn look_up_few(&self, level: Level, codes: &[u32], byte_limit: usize) -> Result<Buffer> {
+        self.check(codes)?;
+        let mut wanted = codes.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let found = self.entries.take(level, &wanted, byte_limit)?;
+        let place = |code: &u32| wanted.partition_point(|wanted| wanted < code);
+        let places: Vec<u32> =
+            codes.iter().map(|code| u32::try_from(place(code)).expect("no more than codes")).collect();
+        let lengths =
+            places.iter().map(|place| found.offsets[*place as usize + 1] - found.offsets[*place as usize]);
+        check_bytes(lengths.fold(0, |sum, length| sum + length as usize), byte_limit)?;
+        let entries = compact::Strings::new(&found.offsets, &found.bytes);
+        let (offsets, bytes) = compact::gather_strings(level, entries, &places);
+        Ok(Buffer { offsets, bytes })
+    }
 }
 
 impl Node for Dict<'_> {
@@ -210,8 +229,7 @@ impl Node for Dict<'_> {
         let mut codes = Vec::with_capacity(rows.len());
         self.codes.take(level, rows, &mut codes)?;
         if self.decoded.get().is_none() && codes.len() * ENTRIES_PER_ROW_MIN < self.entries.len() {
-            self.check(&codes)?;
-            return self.entries.take(level, &codes, byte_limit);
+            return self.look_up_few(level, &codes, byte_limit);
         }
         self.look_up(level, &codes, byte_limit)
     }

@@ -21,7 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 use keirin_kernels::Level;
 use keirin_kernels::hash::WideKey;
-use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, Worker};
+use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, ROWS_MAX, Worker};
 use keirin_operators::packed::{KeyLayout, PackedKey};
 use keirin_operators::states::Argument;
 use keirin_operators::texts::Texts;
@@ -145,6 +145,8 @@ struct Groups<K: PackedKey> {
     merging: Mutex<Option<Arc<Merging<K>>>>,
     next_part: AtomicUsize,
     batch_rows: usize,
+    /// The most rows of a thread.
+    rows_max: u64,
 }
 
 /// Who numbers the texts of a key.
@@ -253,6 +255,7 @@ impl<K: PackedKey> Groups<K> {
             },
         });
         let grouping = Arc::new(grouping);
+        let rows_max = ROWS_MAX / rows.len().max(1) as u64;
         let sources = rows.into_iter().map(|rows| Source {
             rows,
             worker: Worker::new(&grouping),
@@ -265,6 +268,7 @@ impl<K: PackedKey> Groups<K> {
             merging: Mutex::default(),
             next_part: AtomicUsize::new(0),
             batch_rows: context.session_config().batch_size(),
+            rows_max,
             work: work.clone(),
             grouping,
         })
@@ -278,6 +282,9 @@ impl<K: PackedKey> Groups<K> {
         batch: &RecordBatch,
     ) -> Result<()> {
         let (level, row_count) = (Level::best(), batch.num_rows());
+        if worker.row_count() + row_count as u64 > self.rows_max {
+            return resources_err!("more rows than sums in one word have room for");
+        }
         let evaluate = |expression: &Arc<dyn PhysicalExpr>| expression.evaluate(batch)?.into_array(row_count);
         let expressions = self.work.key_expressions.iter();
         let keys: Vec<Held> =
