@@ -1,4 +1,5 @@
-//! What is done with rows, a chunk at a time: the operators of a query, without SQL, Arrow or I/O. None begins threads, but several may work on one grouping.
+//! What is done with rows, a chunk at a time: the operators of a query, without SQL, Arrow or I/O. None begins threads,
+//! but several may work on one grouping.
 //!
 //! An operator takes columns as slices and bitmaps, with the kernels' conventions of nulls and text, and keeps its
 //! state between chunks. Whoever drives it knows where chunks come from.
