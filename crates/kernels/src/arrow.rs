@@ -5,14 +5,14 @@
 
 use std::marker::PhantomData;
 
-use arrow_array::GenericByteViewArray;
 use arrow_array::types::ByteViewType;
+use arrow_array::{Array, GenericByteViewArray, StringViewArray};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
 use crate::Level;
 use crate::gather::gather;
 use crate::hash::INLINE_BYTES;
-use crate::text::{LayoutError, Strings, is_utf8, views_of};
+use crate::text::{Case, LayoutError, Strings, change_ascii, is_ascii, is_utf8, views_of};
 
 /// Views of the rows with these offsets and bytes, or, with `codes`, of the entry that each code refers to.
 ///
@@ -44,8 +44,7 @@ pub fn text_views<V: ByteViewType>(
         return Err(LayoutError::Utf8);
     }
     let mut views = views_of(level, rows);
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is the length")]
-    let is_long = |view: &u128| *view as u32 as usize > INLINE_BYTES;
+    let is_long = |view: &u128| len(*view) > INLINE_BYTES;
     let buffers: Vec<Buffer> = views.iter().any(is_long).then_some(bytes).into_iter().collect();
     if let Some(codes) = codes {
         views = gather(level, &views, codes);
@@ -55,6 +54,53 @@ pub fn text_views<V: ByteViewType>(
     // first buffer, which is there if any row is so long, and which nobody can change. Where text has to be
     // UTF-8, all rows were seen to be. There are as many nulls as views.
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
+}
+
+/// ASCII text in the other case: buffers are changed as a whole, and views keep their places. `None` for other text, and
+/// where buffers hold much more than the rows' text.
+#[must_use]
+pub fn change_case_of_views(level: Level, texts: &StringViewArray, case: Case) -> Option<StringViewArray> {
+    /// Bytes of buffers for a byte of text.
+    const WASTE_MAX: usize = 2;
+    let held: usize = texts.data_buffers().iter().map(|buffer| buffer.len()).sum();
+    let used: usize = texts.views().iter().map(|view| len(*view)).sum();
+    if held > WASTE_MAX * used || !texts.data_buffers().iter().all(|buffer| is_ascii(level, buffer)) {
+        return None;
+    }
+    let views = change_views(level, texts.views(), case)?;
+    let buffers: Vec<Buffer> =
+        texts.data_buffers().iter().map(|buffer| change_ascii(level, buffer, case).into()).collect();
+    // SAFETY: views keep their lengths, buffers and offsets, and buffers their lengths; the beginnings in the views are
+    // changed as the buffers are. ASCII in the other case is ASCII, and padding stays zero. Nulls are those of the rows.
+    Some(unsafe { StringViewArray::new_unchecked(views.into(), buffers, texts.nulls().cloned()) })
+}
+
+kernel! {
+    /// Views of ASCII text in the other case; `None` if the bytes in some view are not ASCII.
+    fn change_views(views: &[u128], case: Case) -> Option<Vec<u128>> = change_views_plain;
+}
+
+#[inline(always)]
+fn change_views_plain(views: &[u128], case: Case) -> Option<Vec<u128>> {
+    /// A one in each byte.
+    const ONES: u128 = u128::MAX / 0xFF;
+    let (first, last) = match case {
+        Case::Lower => (b'A', b'Z'),
+        Case::Upper => (b'a', b'z'),
+    };
+    // Sums with these have the high bit where a byte below 128 is not below the first letter, or is behind the last.
+    let (from_first, behind_last) = (ONES * u128::from(0x80 - first), ONES * u128::from(0x7F - last));
+    let mut all = 0;
+    let change = |view: &u128| {
+        // The text in a short view, the beginning in others.
+        let text = if len(*view) <= INLINE_BYTES { !0 << 32 } else { 0xFFFF_FFFF << 32 };
+        all |= view & text;
+        let letters = view & text & (ONES * 0x7F);
+        let is_letter = (letters + from_first) & !(letters + behind_last) & (ONES * 0x80) & text;
+        view ^ is_letter >> 2
+    };
+    let changed = views.iter().map(change).collect();
+    (all & (ONES * 0x80) == 0).then_some(changed)
 }
 
 /// The texts that [`StringGroupTable::take_views`](crate::group_table::StringGroupTable::take_views) gives, or some of
@@ -157,6 +203,13 @@ impl<V: ByteViewType> GroupViews<V> {
     }
 }
 
+/// The length of the text of a view.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest word is meant")]
+fn len(view: u128) -> usize {
+    view as u32 as usize
+}
+
 /// Where the bytes of a long text are.
 struct Place {
     part: usize,
@@ -168,7 +221,7 @@ struct Place {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "words of 32 bits of the view are meant")]
 fn place(view: u128) -> Option<Place> {
-    let len = view as u32 as usize;
+    let len = len(view);
     let place = Place { part: (view >> 64) as u32 as usize, start: (view >> 96) as u32 as usize, len };
     (len > INLINE_BYTES).then_some(place)
 }

@@ -518,7 +518,30 @@ fn check_scan(rows: &[&str]) {
             }
         });
         assert_eq!(is_ascii(*level, &column.bytes), column.bytes.is_ascii());
+        #[cfg(feature = "arrow")]
+        check_case_of_views(*level, rows);
         assert!(is_utf8(*level, column.strings(*level)));
+    }
+}
+
+#[cfg(feature = "arrow")]
+fn check_case_of_views(level: Level, rows: &[&str]) {
+    use arrow_array::{Array, StringViewArray};
+    use keirin_kernels::arrow::change_case_of_views;
+    let nullable = |rows: &[&str], change: fn(&str) -> String| -> StringViewArray {
+        let value = |(row, text): (usize, &&str)| (row % 5 != 3).then(|| change(text));
+        rows.iter().enumerate().map(value).collect()
+    };
+    let texts = nullable(rows, str::to_owned);
+    for (case, change) in
+        [(Case::Lower, str::to_lowercase as fn(&str) -> String), (Case::Upper, str::to_uppercase)]
+    {
+        let changed = change_case_of_views(level, &texts, case);
+        let expected = texts.is_ascii().then(|| nullable(rows, change));
+        assert_eq!(changed, expected, "{level}: {rows:?}");
+        if let Some(changed) = changed {
+            changed.to_data().validate_full().expect("views, buffers and nulls fit");
+        }
     }
 }
 
@@ -528,6 +551,7 @@ fn facts_lengths_and_cases_are_those_of_each_row() {
     check_scan(&[""]);
     check_scan(&["", " ", ""]);
     check_scan(&["abc", "A long line that no view holds inside", "x "]);
+    check_scan(&["twelve bytes", "@AZ[`az{\u{7f}", "it is not twelve bytes @AZ[`az{\u{7f}", "x"]);
     check_scan(&["Straße", "ÀÉÎ", "ὈΔΥΣΣΕΎΣ", "İstanbul", "日本語 日本語 日本語", ""]);
     let many: Vec<&str> =
         ["Ab", "", "Z[`{@", "É", "abcdefgh", "éééé"].into_iter().cycle().take(miri_or(70, 333)).collect();

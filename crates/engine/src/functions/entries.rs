@@ -1,5 +1,7 @@
 //! Functions of text that take longer than to see whether it repeats: rows that have one view, as those of a dictionary
-//! do, are computed once.
+//! do, are computed once. The case of ASCII text is changed faster than that is seen.
+
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, UInt32Array};
 use arrow::compute::take;
@@ -7,7 +9,9 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
+use keirin_kernels::arrow::change_case_of_views;
 use keirin_kernels::group_table::Repeated;
+use keirin_kernels::text::Case;
 use keirin_kernels::{Bits, Level};
 
 use super::wrapped::Wrapped;
@@ -31,12 +35,23 @@ const COSTLY: [&str; 12] = [
 pub(super) fn register(state: &mut SessionState) -> Result<()> {
     for name in COSTLY {
         let function = Wrapped::new(state.udf(name)?, once_per_view);
-        state.register_udf(std::sync::Arc::new(ScalarUDF::new_from_impl(function)))?;
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
     }
     Ok(())
 }
 
 fn once_per_view(inner: &ScalarUDF, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    let case = match inner.name() {
+        "lower" => Some(Case::Lower),
+        "upper" => Some(Case::Upper),
+        _ => None,
+    };
+    if let (Some(case), [ColumnarValue::Array(column)]) = (case, &arguments.args[..])
+        && let Some(texts) = column.as_string_view_opt()
+        && let Some(changed) = change_case_of_views(Level::best(), texts, case)
+    {
+        return Ok(ColumnarValue::Array(Arc::new(changed)));
+    }
     let mut columns = arguments.args.iter_mut().filter_map(|argument| match argument {
         ColumnarValue::Array(array) => Some(array),
         ColumnarValue::Scalar(_) => None,

@@ -1,8 +1,8 @@
 //! Conditions that storage answers on the encoded form: a column against constants, LIKE, IS NULL, and several of
 //! them about one column that are joined by OR.
 //!
-//! Packed integers are compared without being unpacked, and of a dictionary each entry is looked at once. Floats are
-//! left to Arrow, whose order has two zeros.
+//! Packed integers are compared without being unpacked, and of a dictionary each entry is looked at once. Storage's
+//! order of floats has two zeros, SQL's one: a comparison with zero asks for what lies beyond both or between them.
 
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ enum Question {
 enum Value {
     Flag(bool),
     Integer(i128),
+    F32(f32),
+    F64(f64),
     Text(Vec<u8>),
 }
 
@@ -60,7 +62,7 @@ impl Condition {
         if let Some(list) = expression.downcast_ref::<InListExpr>() {
             let column = list.expr().downcast_ref::<Column>()?.index();
             let is_short = (1..=QUESTIONS_MAX).contains(&list.len()) && !list.negated();
-            let equal = |item| Some(Question::Compare(Comparison::Equal, constant(item, column, schema)?));
+            let equal = |item| compare(Comparison::Equal, item, column, schema);
             let questions = if is_short { list.list().iter().map(equal).collect() } else { None };
             return Some(Self::new(column, schema, questions?));
         }
@@ -158,12 +160,8 @@ fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usiz
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         let comparison = comparison(*binary.op())?;
         return match (column(binary.left()), column(binary.right())) {
-            (Some(index), None) => {
-                Some((index, Question::Compare(comparison, constant(binary.right(), index, schema)?)))
-            }
-            (None, Some(index)) => {
-                Some((index, Question::Compare(comparison.flip(), constant(binary.left(), index, schema)?)))
-            }
+            (Some(index), None) => Some((index, compare(comparison, binary.right(), index, schema)?)),
+            (None, Some(index)) => Some((index, compare(comparison.flip(), binary.left(), index, schema)?)),
             _ => None,
         };
     }
@@ -186,10 +184,17 @@ fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usiz
     Some((index, Question::Like { pattern, is_negated }))
 }
 
-/// A literal that has the type of the column of this place, as storage has it.
-fn constant(expression: &Arc<dyn PhysicalExpr>, column: usize, schema: &Schema) -> Option<Value> {
-    let literal = expression.downcast_ref::<Literal>()?.value();
-    if literal.data_type() == *schema.field(column).data_type() { value(literal) } else { None }
+/// The comparison of the column of this place with a literal that has its type.
+fn compare(
+    comparison: Comparison,
+    literal: &Arc<dyn PhysicalExpr>,
+    column: usize,
+    schema: &Schema,
+) -> Option<Question> {
+    let literal = literal.downcast_ref::<Literal>()?.value();
+    let is_alike = literal.data_type() == *schema.field(column).data_type();
+    let value = if is_alike { value(literal, comparison)? } else { return None };
+    Some(Question::Compare(comparison, value))
 }
 
 impl Value {
@@ -197,13 +202,24 @@ impl Value {
         match self {
             Self::Flag(flag) => Constant::Flag(*flag),
             Self::Integer(integer) => Constant::Integer(*integer),
+            Self::F32(float) => Constant::F32(*float),
+            Self::F64(float) => Constant::F64(*float),
             Self::Text(text) => Constant::Text(text),
         }
     }
 }
 
-/// A value as storage has it: the planner has given it the type of the column.
-fn value(value: &ScalarValue) -> Option<Value> {
+/// The zero with which storage compares as SQL does with both.
+fn zero(comparison: Comparison) -> Option<f32> {
+    match comparison {
+        Comparison::Less | Comparison::GreaterEqual => Some(-0.0),
+        Comparison::Greater | Comparison::LessEqual => Some(0.0),
+        Comparison::Equal | Comparison::NotEqual => None,
+    }
+}
+
+/// A value to compare with, as storage has it: the planner has given it the type of the column.
+fn value(value: &ScalarValue, comparison: Comparison) -> Option<Value> {
     Some(match value {
         ScalarValue::Boolean(Some(flag)) => Value::Flag(*flag),
         ScalarValue::Int8(Some(value)) => Value::Integer(i128::from(*value)),
@@ -221,6 +237,10 @@ fn value(value: &ScalarValue) -> Option<Value> {
         ScalarValue::UInt32(Some(value)) => Value::Integer(i128::from(*value)),
         ScalarValue::UInt64(Some(value)) => Value::Integer(i128::from(*value)),
         ScalarValue::Decimal128(Some(value), _, _) => Value::Integer(*value),
+        ScalarValue::Float32(Some(0.0)) => Value::F32(zero(comparison)?),
+        ScalarValue::Float32(Some(value)) if !value.is_nan() => Value::F32(*value),
+        ScalarValue::Float64(Some(0.0)) => Value::F64(zero(comparison)?.into()),
+        ScalarValue::Float64(Some(value)) if !value.is_nan() => Value::F64(*value),
         ScalarValue::Utf8View(Some(text)) => Value::Text(text.as_bytes().to_vec()),
         _ => return None,
     })

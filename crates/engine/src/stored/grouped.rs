@@ -193,7 +193,7 @@ impl Work {
                 }
                 let column = argument.downcast_ref::<Column>()?.index();
                 let field = input.field(column);
-                return match field.is_nullable() {
+                return match scan.may_have_nulls(column) {
                     false => Some(Wanted::Rows),
                     true if is_summed(field.data_type()) => Some(Wanted::Count(sum_of(column))),
                     true => None,
@@ -204,13 +204,16 @@ impl Work {
             is_summed(input.field(column).data_type()).then(|| Wanted::Sum(sum_of(column), summed))
         });
         let aggregates = wanted.collect::<Option<Vec<_>>>()?;
-        let is_nullable = |place: &usize| scan.table_schema().field(*place).is_nullable();
+        let may_have_nulls = |place: &usize| {
+            let column = scan.projection().iter().position(|projected| projected == place);
+            column.is_none_or(|column| scan.may_have_nulls(column))
+        };
         Some(Self {
             key: scan.projection()[key],
             key_type: key_field.data_type().clone(),
             width: Width::of(key_field.data_type(), scan.may_have_nulls(key))?,
             aggregates,
-            counting: columns.iter().position(|place| !is_nullable(place)),
+            counting: columns.iter().position(|place| !may_have_nulls(place)),
             columns,
         })
         .filter(|work| work.columns.len() <= SUMS_MAX)

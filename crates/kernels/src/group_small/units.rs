@@ -258,35 +258,27 @@ macro_rules! floats {
 
             #[inline(always)]
             fn convert<const PARTS: usize>(values: &[Self], plan: &Plan, words: &mut Words) -> Fit {
-                const LANES: usize = 16;
-                let mut tail = [0.0; LANES];
-                let (chunks, rest_values) = values.as_chunks::<LANES>();
-                tail[..rest_values.len()].copy_from_slice(rest_values);
-                let (mut rests, mut beyonds) = ([0_u64; LANES], [0_u64; LANES]);
-                let starts = plan.starts;
-                for (index, chunk) in chunks.iter().chain([&tail]).enumerate() {
-                    if index * LANES >= values.len() {
-                        break;
-                    }
-                    for lane in 0..LANES {
-                        let row = index * LANES + lane;
-                        let value = f64::from(chunk[lane]);
-                        let after = value + starts[0];
-                        beyonds[lane] |= after.to_bits() ^ starts[0].to_bits();
-                        let mut rest = value - (after - starts[0]);
-                        words[0][row] = after.to_bits().cast_signed();
-                        if PARTS == 2 {
-                            words[0][row] = (words[0][row] << plan.shift).wrapping_add(1);
-                            let after = rest + starts[1];
-                            rest -= after - starts[1];
-                            words[1][row] = after.to_bits().cast_signed();
-                        }
-                        rests[lane] |= rest.to_bits();
-                    }
+                let mut bits = Bits::default();
+                let [first, second] = words;
+                let (chunks, last) = values.as_chunks::<LANES>();
+                let places = first.as_chunks_mut().0.iter_mut().zip(second.as_chunks_mut().0);
+                for (values, (first, second)) in chunks.iter().zip(places) {
+                    convert_chunk::<_, PARTS>(values, plan, first, second, &mut bits);
+                }
+                if !last.is_empty() {
+                    let mut chunk = [0.0; LANES];
+                    chunk[..last.len()].copy_from_slice(last);
+                    // With one part, second words stay as they are.
+                    let mut words = [[1; LANES]; 2];
+                    let [end_first, end_second] = &mut words;
+                    convert_chunk::<_, PARTS>(&chunk, plan, end_first, end_second, &mut bits);
+                    let rows = values.len() - last.len()..values.len();
+                    first[rows.clone()].copy_from_slice(&end_first[..last.len()]);
+                    second[rows].copy_from_slice(&end_second[..last.len()]);
                 }
                 Fit {
-                    rest: rests.into_iter().fold(0, |all, rest| all | rest),
-                    beyond: beyonds.into_iter().fold(0, |all, bits| all | bits),
+                    rest: bits.rests.into_iter().fold(0, |all, rest| all | rest),
+                    beyond: bits.beyonds.into_iter().fold(0, |all, beyond| all | beyond),
                 }
             }
 
@@ -297,6 +289,42 @@ macro_rules! floats {
     )* };
 }
 floats! { f32, f64 }
+
+/// Floats that are converted side by side.
+const LANES: usize = 16;
+
+/// What a [`Fit`] is made of, for each lane.
+#[derive(Default)]
+struct Bits {
+    rests: [u64; LANES],
+    beyonds: [u64; LANES],
+}
+
+/// The words of floats; those of second parts only where there are some.
+#[inline(always)]
+fn convert_chunk<T: Copy + Into<f64>, const PARTS: usize>(
+    values: &[T; LANES],
+    plan: &Plan,
+    first: &mut [i64; LANES],
+    second: &mut [i64; LANES],
+    bits: &mut Bits,
+) {
+    let starts = plan.starts;
+    for lane in 0..LANES {
+        let value: f64 = values[lane].into();
+        let after = value + starts[0];
+        bits.beyonds[lane] |= after.to_bits() ^ starts[0].to_bits();
+        let mut rest = value - (after - starts[0]);
+        first[lane] = after.to_bits().cast_signed();
+        if PARTS == 2 {
+            first[lane] = (first[lane] << plan.shift).wrapping_add(1);
+            let after = rest + starts[1];
+            rest -= after - starts[1];
+            second[lane] = after.to_bits().cast_signed();
+        }
+        bits.rests[lane] |= rest.to_bits();
+    }
+}
 
 /// The powers of two of the lowest and the highest set bit of all values; `None` when one is not finite.
 fn span<T: Copy + Into<f64>>(values: &[T]) -> Option<(i32, i32)> {

@@ -56,6 +56,18 @@ fn change_case_plain<T: Text>(column: T, case: Case, facts: Facts) -> Option<Tex
     Some(changed)
 }
 
+kernel! {
+    /// The bytes with ASCII letters in the other case.
+    pub(crate) fn change_ascii(text: &[u8], case: Case) -> Vec<u8> = change_ascii_plain;
+}
+
+#[inline(always)]
+fn change_ascii_plain(text: &[u8], case: Case) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    append_ascii(text, case, &mut bytes);
+    bytes
+}
+
 #[inline(always)]
 fn append_ascii(text: &[u8], case: Case, bytes: &mut Vec<u8>) {
     match case {

@@ -30,6 +30,8 @@ mod search_x86;
 #[cfg(feature = "arrow")]
 mod views;
 
+#[cfg(feature = "arrow")]
+pub(crate) use case::change_ascii;
 pub use case::{Case, TextBuffer, change_case};
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
 pub use equal::{ends_with, equal_constant, equal_constant_padded, equal_constant_view, starts_with};

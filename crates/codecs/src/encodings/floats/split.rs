@@ -10,9 +10,10 @@
 
 use std::fmt;
 
-use keirin_kernels::Level;
 use keirin_kernels::bitpack::packed_bytes;
+use keirin_kernels::compare::Comparison;
 use keirin_kernels::decode::{Halves, join_halves};
+use keirin_kernels::{BitBuffer, Level, bitmaps};
 
 use super::{Float, Node};
 use crate::encodings::{BLOCK, spread};
@@ -99,6 +100,44 @@ impl<F: Float> Node<F> for Split<'_, F> {
                 .map(|(row, upper)| F::Bits::unpack_one(self.lowers, *row as usize).join(upper, self.width)),
         );
         Ok(())
+    }
+
+    fn compare(&self, level: Level, comparison: Comparison, constant: F) -> Result<BitBuffer> {
+        // Upper bits decide but for rows that have those of the constant. Floats are in the order of their bits, those
+        // with a sign in the reverse order and before the others.
+        let (upper, lower) = constant.split(self.width);
+        let sign = 1_u16 << (F::BITS - self.width - 1);
+        let is_negative = upper >= sign;
+        let is_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+        let mut found = if is_equality {
+            BitBuffer::zeros(self.len())
+        } else if is_negative {
+            self.uppers.compare(level, Comparison::Less, upper)?
+        } else {
+            let above = self.uppers.compare(level, Comparison::Greater, upper)?;
+            let positive = self.uppers.compare(level, Comparison::Less, sign)?;
+            bitmaps::and(level, above.as_bits(), positive.as_bits())
+        }
+        .into_words();
+        let passes = |value: F::Bits| match comparison {
+            Comparison::Equal | Comparison::NotEqual => value == lower,
+            Comparison::Greater | Comparison::LessEqual if is_negative => value < lower,
+            Comparison::Greater | Comparison::LessEqual => value > lower,
+            Comparison::GreaterEqual | Comparison::Less if is_negative => value <= lower,
+            Comparison::GreaterEqual | Comparison::Less => value >= lower,
+        };
+        let open = self.uppers.compare(level, Comparison::Equal, upper)?;
+        for row in bitmaps::positions(level, open.as_bits()) {
+            let row = row as usize;
+            if passes(F::Bits::unpack_one(self.lowers, row)) {
+                found[row / 64] |= 1 << (row % 64);
+            }
+        }
+        let found = BitBuffer::from_words(found, self.len());
+        Ok(match comparison {
+            Comparison::Equal | Comparison::Greater | Comparison::GreaterEqual => found,
+            _ => bitmaps::not(level, found.as_bits()),
+        })
     }
 
     fn decode_ns(&self) -> f64 {
