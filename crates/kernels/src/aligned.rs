@@ -94,6 +94,17 @@ pub fn numbers_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
     }
 }
 
+/// Numbers viewed, for writing, as those of another type that have the same bytes.
+///
+/// # Panics
+/// When the types differ in size or alignment.
+#[must_use]
+pub fn same_bytes_mut<T: Number, U: Number>(numbers: &mut [T]) -> &mut [U] {
+    assert!(size_of::<T>() == size_of::<U>() && align_of::<T>() == align_of::<U>(), "types of the same size");
+    // SAFETY: any bytes are a number of each type, as the trait promises, and sizes and alignments are the same.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
+}
+
 /// Numbers viewed as their little-endian bytes, without a copy. `None` if this machine is big-endian.
 #[must_use]
 pub fn bytes_of<T: Number>(numbers: &[T]) -> Option<&[u8]> {
@@ -118,6 +129,9 @@ mod tests {
         assert_eq!(numbers::<u16>(&bytes[2..6]), Some(&[0x0302, 0x0504][..]));
         assert_eq!(numbers::<u16>(&bytes[1..5]), None);
         assert_eq!(numbers::<u16>(&bytes[2..5]), None);
+        let mut floats = [1.0, -0.0];
+        same_bytes_mut::<f64, u64>(&mut floats)[0] = 2.0_f64.to_bits();
+        assert_eq!(floats, [2.0, 0.0]);
         assert_eq!(numbers::<i128>(&bytes[32..80]).map(<[i128]>::len), Some(3));
         assert_eq!(numbers::<f64>(&bytes[..0]), Some(&[][..]));
         numbers_mut::<u16>(&mut bytes[4..6]).unwrap().fill(0x0908);

@@ -3,7 +3,8 @@
 //! Each thread has a [`Worker`], which groups rows in a table of its own as long as that pays: while groups are few, or of
 //! several rows each. Rows of which each is about a group of its own are sorted into parts by a hash of their keys and
 //! kept as they are; so are the groups of a table that has become too large for the caches. At the end the threads take
-//! part after part and merge its rows and groups in a small table (Leis et al., "Morsel-Driven Parallelism", SIGMOD
+//! part after part and merge its rows and groups in a small table; a thread that has many rows does so before, for
+//! itself, where that takes less memory (Leis et al., "Morsel-Driven Parallelism", SIGMOD
 //! 2014, section 4.4; Boncz et al., "Saving Private Hash Join", VLDB 2024, for the early switch to sorting).
 //!
 //! Groups of a text have its number as the place of their states: they need no table at all.
@@ -35,11 +36,12 @@ const GROUPS_MAX: usize = 1 << 16;
 /// Before that, it grows as long as new groups become rarer by this share: keys that come back at any time are worth a
 /// larger table, those of a few neighbours are not.
 const RARER_PERCENT: usize = 125;
+/// Rows and groups of a thread that take so many bytes are merged part by part, in case groups are few after all.
+const COMPACTED_BYTES: usize = 64 << 20;
+/// Parts that are merged before it is judged whether that pays.
+const PARTS_TRIED: usize = 8;
 /// For how many rows it is taken for granted that groups are not worth making, for each that was grouped.
 const PASSED_PER_TRIED: usize = 32;
-
-/// The most rows of all threads together, so that sums of 32-bit numbers fit in 64 bits.
-pub const ROWS_MAX: u64 = 1 << u32::BITS;
 
 /// What is grouped, and what is kept of the groups.
 #[derive(Debug)]
@@ -204,10 +206,12 @@ pub struct Worker<K: PackedKey> {
     states: States,
     /// Rows that the groups so far are of.
     row_count: usize,
-    /// How many groups there may be until it is judged whether they are worth making.
+    /// How many groups a new table may have until it is judged whether they are worth making, and how many this one.
+    tried_first: usize,
     tried: usize,
-    /// How many rows there were when that was judged last, and how many of them for a new group.
+    /// How many rows and groups there were when that was judged last, and how many of the rows before for a new group.
     judged_rows: usize,
+    judged_groups: usize,
     judged_percent: usize,
     /// Rows that are to be kept as they are.
     passing: usize,
@@ -218,7 +222,8 @@ pub struct Worker<K: PackedKey> {
     given_up: Groups<K>,
     segments: Vec<Segment<K>>,
     segment_bytes: usize,
-    total_rows: u64,
+    /// At how many bytes segments are merged.
+    compacted_at: usize,
     numbers: Vec<u32>,
 }
 
@@ -230,8 +235,10 @@ impl<K: PackedKey> Worker<K> {
             table: Table::new(grouping),
             states: States::new(&grouping.states),
             row_count: 0,
+            tried_first: GROUPS_TRIED,
             tried: GROUPS_TRIED,
             judged_rows: 0,
+            judged_groups: 0,
             judged_percent: 0,
             passing: 0,
             kept_keys: Vec::new(),
@@ -239,7 +246,7 @@ impl<K: PackedKey> Worker<K> {
             given_up: Groups { keys: Vec::new(), words: Vec::new() },
             segments: Vec::new(),
             segment_bytes: 0,
-            total_rows: 0,
+            compacted_at: COMPACTED_BYTES,
             numbers: Vec::new(),
             grouping: grouping.clone(),
         }
@@ -248,7 +255,7 @@ impl<K: PackedKey> Worker<K> {
     /// Adds rows; the columns of texts have their numbers.
     ///
     /// # Panics
-    /// When columns are not of the types of the grouping, or do not have so many rows; with more than 2^32 rows.
+    /// When columns are not of the types of the grouping, or do not have so many rows.
     pub fn add(
         &mut self,
         level: Level,
@@ -268,8 +275,6 @@ impl<K: PackedKey> Worker<K> {
     }
 
     fn add_packed(&mut self, level: Level, keys: &[KeyColumn<'_>], added: Added<'_>, row_count: usize) {
-        self.total_rows += row_count as u64;
-        assert!(self.total_rows <= ROWS_MAX, "sums of 2^32 rows");
         let mut packed = Vec::with_capacity(row_count);
         K::pack(&self.grouping.keys, level, keys, row_count, &mut packed);
         let mut start = 0;
@@ -312,7 +317,7 @@ impl<K: PackedKey> Worker<K> {
         if self.table.len() < self.tried || matches!(self.table, Table::Small(_)) {
             return;
         }
-        let new_groups = self.table.len() - self.tried / 2;
+        let new_groups = self.table.len() - self.judged_groups;
         let percent = 100 * (self.row_count - self.judged_rows) / new_groups;
         if self.row_count < ROWS_PER_GROUP * self.table.len() {
             self.passing = PASSED_PER_TRIED * self.row_count;
@@ -320,7 +325,8 @@ impl<K: PackedKey> Worker<K> {
         } else if self.table.len() >= GROUPS_MAX || 100 * percent < RARER_PERCENT * self.judged_percent {
             self.give_up(level);
         } else {
-            (self.judged_rows, self.judged_percent) = (self.row_count, percent);
+            (self.judged_rows, self.judged_groups) = (self.row_count, self.table.len());
+            self.judged_percent = percent;
             self.tried = 2 * self.table.len();
         }
     }
@@ -346,15 +352,15 @@ impl<K: PackedKey> Worker<K> {
         let arguments = self.kept.iter().map(|kept| kept.gather(level, &rows)).collect();
         self.kept_keys.clear();
         self.kept.iter_mut().for_each(OwnedArgument::clear);
-        self.push(Segment { keys, starts, content: Content::Rows(arguments) });
+        self.push(level, Segment { keys, starts, content: Content::Rows(arguments) });
     }
 
     /// Gives up the groups of the table, which is empty then.
     fn give_up(&mut self, level: Level) {
         let Groups { keys, words } = self.take_groups();
         self.keep_groups(level, &keys, &words);
-        (self.row_count, self.tried) = (0, GROUPS_TRIED);
-        (self.judged_rows, self.judged_percent) = (0, 0);
+        (self.row_count, self.tried) = (0, self.tried_first);
+        (self.judged_rows, self.judged_groups, self.judged_percent) = (0, 0, 0);
     }
 
     fn keep_groups(&mut self, level: Level, keys: &[K], words: &[u64]) {
@@ -368,13 +374,53 @@ impl<K: PackedKey> Worker<K> {
     fn sort_given_up(&mut self, level: Level) {
         let groups = std::mem::replace(&mut self.given_up, Groups { keys: Vec::new(), words: Vec::new() });
         if !groups.keys.is_empty() {
-            self.push(groups.sorted(level, &self.grouping));
+            self.push(level, groups.sorted(level, &self.grouping));
         }
     }
 
-    fn push(&mut self, segment: Segment<K>) {
+    fn push(&mut self, level: Level, segment: Segment<K>) {
         self.segment_bytes += segment.bytes();
         self.segments.push(segment);
+        if self.segment_bytes >= self.compacted_at {
+            self.compact(level);
+        }
+    }
+
+    /// Merges all segments into one of groups if that takes half the memory. So memory is in proportion to the groups,
+    /// not the rows, also of keys that come back, but not soon.
+    fn compact(&mut self, level: Level) {
+        let merge = Merge {
+            grouping: self.grouping.clone(),
+            part_bits: Some(self.grouping.part_bits()),
+            segments: std::mem::take(&mut self.segments),
+            text_counts: Vec::new(),
+        };
+        let mut tables = MergeTables::new(&merge);
+        let mut groups = Groups { keys: Vec::new(), words: Vec::new() };
+        let mut starts = vec![0];
+        for part in 0..merge.part_count() {
+            let Part { keys, states } = merge.part(level, part, &mut tables);
+            groups.keys.extend(keys);
+            groups.words.extend_from_slice(states.words());
+            starts.push(u32::try_from(groups.keys.len()).expect("groups have 32 bits"));
+            if part >= PARTS_TRIED
+                && groups.bytes() / (part + 1) > self.segment_bytes / merge.part_count() / 2
+            {
+                self.segments = merge.segments;
+                self.compacted_at = 2 * self.segment_bytes;
+                return;
+            }
+        }
+        if groups.keys.len() <= GROUPS_MAX {
+            // All have room in a table that stays in the caches.
+            self.passing = 0;
+            self.tried_first = GROUPS_MAX;
+            self.tried = self.tried.max(GROUPS_MAX);
+        }
+        let segment = Segment { keys: groups.keys, starts, content: Content::Groups(groups.words) };
+        self.segment_bytes = segment.bytes();
+        self.compacted_at = COMPACTED_BYTES.max(4 * self.segment_bytes);
+        self.segments = vec![segment];
     }
 
     /// Takes the groups of the table as one part.
@@ -384,12 +430,6 @@ impl<K: PackedKey> Worker<K> {
             Table::Small(table) => table.take_keys().into_iter().map(K::of_word).collect(),
         };
         Groups { keys, words: self.states.take() }
-    }
-
-    /// Rows that were added so far.
-    #[must_use]
-    pub fn row_count(&self) -> u64 {
-        self.total_rows
     }
 
     /// Memory in use, in bytes.
@@ -598,6 +638,10 @@ mod tests {
         let mut finished = Vec::new();
         for half in [0..ROWS / 2, ROWS / 2..ROWS] {
             let mut worker = Worker::<K>::new(&grouping);
+            // The second merges what it has early.
+            if half.start > 0 {
+                worker.compacted_at = 1 << 18;
+            }
             for start in half.clone().step_by(20_011) {
                 let rows = start..half.end.min(start + 20_011);
                 let argument = Argument { values: Numbers::I16(&values[rows.clone()]), validity: None };
@@ -734,7 +778,8 @@ mod tests {
             let validity: keirin_kernels::BitBuffer = (0..ROWS).map(|row| row % 1_000 < 999).collect();
             for validity in [None, Some(validity.as_bits())] {
                 let (known, mut numbers) = (Texts::default(), Vec::new());
-                known.number(Level::best(), Strings::Offsets32(&offsets, &bytes), validity, &mut numbers);
+                let strings = Strings::Offsets32(&offsets, &bytes);
+                known.number(Level::best(), strings, validity, &mut numbers).unwrap();
                 assert_eq!(numbers.contains(&NULL_TEXT), validity.is_some());
                 let types = [KeyType { width: None, is_nullable: true }];
                 let column = KeyColumn { values: KeyValues::Bytes4(&numbers), validity: None };

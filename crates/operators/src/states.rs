@@ -253,6 +253,13 @@ impl StateLayout {
     pub fn stride(&self) -> usize {
         self.initial.len()
     }
+
+    /// The most rows of all threads together for which sums in one word have room, if there are some.
+    #[must_use]
+    pub fn rows_max(&self) -> Option<u64> {
+        let has_sums = self.aggregates.iter().any(|(aggregate, _)| matches!(aggregate, Aggregate::Sum(_)));
+        has_sums.then_some(1 << u32::BITS)
+    }
 }
 
 /// The states of groups.

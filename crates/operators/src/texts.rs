@@ -32,6 +32,10 @@ pub struct Texts {
     turn: AtomicUsize,
 }
 
+/// More texts than numbers of 32 bits have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyTexts;
+
 /// The texts of a shard: views into parts, as [`StringGroupTable::take_views`] gives them.
 pub type ShardTexts = (Vec<u128>, Vec<Vec<u8>>);
 
@@ -49,15 +53,18 @@ impl Default for Texts {
 impl Texts {
     /// Appends the number of each row to `numbers`, [`NULL_TEXT`] for rows without a value; new texts get new numbers.
     ///
+    /// # Errors
+    /// When a shard would have more than 2^26 texts.
+    ///
     /// # Panics
-    /// When lengths differ, a text is not within its buffer or has 4 GiB or more, or a shard would have 2^26 texts.
+    /// When lengths differ, or a text is not within its buffer or has 4 GiB or more.
     pub fn number(
         &self,
         level: Level,
         texts: Strings<'_>,
         validity: Option<Bits<'_>>,
         numbers: &mut Vec<u32>,
-    ) {
+    ) -> Result<(), TooManyTexts> {
         let first = numbers.len();
         if let Strings::Views(views, buffers) = texts
             && let Some(repeated) = Repeated::new(level, views, validity)
@@ -68,9 +75,9 @@ impl Texts {
             let views: Vec<u128> = rows.map(|row| views[row]).collect();
             let mut found = vec![0; views.len()];
             let valid = valid.as_ref().map(keirin_kernels::BitBuffer::as_bits);
-            self.number_chunk(level, Strings::Views(&views, buffers), valid, &mut found);
+            self.number_chunk(level, Strings::Views(&views, buffers), valid, &mut found)?;
             numbers.extend(repeated.places.iter().map(|place| found[*place as usize]));
-            return;
+            return Ok(());
         }
         numbers.resize(first + texts.len(), 0);
         for start in (0..texts.len()).step_by(CHUNK_ROWS) {
@@ -85,8 +92,9 @@ impl Texts {
                 }
                 Strings::Views(views, buffers) => Strings::Views(&views[rows.clone()], buffers),
             };
-            self.number_chunk(level, chunk, validity, &mut numbers[first + rows.start..first + rows.end]);
+            self.number_chunk(level, chunk, validity, &mut numbers[first + rows.start..first + rows.end])?;
         }
+        Ok(())
     }
 
     fn number_chunk(
@@ -95,7 +103,7 @@ impl Texts {
         texts: Strings<'_>,
         validity: Option<Bits<'_>>,
         numbers: &mut [u32],
-    ) {
+    ) -> Result<(), TooManyTexts> {
         let mut hashes = vec![0; texts.len()];
         hash_strings(level, &self.seed, texts, validity, &mut hashes);
         let sorted = partition_rows(&hashes, SHARD_BITS);
@@ -115,7 +123,9 @@ impl Texts {
             let table = table.get_or_insert_with(|| StringGroupTable::for_partition(self.seed, SHARD_BITS));
             let before = table.bytes();
             table.find_or_insert_rows(level, texts, rows, &hashes, numbers);
-            assert!(table.len() < 1 << (u32::BITS - SHARD_BITS), "numbers of texts have 32 bits");
+            if table.len() >= 1 << (u32::BITS - SHARD_BITS) {
+                return Err(TooManyTexts);
+            }
             self.bytes.fetch_add(table.bytes() - before, Ordering::Relaxed);
             for row in rows {
                 let number = &mut numbers[*row as usize];
@@ -126,6 +136,7 @@ impl Texts {
             let nulls = numbers.iter_mut().enumerate().filter(|(row, _)| !validity.get(*row));
             nulls.for_each(|(_, number)| *number = NULL_TEXT);
         }
+        Ok(())
     }
 
     /// Memory in use, in bytes.
@@ -146,6 +157,7 @@ impl Texts {
     /// Takes the texts of all shards.
     #[must_use]
     pub fn take(&self) -> Vec<ShardTexts> {
+        self.bytes.store(0, Ordering::Relaxed);
         let tables = self.shards.iter().map(|shard| lock(shard).take());
         tables.map(|table| table.map(|mut table| table.take_views()).unwrap_or_default()).collect()
     }
@@ -202,7 +214,7 @@ mod tests {
                     let mut numbers = vec![7];
                     let strings = Strings::Offsets32(&offsets, &bytes);
                     let valid = is_nullable.then(|| validity.as_bits());
-                    texts.number(Level::best(), strings, valid, &mut numbers);
+                    texts.number(Level::best(), strings, valid, &mut numbers).unwrap();
                     numbers
                 };
                 let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
@@ -245,7 +257,8 @@ mod tests {
         let validity: BitBuffer = (0..views.len()).map(|row| row % 5 > 0).collect();
         let (texts, mut numbers) = (Texts::default(), Vec::new());
         let buffers = [&long[..]];
-        texts.number(Level::best(), Strings::Views(&views, &buffers), Some(validity.as_bits()), &mut numbers);
+        let strings = Strings::Views(&views, &buffers);
+        texts.number(Level::best(), strings, Some(validity.as_bits()), &mut numbers).unwrap();
         let taken = texts.take();
         for (row, number) in numbers.iter().enumerate() {
             match row % 5 {

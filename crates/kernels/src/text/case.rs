@@ -56,11 +56,13 @@ fn change_case_plain<T: Text>(column: T, case: Case, facts: Facts) -> Option<Tex
     Some(changed)
 }
 
+#[cfg(feature = "arrow")]
 kernel! {
     /// The bytes with ASCII letters in the other case.
     pub(crate) fn change_ascii(text: &[u8], case: Case) -> Vec<u8> = change_ascii_plain;
 }
 
+#[cfg(feature = "arrow")]
 #[inline(always)]
 fn change_ascii_plain(text: &[u8], case: Case) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());

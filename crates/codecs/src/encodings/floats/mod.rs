@@ -14,11 +14,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use keirin_kernels::aligned::numbers;
+use keirin_kernels::aligned::{numbers, same_bytes_mut};
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::{BLOCK, check_count};
+use super::check_count;
 use crate::blocks::Codec;
 use crate::integers::{self, BoxNode};
 use crate::judge::{Judge, Verdict};
@@ -173,15 +173,7 @@ impl<F: Float> Node<F> for BitsNode<'_, F> {
     }
 
     fn decode_into(&self, level: Level, first: usize, out: &mut [F]) -> Result<()> {
-        let mut bits = [F::Bits::default(); BLOCK];
-        for (index, out) in out.chunks_mut(BLOCK).enumerate() {
-            let bits = &mut bits[..out.len()];
-            self.bits.decode_into(level, first + index * BLOCK, bits)?;
-            for (value, bits) in out.iter_mut().zip(bits) {
-                *value = F::from_bits(*bits);
-            }
-        }
-        Ok(())
+        self.bits.decode_into(level, first, same_bytes_mut(out))
     }
 
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()> {
@@ -196,7 +188,7 @@ impl<F: Float> Node<F> for BitsNode<'_, F> {
     }
 
     fn decode_ns(&self) -> f64 {
-        self.bits.decode_ns() + self.len() as f64 * 0.1
+        self.bits.decode_ns()
     }
 
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -21,7 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 use keirin_kernels::Level;
 use keirin_kernels::hash::WideKey;
-use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, ROWS_MAX, Worker};
+use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, Worker};
 use keirin_operators::packed::{KeyLayout, PackedKey};
 use keirin_operators::states::Argument;
 use keirin_operators::texts::Texts;
@@ -145,8 +145,8 @@ struct Groups<K: PackedKey> {
     merging: Mutex<Option<Arc<Merging<K>>>>,
     next_part: AtomicUsize,
     batch_rows: usize,
-    /// The most rows of a thread.
-    rows_max: u64,
+    /// Rows that came, of all threads.
+    row_count: AtomicU64,
 }
 
 /// Who numbers the texts of a key.
@@ -196,8 +196,8 @@ type Grouped<K> = (Worker<K>, MemoryReservation);
 /// How far the groups are there.
 enum Filling<K: PackedKey> {
     NotBegun(Vec<Source<K>>),
-    /// They come as long as these run; dropping them ends that.
-    Begun(JoinSet<Result<Grouped<K>>>),
+    /// They come as long as these run; dropping them ends that. Some threads may be done.
+    Begun(JoinSet<Result<Grouped<K>>>, Vec<Grouped<K>>),
     Done,
     /// There was no memory.
     GivenUp,
@@ -255,7 +255,6 @@ impl<K: PackedKey> Groups<K> {
             },
         });
         let grouping = Arc::new(grouping);
-        let rows_max = ROWS_MAX / rows.len().max(1) as u64;
         let sources = rows.into_iter().map(|rows| Source {
             rows,
             worker: Worker::new(&grouping),
@@ -268,7 +267,7 @@ impl<K: PackedKey> Groups<K> {
             merging: Mutex::default(),
             next_part: AtomicUsize::new(0),
             batch_rows: context.session_config().batch_size(),
-            rows_max,
+            row_count: AtomicU64::new(0),
             work: work.clone(),
             grouping,
         })
@@ -282,7 +281,9 @@ impl<K: PackedKey> Groups<K> {
         batch: &RecordBatch,
     ) -> Result<()> {
         let (level, row_count) = (Level::best(), batch.num_rows());
-        if worker.row_count() + row_count as u64 > self.rows_max {
+        let rows_before = self.row_count.fetch_add(row_count as u64, Ordering::Relaxed);
+        let rows_max = self.work.aggregates.layout.rows_max();
+        if rows_max.is_some_and(|rows_max| rows_before + row_count as u64 > rows_max) {
             return resources_err!("more rows than sums in one word have room for");
         }
         let evaluate = |expression: &Arc<dyn PhysicalExpr>| expression.evaluate(batch)?.into_array(row_count);
@@ -304,11 +305,13 @@ impl<K: PackedKey> Groups<K> {
                 let mut numbers = Vec::new();
                 if let (KeyValues::Text(strings), KeyTexts::Own(texts)) = (column.values, texts) {
                     numbers.reserve(row_count);
-                    texts.number(level, strings, column.validity, &mut numbers);
+                    if texts.number(level, strings, column.validity, &mut numbers).is_err() {
+                        return resources_err!("more texts than have numbers of 32 bits");
+                    }
                 }
-                numbers
+                Ok(numbers)
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let columns =
             columns.iter().zip(&numbers).enumerate().map(|(key, (column, numbers))| match column.values {
                 KeyValues::Text(_) => KeyColumn { values: KeyValues::Bytes4(numbers), validity: None },
@@ -503,10 +506,9 @@ impl<K: PackedKey> Shared for Groups<K> {
             for source in std::mem::take(sources) {
                 tasks.spawn(Self::take_in(Arc::downgrade(&self), source));
             }
-            *filling = Filling::Begun(tasks);
+            *filling = Filling::Begun(tasks, Vec::new());
         }
-        if let Filling::Begun(tasks) = &mut *filling {
-            let mut grouped = Vec::new();
+        if let Filling::Begun(tasks, grouped) = &mut *filling {
             let mut outcome = Ok(());
             while let Some(ended) = tasks.join_next().await {
                 match ended.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error))).flatten() {
@@ -517,7 +519,7 @@ impl<K: PackedKey> Shared for Groups<K> {
                     }
                 }
             }
-            *filling = match outcome.and_then(|()| self.finish(grouped)) {
+            *filling = match outcome.and_then(|()| self.finish(std::mem::take(grouped))) {
                 Ok(()) => Filling::Done,
                 Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
                     // The memory of texts is free before others need it.
