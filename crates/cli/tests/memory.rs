@@ -172,6 +172,12 @@ fn wide_rows_are_loaded_and_read_within_the_limit() {
         check(512, &format!(".open loaded{columns}\nCREATE TABLE t AS {rows};\n"));
         check(512, &format!(".open loaded{columns}\nSELECT * FROM t;\n"));
         check(512, &format!(".open sorted{columns}\nCREATE TABLE t ORDER BY (c7) AS {rows};\n"));
+        // Stripes that were written with more memory are larger.
+        check(8192, &format!(".open large{columns}\nCREATE TABLE t AS {rows};\n"));
+        check(256, &format!(".open large{columns}\nSELECT * FROM t;\n"));
+        check(512, &format!(".open large{columns}\nSELECT * FROM t WHERE a % 3 > 0;\n"));
+        check(512, &format!(".open large{columns}\nCREATE TABLE u AS SELECT * FROM t;\n"));
+        check(512, &format!(".open large{columns}\nCREATE TABLE v ORDER BY (c7) AS SELECT * FROM t;\n"));
     }
 }
 

@@ -52,6 +52,29 @@ fn only_empty_directories_become_databases() {
 }
 
 #[test]
+fn stripes_that_are_large_for_the_memory_are_read_slice_by_slice() {
+    let directory = directory();
+    let answers = |limit_bytes| {
+        let database = Database::builder().threads(2).memory_limit_bytes(limit_bytes);
+        let database = database.open(directory.path()).expect("the database opens");
+        if limit_bytes > 1 << 30 {
+            let texts = "repeat(CAST(value + 100000 AS VARCHAR), 200) AS s, repeat('x', value % 50) AS x";
+            run(&database, &format!("CREATE TABLE t AS SELECT value AS a, {texts} FROM range(0, 20000)"));
+            run(&database, "DELETE FROM t WHERE a % 7 = 0");
+        }
+        let queries = [
+            "SELECT a, substr(s, 1, 6), x FROM t",
+            "SELECT a, substr(s, 1, 6) FROM t WHERE x <> 'xxx' AND length(s) > a - 17000",
+            "SELECT a, substr(s, 1, 6) FROM t WHERE a % 3 > 0 LIMIT 9000",
+        ];
+        queries.map(|query| run(&database, query))
+    };
+    let expected = answers(2 << 30);
+    assert_eq!(expected.each_ref().map(Vec::len), [17_142, 15_288, 9000]);
+    assert!(answers(32 << 20) == expected, "other rows, or in another order");
+}
+
+#[test]
 fn readers_see_each_commit_of_the_one_writer() {
     let directory = directory();
     let reader = || Database::builder().read_only(true).open(directory.path());

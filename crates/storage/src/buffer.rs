@@ -5,6 +5,7 @@
 //! clears new memory page by page, which takes longer than reading.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
@@ -171,9 +172,27 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Indexed by the binary logarithm of the buffer's size.
-    buffers: [Vec<AlignedBytes>; 22],
+    /// By their size.
+    buffers: BTreeMap<usize, Vec<AlignedBytes>>,
     bytes: usize,
+}
+
+impl Free {
+    /// A buffer of this size or a little more.
+    fn take(&mut self, size: usize) -> Option<AlignedBytes> {
+        let mut fitting = self.buffers.range_mut(size..=size + size / 4);
+        let bytes = fitting.find_map(|(_, buffers)| buffers.pop())?;
+        self.bytes -= bytes.len();
+        Some(bytes)
+    }
+
+    /// Drops the largest buffer of another size; returns whether there was one.
+    fn drop_other(&mut self, size: usize) -> bool {
+        let mut others = self.buffers.iter_mut().rev().filter(|(other, _)| **other != size);
+        let dropped = others.find_map(|(_, buffers)| buffers.pop());
+        self.bytes -= dropped.as_ref().map_or(0, |bytes| bytes.len());
+        dropped.is_some()
+    }
 }
 
 impl Pool {
@@ -198,26 +217,29 @@ impl Pool {
 
     /// A buffer of arbitrary content.
     pub(crate) fn take(self: &Arc<Self>, byte_count: usize) -> FileBytes {
-        let size = byte_count.max(1 << 12).next_power_of_two();
-        let kept = {
-            let mut free = locked(&self.free);
-            let kept = free.buffers.get_mut(size.trailing_zeros() as usize).and_then(Vec::pop);
-            free.bytes -= kept.as_ref().map_or(0, |bytes| bytes.len());
-            kept
-        };
+        // Few sizes, so that free buffers fit, but no more than an eighth more than is used: with powers of two, scans
+        // of wide rows took half as much memory again as their values.
+        let size = byte_count.max(1).next_multiple_of((byte_count.next_power_of_two() / 16).max(1 << 12));
         // Large buffers are not kept, so their size need not be rounded up.
-        let bytes = if size > Self::BYTES_MAX { byte_count } else { size };
-        let bytes = kept.unwrap_or_else(|| AlignedBytes::zeroed(bytes));
+        let (kept, size) = match size > Self::BYTES_MAX {
+            true => (None, byte_count),
+            false => (locked(&self.free).take(size), size),
+        };
+        let bytes = kept.unwrap_or_else(|| AlignedBytes::zeroed(size));
         FileBytes { bytes: Some(bytes), used: byte_count, pool: Arc::clone(self) }
     }
 
     fn put(&self, bytes: AlignedBytes) {
-        if bytes.len() <= Self::BYTES_MAX && bytes.len().is_power_of_two() {
-            let mut free = locked(&self.free);
-            if free.bytes + bytes.len() <= Self::FREE_BYTES_MAX {
-                free.bytes += bytes.len();
-                free.buffers[bytes.len().trailing_zeros() as usize].push(bytes);
-            }
+        let size = bytes.len();
+        if size > Self::BYTES_MAX {
+            return;
+        }
+        let mut free = locked(&self.free);
+        // Buffers of sizes that are not used any more make room for those that are.
+        while free.bytes + size > Self::FREE_BYTES_MAX && free.drop_other(size) {}
+        if free.bytes + size <= Self::FREE_BYTES_MAX {
+            free.bytes += size;
+            free.buffers.entry(size).or_default().push(bytes);
         }
     }
 }
@@ -247,6 +269,30 @@ mod tests {
         };
         assert_eq!(pool.numbers(1, write).unwrap().as_deref(), Some(&[7][..]));
         assert_eq!(pool.numbers(2, write).map(|_| ()), Err(2));
+    }
+
+    #[test]
+    fn buffers_are_little_larger_than_what_they_are_used_for() {
+        let pool = Arc::new(Pool::default());
+        for byte_count in [1, 5000, 100_000, (1 << 20) + 1, 1_336_108, 2 << 20, (2 << 20) + 1] {
+            let bytes = pool.take(byte_count);
+            assert_eq!(bytes.len(), byte_count);
+            let size = bytes.bytes.as_ref().unwrap().len();
+            assert!(size <= byte_count + (byte_count / 8).max(1 << 12), "{size} for {byte_count}");
+        }
+        assert_eq!(locked(&pool.free).buffers.len(), 6);
+    }
+
+    #[test]
+    fn buffers_of_other_sizes_make_room() {
+        let pool = Arc::new(Pool::default());
+        drop(Vec::from_iter((0..40).map(|_| pool.take(1 << 20))));
+        assert_eq!(locked(&pool.free).bytes, Pool::FREE_BYTES_MAX);
+        let bytes = pool.take(1 << 14);
+        let place = bytes.as_ptr();
+        drop(bytes);
+        assert_eq!(locked(&pool.free).bytes, Pool::FREE_BYTES_MAX - (1 << 20) + (1 << 14));
+        assert_eq!(pool.take(1 << 14).as_ptr(), place);
     }
 
     #[test]

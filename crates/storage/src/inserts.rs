@@ -4,7 +4,7 @@
 //! the first of them then becomes the leader and writes the rows of all, as one part a partition in one commit. An
 //! insert that finds no commit running does not wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::column::Column;
@@ -115,9 +115,13 @@ impl Database {
 
     /// Commits a group; the outcome of each of its inserts.
     fn insert_group(self: &Arc<Self>, group: &[Insert]) -> Vec<Result<u64>> {
-        let tables: BTreeMap<u64, &Insert> = group.iter().map(|insert| (insert.table, insert)).collect();
-        for (table, insert) in tables {
-            self.merge_before_insert(table, |_| insert.options.clone());
+        let mut tables: BTreeMap<u64, (&Insert, BTreeSet<&str>)> = BTreeMap::new();
+        for insert in group {
+            let (_, partitions) = tables.entry(insert.table).or_insert_with(|| (insert, BTreeSet::new()));
+            partitions.extend(insert.rows.iter().map(|(partition, _)| &**partition));
+        }
+        for (table, (insert, partitions)) in tables {
+            self.merge_before_insert(table, &partitions, |_| insert.options.clone());
         }
         let all: Vec<&Insert> = group.iter().collect();
         match self.commit_inserts(&all) {

@@ -190,7 +190,7 @@ impl Database {
         let last = locked(&writing.compacting).last_table;
         let (before, behind): (Vec<_>, Vec<_>) = snapshot.tables().partition(|table| table.number <= last);
         for table in behind.into_iter().chain(before) {
-            if let Claim::Parts(merge) = self.claim(writing, &snapshot, table, rows_max) {
+            if let Claim::Parts(merge) = self.claim(writing, &snapshot, table, |_| true, rows_max) {
                 locked(&writing.compacting).last_table = table.number;
                 return Ok(Some(merge));
             }
@@ -218,7 +218,7 @@ impl Database {
         for _ in 0..rounds_max {
             let snapshot = self.snapshot();
             let Some(table) = snapshot.table(table) else { break };
-            match self.claim(writing, &snapshot, table, u64::MAX) {
+            match self.claim(writing, &snapshot, table, |_| true, u64::MAX) {
                 Claim::Parts(merge) => {
                     let _reserved = reserve(merge.memory_bytes())?;
                     if !merge.run(&options, cancel)? {
@@ -257,23 +257,30 @@ impl Database {
         self.remove_obsolete(cancel)
     }
 
-    /// Merges some parts of a table that has many small ones; called before parts are added. Failures are ignored:
-    /// they are no reason not to add parts.
-    pub fn merge_before_insert(self: &Arc<Self>, table: u64, options: impl Fn(&Table) -> WriteOptions) {
+    /// Merges some parts of a table that has many small ones; called before parts are added to these partitions, which
+    /// alone are looked at: there may be thousands of others. Failures are ignored: they are no reason not to add parts.
+    pub(crate) fn merge_before_insert(
+        self: &Arc<Self>,
+        table: u64,
+        partitions: &BTreeSet<&str>,
+        options: impl Fn(&Table) -> WriteOptions,
+    ) {
         let (Ok(writing), snapshot) = (self.writing(), self.snapshot()) else { return };
+        let is_wanted = |partition: &str| partitions.contains(partition);
         if let Some(table) = snapshot.table(table).filter(|table| table.small_part_count() > PARTS_MAX)
-            && let Claim::Parts(merge) = self.claim(writing, &snapshot, table, HELP_ROWS_MAX)
+            && let Claim::Parts(merge) = self.claim(writing, &snapshot, table, is_wanted, HELP_ROWS_MAX)
         {
             drop(merge.run(options, &Cancel::default()));
         }
     }
 
-    /// Claims some parts of a table of `snapshot`, if it is worth merging them.
+    /// Claims some parts of a table of `snapshot` in these partitions, if it is worth merging them.
     fn claim(
         self: &Arc<Self>,
         writing: &Writing,
         snapshot: &Snapshot,
         table: &Arc<Table>,
+        is_wanted: impl Fn(&str) -> bool,
         rows_max: u64,
     ) -> Claim {
         let rewritten = self.rewritten(table.number);
@@ -282,7 +289,7 @@ impl Database {
             let is_rewritten = rewritten.iter().any(|table| table.part(part).is_some());
             !compacting.busy.contains(&part) && !compacting.given_up.contains(&part) && !is_rewritten
         };
-        let Some(parts) = table.parts_to_merge(is_free, rows_max) else {
+        let Some(parts) = table.parts_to_merge(is_wanted, is_free, rows_max) else {
             let busy: Vec<u64> =
                 compacting.busy.iter().copied().filter(|part| table.part(*part).is_some()).collect();
             let is_old = self.current().table(table.number).is_none_or(|now| !std::ptr::eq(&**now, &**table));
@@ -301,6 +308,7 @@ mod tests {
     use crate::tests::recovery::{
         DAY, compact, insert, insert_into, log_files, maintain, new, numbers, open, part_files, set,
     };
+    use crate::tests::simulation::columns;
 
     fn table(database: &Database, name: &str) -> Arc<Table> {
         Arc::clone(database.snapshot().table_named("main", name).unwrap())
@@ -360,6 +368,24 @@ mod tests {
             name
         });
         assert_eq!(merged.collect::<Vec<_>>(), ["t", "u", "t", "u"]);
+    }
+
+    #[test]
+    fn who_inserts_merges_parts_of_its_partitions() {
+        let database = open(&new());
+        insert_into(&database, "t", 0..1);
+        let insert = |partition: &str| {
+            let rows = vec![(partition.into(), columns(&[(1, None)]))];
+            database.insert(&table(&database, "t"), rows, WriteOptions::default()).unwrap();
+        };
+        (1..60).for_each(|number| insert(&number.to_string()));
+        let parts = || table(&database, "t").parts().len();
+        (0..8).for_each(|_| insert("0"));
+        assert_eq!(parts(), 68, "none is merged before there are more than 64");
+        insert("1");
+        assert_eq!(parts(), 69, "its partition has two");
+        insert("0");
+        assert_eq!(parts(), 70 - 7, "eight of nine are one now");
     }
 
     #[test]

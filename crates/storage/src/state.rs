@@ -113,7 +113,7 @@ impl Table {
     #[must_use]
     pub fn parts(&self) -> Vec<&Part> {
         let mut parts: Vec<&Part> = self.parts.values().collect();
-        parts.sort_by_key(|part| (part.order, part.number));
+        sort_by_rows(&mut parts);
         parts
     }
 
@@ -128,6 +128,11 @@ impl Table {
     pub fn row_count(&self) -> u64 {
         self.parts.values().map(Part::live_row_count).sum()
     }
+}
+
+/// Puts parts into the order of their rows.
+pub(crate) fn sort_by_rows(parts: &mut [&Part]) {
+    parts.sort_by_key(|part| (part.order, part.number));
 }
 
 /// A change to the state, as commits log it: `docs/format/log.md`.

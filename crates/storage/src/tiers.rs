@@ -7,10 +7,10 @@
 //! parts, seven inserts of one row and one of eight rows would never be merged. Only neighbours of one partition
 //! are merged, so that its rows keep their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::part::STRIPE_ROWS;
-use crate::state::{Part, Table};
+use crate::state::{Part, Table, sort_by_rows};
 
 /// The least count of parts in a merge, and the factor between tiers.
 const FANOUT: usize = 8;
@@ -27,15 +27,27 @@ impl Table {
     /// or one part with mostly deleted rows.
     #[must_use]
     pub fn parts_to_compact(&self) -> Option<Vec<u64>> {
-        self.parts_to_merge(|_| true, u64::MAX)
+        self.parts_to_merge(|_| true, |_| true, u64::MAX)
     }
 
-    /// As [`parts_to_compact`](Self::parts_to_compact), limited to parts that are free and to `rows_max` rows.
-    pub(crate) fn parts_to_merge(&self, is_free: impl Fn(u64) -> bool, rows_max: u64) -> Option<Vec<u64>> {
-        let parts = self.parts();
+    /// As [`parts_to_compact`](Self::parts_to_compact), limited to these partitions, parts that are free, and
+    /// `rows_max` rows.
+    pub(crate) fn parts_to_merge(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+        is_free: impl Fn(u64) -> bool,
+        rows_max: u64,
+    ) -> Option<Vec<u64>> {
+        let mut parts: Vec<&Part> = self.parts.values().filter(|part| is_wanted(&part.partition)).collect();
+        sort_by_rows(&mut parts);
         let is_possible = |row_count: u64, part: &Part| row_count <= rows_max && is_free(part.number);
+        // There may be many partitions with a part each.
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        parts.iter().for_each(|part| *counts.entry(&part.partition).or_default() += 1);
         let mut partitions: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
-        parts.iter().for_each(|part| partitions.entry(&part.partition).or_default().push(part));
+        let are_enough = |part: &&&Part| counts[&*part.partition] >= FANOUT;
+        let many = parts.iter().filter(are_enough);
+        many.for_each(|part| partitions.entry(&part.partition).or_default().push(part));
         let starts = partitions.values().flat_map(|parts| (0..parts.len()).map(|start| &parts[start..]));
         let mergeable = starts.filter_map(|parts| mergeable_neighbours(parts, is_possible));
         if let Some((_, parts)) = mergeable.min_by_key(|(tier, _)| *tier) {

@@ -110,9 +110,14 @@ fn doubles(report: &mut Report, place: &str, bytes: usize) {
         bytes,
         vec![
             Lane::new("keirin", || {
-                aggregate::min(level, &values, None, Selection::All).unwrap_or_default().to_bits()
+                let extremes = aggregate::extremes(level, &values, None, Selection::All);
+                let (least, greatest) = extremes.unwrap_or_default();
+                least.to_bits() ^ greatest.to_bits()
             }),
-            Lane::new("arrow", || compute::min(&array).unwrap_or_default().to_bits()),
+            Lane::new("arrow", || {
+                let greatest = compute::max(&array).unwrap_or_default();
+                compute::min(&array).unwrap_or_default().to_bits() ^ greatest.to_bits()
+            }),
         ],
     );
 }

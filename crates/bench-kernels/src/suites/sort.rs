@@ -1,11 +1,11 @@
-//! Sorting rows by one and several keys, and the first few of many, against arrow and the standard library.
+//! Sorting rows by one and several keys, against arrow and the standard library.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray};
 use arrow::compute::{SortColumn, SortOptions, lexsort_to_indices, sort_to_indices};
 use arrow::row::{RowConverter, SortField};
-use keirin_kernels::sort::{Key, Method, Values, first_rows, sort_rows};
+use keirin_kernels::sort::{Key, Method, Values, sort_rows};
 use keirin_kernels::text::Strings;
 use keirin_kernels::{BitBuffer, Level};
 use keirin_race::Race;
@@ -31,13 +31,6 @@ pub(super) fn run(report: &mut Report) {
     one_key(report, "one key, random, 10 % nulls", &orders[1].1, Some(&flags));
     if report.wants("three keys") {
         three_keys(report, row_count);
-    }
-    let row_count = if report.is_quick() { 100_000 } else { 16_000_000 };
-    if report.wants("top 100") {
-        let values: Vec<i64> = (0..row_count).map(|_| random.bits().cast_signed()).collect();
-        top(report, "top 100, random", &values);
-        let values: Vec<i64> = (0..row_count).rev().collect();
-        top(report, "top 100, descending", &values);
     }
 }
 
@@ -150,35 +143,5 @@ fn three_keys(report: &mut Report, row_count: i64) {
             Lane::new("arrow:lexsort", lexsort),
             Lane::new("arrow:rows", rows),
         ],
-    );
-}
-
-fn top(report: &mut Report, case: &str, values: &[i64]) {
-    const COUNT: usize = 100;
-    let level = Level::best();
-    let array = Int64Array::from(values.to_vec());
-    let keys = [key(Values::I64(values))];
-    let ours = || checksum(&first_rows(level, &keys, values.len(), COUNT));
-    let arrow = || {
-        let rows = sort_to_indices(&array, None, Some(COUNT)).expect("numbers can be sorted");
-        checksum(rows.values())
-    };
-    let heap = || {
-        let mut heap = std::collections::BinaryHeap::with_capacity(COUNT + 1);
-        for (value, row) in values.iter().zip(0_u32..) {
-            if heap.len() < COUNT {
-                heap.push((*value, row));
-            } else if heap.peek().is_some_and(|worst| *value < worst.0) {
-                heap.pop();
-                heap.push((*value, row));
-            }
-        }
-        checksum(&heap.into_sorted_vec().into_iter().map(|(_, row)| row).collect::<Vec<_>>())
-    };
-    report.case(
-        case,
-        Unit::Rows,
-        values.len(),
-        vec![Lane::new("keirin", ours), Lane::new("arrow", arrow), Lane::new("std:heap", heap)],
     );
 }

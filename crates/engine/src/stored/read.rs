@@ -225,6 +225,8 @@ pub(super) struct ReadCounts {
 /// A stripe of which rows are wanted.
 pub(super) struct Stripe<'a> {
     pub(super) table: &'a OpenTable,
+    /// Which of the parts that are open.
+    part_index: usize,
     pub(super) part: &'a OpenPart,
     pub(super) number: usize,
     pub(super) counts: &'a ReadCounts,
@@ -232,6 +234,32 @@ pub(super) struct Stripe<'a> {
     row_count: usize,
     /// Columns by their place in the table's schema, of the rows that are left.
     read: Vec<Option<ArrayRef>>,
+}
+
+/// Rows of a stripe that are read later.
+pub(super) struct Rest {
+    part_index: usize,
+    number: usize,
+    rows: Vec<u32>,
+    read: Vec<Option<ArrayRef>>,
+}
+
+impl Rest {
+    /// The stripe with these rows.
+    pub(super) fn stripe<'a>(self, table: &'a OpenTable, counts: &'a ReadCounts) -> Result<Stripe<'a>> {
+        let Self { part_index, number, rows, read } = self;
+        let part = table.parts[part_index].as_ref().map_err(|error| external(error.clone()))?;
+        Ok(Stripe {
+            table,
+            part_index,
+            part,
+            number,
+            counts,
+            row_count: rows.len(),
+            left: Left::Rows(rows),
+            read,
+        })
+    }
 }
 
 /// The rows of a stripe that are left.
@@ -256,7 +284,7 @@ impl Left {
 impl<'a> Stripe<'a> {
     pub(super) fn new(
         table: &'a OpenTable,
-        part: &'a OpenPart,
+        (part_index, part): (usize, &'a OpenPart),
         number: usize,
         counts: &'a ReadCounts,
     ) -> Self {
@@ -268,7 +296,7 @@ impl<'a> Stripe<'a> {
         let row_count = left.as_ref().map_or(row_count, |left| count_ones(level, left.as_bits()));
         let left = left.map_or(Left::All, |left| Left::Marked(left, OnceCell::new()));
         let read = vec![None; table.schema.fields().len()];
-        Self { table, part, number, counts, left, row_count, read }
+        Self { table, part_index, part, number, counts, left, row_count, read }
     }
 
     /// Rows that are left.
@@ -311,6 +339,19 @@ impl<'a> Stripe<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
         batch.map_err(|error| self.mistyped(error.into()))
+    }
+
+    /// Keeps the first `count` rows that are left; returns the others, if there are any.
+    pub(super) fn split_off(&mut self, count: usize) -> Option<Rest> {
+        let rest = self.row_count.checked_sub(count).filter(|rest| *rest > 0)?;
+        let row = |row| u32::try_from(row).expect("a stripe has few rows");
+        let rows = match self.left.rows() {
+            Some(rows) => rows[count..].to_vec(),
+            None => (row(count)..row(self.row_count)).collect(),
+        };
+        let read = self.read.iter().map(|column| Some(column.as_ref()?.slice(count, rest))).collect();
+        self.keep_first(count);
+        Some(Rest { part_index: self.part_index, number: self.number, rows, read })
     }
 
     /// Gives back the memory of a column that nobody wants again.

@@ -54,12 +54,15 @@ use parking_lot::Mutex;
 use super::ahead::Ahead;
 use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
-use super::read::{Filter, ReadCounts, Stripe, external, is_dynamic};
+use super::read::{Filter, ReadCounts, Rest, Stripe, external, is_dynamic};
 use crate::compact::compact;
 use crate::conditions::Conditions;
 use crate::work;
 
-/// Stripes that take more of a partition's part of the memory, one in so many, are handed out in slices.
+/// Stripes that take more of a partition's part of the memory, one in so many, are read in slices of this size. What is
+/// compressed is decompressed again for each.
+const READ_SHARE: usize = 4;
+/// What takes more, one in so many, is handed out in smaller slices.
 const STRIPE_SHARE: usize = 8;
 /// These slices take one part in so many.
 const SLICE_SHARE: usize = 64;
@@ -178,6 +181,14 @@ impl StoredScan {
         self.properties.partitioning.partition_count()
     }
 
+    /// A partition's part of the memory.
+    fn part_bytes(&self, context: &TaskContext) -> usize {
+        match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / self.partition_count(),
+            _ => usize::MAX,
+        }
+    }
+
     /// The same scan, changed; it has not run yet.
     fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut changed = Self {
@@ -269,6 +280,8 @@ impl StoredScan {
             own: None,
             ahead: Ahead::default(),
             remaining: self.limit,
+            rest: None,
+            read_bytes_max: self.part_bytes(context) / READ_SHARE,
             reservation: consumer.register(context.memory_pool()),
             counts: ReadCounts {
                 bytes: count("bytes_scanned"),
@@ -401,10 +414,7 @@ impl ExecutionPlan for StoredScan {
         // Where order is seen, whoever merges the partitions reads many batches of each ahead: they are to be
         // small. Elsewhere they are whole, for slices of one buffer are booked as if each had all of it; where
         // they are large for the memory that there is, they are slices that have buffers of their own.
-        let part_bytes = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes / self.partition_count(),
-            _ => usize::MAX,
-        };
+        let part_bytes = self.part_bytes(&context);
         let (keeps_order, batch_rows) = (self.keeps_order, context.session_config().batch_size());
         let batches = batches.map_ok(move |batch| {
             let bytes = batch.get_array_memory_size();
@@ -669,6 +679,10 @@ pub(crate) struct Worker {
     /// How far ahead of it files were told what will be read.
     ahead: Ahead,
     remaining: Option<usize>,
+    /// Rows of a large stripe that were not read yet.
+    rest: Option<Rest>,
+    /// Rows of about this size are read at a time.
+    read_bytes_max: usize,
     reservation: MemoryReservation,
     counts: ReadCounts,
     stripes_read: Count,
@@ -703,6 +717,15 @@ impl Worker {
 
     /// What `read` makes of the next stripe of which rows pass all filters, or of the next stripes of a part.
     pub(super) fn step<T>(&mut self, read: impl FnOnce(&mut [Stripe<'_>]) -> Result<T>) -> Result<Step<T>> {
+        self.step_within(usize::MAX, read)
+    }
+
+    /// As [`step`](Self::step); `read` decodes no more than about so many bytes of a stripe.
+    fn step_within<T>(
+        &mut self,
+        bytes_max: usize,
+        read: impl FnOnce(&mut [Stripe<'_>]) -> Result<T>,
+    ) -> Result<Step<T>> {
         let _timer = self.baseline.elapsed_compute().timer();
         if self.remaining == Some(0) {
             return Ok(Step::End);
@@ -721,9 +744,9 @@ impl Worker {
                 own.next().map_or(0..0, one)
             }
         };
-        let Some([(part, _), ..]) = stripes.get(taken.clone()) else { return Ok(Step::End) };
+        let Some([(part_index, _), ..]) = stripes.get(taken.clone()) else { return Ok(Step::End) };
         let table = &shared.table;
-        let part = table.parts[*part].as_ref().map_err(|error| external(error.clone()))?;
+        let part = table.parts[*part_index].as_ref().map_err(|error| external(error.clone()))?;
         let end = self.own.as_ref().map_or(stripes.len(), |own| own.end);
         let ahead = if self.own.is_some() { &self.ahead } else { &shared.ahead };
         if self.remaining.is_none() {
@@ -731,7 +754,7 @@ impl Worker {
         }
         let mut wanted = Vec::with_capacity(taken.len());
         for (_, number) in &stripes[taken] {
-            let mut stripe = Stripe::new(table, part, *number, &self.counts);
+            let mut stripe = Stripe::new(table, (*part_index, part), *number, &self.counts);
             let narrowing = self.narrowing.as_mut();
             if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
                 self.stripes_pruned.add(1);
@@ -755,7 +778,7 @@ impl Worker {
             }
             if !self.takes_runs {
                 let bytes = decoded_bytes(part, &shared.projection, stripe.number);
-                self.reservation.try_grow(bytes / rows_before.max(1) * rows)?;
+                self.reservation.try_grow((bytes / rows_before.max(1) * rows).min(bytes_max))?;
             }
             part.expect(&shared.projection, stripe.number..stripe.number + 1);
             if let Some(remaining) = &mut self.remaining {
@@ -767,6 +790,32 @@ impl Worker {
         if wanted.is_empty() { Ok(Step::Nothing) } else { Ok(Step::Found(read(&mut wanted)?)) }
     }
 
+    /// The next rows: of a stripe, or of a slice of one that is large for the memory that there is.
+    fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
+        let (shared, bytes_max) = (self.shared.clone(), self.read_bytes_max);
+        let read = |stripe: &mut Stripe<'_>| {
+            let bytes = decoded_bytes(stripe.part, &shared.projection, stripe.number);
+            let rows = stripe.part.reader.stripe(stripe.number);
+            let row_bytes = bytes / usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX).max(1);
+            let rest = stripe.split_off((bytes_max / row_bytes.max(1)).max(1));
+            Ok((stripe.batch(&shared.projection, &shared.schema)?, rest))
+        };
+        let (batch, rest) = match self.rest.take() {
+            Some(rest) => {
+                let _timer = self.baseline.elapsed_compute().timer();
+                self.reservation.try_grow(bytes_max)?;
+                read(&mut rest.stripe(&shared.table, &self.counts)?)?
+            }
+            None => match self.step_within(bytes_max, |stripes| read(&mut stripes[0]))? {
+                Step::Found(found) => found,
+                Step::Nothing => return Ok(Step::Nothing),
+                Step::End => return Ok(Step::End),
+            },
+        };
+        self.rest = rest;
+        Ok(Step::Found(batch))
+    }
+
     /// The next rows. Where stripes have few or none, several are read at a time, for each change of threads takes
     /// about as long as a condition over a stripe that is easy to answer.
     pub(crate) fn next_batches(&mut self) -> Result<Step<Vec<RecordBatch>>> {
@@ -775,14 +824,13 @@ impl Worker {
         /// Rows that give whoever gets them enough to do.
         const ROWS_ENOUGH: usize = 8192;
         self.reservation.free();
-        let shared = self.shared.clone();
         debug_assert!(!self.takes_runs, "a batch is one stripe's");
         // Whoever narrows a filter is to see rows before more are read, which it may exclude.
         let rows_enough = if self.narrowing.is_some() { 1 } else { ROWS_ENOUGH };
         let started = Instant::now();
         let (mut batches, mut rows, mut bytes) = (Vec::new(), 0, 0);
         loop {
-            match self.step(|stripes| stripes[0].batch(&shared.projection, &shared.schema))? {
+            match self.next_batch()? {
                 Step::Found(batch) => {
                     rows += batch.num_rows();
                     bytes += batch.get_array_memory_size();
@@ -793,7 +841,7 @@ impl Worker {
                 Step::End if batches.is_empty() => return Ok(Step::End),
                 Step::End => break,
             }
-            if rows >= rows_enough || started.elapsed() >= WORK {
+            if rows >= rows_enough || self.rest.is_some() || started.elapsed() >= WORK {
                 break;
             }
         }
@@ -803,11 +851,11 @@ impl Worker {
     /// Whether there are no more stripes for it.
     fn is_at_end(&self) -> bool {
         let is_taken = |stripes: &Vec<_>| self.shared.next.load(Ordering::Relaxed) >= stripes.len();
-        self.remaining == Some(0)
-            || match (self.run, &self.own) {
-                (None, _) => self.shared.stripes.get().is_some_and(is_taken),
-                (Some(_), own) => own.as_ref().is_some_and(|own| own.is_empty()),
-            }
+        let has_none = match (self.run, &self.own) {
+            (None, _) => self.shared.stripes.get().is_some_and(is_taken),
+            (Some(_), own) => own.as_ref().is_some_and(|own| own.is_empty()),
+        };
+        self.rest.is_none() && (has_none || self.remaining == Some(0))
     }
 
     /// Hands in what this partition made, once, to be merged with what those have that were done before; the last gets it

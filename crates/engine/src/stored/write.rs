@@ -297,7 +297,6 @@ fn insert(
     if count > 0 {
         // Says what it should where the database cannot be written to.
         drop(store.begin()?);
-        store.database.merge_before_insert(table.number, write_options);
         store.database.insert(table, rows.into_iter().collect(), write_options(table))?;
     }
     Ok(count as u64)

@@ -6,7 +6,6 @@
 //! equal bits.
 
 use super::chunks::{CHUNK, Keep, Mask, for_each_chunk, for_each_piece, keep_plain};
-use super::count;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use crate::{Bits, Level, Selection};
@@ -71,81 +70,79 @@ macro_rules! floats {
 }
 floats! { f32 as i32, 32; f64 as i64, 64 }
 
-/// The smallest of the selected rows that are valid; `None` when there are none.
+/// The smallest and the largest of the selected rows that are valid; `None` when there are none.
 ///
 /// # Panics
 /// When a bitmap has not as many bits as there are values or a row number is out of range.
 #[must_use]
-pub fn min<T: Ordered>(
+pub fn extremes<T: Ordered>(
     level: Level,
     values: &[T],
     validity: Option<Bits<'_>>,
     selection: Selection<'_>,
-) -> Option<T> {
-    let mut least = T::HIGHEST.key();
+) -> Option<(T, T)> {
+    let mut found: Option<(T::Key, T::Key)> = None;
     for_each_piece(values, validity, selection, |values, mask| {
-        least = least.min(least_key(level, values, mask));
+        let Some(first) = first_row(values.len(), mask) else { return };
+        let (least, greatest) = extreme_keys(level, values, mask, values[first]);
+        let (before_least, before_greatest) = found.unwrap_or((least, greatest));
+        found = Some((least.min(before_least), greatest.max(before_greatest)));
     });
-    (count(level, values.len(), validity, selection) > 0).then(|| T::from_key(least))
+    found.map(|(least, greatest)| (T::from_key(least), T::from_key(greatest)))
 }
 
-/// The largest of the selected rows that are valid; `None` when there are none.
-///
-/// # Panics
-/// When a bitmap has not as many bits as there are values or a row number is out of range.
-#[must_use]
-pub fn max<T: Ordered>(
-    level: Level,
-    values: &[T],
-    validity: Option<Bits<'_>>,
-    selection: Selection<'_>,
-) -> Option<T> {
-    let mut greatest = T::LOWEST.key();
-    for_each_piece(values, validity, selection, |values, mask| {
-        greatest = greatest.max(greatest_key(level, values, mask));
-    });
-    (count(level, values.len(), validity, selection) > 0).then(|| T::from_key(greatest))
+/// The first row that counts.
+fn first_row(row_count: usize, mask: Mask<'_>) -> Option<usize> {
+    let words = (0..row_count.div_ceil(CHUNK)).map(|index| (index, mask.word(index)));
+    words
+        .filter(|(_, word)| *word != 0)
+        .map(|(index, word)| index * CHUNK + word.trailing_zeros() as usize)
+        .next()
 }
 
-macro_rules! extreme_key {
-    ($name:ident $plain:ident $wide:ident $choose:ident $neutral:ident) => {
-        kernel! {
-            fn $name[T: Ordered][T](values: &[T], mask: Mask<'_>) -> T::Key = $plain, avx512 = $wide;
-        }
-
-        #[inline(always)]
-        fn $plain<T: Ordered>(values: &[T], mask: Mask<'_>) -> T::Key {
-            extreme_key(values, mask, T::$neutral, Ord::$choose, keep_plain)
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(
-            enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
-        )]
-        fn $wide<T: Ordered>(values: &[T], mask: Mask<'_>) -> T::Key {
-            extreme_key(values, mask, T::$neutral, Ord::$choose, |chunk, word, fill| {
-                x86::keep(chunk, word, fill)
-            })
-        }
-    };
+kernel! {
+    fn extreme_keys[T: Ordered][T](values: &[T], mask: Mask<'_>, any: T) -> (T::Key, T::Key)
+        = extreme_keys_plain, avx512 = extreme_keys_wide;
 }
-extreme_key! { least_key least_plain least_wide min HIGHEST }
-extreme_key! { greatest_key greatest_plain greatest_wide max LOWEST }
 
-/// Uses one lane for each row of a chunk: one to eight vectors, enough to hide the latency of a comparison.
 #[inline(always)]
-fn extreme_key<T: Ordered>(
+fn extreme_keys_plain<T: Ordered>(values: &[T], mask: Mask<'_>, any: T) -> (T::Key, T::Key) {
+    extreme_keys_by(values, mask, any, keep_plain)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+fn extreme_keys_wide<T: Ordered>(values: &[T], mask: Mask<'_>, any: T) -> (T::Key, T::Key) {
+    extreme_keys_by(values, mask, any, |chunk, word, fill| x86::keep(chunk, word, fill))
+}
+
+/// `any` is the value of a row that counts, and takes the place of those that do not.
+#[inline(always)]
+fn extreme_keys_by<T: Ordered>(values: &[T], mask: Mask<'_>, any: T, keep: impl Keep<T>) -> (T::Key, T::Key) {
+    // Lanes of 128 bytes hide the latency of a comparison. With 64 lanes of 8 bytes, AVX2 has not enough registers.
+    match size_of::<T>() {
+        1 | 2 => extreme_keys_in_lanes::<T, 64>(values, mask, any, keep),
+        4 => extreme_keys_in_lanes::<T, 32>(values, mask, any, keep),
+        _ => extreme_keys_in_lanes::<T, 16>(values, mask, any, keep),
+    }
+}
+
+#[inline(always)]
+fn extreme_keys_in_lanes<T: Ordered, const LANES: usize>(
     values: &[T],
     mask: Mask<'_>,
-    neutral: T,
-    choose: impl Fn(T::Key, T::Key) -> T::Key,
+    any: T,
     keep: impl Keep<T>,
-) -> T::Key {
-    let mut lanes = [neutral.key(); CHUNK];
-    for_each_chunk(values, mask, neutral, keep, |chunk| {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = choose(*lane, value.key());
+) -> (T::Key, T::Key) {
+    let (mut least, mut greatest) = ([any.key(); LANES], [any.key(); LANES]);
+    for_each_chunk(values, mask, any, keep, |chunk| {
+        for values in chunk.as_chunks::<LANES>().0 {
+            for ((least, greatest), value) in least.iter_mut().zip(&mut greatest).zip(values) {
+                let key = value.key();
+                (*least, *greatest) = ((*least).min(key), (*greatest).max(key));
+            }
         }
     });
-    lanes.into_iter().fold(neutral.key(), choose)
+    let least = least.into_iter().fold(any.key(), Ord::min);
+    (least, greatest.into_iter().fold(any.key(), Ord::max))
 }

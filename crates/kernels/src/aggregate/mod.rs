@@ -3,7 +3,7 @@
 //! Every answer depends only on the set of rows: batches may be cut anywhere and merged in any order by any
 //! number of threads, and the bits of the answer stay the same. Integers achieve it by sums that are wide
 //! enough ([`sum`], [`sum_decimals`]), floats by a sum that is exact until it is read ([`ExactSum`]), extrema
-//! by a total order ([`min`], [`max`]).
+//! by a total order ([`extremes`]).
 //!
 //! Loops see rows in chunks of 64, one word of a bitmap each, with the last rows copied and padded
 //! (`chunks.rs`), so that no loop reads past the end and few need one of their own for the tail. A mean is a
@@ -21,7 +21,7 @@ mod x86;
 pub(crate) use chunks::{CHUNK, check};
 pub use exact::ExactSum;
 pub(crate) use exact::power_of_two;
-pub use extrema::{Ordered, max, min};
+pub use extrema::{Ordered, extremes};
 pub use floats::Float;
 pub use integers::{DecimalSum, Integer, sum, sum_decimals, sum_two};
 

@@ -5,11 +5,11 @@ use std::arch::x86_64::*;
 
 const VECTOR: usize = 32;
 
-/// The first position of the needle; the CPU must have AVX2.
+/// The first position of the needle; the CPU must have AVX2 and BMI1.
 #[must_use]
 pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    assert!(is_x86_feature_detected!("avx2"));
-    // SAFETY: the assertion shows that the CPU has AVX2.
+    assert!(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1"));
+    // SAFETY: the assertion shows that the CPU has AVX2 and BMI1.
     unsafe { find_avx2(haystack, needle) }
 }
 

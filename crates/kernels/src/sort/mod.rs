@@ -1,4 +1,4 @@
-//! Sorting rows by several keys, and finding the first few.
+//! Sorting rows by several keys.
 //!
 //! The plain version compares rows key by key, with a call and several branches for each comparison. Here
 //! rows are sorted as plain numbers instead:
@@ -17,8 +17,6 @@
 mod key;
 mod packed;
 mod radix;
-mod top;
 
 pub use key::{Key, Values};
 pub use packed::{Method, sort_rows};
-pub use top::first_rows;

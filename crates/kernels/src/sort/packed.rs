@@ -47,18 +47,6 @@ const LENGTH_BITS: u32 = 4;
 pub fn sort_rows(level: Level, method: Method, keys: &[Key<'_>], row_count: usize) -> Vec<u32> {
     let end = u32::try_from(row_count).expect("rows are numbered by u32");
     let mut rows: Vec<u32> = (0..end).collect();
-    sort_selected(level, method, keys, row_count, &mut rows);
-    rows
-}
-
-/// Sorts `rows`, which must ascend, by `keys`.
-pub(super) fn sort_selected(
-    level: Level,
-    method: Method,
-    keys: &[Key<'_>],
-    row_count: usize,
-    rows: &mut [u32],
-) {
     for key in keys {
         assert_eq!(key.values.row_count(), row_count, "rows of a key");
         assert!(key.validity.is_none_or(|validity| validity.len() == row_count), "validity of a key");
@@ -89,6 +77,7 @@ pub(super) fn sort_selected(
             pending.push((start + run_start, start + run_end, position));
         });
     }
+    rows
 }
 
 /// The position up to which the keys of a run's rows are known to be equal.

@@ -184,17 +184,15 @@ impl<'a> Meter<'a> {
     ) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
-        let min = aggregate::min(level, values, validity, Selection::All);
-        let max = aggregate::max(level, values, validity, Selection::All);
+        let extremes = aggregate::extremes(level, values, validity, Selection::All);
         // In a narrow range the distinct values are quickly found, and only those few are hashed.
-        let range = min.zip(max).filter(|_| statistics.nulls == 0);
+        let range = extremes.filter(|_| statistics.nulls == 0);
         let few = range.and_then(|(min, max)| different(values, keys, min, offset(max, min), &offset));
         let (keys, validity) = few.as_ref().map_or((keys, validity), |few| (&few[..], None));
         self.count_distinct(&mut statistics, keys.len(), few.is_some(), |seed, hashes| {
             hash_keys(level, seed, keys, validity, hashes);
         });
-        statistics.min = min.map(&bytes);
-        statistics.max = max.map(&bytes);
+        (statistics.min, statistics.max) = extremes.map(|(min, max)| (bytes(min), bytes(max))).unzip();
         statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
     }
 

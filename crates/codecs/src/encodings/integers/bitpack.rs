@@ -52,8 +52,7 @@ fn bits<T: Int>(count: usize, width: u32, patch_count: usize) -> usize {
 
 /// The plan with the fewest bits, if there is one.
 fn plan<T: Int>(level: Level, values: &[T], may_patch: bool) -> Option<Plan<T>> {
-    let least = aggregate::min(level, values, None, Selection::All)?;
-    let greatest = aggregate::max(level, values, None, Selection::All)?;
+    let (least, greatest) = aggregate::extremes(level, values, None, Selection::All)?;
     let width = greatest.width(least);
     let size = bits::<T>(values.len(), width, 0);
     let whole = Plan { reference: least, width, patch_rows: Vec::new(), bits: size };

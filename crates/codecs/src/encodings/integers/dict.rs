@@ -28,8 +28,8 @@ const TABLE_BITS: u32 = 16;
 
 /// The distinct values, ascending, and the code of each row.
 pub(super) fn entries_and_codes<T: Int>(level: Level, values: &[T]) -> (Vec<T>, Vec<u32>) {
-    let least = aggregate::min(level, values, None, Selection::All).unwrap_or_default();
-    let greatest = aggregate::max(level, values, None, Selection::All).unwrap_or_default();
+    let extremes = aggregate::extremes(level, values, None, Selection::All);
+    let (least, greatest) = extremes.unwrap_or_default();
     let width = greatest.width(least);
     if width <= TABLE_BITS {
         return entries_and_codes_above(values, least, width);

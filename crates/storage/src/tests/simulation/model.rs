@@ -476,7 +476,9 @@ pub(super) fn prepare(
             let free = |_| Ok::<_, Error>(());
             database.optimize(number(name), write_options, free, &crate::Cancel::default())?;
         }
-        Statement::MergeBeforeInsert(name) => database.merge_before_insert(number(name), write_options),
+        Statement::MergeBeforeInsert(name) => {
+            database.merge_before_insert(number(name), &BTreeSet::from(["", "0"]), write_options);
+        }
         Statement::RemoveOrphans => _ = database.remove_orphans()?,
         // A group insert makes its own transaction when it commits.
         Statement::GroupInsert(..) => {}
