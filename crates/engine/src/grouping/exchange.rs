@@ -214,11 +214,15 @@ struct Held {
     part_bytes: usize,
 }
 
+/// Appends a batch to a file, or gives the file when none is left; DataFusion does not export the type of such a file.
+type Writing = Box<dyn FnMut(Option<RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
+
 #[derive(Default)]
 struct Part {
     batches: Vec<RecordBatch>,
-    /// Rows that there was no memory for.
-    files: Vec<Arc<dyn SpillFile>>,
+    /// Rows that there was no memory for: one file, however often there was none, for a process has few files open.
+    writing: Option<Writing>,
+    file: Option<Arc<dyn SpillFile>>,
 }
 
 /// The bytes of the buffers that `is_new` takes for new ones.
@@ -276,16 +280,16 @@ impl Exchange {
         self.fill().await?;
         loop {
             let place = self.next_part.fetch_add(1, Ordering::Relaxed);
-            let Part { mut batches, files } = {
+            let Part { mut batches, file, .. } = {
                 let mut held = self.held.lock();
                 if held.parts.is_empty() && place == 0 {
-                    Part { batches: std::mem::take(&mut held.whole), files: Vec::new() }
+                    Part { batches: std::mem::take(&mut held.whole), ..Part::default() }
                 } else {
                     let Some(part) = held.parts.get_mut(place) else { return Ok(None) };
                     std::mem::take(part)
                 }
             };
-            if batches.is_empty() && files.is_empty() {
+            if batches.is_empty() && file.is_none() {
                 continue;
             }
             // The first is taken first.
@@ -305,7 +309,7 @@ impl Exchange {
             });
             let exchange = self.clone();
             let read = move |file| exchange.spilled.read_spill_as_stream(file, None);
-            let there = stream::iter(files).map(read).try_flatten();
+            let there = stream::iter(file).map(read).try_flatten();
             let all = stream::iter(merged).chain(there);
             return Ok(Some(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), all.boxed()))));
         }
@@ -390,6 +394,9 @@ impl Exchange {
         }
         self.sort(batches)?;
         let held = &mut *self.held.lock();
+        for part in &mut held.parts {
+            part.file = part.writing.take().map(|mut file| file(None)).transpose()?.flatten();
+        }
         held.part_bytes = held.reservation.size() >> PART_BITS;
         Ok(())
     }
@@ -463,6 +470,14 @@ impl Exchange {
         parts.collect()
     }
 
+    fn new_file(&self) -> Result<Writing> {
+        let mut file = self.spilled.create_in_progress_file("groups")?;
+        Ok(Box::new(move |batch| match batch {
+            Some(batch) => file.append_batch(&batch).map(|_| None),
+            None => file.finish(),
+        }))
+    }
+
     /// Writes all sorted rows to files, for want of memory.
     fn spill(&self, held: &mut Held, error: DataFusionError) -> Result<()> {
         let has_rows = held.parts.iter().any(|part| !part.batches.is_empty());
@@ -471,7 +486,14 @@ impl Exchange {
         }
         for part in &mut held.parts {
             let batches = std::mem::take(&mut part.batches);
-            part.files.extend(self.spilled.spill_record_batch_and_finish(&batches, "groups")?);
+            if batches.is_empty() {
+                continue;
+            }
+            let writing = match &mut part.writing {
+                Some(writing) => writing,
+                none => none.insert(self.new_file()?),
+            };
+            writing(Some(self.joined(batches)?))?;
         }
         held.booked.clear();
         held.reservation.free();
