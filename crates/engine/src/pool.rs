@@ -360,14 +360,16 @@ impl MemoryPool for FairPool {
             self.reclaim(grown - limit);
             grown = self.process.as_ref().map_or(0, |process| process.recount(limit));
         }
-        let mut available = self.state.lock().available(reservation, limit, grown);
+        let mut state = self.state.lock();
+        let mut available = state.available(reservation, limit, grown);
         let writing = limit - limit / WRITING_DIVISOR;
         if additional > available && grown > writing && Kind::of(consumer) == Kind::Spiller {
+            drop(state);
             // Freed memory that the allocator keeps must not send everything to disk.
             grown = self.process.as_ref().map_or(0, |process| process.recount(writing));
-            available = self.state.lock().available(reservation, limit, grown);
+            state = self.state.lock();
+            available = state.available(reservation, limit, grown);
         }
-        let mut state = self.state.lock();
         if additional > available {
             if let Some(user) = state.users.get_mut(&consumer.id()) {
                 user.was_refused = true;

@@ -11,9 +11,9 @@
 //!
 //! | keys | ClickHouse's 4 tables | one | four | eight | sixteen | runs |
 //! |---|---|---|---|---|---|---|
-//! | 256 evenly | 0.59 | 0.74 | 0.73 | 0.84 | 0.99 | 0.73 |
-//! | 7, the first 72 % | @@ | 1.5 | 0.74 | 0.73 | 0.72 | 0.76 |
-//! | one | @@ | 2.0 | 0.88 | 0.80 | 0.79 | @@ |
+//! | 256 evenly | 0.57 | 0.76 | 0.75 | 0.86 | 1.0 | 0.75 |
+//! | 7, the first 72 % | 0.70 | 1.5 | 0.75 | 0.73 | 0.72 | 0.77 |
+//! | one | 0.90 | 2.0 | 0.87 | 0.79 | 0.79 | 0.35 |
 //!
 //! The exact sum costs 0.14 of it. Tried and rejected: a vector of sums for each of up to eight keys (0.45 where
 //! the others took 0.3 for the 7 keys, and useless for more), states of doubles with a check beside them (the

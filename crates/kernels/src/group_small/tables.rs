@@ -119,27 +119,20 @@ fn group_plain<K: SmallKey, T: Value>(
     variant: Variant,
     tables: States<'_>,
 ) -> Fit {
-    if plan.parts == 1 {
-        group_parts::<K, T, 1>(keys, values, plan, variant, tables)
-    } else {
-        group_parts::<K, T, 2>(keys, values, plan, variant, tables)
+    macro_rules! step_by_step {
+        ($tables:literal, $runs:literal) => {
+            match plan.parts {
+                1 => step_by_step::<K, T, 1, $tables, $runs>(keys, values, plan, tables),
+                _ => step_by_step::<K, T, 2, $tables, $runs>(keys, values, plan, tables),
+            }
+        };
     }
-}
-
-#[inline(always)]
-fn group_parts<K: SmallKey, T: Value, const PARTS: usize>(
-    keys: &[K],
-    values: &[T],
-    plan: &Plan,
-    variant: Variant,
-    tables: States<'_>,
-) -> Fit {
     match variant {
-        Variant::OneTable => step_by_step::<K, T, PARTS, 1, false>(keys, values, plan, tables),
-        Variant::FourTables => step_by_step::<K, T, PARTS, 4, false>(keys, values, plan, tables),
-        Variant::EightTables => step_by_step::<K, T, PARTS, 8, false>(keys, values, plan, tables),
-        Variant::SixteenTables => step_by_step::<K, T, PARTS, 16, false>(keys, values, plan, tables),
-        Variant::Runs => step_by_step::<K, T, PARTS, 4, true>(keys, values, plan, tables),
+        Variant::OneTable => step_by_step!(1, false),
+        Variant::FourTables => step_by_step!(4, false),
+        Variant::EightTables => step_by_step!(8, false),
+        Variant::SixteenTables => step_by_step!(16, false),
+        Variant::Runs => step_by_step!(4, true),
     }
 }
 
