@@ -18,8 +18,9 @@ use keirin_kernels::hash::{Seed, hash_keys};
 
 use crate::groups::KeyColumn;
 use crate::packed::{KeyLayout, PackedKey};
-use crate::states::{Argument, NumberType, OwnedArgument, StateLayout, States};
+use crate::states::{Argument, NumberType, Numbers, OwnedArgument, StateLayout, States};
 use crate::texts::{NULL_TEXT, SHARD_BITS, SHARDS, shard_number};
+use crate::wide::{TooDifferent, Unit};
 
 /// Rows are sorted into 2 to the power of this many parts: of ten million groups, the table of a part and its states stay
 /// in the second cache, nearly.
@@ -49,6 +50,8 @@ pub struct Grouping {
     keys: KeyLayout,
     states: StateLayout,
     arguments: Vec<NumberType>,
+    /// Those of arguments that are floats to be added up.
+    units: Vec<Option<Unit>>,
     seed: Seed,
 }
 
@@ -56,13 +59,33 @@ impl Grouping {
     /// Groups by keys of this layout, with states of arguments of these types.
     #[must_use]
     pub fn new(keys: KeyLayout, states: StateLayout, arguments: Vec<NumberType>) -> Self {
-        Self { keys, states, arguments, seed: Seed::random() }
+        let unit = |argument| states.adds_floats(argument).then(Unit::default);
+        let units = (0..arguments.len()).map(unit).collect();
+        Self { keys, states, arguments, units, seed: Seed::random() }
     }
 
     /// The layout of keys.
     #[must_use]
     pub fn keys(&self) -> &KeyLayout {
         &self.keys
+    }
+
+    /// The power of two that the floats of an argument are added up as multiples of.
+    #[must_use]
+    pub fn unit(&self, argument: usize) -> i32 {
+        self.units[argument].as_ref().map_or(0, Unit::get)
+    }
+
+    /// The arguments with their units.
+    fn fitted<'a>(&self, arguments: &[Argument<'a>]) -> Result<Vec<Argument<'a>>, TooDifferent> {
+        let units = arguments.iter().zip(&self.units);
+        let fitted = units.map(|(argument, unit)| match (unit, argument.values) {
+            (Some(unit), Numbers::F64(values)) => {
+                Ok(Argument { unit: unit.of(values, argument.validity)?, ..*argument })
+            }
+            _ => Ok(*argument),
+        });
+        fitted.collect()
     }
 
     fn part_bits(&self) -> u32 {
@@ -254,6 +277,9 @@ impl<K: PackedKey> Worker<K> {
 
     /// Adds rows; the columns of texts have their numbers.
     ///
+    /// # Errors
+    /// When floats are of too different sizes for their sums; no row was added then.
+    ///
     /// # Panics
     /// When columns are not of the types of the grouping, or do not have so many rows.
     pub fn add(
@@ -262,8 +288,10 @@ impl<K: PackedKey> Worker<K> {
         keys: &[KeyColumn<'_>],
         arguments: &[Argument<'_>],
         row_count: usize,
-    ) {
-        self.add_packed(level, keys, Added::Rows(arguments), row_count);
+    ) -> Result<(), TooDifferent> {
+        let arguments = self.grouping.fitted(arguments)?;
+        self.add_packed(level, keys, Added::Rows(&arguments), row_count);
+        Ok(())
     }
 
     /// Adds groups that others made, with the words of their states row by row; the columns of texts have their numbers.
@@ -644,9 +672,10 @@ mod tests {
             }
             for start in half.clone().step_by(20_011) {
                 let rows = start..half.end.min(start + 20_011);
-                let argument = Argument { values: Numbers::I16(&values[rows.clone()]), validity: None };
+                let argument =
+                    Argument { values: Numbers::I16(&values[rows.clone()]), validity: None, unit: 0 };
                 let keys: Vec<KeyColumn<'_>> = keys.iter().map(|key| slice(key, rows.clone())).collect();
-                worker.add(level, &keys, &[argument], rows.len());
+                worker.add(level, &keys, &[argument], rows.len()).unwrap();
             }
             assert!(worker.bytes() > 0);
             finished.push(worker.finish(level));
@@ -731,7 +760,7 @@ mod tests {
             let mut worker = Worker::<u64>::new(&inner);
             let columns = [KeyValues::Bytes2(&twos), KeyValues::Bytes4(&fours)];
             let columns = columns.map(|values| KeyColumn { values, validity: None });
-            worker.add(level, &columns, &[], ROWS);
+            worker.add(level, &columns, &[], ROWS).unwrap();
             let merge = Merge::new(level, &inner, vec![worker.finish(level)], |_| 0);
             let (mut tables, mut worker) = (MergeTables::new(&merge), Worker::<u64>::new(&outer));
             for part in 0..merge.part_count() {

@@ -23,6 +23,7 @@
 //! | [`pattern`] | regular expressions without an automaton |
 //! | [`states`] | what aggregates keep of each group |
 //! | [`texts`] | texts by number, shared by threads |
+//! | [`wide`] | sums of several words |
 
 #![forbid(unsafe_code)]
 
@@ -32,5 +33,6 @@ pub mod packed;
 pub mod pattern;
 pub mod states;
 pub mod texts;
+pub mod wide;
 
 pub use groups::{Groups, KeyColumn, KeyType, KeyValues, OwnedKeys, OwnedValues};

@@ -1,7 +1,11 @@
 //! States of aggregates: for each group a row of words, so that all of them are in one cache line or two.
 //!
-//! Counts and sums of narrow integers take a word, sums of 64-bit integers two. A word that stands for an integer has
-//! its two's complement; of smallest and largest values with a sign, the highest bit is turned over. States of the same rows are merged in any order with the same result.
+//! Counts and sums of narrow integers take a word, sums of 64-bit integers two, of decimals three, of floats four
+//! ([`wide`](crate::wide)). A word that stands for an integer has its two's complement; of smallest and largest values
+//! with a sign, the highest bit is turned over, and floats are in their total order. States of the same rows are merged
+//! in any order with the same result.
+
+use crate::wide::{FLOAT_WORDS, FloatSum, add_decimals, add_floats, add_three, add_two, narrowed};
 
 /// What is kept of the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +18,18 @@ pub enum Aggregate {
     Sum(usize),
     /// The sum of the values of an argument, in two words, the lower first.
     WideSum(usize),
-    /// The smallest value of an argument; arbitrary if there is none.
+    /// The sum of decimals, in three words.
+    DecimalSum(usize),
+    /// The exact sum of floats, in four words: for up to 2^32 rows.
+    FloatSum(usize),
+    /// The smallest value of an argument, no decimal; arbitrary if there is none.
     Min(usize),
-    /// The largest value of an argument; arbitrary if there is none.
+    /// The largest value of an argument, no decimal; arbitrary if there is none.
     Max(usize),
+    /// The smallest decimal, in two words, the lower first; arbitrary if there is none.
+    MinDecimal(usize),
+    /// The largest decimal, as the smallest.
+    MaxDecimal(usize),
 }
 
 /// The type of an argument.
@@ -32,6 +44,10 @@ pub enum NumberType {
     U16,
     U32,
     U64,
+    F32,
+    F64,
+    /// Values of 128 bits, or of 64 where all of a chunk have room there.
+    Decimal,
 }
 
 impl NumberType {
@@ -60,6 +76,9 @@ pub enum Numbers<'a> {
     U16(&'a [u16]),
     U32(&'a [u32]),
     U64(&'a [u64]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    I128(&'a [i128]),
 }
 
 /// What aggregates are computed of: a value for each row of a chunk.
@@ -69,6 +88,8 @@ pub struct Argument<'a> {
     pub values: Numbers<'a>,
     /// Which rows have a value; without, all have.
     pub validity: Option<&'a [bool]>,
+    /// The power of two that floats are multiples of; [`Worker::add`](crate::grouping::Worker::add) finds it.
+    pub unit: i32,
 }
 
 /// Numbers that are kept, and which rows have a value.
@@ -76,6 +97,7 @@ pub struct Argument<'a> {
 pub(crate) struct OwnedArgument {
     values: OwnedNumbers,
     validity: Option<Vec<bool>>,
+    unit: i32,
 }
 
 /// Runs the same code for numbers of all types.
@@ -90,6 +112,28 @@ macro_rules! each_type {
             $enum::U16($numbers) => $body,
             $enum::U32($numbers) => $body,
             $enum::U64($numbers) => $body,
+            $enum::F32($numbers) => $body,
+            $enum::F64($numbers) => $body,
+            $enum::I128($numbers) => $body,
+        }
+    };
+}
+
+/// The same for numbers that a word has room for.
+macro_rules! each_word {
+    ($values:expr, $numbers:ident => $body:expr) => {
+        match $values {
+            Numbers::I8($numbers) => $body,
+            Numbers::I16($numbers) => $body,
+            Numbers::I32($numbers) => $body,
+            Numbers::I64($numbers) => $body,
+            Numbers::U8($numbers) => $body,
+            Numbers::U16($numbers) => $body,
+            Numbers::U32($numbers) => $body,
+            Numbers::U64($numbers) => $body,
+            Numbers::F32($numbers) => $body,
+            Numbers::F64($numbers) => $body,
+            Numbers::I128(_) => panic!("decimals have states of their own"),
         }
     };
 }
@@ -104,6 +148,9 @@ enum OwnedNumbers {
     U16(Vec<u16>),
     U32(Vec<u32>),
     U64(Vec<u64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    I128(Vec<i128>),
 }
 
 impl OwnedArgument {
@@ -117,8 +164,12 @@ impl OwnedArgument {
             NumberType::U16 => OwnedNumbers::U16(Vec::new()),
             NumberType::U32 => OwnedNumbers::U32(Vec::new()),
             NumberType::U64 => OwnedNumbers::U64(Vec::new()),
+            NumberType::F32 => OwnedNumbers::F32(Vec::new()),
+            NumberType::F64 => OwnedNumbers::F64(Vec::new()),
+            // As long as that is enough.
+            NumberType::Decimal => OwnedNumbers::I64(Vec::new()),
         };
-        Self { values, validity: None }
+        Self { values, validity: None, unit: 0 }
     }
 
     fn len(&self) -> usize {
@@ -135,11 +186,20 @@ impl OwnedArgument {
                         kept.extend_from_slice(values);
                         before
                     })*
+                    (OwnedNumbers::I128(kept), Numbers::I64(values)) => {
+                        let before = kept.len();
+                        kept.extend(values.iter().map(|value| i128::from(*value)));
+                        before
+                    }
                     _ => panic!("an argument of another type"),
                 }
             };
         }
-        let before = append!(I8, I16, I32, I64, U8, U16, U32, U64);
+        if let (OwnedNumbers::I64(kept), Numbers::I128(_)) = (&self.values, argument.values) {
+            self.values = OwnedNumbers::I128(kept.iter().map(|value| i128::from(*value)).collect());
+        }
+        self.unit = argument.unit;
+        let before = append!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
         if argument.validity.is_some() && self.validity.is_none() {
             self.validity = Some(vec![true; before]);
         }
@@ -161,9 +221,9 @@ impl OwnedArgument {
                 }
             };
         }
-        let values = gathered!(I8, I16, I32, I64, U8, U16, U32, U64);
+        let values = gathered!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
         let taken = |validity: &Vec<bool>| rows.iter().map(|row| validity[*row as usize]).collect();
-        Self { values, validity: self.validity.as_ref().map(taken) }
+        Self { values, validity: self.validity.as_ref().map(taken), unit: self.unit }
     }
 
     /// Removes all rows.
@@ -180,8 +240,9 @@ impl OwnedArgument {
                 }
             };
         }
-        let values = borrowed!(I8, I16, I32, I64, U8, U16, U32, U64);
-        Argument { values, validity: self.validity.as_ref().map(|validity| &validity[rows]) }
+        let values = borrowed!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
+        let validity = self.validity.as_ref().map(|validity| &validity[rows]);
+        Argument { values, validity, unit: self.unit }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -208,8 +269,8 @@ impl Argument<'_> {
                 }
             };
         }
-        let values = sliced!(I8, I16, I32, I64, U8, U16, U32, U64);
-        Self { values, validity: self.validity.map(|validity| &validity[rows]) }
+        let values = sliced!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
+        Self { values, validity: self.validity.map(|validity| &validity[rows]), unit: self.unit }
     }
 }
 
@@ -232,9 +293,12 @@ impl StateLayout {
         self.aggregates.push((aggregate, word));
         match aggregate {
             Aggregate::Rows | Aggregate::Values(_) | Aggregate::Sum(_) => self.initial.push(0),
-            Aggregate::WideSum(_) => self.initial.extend([0, 0]),
+            Aggregate::WideSum(_) | Aggregate::MaxDecimal(_) => self.initial.extend([0; 2]),
+            Aggregate::DecimalSum(_) => self.initial.extend([0; 3]),
+            Aggregate::FloatSum(_) => self.initial.extend([0; FLOAT_WORDS]),
             Aggregate::Min(_) => self.initial.push(u64::MAX),
             Aggregate::Max(_) => self.initial.push(0),
+            Aggregate::MinDecimal(_) => self.initial.extend([u64::MAX; 2]),
         }
         word
     }
@@ -254,10 +318,18 @@ impl StateLayout {
         self.initial.len()
     }
 
+    /// Whether floats of this argument are added up.
+    pub(crate) fn adds_floats(&self, argument: usize) -> bool {
+        self.aggregates.iter().any(|(aggregate, _)| *aggregate == Aggregate::FloatSum(argument))
+    }
+
     /// The most rows of all threads together for which sums in one word have room, if there are some.
     #[must_use]
     pub fn rows_max(&self) -> Option<u64> {
-        let has_sums = self.aggregates.iter().any(|(aggregate, _)| matches!(aggregate, Aggregate::Sum(_)));
+        let has_sums = self
+            .aggregates
+            .iter()
+            .any(|(aggregate, _)| matches!(aggregate, Aggregate::Sum(_) | Aggregate::FloatSum(_)));
         has_sums.then_some(1 << u32::BITS)
     }
 }
@@ -324,6 +396,33 @@ impl States {
         })
     }
 
+    /// The sum of decimals of each group, if it fits into 128 bits.
+    ///
+    /// # Panics
+    /// When groups have fewer words.
+    pub fn decimals(&self, word: usize) -> impl ExactSizeIterator<Item = Option<i128>> + '_ {
+        assert!(word + 2 < self.stride, "three words of a group");
+        let words = self.words.chunks_exact(self.stride);
+        words.map(move |words| narrowed([words[word], words[word + 1], words[word + 2]]))
+    }
+
+    /// The smallest or largest decimal of each group.
+    ///
+    /// # Panics
+    /// When groups have fewer words.
+    pub fn extreme_decimals(&self, word: usize) -> impl ExactSizeIterator<Item = i128> + '_ {
+        self.wide(word).map(|value| value ^ i128::MIN)
+    }
+
+    /// The sum of floats of each group, in this unit.
+    ///
+    /// # Panics
+    /// When groups have fewer words.
+    pub fn float_sums(&self, word: usize, unit: i32) -> impl ExactSizeIterator<Item = FloatSum> + '_ {
+        assert!(word + FLOAT_WORDS <= self.stride, "four words of a group");
+        self.words.chunks_exact(self.stride).map(move |words| FloatSum::new(&words[word..], unit))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.words.capacity() * size_of::<u64>()
     }
@@ -368,6 +467,20 @@ impl States {
                 Aggregate::WideSum(argument) => {
                     add_wide(words, stride, word, groups, arguments[argument]);
                 }
+                Aggregate::DecimalSum(argument) => {
+                    add_decimals(words, stride, word, groups, arguments[argument]);
+                }
+                Aggregate::FloatSum(argument) => {
+                    add_floats(words, stride, word, groups, arguments[argument]);
+                }
+                Aggregate::MinDecimal(argument) => {
+                    let least = |state: u128, value: u128| state.min(value);
+                    extreme_decimals(words, stride, word, groups, arguments[argument], least);
+                }
+                Aggregate::MaxDecimal(argument) => {
+                    let most = |state: u128, value: u128| state.max(value);
+                    extreme_decimals(words, stride, word, groups, arguments[argument], most);
+                }
                 Aggregate::Min(argument) => {
                     let least = |state: &mut u64, value: u64| *state = (*state).min(value);
                     with_ordered(words, stride, word, groups, arguments[argument], u64::MAX, least);
@@ -399,11 +512,30 @@ impl States {
                     with_each(words, stride, word, groups, values, add);
                 }
                 Aggregate::WideSum(_) => {
-                    let others = others.chunks_exact(stride);
-                    for (group, other) in groups.iter().zip(others) {
-                        let at = *group as usize * stride + word;
-                        add_to(&mut words[at..at + 2], other[word], other[word + 1]);
-                    }
+                    merge_each(words, stride, groups, others, |sum, other| {
+                        add_two(&mut sum[word..], other[word], other[word + 1]);
+                    });
+                }
+                Aggregate::DecimalSum(_) => {
+                    merge_each(words, stride, groups, others, |sum, other| {
+                        add_three(&mut sum[word..], [other[word], other[word + 1], other[word + 2]]);
+                    });
+                }
+                Aggregate::FloatSum(_) => {
+                    merge_each(words, stride, groups, others, |sum, other| {
+                        add_three(&mut sum[word..], [other[word], other[word + 1], other[word + 2]]);
+                        sum[word + 3] |= other[word + 3];
+                    });
+                }
+                Aggregate::MinDecimal(_) => {
+                    merge_each(words, stride, groups, others, |state, other| {
+                        set_two(state, word, two(state, word).min(two(other, word)));
+                    });
+                }
+                Aggregate::MaxDecimal(_) => {
+                    merge_each(words, stride, groups, others, |state, other| {
+                        set_two(state, word, two(state, word).max(two(other, word)));
+                    });
                 }
                 Aggregate::Min(_) => {
                     let least = |state: &mut u64, value: u64| *state = (*state).min(value);
@@ -484,6 +616,36 @@ macro_rules! words {
 
 words!(i8, u8; i16, u16; i32, u32; i64, u64);
 
+/// The place of a float in the total order, which is that of integers without a sign.
+macro_rules! ordered_floats {
+    ($($float:ty, $bits:literal);*) => {$(
+        impl Word for $float {
+            #[inline(always)]
+            fn word(self) -> u64 {
+                let bits = self.to_bits();
+                let sign = 1 << ($bits - 1);
+                (if bits & sign == 0 { bits | sign } else { !bits }).into()
+            }
+        }
+    )*};
+}
+
+ordered_floats!(f32, 32; f64, 64);
+
+/// The floats at such places.
+#[must_use]
+pub fn float_at(word: u64) -> f64 {
+    f64::from_bits(if word >> 63 == 1 { word & !(1 << 63) } else { !word })
+}
+
+/// As [`float_at`], of 32 bits.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "such places have 32 bits")]
+pub fn narrow_float_at(word: u64) -> f32 {
+    let word = word as u32;
+    f32::from_bits(if word >> 31 == 1 { word & !(1 << 31) } else { !word })
+}
+
 /// Changes the word of each row's group by its value, by `neutral` where it has none.
 #[inline(always)]
 fn with_values(
@@ -495,7 +657,7 @@ fn with_values(
     neutral: u64,
     change: impl Fn(&mut u64, u64) + Copy,
 ) {
-    each_type!(argument.values, Numbers, values => {
+    each_word!(argument.values, values => {
         let values = values.iter().map(|value| value.word());
         match argument.validity {
             None => with_each(words, stride, word, groups, values, change),
@@ -529,11 +691,55 @@ fn with_ordered(
     with_values(words, stride, word, groups, argument, neutral ^ flip, change);
 }
 
+/// Changes each row's group by the words of another.
 #[inline(always)]
-fn add_to(sum: &mut [u64], low: u64, high: u64) {
-    let (low, carry) = sum[0].overflowing_add(low);
-    sum[0] = low;
-    sum[1] = sum[1].wrapping_add(high).wrapping_add(u64::from(carry));
+fn merge_each(
+    words: &mut [u64],
+    stride: usize,
+    groups: &[u32],
+    others: &[u64],
+    merge: impl Fn(&mut [u64], &[u64]),
+) {
+    for (group, other) in groups.iter().zip(others.chunks_exact(stride)) {
+        let at = *group as usize * stride;
+        merge(&mut words[at..at + stride], other);
+    }
+}
+
+#[inline(always)]
+fn two(words: &[u64], word: usize) -> u128 {
+    u128::from(words[word]) | u128::from(words[word + 1]) << 64
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "halves")]
+fn set_two(words: &mut [u64], word: usize, value: u128) {
+    (words[word], words[word + 1]) = (value as u64, (value >> 64) as u64);
+}
+
+/// Changes the two words of each row's group by its decimal, where it has one, in the order of integers without a sign.
+fn extreme_decimals(
+    words: &mut [u64],
+    stride: usize,
+    word: usize,
+    groups: &[u32],
+    argument: Argument<'_>,
+    better: impl Fn(u128, u128) -> u128,
+) {
+    let mut change = |row: usize, value: i128| {
+        if argument.validity.is_none_or(|validity| validity[row]) {
+            let at = groups[row] as usize * stride;
+            let state = &mut words[at..at + stride];
+            set_two(state, word, better(two(state, word), (value ^ i128::MIN).cast_unsigned()));
+        }
+    };
+    match argument.values {
+        Numbers::I64(values) => {
+            values.iter().enumerate().for_each(|(row, value)| change(row, i128::from(*value)));
+        }
+        Numbers::I128(values) => values.iter().enumerate().for_each(|(row, value)| change(row, *value)),
+        _ => panic!("decimals"),
+    }
 }
 
 fn add_wide(words: &mut [u64], stride: usize, word: usize, groups: &[u32], argument: Argument<'_>) {
@@ -541,9 +747,9 @@ fn add_wide(words: &mut [u64], stride: usize, word: usize, groups: &[u32], argum
     let mut add = |group: u32, value: u64| {
         let at = group as usize * stride + word;
         let high = (value.cast_signed() >> 63).cast_unsigned() & signs;
-        add_to(&mut words[at..at + 2], value, high);
+        add_two(&mut words[at..at + 2], value, high);
     };
-    each_type!(argument.values, Numbers, values => {
+    each_word!(argument.values, values => {
         let rows = groups.iter().zip(values.iter().map(|value| value.word()));
         match argument.validity {
             None => rows.for_each(|(group, value)| add(*group, value)),
@@ -570,9 +776,9 @@ mod tests {
         let validity: Vec<bool> = (0..rows).map(|row| row % 3 > 0).collect();
         for validity in [None, Some(&validity[..])] {
             let arguments = [
-                Argument { values: Numbers::I64(&wide), validity },
-                Argument { values: Numbers::I16(&narrow), validity },
-                Argument { values: Numbers::U64(&unsigned), validity },
+                Argument { values: Numbers::I64(&wide), validity, unit: 0 },
+                Argument { values: Numbers::I16(&narrow), validity, unit: 0 },
+                Argument { values: Numbers::U64(&unsigned), validity, unit: 0 },
             ];
             let mut layout = StateLayout::default();
             let count = layout.word_of(Aggregate::Rows);
@@ -630,15 +836,68 @@ mod tests {
     }
 
     #[test]
+    fn decimals_and_floats_have_states() {
+        let groups = [0, 1, 0, 1, 1, 0];
+        let validity = [true, true, true, true, false, true];
+        let large = [i128::MAX, 5, i128::MAX, -7, i128::MIN, -3];
+        let small = [4, i64::MIN, 6, i64::MAX, 1, -5];
+        let floats = [1.5, -0.0, f64::NAN, 0.0, f64::NEG_INFINITY, -2.0];
+        let narrow = floats.map(|value| value as f32);
+        let values =
+            [Numbers::I128(&large), Numbers::I64(&small), Numbers::F64(&floats), Numbers::F32(&narrow)];
+        let arguments = values.map(|values| Argument { values, validity: Some(&validity), unit: 0 });
+        let mut layout = StateLayout::default();
+        let sums = [0, 1].map(|argument| layout.word_of(Aggregate::DecimalSum(argument)));
+        let of_decimals = [0, 1].map(|argument| {
+            (layout.word_of(Aggregate::MinDecimal(argument)), layout.word_of(Aggregate::MaxDecimal(argument)))
+        });
+        let of_floats = [2, 3].map(|argument| {
+            (layout.word_of(Aggregate::Min(argument)), layout.word_of(Aggregate::Max(argument)))
+        });
+        let mut states = States::new(&layout);
+        states.grow(&layout, 2);
+        for rows in [0..1, 1..4, 4..6] {
+            let mut part = States::new(&layout);
+            part.grow(&layout, 2);
+            let arguments = arguments.map(|argument| argument.slice(rows.clone()));
+            part.add(&layout, &groups[rows], &arguments);
+            states.merge(&layout, &[0, 1], part.words());
+        }
+        // The first sum has more than 128 bits.
+        assert_eq!(states.decimals(sums[0]).collect::<Vec<_>>(), [None, Some(-2)]);
+        assert_eq!(states.decimals(sums[1]).collect::<Vec<_>>(), [Some(5), Some(-1)]);
+        let extremes = |(least, most): (usize, usize)| {
+            states.extreme_decimals(least).zip(states.extreme_decimals(most)).collect::<Vec<_>>()
+        };
+        assert_eq!(extremes(of_decimals[0]), [(-3, i128::MAX), (-7, 5)]);
+        assert_eq!(extremes(of_decimals[1]), [(-5, 6), (i64::MIN.into(), i64::MAX.into())]);
+        let places = |word| states.extreme(word, NumberType::F64).collect::<Vec<_>>();
+        let of = |word| places(word).into_iter().map(float_at).map(f64::to_bits).collect::<Vec<_>>();
+        assert_eq!(of(of_floats[0].0), [-2.0, -0.0].map(f64::to_bits));
+        assert_eq!(of(of_floats[0].1), [f64::NAN, 0.0].map(f64::to_bits));
+        let of = |word| places(word).into_iter().map(narrow_float_at).map(f32::to_bits).collect::<Vec<_>>();
+        assert_eq!(of(of_floats[1].0), [-2.0, -0.0].map(f32::to_bits));
+        assert_eq!(of(of_floats[1].1), [f32::NAN, 0.0].map(f32::to_bits));
+    }
+
+    #[test]
     fn kept_arguments_are_the_rows_that_came() {
         let mut kept = OwnedArgument::new(NumberType::I32);
-        kept.append(Argument { values: Numbers::I32(&[1, 2]), validity: None });
-        kept.append(Argument { values: Numbers::I32(&[3, 4]), validity: Some(&[false, true]) });
-        kept.append(Argument { values: Numbers::I32(&[5]), validity: None });
+        kept.append(Argument { values: Numbers::I32(&[1, 2]), validity: None, unit: 0 });
+        kept.append(Argument { values: Numbers::I32(&[3, 4]), validity: Some(&[false, true]), unit: 0 });
+        kept.append(Argument { values: Numbers::I32(&[5]), validity: None, unit: 0 });
         let taken = kept.gather(keirin_kernels::Level::best(), &[4, 2, 0]);
-        let Argument { values: Numbers::I32(values), validity } = taken.rows(0..3) else { panic!("a type") };
+        let Argument { values: Numbers::I32(values), validity, .. } = taken.rows(0..3) else {
+            panic!("a type")
+        };
         assert_eq!((values, validity), (&[5, 3, 1][..], Some(&[true, false, true][..])));
         kept.clear();
         assert_eq!(kept.bytes(), 0);
+        let mut kept = OwnedArgument::new(NumberType::Decimal);
+        kept.append(Argument { values: Numbers::I64(&[-1]), validity: None, unit: 0 });
+        kept.append(Argument { values: Numbers::I128(&[i128::MAX]), validity: None, unit: 0 });
+        kept.append(Argument { values: Numbers::I64(&[2]), validity: None, unit: 0 });
+        let Argument { values: Numbers::I128(values), .. } = kept.rows(0..3) else { panic!("a type") };
+        assert_eq!(values, [-1, i128::MAX, 2]);
     }
 }

@@ -1,8 +1,8 @@
-//! `avg` of whole numbers: an exact sum, divided and rounded once, so that the result does not depend on the
-//! order of the rows.
+//! `avg` of whole numbers and floats: an exact sum, divided and rounded once, so that the result does not depend on
+//! the order of the rows.
 //!
-//! DataFusion sums them as floats, so that the average of large numbers depends on their order and on the
-//! number of threads. Averages of all other types, DECIMALs included, are DataFusion's own.
+//! DataFusion sums them as floats, so that an average depends on their order and on the number of threads. Those of
+//! floats are in [`floats`](super::floats). Averages of all other types, DECIMALs included, are DataFusion's own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use keirin_kernels::aggregate::divided;
+
+use super::floats::What;
 use crate::types::sql_type_name;
 
 /// The type of the exact sum, which may need more than 64 bits.
@@ -45,6 +48,10 @@ impl Default for ExactAverage {
 
 fn is_whole(args: &AccumulatorArgs) -> bool {
     args.expr_fields[0].data_type().is_integer()
+}
+
+fn is_float(args: &AccumulatorArgs) -> bool {
+    *args.expr_fields[0].data_type() == DataType::Float64
 }
 
 impl AggregateUDFImpl for ExactAverage {
@@ -85,6 +92,7 @@ impl AggregateUDFImpl for ExactAverage {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         Ok(match (is_whole(&args), args.is_distinct) {
+            (false, is_distinct) if is_float(&args) => What::Average.accumulator(is_distinct),
             (false, _) => return self.inner.accumulator(args),
             (true, false) => Box::new(Average::default()),
             (true, true) => Box::new(Distinct::default()),
@@ -92,6 +100,9 @@ impl AggregateUDFImpl for ExactAverage {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if *args.input_fields[0].data_type() == DataType::Float64 {
+            return Ok(What::Average.state_fields(&args));
+        }
         if !args.input_fields[0].data_type().is_integer() {
             return self.inner.state_fields(args);
         }
@@ -106,12 +117,16 @@ impl AggregateUDFImpl for ExactAverage {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        if is_whole(&args) { !args.is_distinct } else { self.inner.groups_accumulator_supported(args) }
+        let is_own = is_whole(&args) || is_float(&args);
+        if is_own { !args.is_distinct } else { self.inner.groups_accumulator_supported(args) }
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         if is_whole(&args) {
             return Ok(Box::new(Averages::default()));
+        }
+        if is_float(&args) {
+            return Ok(What::Average.groups());
         }
         self.inner.create_groups_accumulator(args)
     }
@@ -120,6 +135,7 @@ impl AggregateUDFImpl for ExactAverage {
         match (is_whole(&args), args.is_distinct) {
             (true, false) => Ok(Box::new(Average::default())),
             (true, true) => Ok(Box::new(Distinct::default())),
+            (false, false) if is_float(&args) => Ok(What::Average.sliding()),
             _ => self.inner.create_sliding_accumulator(args),
         }
     }
@@ -135,28 +151,6 @@ impl AggregateUDFImpl for ExactAverage {
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.documentation()
     }
-}
-
-/// `sum / count` as the nearest float.
-pub(crate) fn divided(sum: i128, count: u64) -> Option<f64> {
-    if count == 0 {
-        return None;
-    }
-    // Both are floats as they are, and a division of floats is rounded once.
-    const WHOLE_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
-    if sum.unsigned_abs() <= u128::from(WHOLE_MAX) && count <= WHOLE_MAX {
-        #[expect(clippy::cast_precision_loss, reason = "they are small enough")]
-        return Some(sum as f64 / count as f64);
-    }
-    // The dividend's top bit is set, so the quotient has at least 64 bits, more than a float keeps. A nonzero
-    // remainder sets the quotient's last bit (a sticky bit), which makes the rounding to a float exact.
-    let magnitude = sum.unsigned_abs();
-    let shift = magnitude.leading_zeros().min(127);
-    let dividend = magnitude << shift;
-    let quotient = (dividend / u128::from(count)) | u128::from(!dividend.is_multiple_of(u128::from(count)));
-    #[expect(clippy::cast_precision_loss, reason = "this is where it is rounded")]
-    let average = quotient as f64 / 2_f64.powi(shift.cast_signed());
-    Some(if sum < 0 { -average } else { average })
 }
 
 /// Calls `add` with the row and the value of each whole number that is not NULL.
@@ -341,26 +335,5 @@ impl GroupsAccumulator for Averages {
 
     fn size(&self) -> usize {
         self.sums.capacity() * size_of::<i128>() + self.counts.capacity() * size_of::<u64>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn averages_are_rounded_once() {
-        let check = |sum: i128, count, expected: f64| {
-            assert_eq!(divided(sum, count), Some(expected));
-            assert_eq!(divided(-sum, count), Some(-expected));
-        };
-        check(9, 3, 3.0);
-        check(1, 3, 1.0 / 3.0);
-        check((1 << 53) + 1, 1, 9_007_199_254_740_992.0);
-        check((1 << 54) + 3, 2, 9_007_199_254_740_994.0);
-        check(3 * ((1 << 53) + 3), 3, 9_007_199_254_740_996.0);
-        check(i128::from(u64::MAX) * 7, 7, 18_446_744_073_709_551_616.0);
-        assert_eq!(divided(0, 5), Some(0.0));
-        assert_eq!(divided(0, 0), None);
     }
 }

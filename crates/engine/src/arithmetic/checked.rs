@@ -76,6 +76,10 @@ impl Checked {
         let operand_count = if operation == Operation::Negate { 1 } else { 2 };
         Self { operation, signature: Signature::any(operand_count, Volatility::Immutable) }
     }
+
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
 }
 
 impl ScalarUDFImpl for Checked {

@@ -4,12 +4,14 @@
 //! them by [`Checked`] operators before the optimizer folds constants. Where the ranges of the operands show
 //! that nothing can overflow, as in `small_column + 1`, the plain operator stays, with all that the optimizer
 //! knows about it. DECIMALs are checked where the result can have more than 38 digits. [`CheckedSum`] is
-//! `sum` with a total of 128 bits, [`ExactAverage`] is `avg` from such a total, and [`Extreme`] is `min` and
+//! `sum` with a total of 128 bits, or an exact one of floats, [`ExactAverage`] is `avg` from such a total, and [`Extreme`] is `min` and
 //! `max` with a defined place for NaN.
 
 mod average;
 mod checked;
 mod extremes;
+mod floats;
+mod narrow;
 pub(crate) mod negation;
 mod sum;
 mod totals;
@@ -25,9 +27,11 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
-pub(crate) use self::average::{ExactAverage, divided};
+pub(crate) use self::average::ExactAverage;
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
+pub(crate) use self::floats::{FLOAT_STATE, float_states};
+pub(crate) use self::narrow::{Narrow, NarrowDecimals, Values};
 pub(crate) use self::sum::CheckedSum;
 use crate::error::{Error, ErrorKind};
 use crate::rules::rewrite_expressions_down;

@@ -1,5 +1,5 @@
 //! `sum` of whole numbers and of DECIMAL(38, s): partial totals are wider than the result, and only the final
-//! total must fit.
+//! total must fit. Sums of floats are exact ([`floats`](super::floats)).
 //!
 //! Partial totals of whole numbers are DECIMAL(38, 0), those of DECIMAL(38, s) have 256 bits. So whether a
 //! sum fails does not depend on the order of the rows or on how they are dealt out to threads. Groups of
@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 };
 
 use super::checked::{Checked, Operation};
+use super::floats::What;
 use super::totals::{DecimalGroups, DistinctWindow, Narrow, Total, Widened, WidenedGroups, wide_type};
 
 /// See the [module](self).
@@ -61,6 +62,9 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if *args.return_type() == DataType::Float64 {
+            return Ok(What::Sum.state_fields(&args));
+        }
         if is_checked(args.return_type()) {
             let return_field = wide_field(&args.return_field);
             return self.inner.state_fields(StateFieldsArgs { return_field, ..args });
@@ -69,6 +73,9 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if *args.return_type() == DataType::Float64 {
+            return Ok(What::Sum.accumulator(args.is_distinct));
+        }
         let narrow = Narrow::new(&args);
         match (is_checked(args.return_type()), args.is_distinct) {
             (false, _) => self.inner.accumulator(args),
@@ -81,10 +88,16 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        if *args.return_type() == DataType::Float64 {
+            return !args.is_distinct;
+        }
         self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        if *args.return_type() == DataType::Float64 {
+            return Ok(What::Sum.groups());
+        }
         if !is_checked(args.return_type()) {
             return self.inner.create_groups_accumulator(args);
         }
@@ -100,6 +113,9 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if *args.return_type() == DataType::Float64 && !args.is_distinct {
+            return Ok(What::Sum.sliding());
+        }
         let narrow = Narrow::new(&args);
         match (is_checked(args.return_type()), args.is_distinct) {
             (false, _) => self.inner.create_sliding_accumulator(args),

@@ -3,24 +3,32 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Float32Array, Float64Array, Int64Array, PrimitiveArray,
+    RecordBatch, UInt64Array,
+};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type, i256,
 };
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal};
+use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal, case};
 use datafusion::physical_plan::ExecutionPlan;
+use keirin_kernels::aggregate::divided;
 use keirin_kernels::{Bits, Level, bitmaps};
-use keirin_operators::states::{Aggregate, Argument, NumberType, Numbers, StateLayout, States};
+use keirin_operators::grouping::Grouping;
+use keirin_operators::states::{
+    Aggregate, Argument, NumberType, Numbers, StateLayout, States, float_at, narrow_float_at,
+};
 
 use super::table::may_be_null;
-use crate::arithmetic::{CheckedSum, ExactAverage, divided, overflow};
+use crate::arithmetic::{CheckedSum, ExactAverage, Narrow, NarrowDecimals, Values, overflow};
 
 /// The aggregates of a plan, with what they are computed of.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +36,8 @@ pub(super) struct Aggregates {
     pub(super) layout: StateLayout,
     /// What is added, with its type.
     pub(super) arguments: Vec<(Arc<dyn PhysicalExpr>, NumberType)>,
+    /// What computes those of them that are arithmetic of decimals.
+    narrow: NarrowDecimals,
     /// That of which different values are counted, in the last word.
     pub(super) distinct: Option<Arc<dyn PhysicalExpr>>,
     /// The words without that.
@@ -61,6 +71,22 @@ enum Kind {
         sum: Sum,
         count: usize,
     },
+    Floats {
+        word: usize,
+        argument: usize,
+        count: usize,
+        is_average: bool,
+    },
+    DecimalSum {
+        word: usize,
+        count: Option<usize>,
+    },
+    DecimalAverage {
+        word: usize,
+        count: usize,
+        /// What a sum is multiplied by, to have the digits of the average.
+        factor: i256,
+    },
     Extreme {
         word: usize,
         number_type: NumberType,
@@ -85,21 +111,28 @@ fn number_type(data_type: &DataType) -> Option<NumberType> {
         DataType::UInt16 => NumberType::U16,
         DataType::UInt32 => NumberType::U32,
         DataType::UInt64 => NumberType::U64,
+        DataType::Float32 => NumberType::F32,
+        DataType::Float64 => NumberType::F64,
+        DataType::Decimal128(..) => NumberType::Decimal,
         _ => return None,
     })
 }
 
 impl Aggregates {
-    /// The aggregates of these expressions over `input`; `None` if some need other states.
+    /// The aggregates of these expressions over the rows of `input` that pass the filters beside them; `None` if some
+    /// need other states.
     pub(super) fn new(
         expressions: &[Arc<AggregateFunctionExpr>],
+        filters: &[Option<Arc<dyn PhysicalExpr>>],
         input: &Arc<dyn ExecutionPlan>,
     ) -> Option<Self> {
         let mut aggregates = Self::default();
-        for expression in expressions {
-            let output = aggregates.output(expression, input)?;
+        for (expression, filter) in expressions.iter().zip(filters) {
+            let output = aggregates.output(expression, filter.as_ref(), input)?;
             aggregates.outputs.push(output);
         }
+        let arguments = aggregates.arguments.iter().map(|(argument, _)| argument);
+        aggregates.narrow = NarrowDecimals::new(arguments, &input.schema());
         aggregates.layout_without = aggregates.layout.clone();
         if aggregates.distinct.is_some() {
             aggregates.layout = aggregates.layout.with_count();
@@ -115,6 +148,7 @@ impl Aggregates {
     fn output(
         &mut self,
         expression: &AggregateFunctionExpr,
+        filter: Option<&Arc<dyn PhysicalExpr>>,
         input: &Arc<dyn ExecutionPlan>,
     ) -> Option<Output> {
         if !expression.order_bys().is_empty() {
@@ -122,6 +156,16 @@ impl Aggregates {
         }
         let arguments = expression.expressions();
         let [argument] = &arguments[..] else { return None };
+        // What a filter leaves out has no value.
+        let filtered = filter.map(|filter| {
+            let argument = widened(argument, input).clone();
+            case(None, vec![(filter.clone(), argument)], None).ok()
+        });
+        let argument = match &filtered {
+            None => argument,
+            Some(_) if expression.is_distinct() => return None,
+            Some(filtered) => filtered.as_ref()?,
+        };
         let function: &dyn Any = expression.fun().inner().as_ref();
         let name = expression.fun().name();
         let data_type = expression.field().data_type().clone();
@@ -147,14 +191,48 @@ impl Aggregates {
             let (place, number_type) = self.argument(argument, input)?;
             let count = self.value_count(argument, place, input);
             Kind::Sum { sum: self.sum(place, number_type, input)?, count }
-        } else if function.is::<ExactAverage>() && data_type == DataType::Float64 {
+        } else if function.is::<ExactAverage>() || function.is::<CheckedSum>() {
+            let is_average = function.is::<ExactAverage>();
             let (place, number_type) = self.argument(argument, input)?;
-            let count = self.value_count(argument, place, input);
-            let count = count.unwrap_or_else(|| self.layout.word_of(Aggregate::Rows));
-            Kind::Average { sum: self.sum(place, number_type, input)?, count }
+            let values = self.value_count(argument, place, input);
+            let count = |layout: &mut StateLayout| values.unwrap_or_else(|| layout.word_of(Aggregate::Rows));
+            match (number_type, &data_type) {
+                (NumberType::F64, DataType::Float64) => Kind::Floats {
+                    word: self.layout.word_of(Aggregate::FloatSum(place)),
+                    argument: place,
+                    count: count(&mut self.layout),
+                    is_average,
+                },
+                (NumberType::Decimal, DataType::Decimal128(_, scale)) => {
+                    let DataType::Decimal128(_, from) = argument.data_type(&input.schema()).ok()? else {
+                        return None;
+                    };
+                    let digits = u32::try_from(scale - from).ok()?;
+                    let word = self.layout.word_of(Aggregate::DecimalSum(place));
+                    match is_average {
+                        false if digits == 0 => Kind::DecimalSum { word, count: values },
+                        false => return None,
+                        true => Kind::DecimalAverage {
+                            word,
+                            count: count(&mut self.layout),
+                            factor: i256::from_i128(10_i128.checked_pow(digits)?),
+                        },
+                    }
+                }
+                (_, DataType::Float64) if is_average => Kind::Average {
+                    sum: self.sum(place, number_type, input)?,
+                    count: count(&mut self.layout),
+                },
+                _ => return None,
+            }
         } else if matches!(name, "min" | "max") {
             let (place, number_type) = self.argument(argument, input)?;
-            let aggregate = if name == "min" { Aggregate::Min(place) } else { Aggregate::Max(place) };
+            let aggregate = match (name, number_type) {
+                ("min", NumberType::Decimal) => Aggregate::MinDecimal(place),
+                ("min", _) => Aggregate::Min(place),
+                (_, NumberType::Decimal) => Aggregate::MaxDecimal(place),
+                _ => Aggregate::Max(place),
+            };
             let count = self.value_count(argument, place, input);
             Kind::Extreme { word: self.layout.word_of(aggregate), number_type, count }
         } else {
@@ -208,9 +286,21 @@ impl Aggregates {
         })
     }
 
-    /// The aggregates of groups.
-    pub(super) fn evaluate(&self, states: &States) -> Result<Vec<ArrayRef>> {
-        self.outputs.iter().map(|output| output.evaluate(states)).collect()
+    /// The aggregates of the groups that `grouping` made.
+    pub(super) fn evaluate(&self, states: &States, grouping: &Grouping) -> Result<Vec<ArrayRef>> {
+        self.outputs.iter().map(|output| output.evaluate(states, grouping)).collect()
+    }
+
+    /// The arguments of rows.
+    pub(super) fn arguments_of(&self, batch: &RecordBatch) -> Result<Vec<Lent>> {
+        let narrow = self.narrow.evaluate(batch)?;
+        let arguments = self.arguments.iter().zip(narrow).map(|((argument, _), narrow)| match narrow {
+            Some(Narrow { values: Values::Each(values), nulls, .. }) => {
+                Ok(Lent { validity: nulls.as_ref().map(bools), source: Source::Narrow(values) })
+            }
+            _ => Ok(Lent::new(argument.evaluate(batch)?.into_array(batch.num_rows())?)),
+        });
+        arguments.collect()
     }
 }
 
@@ -231,7 +321,7 @@ fn widened<'a>(
 }
 
 impl Output {
-    fn evaluate(&self, states: &States) -> Result<ArrayRef> {
+    fn evaluate(&self, states: &States, grouping: &Grouping) -> Result<ArrayRef> {
         let nulls = |count: Option<usize>| {
             let nulls = count.map(|word| states.word(word).map(|count| count > 0).collect::<NullBuffer>());
             nulls.filter(|nulls| nulls.null_count() > 0)
@@ -285,6 +375,41 @@ impl Output {
                 };
                 Arc::new(averages)
             }
+            Kind::Floats { word, argument, count, is_average } => {
+                let sums = states.float_sums(word, grouping.unit(argument)).zip(states.word(count));
+                let values = sums.map(|(sum, count)| match is_average {
+                    true => sum.mean(count),
+                    false if count == 0 => None,
+                    false => sum.mean(1),
+                });
+                Arc::new(values.collect::<Float64Array>())
+            }
+            Kind::DecimalSum { word, count } => {
+                let sums = states.decimals(word).map(|sum| sum.filter(has_digits).ok_or_else(too_large));
+                let sums = Decimal128Array::new(sums.collect::<Result<_>>()?, nulls(count));
+                Arc::new(sums.with_data_type(self.data_type.clone()))
+            }
+            Kind::DecimalAverage { word, count, factor } => {
+                let average = |(sum, count): (Option<i128>, u64)| {
+                    if count == 0 {
+                        return Ok(None);
+                    }
+                    let sum = i256::from_i128(sum.ok_or_else(too_large)?);
+                    let average = sum
+                        .checked_mul(factor)
+                        .and_then(|sum| sum.checked_div(i256::from_i128(count.into())));
+                    let average = average.and_then(i256::to_i128).filter(has_digits);
+                    average.map(Some).ok_or_else(too_large)
+                };
+                let averages = states.decimals(word).zip(states.word(count)).map(average);
+                let averages = averages.collect::<Result<Decimal128Array>>()?;
+                Arc::new(averages.with_data_type(self.data_type.clone()))
+            }
+            Kind::Extreme { word, number_type: NumberType::Decimal, count } => {
+                let values = states.extreme_decimals(word).collect();
+                let values = Decimal128Array::new(values, nulls(count));
+                Arc::new(values.with_data_type(self.data_type.clone()))
+            }
             Kind::Extreme { word, number_type, count } => {
                 extremes(&self.data_type, states.extreme(word, number_type), nulls(count))?
             }
@@ -292,7 +417,12 @@ impl Output {
     }
 }
 
-/// Values of a type by their two's complement.
+/// Whether a DECIMAL of the widest type has the value.
+fn has_digits(value: &i128) -> bool {
+    value.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into())
+}
+
+/// Values of a type by their two's complement, floats by their places in the total order.
 fn extremes(
     data_type: &DataType,
     words: impl Iterator<Item = u64>,
@@ -333,54 +463,74 @@ fn extremes(
         DataType::Timestamp(TimeUnit::Millisecond, _) => of!(TimestampMillisecondType),
         DataType::Timestamp(TimeUnit::Microsecond, _) => of!(TimestampMicrosecondType),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => of!(TimestampNanosecondType),
+        DataType::Float32 => Arc::new(Float32Array::new(words.map(narrow_float_at).collect(), nulls)),
+        DataType::Float64 => Arc::new(Float64Array::new(words.map(float_at).collect(), nulls)),
         other => return internal_err!("a smallest or largest integer of type {other}"),
     })
 }
 
 /// Numbers of a chunk that are lent to operators, and which rows have some.
 pub(super) struct Lent {
-    array: ArrayRef,
-    /// Flags as numbers.
-    flags: Vec<u8>,
+    source: Source,
     validity: Option<Vec<bool>>,
 }
 
+enum Source {
+    Array(ArrayRef),
+    /// Flags as numbers.
+    Flags(Vec<u8>),
+    /// Decimals of 64 bits.
+    Narrow(Arc<Vec<i64>>),
+}
+
+fn bools(nulls: &NullBuffer) -> Vec<bool> {
+    bitmaps::to_bools(Level::best(), Bits::new(nulls.validity(), nulls.offset(), nulls.len()))
+}
+
 impl Lent {
-    pub(super) fn new(array: ArrayRef) -> Self {
+    fn new(array: ArrayRef) -> Self {
         let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
-        let validity = nulls.map(|nulls| {
-            bitmaps::to_bools(Level::best(), Bits::new(nulls.validity(), nulls.offset(), nulls.len()))
-        });
-        let flags = array.as_boolean_opt().map_or_else(Vec::new, |flags| {
+        let validity = nulls.map(bools);
+        let flags = array.as_boolean_opt().map(|flags| {
             let bits = Bits::new(flags.values().values(), flags.values().offset(), flags.len());
             bitmaps::to_bools(Level::best(), bits).into_iter().map(u8::from).collect()
         });
-        Self { array, flags, validity }
+        Self { source: flags.map_or(Source::Array(array), Source::Flags), validity }
     }
 
     pub(super) fn argument(&self) -> Result<Argument<'_>> {
-        macro_rules! values {
-            ($variant:ident, $type:ty) => {
-                Numbers::$variant(&self.array.as_primitive::<$type>().values()[..])
-            };
-        }
-        let values = match self.array.data_type() {
-            DataType::Boolean => Numbers::U8(&self.flags),
-            DataType::Int8 => values!(I8, Int8Type),
-            DataType::Int16 => values!(I16, Int16Type),
-            DataType::Int32 => values!(I32, Int32Type),
-            DataType::Date32 => values!(I32, Date32Type),
-            DataType::Int64 => values!(I64, Int64Type),
-            DataType::Timestamp(TimeUnit::Second, _) => values!(I64, TimestampSecondType),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => values!(I64, TimestampMillisecondType),
-            DataType::Timestamp(TimeUnit::Microsecond, _) => values!(I64, TimestampMicrosecondType),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => values!(I64, TimestampNanosecondType),
-            DataType::UInt8 => values!(U8, UInt8Type),
-            DataType::UInt16 => values!(U16, UInt16Type),
-            DataType::UInt32 => values!(U32, UInt32Type),
-            DataType::UInt64 => values!(U64, UInt64Type),
-            other => return internal_err!("an argument of type {other}"),
+        let values = match &self.source {
+            Source::Flags(flags) => Numbers::U8(flags),
+            Source::Narrow(values) => Numbers::I64(values),
+            Source::Array(array) => numbers(array)?,
         };
-        Ok(Argument { values, validity: self.validity.as_deref() })
+        Ok(Argument { values, validity: self.validity.as_deref(), unit: 0 })
     }
+}
+
+fn numbers(array: &ArrayRef) -> Result<Numbers<'_>> {
+    macro_rules! values {
+        ($variant:ident, $type:ty) => {
+            Numbers::$variant(&array.as_primitive::<$type>().values()[..])
+        };
+    }
+    Ok(match array.data_type() {
+        DataType::Int8 => values!(I8, Int8Type),
+        DataType::Int16 => values!(I16, Int16Type),
+        DataType::Int32 => values!(I32, Int32Type),
+        DataType::Date32 => values!(I32, Date32Type),
+        DataType::Int64 => values!(I64, Int64Type),
+        DataType::Timestamp(TimeUnit::Second, _) => values!(I64, TimestampSecondType),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => values!(I64, TimestampMillisecondType),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => values!(I64, TimestampMicrosecondType),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => values!(I64, TimestampNanosecondType),
+        DataType::UInt8 => values!(U8, UInt8Type),
+        DataType::UInt16 => values!(U16, UInt16Type),
+        DataType::UInt32 => values!(U32, UInt32Type),
+        DataType::UInt64 => values!(U64, UInt64Type),
+        DataType::Float32 => values!(F32, Float32Type),
+        DataType::Float64 => values!(F64, Float64Type),
+        DataType::Decimal128(..) => values!(I128, Decimal128Type),
+        other => return internal_err!("an argument of type {other}"),
+    })
 }

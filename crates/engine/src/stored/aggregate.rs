@@ -4,15 +4,13 @@
 //! aggregate is given its columns by themselves, a few thousand rows at a time, as soon as they are decoded, and
 //! their memory is used again for the next (Boncz et al., "MonetDB/X100: Hyper-Pipelining Query Execution", CIDR
 //! 2005, section 4). Counts, sums and averages of whole stripes are asked of storage, which has those of whole numbers
-//! in its footers and adds up the encoded form of floats. Those of floats are exact until the last partition is done, so they do not depend on threads and the order of rows.
+//! in its footers and adds up the encoded form of floats.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, RecordBatch, UInt64Array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, RecordBatch, UInt64Array};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef, i256};
 use datafusion::common::config::ConfigOptions;
@@ -27,7 +25,9 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, finalize_aggregation};
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateMode, PhysicalGroupBy, finalize_aggregation,
+};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -36,13 +36,14 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 use futures::{StreamExt, stream};
+use keirin_kernels::aggregate::CompactSum;
 use keirin_kernels::{Bits, Level, Selection};
 use keirin_storage::part::Total;
 
 use super::grouped::counts;
 use super::read::{Filter, Stripe};
 use super::scan::{Step, StoredScan, Worker, blocking_step};
-use crate::arithmetic::{CheckedSum, ExactAverage};
+use crate::arithmetic::{CheckedSum, ExactAverage, FLOAT_STATE, float_states};
 use crate::fast_path;
 
 /// Rows that an aggregate is given at a time: what it computes of them stays in the nearest cache.
@@ -97,11 +98,23 @@ fn without_casts(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executi
     {
         return Ok(None);
     }
+    over_input(aggregate, projection)
+}
+
+/// `aggregate` over the input of the projection that it is over, whose expressions are written out in its own.
+pub(crate) fn over_input(
+    aggregate: &AggregateExec,
+    projection: &ProjectionExec,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let written_out = |expr: Arc<dyn PhysicalExpr>| {
         let changed = expr.transform_up(|part| {
             let column = part.downcast_ref::<Column>();
             let projected = column.map(|column| projection.expr()[column.index()].expr.clone());
-            Ok(projected.map_or_else(|| Transformed::no(part), Transformed::yes))
+            // What is written out is in terms of the input, and has no columns of the projection.
+            Ok(projected.map_or_else(
+                || Transformed::no(part),
+                |projected| Transformed::new(projected, true, TreeNodeRecursion::Jump),
+            ))
         });
         changed.data()
     };
@@ -111,14 +124,20 @@ fn without_casts(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executi
         let Some(changed) = expr.with_new_expressions(arguments, Vec::new()) else { return Ok(None) };
         aggregates.push(Arc::new(changed));
     }
-    let direct = AggregateExec::try_new(
-        *aggregate.mode(),
-        aggregate.group_expr().clone(),
-        aggregates,
-        aggregate.filter_expr().to_vec(),
-        projection.input().clone(),
-        projection.input().schema(),
-    )?;
+    let keys = aggregate.group_expr();
+    let keys = if keys.is_true_no_grouping() {
+        keys.clone()
+    } else if keys.is_single() {
+        let written = keys.expr().iter().map(|(key, name)| Ok((written_out(key.clone())?, name.clone())));
+        PhysicalGroupBy::new_single(written.collect::<Result<_>>()?)
+    } else {
+        return Ok(None);
+    };
+    let filters = aggregate.filter_expr().iter().cloned();
+    let filters = filters.map(|filter| filter.map(written_out).transpose()).collect::<Result<_>>()?;
+    let input = projection.input();
+    let direct =
+        AggregateExec::try_new(*aggregate.mode(), keys, aggregates, filters, input.clone(), input.schema())?;
     Ok((direct.schema() == aggregate.schema()).then(|| Arc::new(direct) as Arc<dyn ExecutionPlan>))
 }
 
@@ -456,8 +475,8 @@ impl Summed {
         let from = values.data_type(input)?;
         let is_same_as_float = from.is_floating() || is_narrow(&from);
         let fits = match (cast, &from, total) {
-            (Some(_), _, DataType::Float64) => is_same_as_float,
-            (None, DataType::Float64, DataType::Float64) => true,
+            (Some(_), _, &FLOAT_STATE) => is_same_as_float,
+            (None, DataType::Float64, &FLOAT_STATE) => true,
             (
                 None,
                 DataType::Decimal128(_, scale),
@@ -468,7 +487,7 @@ impl Summed {
         };
         let column = values.downcast_ref::<Column>().filter(|_| fits);
         let column = column.and_then(|column| place(column.index()));
-        let is_float = *total == DataType::Float64 && argument.data_type(input)? == DataType::Float64;
+        let is_float = *total == FLOAT_STATE && argument.data_type(input)? == DataType::Float64;
         Ok((column.is_some() || is_float).then_some(Self { column, state }))
     }
 
@@ -476,8 +495,8 @@ impl Summed {
         self.column
     }
 
-    fn is_float(&self) -> bool {
-        self.state.last() == Some(&DataType::Float64)
+    pub(super) fn is_float(&self) -> bool {
+        self.state.last() == Some(&FLOAT_STATE)
     }
 
     /// The state of an aggregate that has seen the rows of a tally.
@@ -485,13 +504,13 @@ impl Summed {
         let Total { integers, floats } = &tally.total;
         let mut total = floats.clone();
         total.push_integer(*integers);
-        self.states(&[Some((tally.rows, Some(*integers), total.value()))])
+        self.states(&[Some((tally.rows, Some(*integers), total.into()))])
     }
 
     /// The states of groups, of each of which the count of values and their sum is given, as an integer, where it is
-    /// one, and as a float; or that have no values.
-    pub(super) fn states(&self, groups: &[Option<(u64, Option<i128>, f64)>]) -> Result<Vec<ArrayRef>> {
-        let integers = || groups.iter().map(|group| group.and_then(|(_, integer, _)| integer));
+    /// one, and as floats; or that have no values.
+    pub(super) fn states(&self, groups: &[Option<(u64, Option<i128>, CompactSum)>]) -> Result<Vec<ArrayRef>> {
+        let integers = || groups.iter().map(|group| group.as_ref().and_then(|(_, integer, _)| *integer));
         let totals: ArrayRef = match self.state.last() {
             Some(data_type @ DataType::Decimal128(..)) => {
                 Arc::new(integers().collect::<Decimal128Array>().with_data_type(data_type.clone()))
@@ -500,15 +519,13 @@ impl Summed {
                 let totals = integers().map(|total| total.map(i256::from_i128));
                 Arc::new(totals.collect::<Decimal256Array>().with_data_type(data_type.clone()))
             }
-            _ => Arc::new(
-                groups.iter().map(|group| group.map(|(_, _, total)| total)).collect::<Float64Array>(),
-            ),
+            _ => float_states(groups.iter().map(|group| group.as_ref().map(|(_, _, total)| total))),
         };
         if totals.null_count() != groups.iter().filter(|group| group.is_none()).count() {
             return internal_err!("a sum of integers that is none");
         }
         // A count of 0 instead of null would say that there are values.
-        let counts = groups.iter().map(|group| group.map(|(count, ..)| count));
+        let counts = groups.iter().map(|group| group.as_ref().map(|(count, ..)| *count));
         let counts = (self.state.len() == 2).then(|| Arc::new(counts.collect::<UInt64Array>()) as ArrayRef);
         Ok(counts.into_iter().chain([totals]).collect())
     }
@@ -521,13 +538,6 @@ impl Tally {
         let floats = values.as_primitive::<Float64Type>().values();
         self.total.floats.add(Level::best(), floats, validity, Selection::All);
         self.rows += (values.len() - values.null_count()) as u64;
-    }
-
-    /// Adds what another has of floats, and integers that are added to floats.
-    fn merge(&mut self, other: &Self) {
-        self.rows += other.rows;
-        self.total.floats.merge(&other.total.floats);
-        self.total.floats.push_integer(other.total.integers);
     }
 }
 
@@ -572,19 +582,9 @@ impl Task {
         Ok(Step::End)
     }
 
-    /// Gives the accumulators what is in the tallies; that of floats is all in those of the partition that is done
-    /// last.
+    /// Gives the accumulators what is in the tallies.
     fn finish(&mut self) -> Result<()> {
-        let Self { worker, inputs, tallies, accumulators } = self;
-        let sums = || inputs.iter().map(|input| input.sum.as_ref());
-        let floats = sums().zip(&mut *tallies).filter(|(sum, _)| sum.is_some_and(Summed::is_float));
-        let floats: Vec<&mut Tally> = floats.map(|(_, tally)| tally).collect();
-        let own: Vec<Tally> = floats.iter().map(|tally| (*tally).clone()).collect();
-        let all = worker.hand_in(own, |all, own| {
-            all.iter_mut().zip(&own).for_each(|(all, own)| all.merge(own));
-        });
-        let mut all = all.into_iter().flatten();
-        floats.into_iter().for_each(|tally| *tally = all.next().unwrap_or_default());
+        let Self { inputs, tallies, accumulators, .. } = self;
         for ((input, tally), accumulator) in inputs.iter().zip(tallies).zip(accumulators) {
             let state = match &input.sum {
                 _ if tally.rows == 0 => continue,

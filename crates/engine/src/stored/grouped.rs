@@ -2,8 +2,8 @@
 //!
 //! Such keys need no hash table: each has its place in an array of states, which stays in the nearest caches
 //! ([`keirin_kernels::group_small`]). The columns of a stripe go from storage to these arrays as soon as they are
-//! decoded. What the partitions have is merged before it leaves, so that sums of floats are exact: the partition that
-//! is done last gives all groups, and the others none.
+//! decoded. What the partitions have is merged before it leaves: the partition that is done last gives all groups, and the
+//! others none.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -311,7 +311,8 @@ impl Work {
                     sums[*column].for_each(|key, sum| {
                         let group = groups.find(|(_, group)| **group == key);
                         let group = group.expect("each value is in a row").0;
-                        totals[group] = Some((sum.count, sum.integer(), sum.value()));
+                        let floats = summed.is_float().then(|| sum.exact().into()).unwrap_or_default();
+                        totals[group] = Some((sum.count, sum.integer(), floats));
                     });
                     columns.extend(summed.states(&totals)?);
                 }

@@ -32,7 +32,7 @@ mod types;
 mod upkeep;
 mod write;
 
-pub(crate) use aggregate::AggregateStored;
+pub(crate) use aggregate::{AggregateStored, over_input};
 pub(crate) use arrow::{column, storable};
 pub(crate) use blocks::BlockCache;
 pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};

@@ -93,8 +93,11 @@ impl ExactSum {
         }
     }
 
-    /// Adds `number * 2^unit`; `unit` is from -1074 to 800.
-    pub(crate) fn push_wide(&mut self, number: i128, unit: i32) {
+    /// Adds `number * 2^unit`.
+    ///
+    /// # Panics
+    /// When the unit is not from -1074 to 800.
+    pub fn push_wide(&mut self, number: i128, unit: i32) {
         const BITS: usize = 62;
         let place = usize::try_from(unit + ONE_PLACE as i32).expect("no unit is below the smallest float");
         let piece = |index: usize| (number >> (index * BITS)) as i64 & ((1 << BITS) - 1);

@@ -320,11 +320,11 @@ impl<K: PackedKey> Groups<K> {
                 _ => *column,
             });
         let columns: Vec<KeyColumn<'_>> = columns.collect();
-        let arguments = self.work.aggregates.arguments.iter();
-        let arguments: Vec<Lent> =
-            arguments.map(|(argument, _)| Ok(Lent::new(evaluate(argument)?))).collect::<Result<_>>()?;
+        let arguments = self.work.aggregates.arguments_of(batch)?;
         let arguments: Vec<Argument<'_>> = arguments.iter().map(Lent::argument).collect::<Result<_>>()?;
-        worker.add(level, &columns, &arguments, row_count);
+        if worker.add(level, &columns, &arguments, row_count).is_err() {
+            return resources_err!("floats of too different sizes for sums of few words");
+        }
         self.book(worker, reservation)
     }
 
@@ -456,7 +456,7 @@ impl<K: PackedKey> Groups<K> {
     ) -> Result<VecDeque<RecordBatch>> {
         let work = &self.work;
         let Part { mut keys, states } = merging.merge.part(Level::best(), part, tables);
-        let mut aggregates = work.aggregates.evaluate(states)?;
+        let mut aggregates = work.aggregates.evaluate(states, &self.grouping)?;
         let chosen = work.first.as_ref().map(|first| first.choose(&aggregates)).transpose()?.flatten();
         if let Some(chosen) = chosen {
             let taken = aggregates.iter().map(|aggregate| take(aggregate, &chosen, None));
@@ -592,7 +592,7 @@ impl<K: PackedKey> Parts for Taking<K> {
             values => KeyRows::new(OwnedKeys { values, ..column }, data_type)?.take(0, keys.len()),
         });
         let mut columns = columns.collect::<Result<Vec<_>>>()?;
-        columns.extend(work.aggregates.evaluate(states)?);
+        columns.extend(work.aggregates.evaluate(states, &self.groups.grouping)?);
         let fields = columns.iter().map(|column| Field::new("", column.data_type().clone(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));

@@ -27,6 +27,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::work_table::WorkTableExec;
@@ -43,6 +44,8 @@ use super::aggregates::Aggregates;
 use super::exchange::ExchangeExec;
 use super::keys::Keys;
 use super::table;
+use crate::arithmetic::NarrowDecimals;
+use crate::stored::{StoredScan, over_input};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -110,12 +113,15 @@ impl ParallelGroupExec {
         let is_limited = [last, rows]
             .iter()
             .any(|group| group.choice.is_some() || group.aggregate().limit_options().is_some());
-        if !is_over_rows || is_limited || aggregate.filter_expr().iter().any(Option::is_some) {
+        if !is_over_rows || is_limited {
             return None;
         }
+        let direct = over_scan(aggregate);
+        let aggregate = direct.as_ref().and_then(|direct| direct.downcast_ref()).unwrap_or(aggregate);
+        let input = aggregate.input();
         let key_expressions = aggregate.group_expr().input_exprs();
         let keys = table::keys(aggregate)?;
-        let aggregates = Aggregates::new(aggregate.aggr_expr(), input)?;
+        let aggregates = Aggregates::new(aggregate.aggr_expr(), aggregate.filter_expr(), input)?;
         let distinct = match &aggregates.distinct {
             None => None,
             Some(distinct) => {
@@ -240,6 +246,19 @@ impl ParallelGroupExec {
         };
         groups::begin(&self.work, input, context)
     }
+}
+
+/// `aggregate` over a stored scan, if it is over a projection of one that leaves columns as they are or computes decimals,
+/// which are computed once all the same.
+fn over_scan(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
+    let projection = aggregate.input().downcast_ref::<ProjectionExec>()?;
+    let scan = projection.input().downcast_ref::<StoredScan>()?;
+    let schema = scan.schema();
+    let is_plain = |expr: &Arc<dyn PhysicalExpr>| {
+        expr.is::<Column>() || expr.is::<Literal>() || NarrowDecimals::is_one(expr, &schema)
+    };
+    let is_plain = projection.expr().iter().all(|projected| is_plain(&projected.expr));
+    if is_plain { over_input(aggregate, projection).ok().flatten() } else { None }
 }
 
 impl DisplayAs for ParallelGroupExec {
