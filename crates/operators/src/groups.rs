@@ -13,6 +13,8 @@
 //!                                                └─ SearchPhrase  4  ← numbers of the table of its text
 //! ```
 
+use std::ops::Range;
+
 use keirin_kernels::group_table::{self, DenseTable, GroupTable, StringGroupTable, pack_keys};
 use keirin_kernels::hash::{Seed, Strings};
 use keirin_kernels::{BitBuffer, Bits, Level, bitmaps};
@@ -40,6 +42,26 @@ pub struct KeyColumn<'a> {
     pub values: KeyValues<'a>,
     /// Which rows have a value; without, all have.
     pub validity: Option<Bits<'a>>,
+}
+
+impl<'a> KeyColumn<'a> {
+    /// A range of rows.
+    ///
+    /// # Panics
+    /// When there are fewer rows.
+    #[must_use]
+    pub fn slice(&self, rows: Range<usize>) -> Self {
+        let validity = self.validity.map(|validity| validity.slice(rows.start, rows.len()));
+        let values = match self.values {
+            KeyValues::Bytes1(values) => KeyValues::Bytes1(&values[rows]),
+            KeyValues::Bytes2(values) => KeyValues::Bytes2(&values[rows]),
+            KeyValues::Bytes4(values) => KeyValues::Bytes4(&values[rows]),
+            KeyValues::Bytes8(values) => KeyValues::Bytes8(&values[rows]),
+            KeyValues::Bytes16(values) => KeyValues::Bytes16(&values[rows]),
+            KeyValues::Text(texts) => KeyValues::Text(texts.slice(rows)),
+        };
+        Self { values, validity }
+    }
 }
 
 /// Values as their bits: equal values have equal bits.

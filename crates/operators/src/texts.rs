@@ -83,16 +83,8 @@ impl Texts {
         for start in (0..texts.len()).step_by(CHUNK_ROWS) {
             let rows = start..texts.len().min(start + CHUNK_ROWS);
             let validity = validity.map(|validity| validity.slice(rows.start, rows.len()));
-            let chunk = match texts {
-                Strings::Offsets32(offsets, bytes) => {
-                    Strings::Offsets32(&offsets[rows.start..rows.end + 1], bytes)
-                }
-                Strings::Offsets64(offsets, bytes) => {
-                    Strings::Offsets64(&offsets[rows.start..rows.end + 1], bytes)
-                }
-                Strings::Views(views, buffers) => Strings::Views(&views[rows.clone()], buffers),
-            };
-            self.number_chunk(level, chunk, validity, &mut numbers[first + rows.start..first + rows.end])?;
+            let numbers = &mut numbers[first + rows.start..first + rows.end];
+            self.number_chunk(level, texts.slice(rows), validity, numbers)?;
         }
         Ok(())
     }

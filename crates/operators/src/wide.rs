@@ -19,6 +19,8 @@ const MINUS_INFINITY: u64 = 4;
 
 /// Bits that values may have from the unit on: the sum has a sign and room for 2^32 rows besides.
 const VALUE_BITS: i32 = 3 * 64 - 1 - 32;
+/// With fewer rows to a group, sums of a chunk are not worth a word of their own.
+const ROWS_PER_SUM: usize = 4;
 /// The units that the sums of others take.
 const UNITS: Range<i32> = -1074..673;
 
@@ -117,6 +119,14 @@ fn for_each<T: Copy>(groups: &[u32], values: &[T], validity: Option<&[bool]>, mu
     }
 }
 
+/// Whether the sum of some of these values has room in a word, whichever.
+fn is_short(values: &[i64]) -> bool {
+    let bits = values.iter().fold(0, |bits, value| bits | (value ^ (value >> 63)));
+    let of_values = u64::BITS - bits.cast_unsigned().leading_zeros();
+    let of_count = usize::BITS - values.len().leading_zeros();
+    of_values + of_count < i64::BITS
+}
+
 /// Adds decimals to sums of three words.
 pub(crate) fn add_decimals(
     words: &mut [u64],
@@ -125,11 +135,20 @@ pub(crate) fn add_decimals(
     groups: &[u32],
     argument: Argument<'_>,
 ) {
+    let group_count = words.len() / stride;
     let mut add = |group: usize, low: u64, high: u64| {
         let at = group * stride + word;
         add_three(&mut words[at..at + 3], [low, high, sign(high)]);
     };
     match argument.values {
+        Numbers::I64(values) if is_short(values) && group_count <= values.len() / ROWS_PER_SUM => {
+            let mut sums = vec![0_i64; group_count];
+            for_each(groups, values, argument.validity, |group, value: i64| sums[group] += value);
+            for (group, sum) in sums.into_iter().enumerate() {
+                let low = sum.cast_unsigned();
+                add(group, low, sign(low));
+            }
+        }
         Numbers::I64(values) => for_each(groups, values, argument.validity, |group, value: i64| {
             let low = value.cast_unsigned();
             add(group, low, sign(low));

@@ -46,6 +46,19 @@ impl<'a> Strings<'a> {
         self.len() == 0
     }
 
+    /// A range of rows.
+    ///
+    /// # Panics
+    /// When there are fewer rows.
+    #[must_use]
+    pub fn slice(&self, rows: std::ops::Range<usize>) -> Self {
+        match *self {
+            Self::Offsets32(offsets, bytes) => Self::Offsets32(&offsets[rows.start..=rows.end], bytes),
+            Self::Offsets64(offsets, bytes) => Self::Offsets64(&offsets[rows.start..=rows.end], bytes),
+            Self::Views(views, buffers) => Self::Views(&views[rows], buffers),
+        }
+    }
+
     /// The short form of a row, or its bytes.
     ///
     /// # Panics

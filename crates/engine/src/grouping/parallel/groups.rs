@@ -36,6 +36,9 @@ use crate::grouping::keys::{Held, KeyRows, Keys, nulls};
 use crate::grouping::table::one_float;
 use crate::stored::{ScanStep, ScanWorker, StoredScan, blocking_step};
 
+/// Rows that are grouped at a time: what is computed of them stays in the second cache.
+const CHUNK_ROWS: usize = 1 << 14;
+
 /// What is grouped by what.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
@@ -320,10 +323,15 @@ impl<K: PackedKey> Groups<K> {
                 _ => *column,
             });
         let columns: Vec<KeyColumn<'_>> = columns.collect();
-        let arguments = self.work.aggregates.arguments_of(batch)?;
-        let arguments: Vec<Argument<'_>> = arguments.iter().map(Lent::argument).collect::<Result<_>>()?;
-        if worker.add(level, &columns, &arguments, row_count).is_err() {
-            return resources_err!("floats of too different sizes for sums of few words");
+        for start in (0..row_count).step_by(CHUNK_ROWS) {
+            let rows = start..row_count.min(start + CHUNK_ROWS);
+            let arguments = self.work.aggregates.arguments_of(&batch.slice(start, rows.len()))?;
+            let arguments: Vec<Argument<'_>> = arguments.iter().map(Lent::argument).collect::<Result<_>>()?;
+            let columns: Vec<KeyColumn<'_>> =
+                columns.iter().map(|column| column.slice(rows.clone())).collect();
+            if worker.add(level, &columns, &arguments, rows.len()).is_err() {
+                return resources_err!("floats of too different sizes for sums of few words");
+            }
         }
         self.book(worker, reservation)
     }
