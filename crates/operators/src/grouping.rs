@@ -77,11 +77,15 @@ impl Grouping {
     }
 
     /// The arguments with their units.
-    fn fitted<'a>(&self, arguments: &[Argument<'a>]) -> Result<Vec<Argument<'a>>, TooDifferent> {
+    fn fitted<'a>(
+        &self,
+        level: Level,
+        arguments: &[Argument<'a>],
+    ) -> Result<Vec<Argument<'a>>, TooDifferent> {
         let units = arguments.iter().zip(&self.units);
         let fitted = units.map(|(argument, unit)| match (unit, argument.values) {
             (Some(unit), Numbers::F64(values)) => {
-                Ok(Argument { unit: unit.of(values, argument.validity)?, ..*argument })
+                Ok(Argument { unit: unit.of(level, values, argument.validity)?, ..*argument })
             }
             _ => Ok(*argument),
         });
@@ -289,7 +293,7 @@ impl<K: PackedKey> Worker<K> {
         arguments: &[Argument<'_>],
         row_count: usize,
     ) -> Result<(), TooDifferent> {
-        let arguments = self.grouping.fitted(arguments)?;
+        let arguments = self.grouping.fitted(level, arguments)?;
         self.add_packed(level, keys, Added::Rows(&arguments), row_count);
         Ok(())
     }
@@ -333,7 +337,7 @@ impl<K: PackedKey> Worker<K> {
             Added::Rows(arguments) => {
                 let arguments: Vec<Argument<'_>> =
                     arguments.iter().map(|argument| argument.slice(rows.clone())).collect();
-                self.states.add(&self.grouping.states, &self.numbers, &arguments);
+                self.states.add(level, &self.grouping.states, &self.numbers, &arguments);
             }
             Added::Groups(words) => {
                 let stride = self.grouping.states.stride();
@@ -566,7 +570,7 @@ impl<K: PackedKey> Merge<K> {
         let keys = if self.text_counts.is_empty() {
             self.merged(level, part, tables)
         } else {
-            self.merged_texts(part, tables)
+            self.merged_texts(level, part, tables)
         };
         Part { keys, states: &tables.states }
     }
@@ -585,14 +589,14 @@ impl<K: PackedKey> Merge<K> {
                 numbers.resize(rows.len(), 0);
                 table.find_or_insert(level, &segment.keys[rows.clone()], None, numbers);
                 states.grow(&self.grouping.states, table.len());
-                self.add(segment, rows, numbers, states);
+                self.add(level, segment, rows, numbers, states);
             }
         }
         table.take_keys()
     }
 
     /// Texts of a shard: the group of each is its number there.
-    fn merged_texts(&self, part: usize, tables: &mut MergeTables<K>) -> Vec<K> {
+    fn merged_texts(&self, level: Level, part: usize, tables: &mut MergeTables<K>) -> Vec<K> {
         let MergeTables { states, numbers, .. } = tables;
         let null = self.text_counts[part];
         let mut has_null = false;
@@ -608,7 +612,7 @@ impl<K: PackedKey> Merge<K> {
                 let last = shard_number(null);
                 numbers.extend(keys.iter().map(|key| (key.text() >> SHARD_BITS).min(last)));
                 has_null |= keys.iter().fold(false, |has_null, key| has_null | (key.text() == NULL_TEXT));
-                self.add(segment, rows, numbers, states);
+                self.add(level, segment, rows, numbers, states);
             }
         }
         let text = |number: usize| shard_number(number) << SHARD_BITS | shard_number(part);
@@ -619,12 +623,19 @@ impl<K: PackedKey> Merge<K> {
         keys
     }
 
-    fn add(&self, segment: &Segment<K>, rows: Range<usize>, numbers: &[u32], states: &mut States) {
+    fn add(
+        &self,
+        level: Level,
+        segment: &Segment<K>,
+        rows: Range<usize>,
+        numbers: &[u32],
+        states: &mut States,
+    ) {
         match &segment.content {
             Content::Rows(arguments) => {
                 let arguments: Vec<Argument<'_>> =
                     arguments.iter().map(|argument| argument.rows(rows.clone())).collect();
-                states.add(&self.grouping.states, numbers, &arguments);
+                states.add(level, &self.grouping.states, numbers, &arguments);
             }
             Content::Groups(words) => {
                 let stride = self.grouping.states.stride();

@@ -5,6 +5,8 @@
 //! with a sign, the highest bit is turned over, and floats are in their total order. States of the same rows are merged
 //! in any order with the same result.
 
+use keirin_kernels::Level;
+
 use crate::wide::{FLOAT_WORDS, FloatSum, add_decimals, add_floats, add_three, add_two, narrowed};
 
 /// What is kept of the rows of a group.
@@ -212,7 +214,7 @@ impl OwnedArgument {
     }
 
     /// The rows of these numbers.
-    pub(crate) fn gather(&self, level: keirin_kernels::Level, rows: &[u32]) -> Self {
+    pub(crate) fn gather(&self, level: Level, rows: &[u32]) -> Self {
         use keirin_kernels::gather::gather;
         macro_rules! gathered {
             ($($variant:ident),*) => {
@@ -447,7 +449,13 @@ impl States {
     }
 
     /// Adds rows of which each is of the group with the number beside it.
-    pub(crate) fn add(&mut self, layout: &StateLayout, groups: &[u32], arguments: &[Argument<'_>]) {
+    pub(crate) fn add(
+        &mut self,
+        level: Level,
+        layout: &StateLayout,
+        groups: &[u32],
+        arguments: &[Argument<'_>],
+    ) {
         let (words, stride) = (&mut self.words[..], self.stride);
         for (aggregate, word) in &layout.aggregates {
             let word = *word;
@@ -471,7 +479,7 @@ impl States {
                     add_decimals(words, stride, word, groups, arguments[argument]);
                 }
                 Aggregate::FloatSum(argument) => {
-                    add_floats(words, stride, word, groups, arguments[argument]);
+                    add_floats(level, words, stride, word, groups, arguments[argument]);
                 }
                 Aggregate::MinDecimal(argument) => {
                     let least = |state: u128, value: u128| state.min(value);
@@ -791,14 +799,14 @@ mod tests {
             assert_eq!(layout.word_of(Aggregate::Sum(1)), sum, "it is shared");
             let mut whole = States::new(&layout);
             whole.grow(&layout, 8);
-            whole.add(&layout, &groups, &arguments);
+            whole.add(Level::best(), &layout, &groups, &arguments);
             let mut merged = States::new(&layout);
             merged.grow(&layout, 8);
             for piece in [0..1, 1..400, 400..rows] {
                 let mut states = States::new(&layout);
                 states.grow(&layout, 8);
                 let arguments = arguments.map(|argument| argument.slice(piece.clone()));
-                states.add(&layout, &groups[piece], &arguments);
+                states.add(Level::best(), &layout, &groups[piece], &arguments);
                 merged.merge(&layout, &[0, 1, 2, 3, 4, 5, 6, 7], &states.take());
                 assert!(states.is_empty());
             }
@@ -860,7 +868,7 @@ mod tests {
             let mut part = States::new(&layout);
             part.grow(&layout, 2);
             let arguments = arguments.map(|argument| argument.slice(rows.clone()));
-            part.add(&layout, &groups[rows], &arguments);
+            part.add(Level::best(), &layout, &groups[rows], &arguments);
             states.merge(&layout, &[0, 1], part.words());
         }
         // The first sum has more than 128 bits.
@@ -886,7 +894,7 @@ mod tests {
         kept.append(Argument { values: Numbers::I32(&[1, 2]), validity: None, unit: 0 });
         kept.append(Argument { values: Numbers::I32(&[3, 4]), validity: Some(&[false, true]), unit: 0 });
         kept.append(Argument { values: Numbers::I32(&[5]), validity: None, unit: 0 });
-        let taken = kept.gather(keirin_kernels::Level::best(), &[4, 2, 0]);
+        let taken = kept.gather(Level::best(), &[4, 2, 0]);
         let Argument { values: Numbers::I32(values), validity, .. } = taken.rows(0..3) else {
             panic!("a type")
         };

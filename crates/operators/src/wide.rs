@@ -3,10 +3,12 @@
 //! A sum of floats is an integer of three words times a power of two that all threads agree on, the unit, and a word
 //! that says which values were not finite. So it is exact, and the order of rows changes nothing.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use keirin_kernels::aggregate::{ExactSum, divided_scaled, scaled};
+use keirin_kernels::Level;
+use keirin_kernels::aggregate::{BitRange, ExactSum, add_scaled, divided_scaled, scaled};
 
 use crate::states::{Argument, Numbers};
 
@@ -39,8 +41,16 @@ impl Unit {
     }
 
     /// The unit, if these values are multiples of it, and not too large.
-    pub(crate) fn of(&self, values: &[f64], validity: Option<&[bool]>) -> Result<i32, TooDifferent> {
-        let Some((low, high)) = bits_of(values, validity) else { return Ok(self.get()) };
+    pub(crate) fn of(
+        &self,
+        level: Level,
+        values: &[f64],
+        validity: Option<&[bool]>,
+    ) -> Result<i32, TooDifferent> {
+        let Range { start: low, end: high } = BitRange::of(level, &filled(values, validity)).places;
+        if low == high {
+            return Ok(self.get());
+        }
         let spare = VALUE_BITS - (high - low);
         // In the middle of what is possible, the next may be smaller or larger.
         let unit = *self.0.get_or_init(|| (low - spare / 2).clamp(UNITS.start, UNITS.end - 1));
@@ -48,29 +58,15 @@ impl Unit {
     }
 }
 
-/// Below all bits of values that are not zero, and above all.
-fn bits_of(values: &[f64], validity: Option<&[bool]>) -> Option<(i32, i32)> {
-    const NOT_FINITE: u32 = 0x7FF;
-    let exponents = |least: &mut u32, most: &mut u32, value: f64, is_valid: bool| {
-        let bits = value.to_bits();
-        #[expect(clippy::cast_possible_truncation, reason = "it has 11 bits")]
-        let exponent = (bits >> 52) as u32 & NOT_FINITE;
-        let counts = is_valid & (bits << 1 != 0) & (exponent != NOT_FINITE);
-        // Subnormals are multiples of what the smallest normals are.
-        *least = (*least).min(if counts { exponent.max(1) } else { NOT_FINITE });
-        *most = (*most).max(if counts { exponent.max(1) } else { 0 });
-    };
-    let (mut least, mut most) = (NOT_FINITE, 0);
+/// Values with zero where there is none.
+fn filled<'a>(values: &'a [f64], validity: Option<&[bool]>) -> Cow<'a, [f64]> {
     match validity {
-        None => values.iter().for_each(|value| exponents(&mut least, &mut most, *value, true)),
+        None => values.into(),
         Some(validity) => {
             let rows = values.iter().zip(validity);
-            rows.for_each(|(value, is_valid)| exponents(&mut least, &mut most, *value, *is_valid));
+            rows.map(|(value, is_valid)| if *is_valid { *value } else { 0.0 }).collect()
         }
     }
-    // A value has 53 bits from this place on.
-    let place = |exponent: u32| exponent.cast_signed() - 1075;
-    (most > 0).then(|| (place(least), place(most) + 53))
 }
 
 /// Adds to a number of two words.
@@ -161,8 +157,22 @@ pub(crate) fn add_decimals(
     }
 }
 
+/// A number times a power of two below 2^128, as three words.
+fn shifted(number: i128, shift: u32) -> [u64; 3] {
+    let [low, high] = extended(number);
+    let bits = shift % 64;
+    let over = |word: u64| if bits == 0 { 0 } else { word >> (64 - bits) };
+    let (low, middle, top) = (low << bits, high << bits | over(low), sign(high) << bits | over(high));
+    match shift / 64 {
+        0 => [low, middle, top],
+        1 => [0, low, middle],
+        _ => [0, 0, low],
+    }
+}
+
 /// Adds floats to sums of three words and their flags.
 pub(crate) fn add_floats(
+    level: Level,
     words: &mut [u64],
     stride: usize,
     word: usize,
@@ -170,6 +180,22 @@ pub(crate) fn add_floats(
     argument: Argument<'_>,
 ) {
     let Numbers::F64(values) = argument.values else { panic!("floats") };
+    let group_count = words.len() / stride;
+    if group_count <= values.len() / ROWS_PER_SUM {
+        // Added up in two words a group first, if any sum of these values has room there.
+        let values = filled(values, argument.validity);
+        let BitRange { places, is_finite } = BitRange::of(level, &values);
+        let of_count = (usize::BITS - values.len().leading_zeros()).cast_signed();
+        if is_finite && places.end - places.start + of_count < i128::BITS.cast_signed() {
+            let mut sums = vec![0; group_count];
+            add_scaled(level, &mut sums, groups, &values, places.start);
+            let shift = (places.start - argument.unit).cast_unsigned();
+            for (group, sum) in sums.into_iter().enumerate().filter(|(_, sum)| *sum != 0) {
+                add_three(&mut words[group * stride + word..], shifted(sum, shift));
+            }
+            return;
+        }
+    }
     for_each(groups, values, argument.validity, |group, value: f64| {
         let sum = &mut words[group * stride + word..][..FLOAT_WORDS];
         if !value.is_finite() {
@@ -247,10 +273,15 @@ mod tests {
         let chunks = values.chunks(50).zip(groups.chunks(50)).enumerate();
         for (chunk, (values, groups)) in chunks {
             let validity = validity.map(|validity| &validity[chunk * 50..][..values.len()]);
-            let unit = unit.of(values, validity).ok()?;
+            let unit = unit.of(Level::best(), values, validity).ok()?;
             let mut states = States::new(&layout);
             states.grow(&layout, 4);
-            states.add(&layout, groups, &[Argument { values: Numbers::F64(values), validity, unit }]);
+            states.add(
+                Level::best(),
+                &layout,
+                groups,
+                &[Argument { values: Numbers::F64(values), validity, unit }],
+            );
             merged.merge(&layout, &[0, 1, 2, 3], states.words());
         }
         Some(merged.float_sums(word, unit.get()).collect())
@@ -305,14 +336,29 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_shifted_by_any_distance() {
+        for number in [1, -1, 5, i128::MAX, i128::MIN, 1 << 64, -(1 << 70), 0x1234_5678_9ABC_DEF0] {
+            for shift in 0..160 {
+                let [low, high] = extended(number);
+                let mut expected = [low, high, sign(high)];
+                for _ in 0..shift {
+                    let before = expected;
+                    add_three(&mut expected, before);
+                }
+                assert_eq!(shifted(number, shift), expected, "{number} {shift}");
+            }
+        }
+    }
+
+    #[test]
     fn values_that_are_too_different_are_refused() {
         let unit = Unit::default();
-        assert_eq!(unit.of(&[0.0, f64::NAN, f64::INFINITY], None), Ok(0));
-        assert!(unit.of(&[1.0, -1e9], None).is_ok());
-        assert!(unit.of(&[1e-9], None).is_ok());
-        assert_eq!(unit.of(&[1e300], None), Err(TooDifferent));
-        assert_eq!(unit.of(&[1e-300], None), Err(TooDifferent));
-        assert!(unit.of(&[1e300, 1.0], Some(&[false, true])).is_ok());
-        assert_eq!(Unit::default().of(&[1e-300, 1e300], None), Err(TooDifferent));
+        assert_eq!(unit.of(Level::best(), &[0.0, f64::NAN, f64::INFINITY], None), Ok(0));
+        assert!(unit.of(Level::best(), &[1.0, -1e9], None).is_ok());
+        assert!(unit.of(Level::best(), &[1e-9], None).is_ok());
+        assert_eq!(unit.of(Level::best(), &[1e300], None), Err(TooDifferent));
+        assert_eq!(unit.of(Level::best(), &[1e-300], None), Err(TooDifferent));
+        assert!(unit.of(Level::best(), &[1e300, 1.0], Some(&[false, true])).is_ok());
+        assert_eq!(Unit::default().of(Level::best(), &[1e-300, 1e300], None), Err(TooDifferent));
     }
 }

@@ -1,6 +1,11 @@
 //! Exact sums of floats in little memory, for groups.
 
+#![allow(clippy::cast_possible_truncation, reason = "bits are cut on purpose")]
+
+use std::ops::Range;
+
 use super::exact::{ExactSum, power_of_two};
+use crate::Level;
 
 /// A sum begins with a unit so far below the last bit of its first value: values may be smaller by that much.
 const BITS_BELOW: i32 = 32;
@@ -31,6 +36,7 @@ impl Default for CompactSum {
 }
 
 /// The integer and the exponent of two that a finite float is.
+#[inline(always)]
 #[must_use]
 pub fn scaled(value: f64) -> (i64, i32) {
     let bits = value.to_bits();
@@ -38,7 +44,109 @@ pub fn scaled(value: f64) -> (i64, i32) {
     let fraction = (bits & ((1 << 52) - 1)).cast_signed();
     // Subnormals have the exponent of the smallest normals and no hidden bit.
     let magnitude = if exponent == 0 { fraction } else { fraction | 1 << 52 };
-    (if value.is_sign_negative() { -magnitude } else { magnitude }, exponent.max(1) - 1075)
+    (if value.is_sign_negative() { -magnitude } else { magnitude }, exponent.max(1) - EXPONENT_BIAS)
+}
+
+/// The bits that floats have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitRange {
+    /// All finite values are multiples of 2 to the power of this, and their magnitudes below 2 to the power of the end.
+    /// It is empty if all are zero.
+    pub places: Range<i32>,
+    /// Whether there is no NaN and no infinity.
+    pub is_finite: bool,
+}
+
+/// What [`scaled`] subtracts of the exponent that a float's bits are.
+const EXPONENT_BIAS: i32 = 1075;
+
+impl BitRange {
+    /// Of these values.
+    #[must_use]
+    pub fn of(level: Level, values: &[f64]) -> Self {
+        let Exponents { above_least, most, has_other } = exponents(level, values);
+        let place = |exponent: u32| exponent.cast_signed() - EXPONENT_BIAS;
+        let (mut low, mut high) = (place(NOT_FINITE - above_least), place(most) + 53);
+        if has_other.is_subnormal {
+            (low, high) = (place(1), high.max(place(1) + 53));
+        } else if most == 0 {
+            (low, high) = (0, 0);
+        }
+        Self { places: low..high, is_finite: !has_other.is_not_finite }
+    }
+}
+
+/// The exponent of NaN and infinities.
+const NOT_FINITE: u32 = 0x7FF;
+
+/// Exponents of normal floats, and whether there are others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exponents {
+    /// How far the least is below that of what is not finite; zero if there are none.
+    above_least: u32,
+    most: u32,
+    has_other: Others,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    is_subnormal: bool,
+    is_not_finite: bool,
+}
+
+kernel! {
+    fn exponents(values: &[f64]) -> Exponents = plain_exponents;
+}
+
+#[inline(always)]
+fn plain_exponents(values: &[f64]) -> Exponents {
+    const LANES: usize = 16;
+    let (mut above_least, mut most) = ([0_u32; LANES], [0_u32; LANES]);
+    let (mut not_finite, mut subnormal) = ([0_u32; LANES], [0_u64; LANES]);
+    let mut add = |values: &[f64; LANES]| {
+        for (lane, value) in values.iter().enumerate() {
+            let bits = value.to_bits();
+            let exponent = (bits >> 52) as u32 & NOT_FINITE;
+            // All bits are set if the exponent is 0, of zero and of subnormals, or has all of its bits.
+            let is_zero = 0_u32.wrapping_sub(exponent.wrapping_sub(1) >> 31);
+            let is_not_finite = 0_u32.wrapping_sub((exponent + 1) >> 11);
+            above_least[lane] = above_least[lane].max((NOT_FINITE - exponent) & !is_zero);
+            most[lane] = most[lane].max(exponent & !is_not_finite);
+            not_finite[lane] |= is_not_finite;
+            // The fraction, where the exponent is 0.
+            subnormal[lane] |= (bits << 12) & i64::from(is_zero.cast_signed()).cast_unsigned();
+        }
+    };
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    chunks.iter().for_each(&mut add);
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    add(&last);
+    Exponents {
+        above_least: above_least.into_iter().fold(0, u32::max),
+        most: most.into_iter().fold(0, u32::max),
+        has_other: Others {
+            is_subnormal: subnormal.iter().any(|bits| *bits != 0),
+            is_not_finite: not_finite.iter().any(|bits| *bits != 0),
+        },
+    }
+}
+
+kernel! {
+    /// Adds to the sum of each row's group its float, in units of 2 to the power of `place`.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    pub fn add_scaled(sums: &mut [i128], groups: &[u32], values: &[f64], place: i32) = plain_add_scaled;
+}
+
+#[inline(always)]
+fn plain_add_scaled(sums: &mut [i128], groups: &[u32], values: &[f64], place: i32) {
+    for (group, value) in groups.iter().zip(values) {
+        let (number, exponent) = scaled(*value);
+        // Zero stays zero wherever it is put.
+        sums[*group as usize] += i128::from(number) << ((exponent - place) as u32 % u128::BITS);
+    }
 }
 
 impl CompactSum {
@@ -269,6 +377,30 @@ mod tests {
         }
         assert_eq!(CompactSum::default().mean(0), None);
         assert!(CompactSum::from_bytes(&[1, 2, 3]).is_none());
+    }
+
+    #[test]
+    fn ranges_of_bits_are_those_of_all_values() {
+        let cases: [(&[f64], Range<i32>, bool); 9] = [
+            (&[], 0..0, true),
+            (&[0.0, -0.0], 0..0, true),
+            (&[1.0], -52..1, true),
+            (&[-1.0, 0.0, 4.0], -52..3, true),
+            (&[f64::NAN, 0.5], -53..0, false),
+            (&[f64::INFINITY], 0..0, false),
+            (&[5e-324], -1074..-1021, true),
+            (&[0.0, 1.0, -f64::MIN_POSITIVE / 2.0], -1074..1, true),
+            (&[f64::MAX, f64::MIN_POSITIVE], -1074..1024, true),
+        ];
+        for (values, places, is_finite) in cases {
+            for zeros in [0, 1, 15, 16, 40] {
+                let values: Vec<f64> = vec![0.0; zeros].into_iter().chain(values.iter().copied()).collect();
+                for level in Level::available() {
+                    let expected = BitRange { places: places.clone(), is_finite };
+                    assert_eq!(BitRange::of(*level, &values), expected, "{values:?}");
+                }
+            }
+        }
     }
 
     #[test]

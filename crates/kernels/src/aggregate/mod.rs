@@ -20,7 +20,7 @@ mod outliers;
 mod x86;
 
 pub(crate) use chunks::{CHUNK, check};
-pub use compact::{CompactSum, divided, divided_scaled, scaled};
+pub use compact::{BitRange, CompactSum, add_scaled, divided, divided_scaled, scaled};
 pub use exact::ExactSum;
 pub(crate) use exact::power_of_two;
 pub use extrema::{Ordered, extremes};
