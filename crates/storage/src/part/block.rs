@@ -20,6 +20,7 @@ use keirin_race::Races;
 use super::BLOCK_ROWS_MAX;
 use super::cache::{Decoders, FrameOf};
 use super::codec::ColumnCodec;
+use super::details::{ZoneBounds, has_details};
 use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
 use super::total::Total;
@@ -38,6 +39,9 @@ pub(super) struct Block {
     pub(super) statistics: Statistics,
     /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
+    /// The filter, if the block may need one.
+    pub(super) filter: Option<Vec<u8>>,
+    pub(super) zones: Option<ZoneBounds>,
 }
 
 /// The encodings that were best for the previous block of a node.
@@ -56,6 +60,10 @@ pub(super) struct Encoder<'a> {
     pub(super) column: &'a str,
     /// Indexed by node.
     pub(super) plans: &'a mut Vec<Plans>,
+    /// The node of the column itself.
+    pub(super) first_node: usize,
+    /// Whether blocks of the column itself may have filters.
+    pub(super) can_filter: bool,
 }
 
 impl Encoder<'_> {
@@ -77,6 +85,12 @@ impl Encoder<'_> {
             || Error::Invalid(format!("column '{}' has too many elements for a block", self.column));
         u32::try_from(row_count).ok().filter(|count| *count <= BLOCK_ROWS_MAX).ok_or_else(too_many)?;
         let mut meter = Meter::new(self.level, column.validity_bits());
+        if node == self.first_node && has_details(&field.data_type) {
+            meter = meter.with_zones();
+            if self.can_filter {
+                meter = meter.with_filter(&field.data_type);
+            }
+        }
         // An empty block has no values and no statistics.
         let (values, statistics) = if row_count == 0 {
             Default::default()
@@ -93,7 +107,9 @@ impl Encoder<'_> {
             validity = self.flags(bits, &mut plans.validity)?;
         }
         self.plans[node] = plans;
-        blocks.push(Block { validity, values, statistics, sketch: meter.sketch });
+        let filter = meter.filter.and_then(|filter| filter.beside(values.len()));
+        let (sketch, zones) = (meter.sketch, meter.zones);
+        blocks.push(Block { validity, values, statistics, sketch, filter, zones });
         if let Values::List { children, .. } | Values::Struct { children, .. } = &column.values {
             for (field, child) in field.data_type.children().iter().zip(children) {
                 let inside = match &column.values {

@@ -1,0 +1,215 @@
+//! Filters of stripes: which values a stripe surely does not have.
+
+use std::cmp::Ordering;
+
+use keirin_codecs::Goal;
+use keirin_codecs::frame::{self, Kind};
+use keirin_kernels::Level;
+use keirin_kernels::bloom::{BLOCK_BYTES, BloomFilter, block_may_contain, block_of};
+
+use crate::header::HEADER_BYTES;
+use crate::part::align;
+use crate::part::footer::Frames;
+use crate::part::statistics::Statistics;
+use crate::schema::DataType;
+use crate::wire::Wire;
+
+/// Bits for each distinct value: about one in a hundred values that are not there passes.
+const BITS_PER_VALUE: usize = 10;
+/// Stripes with fewer distinct values have no filter.
+pub(in crate::part) const FILTER_VALUES_MIN: u32 = if cfg!(test) { 4 } else { 128 };
+/// A filter takes at most one part in so many of the bytes of its block.
+const BLOCK_SHARE: usize = if cfg!(test) { 1 } else { 6 };
+
+/// The filter of a block.
+#[derive(Debug)]
+pub(in crate::part) struct Filter {
+    bytes: Vec<u8>,
+}
+
+/// Whether values of this type can have filters.
+fn can_have(data_type: &DataType) -> bool {
+    let kind = data_type.values();
+    data_type.children().is_empty()
+        && data_type.is_ordered()
+        && !matches!(kind, None | Some(Kind::Flags | Kind::I8 | Kind::U8 | Kind::F32 | Kind::F64))
+}
+
+impl Filter {
+    /// The filter of a block with so many distinct values that have these hashes.
+    pub(in crate::part) fn of(
+        level: Level,
+        data_type: &DataType,
+        hashes: &[u64],
+        distinct: u32,
+    ) -> Option<Self> {
+        if distinct < FILTER_VALUES_MIN || !can_have(data_type) {
+            return None;
+        }
+        let mut filter = BloomFilter::new(distinct as usize, BITS_PER_VALUE);
+        filter.insert(level, hashes);
+        Some(Self { bytes: filter.to_bytes() })
+    }
+
+    /// The bytes, if they are few beside those of the block.
+    pub(in crate::part) fn beside(self, block_bytes: usize) -> Option<Vec<u8>> {
+        (self.bytes.len() * BLOCK_SHARE <= block_bytes).then_some(self.bytes)
+    }
+}
+
+/// Whether one of these hashes may be that of a value, by the bytes of a filter.
+pub(in crate::part) fn filter_may_have(bytes: &[u8], hashes: &[u64]) -> bool {
+    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+    hashes.iter().any(|hash| {
+        blocks.get(block_of(*hash, blocks.len())).is_none_or(|block| block_may_contain(block, *hash))
+    })
+}
+
+/// Where the filter of a block is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::part) struct FilterEntry {
+    pub(in crate::part) offset: u64,
+    /// 0 if there is none.
+    pub(in crate::part) bytes: u32,
+    pub(in crate::part) checksum: u64,
+}
+
+/// Collects the filters of a column while its part is written.
+#[derive(Debug, Default)]
+pub(in crate::part) struct FilterWriter {
+    /// By stripe.
+    pub(in crate::part) entries: Vec<FilterEntry>,
+}
+
+impl FilterWriter {
+    /// Whether conditions on a column of which so many distinct values were seen can leave out some of these stripes by
+    /// filters, but not by bounds.
+    pub(in crate::part) fn can_profit(data_type: &DataType, stripes: &[&Statistics], distinct: u64) -> bool {
+        /// So few stripes say nothing of the others.
+        const STRIPES_MIN: usize = 3;
+        /// So many are looked at.
+        const STRIPES_MAX: usize = 64;
+        if stripes.len() < STRIPES_MIN {
+            return true;
+        }
+        let in_stripes: u64 = stripes.iter().map(|stripe| u64::from(stripe.distinct)).sum();
+        if distinct < 2 * in_stripes / stripes.len() as u64 {
+            return false;
+        }
+        let looked_at: Vec<&Statistics> =
+            stripes.iter().step_by(stripes.len().div_ceil(STRIPES_MAX)).copied().collect();
+        let (mut pairs, mut overlaps) = (0, 0);
+        // Bounds of neighbours touch where rows are sorted.
+        for (place, stripe) in looked_at.iter().enumerate() {
+            for other in looked_at.iter().skip(place + 2) {
+                pairs += 1;
+                overlaps += usize::from(overlap(data_type, stripe, other));
+            }
+        }
+        4 * overlaps >= pairs
+    }
+
+    /// The frames of where the filters are, if there are any.
+    pub(in crate::part) fn finish(&self, level: Level) -> keirin_codecs::Result<Option<Vec<u8>>> {
+        if self.entries.iter().all(|entry| entry.bytes == 0) {
+            return Ok(None);
+        }
+        let offsets: Vec<u64> = self.entries.iter().map(|entry| entry.offset).collect();
+        let bytes: Vec<u32> = self.entries.iter().map(|entry| entry.bytes).collect();
+        let checksums: Vec<u64> = self.entries.iter().map(|entry| entry.checksum).collect();
+        let mut frames = frame::of_integers(level, Goal::Smallest, &offsets)?;
+        frames.extend(frame::of_integers(level, Goal::Smallest, &bytes)?);
+        frames.extend(frame::of_integers(level, Goal::Smallest, &checksums)?);
+        Ok(Some(frames))
+    }
+}
+
+/// Whether a value may lie between the bounds of both.
+fn overlap(data_type: &DataType, a: &Statistics, b: &Statistics) -> bool {
+    let bounds = [&a.min, &a.max, &b.min, &b.max].map(Option::as_deref);
+    let [Some(a_min), Some(a_max), Some(b_min), Some(b_max)] = bounds else { return true };
+    compare(data_type, a_min, b_max).is_le() && compare(data_type, b_min, a_max).is_le()
+}
+
+/// Compares bounds of a type that can have filters.
+fn compare(data_type: &DataType, a: &[u8], b: &[u8]) -> Ordering {
+    macro_rules! integers {
+        ($number:ident) => {{
+            let number = |bytes: &[u8]| bytes.try_into().ok().map(<$number>::from_le_bytes);
+            number(a).cmp(&number(b))
+        }};
+    }
+    macro_rules! floats {
+        ($number:ident) => {
+            a.cmp(b)
+        };
+    }
+    match data_type.values() {
+        Some(kind) if *data_type != DataType::Uuid => by_number!(kind, integers, floats, a.cmp(b)),
+        _ => a.cmp(b),
+    }
+}
+
+/// Reads where the filters of stripes are; they lie in front of `footer_at`.
+pub(super) fn read(
+    frames: &mut Frames<'_, '_>,
+    stripe_count: usize,
+    footer_at: u64,
+) -> Wire<Vec<FilterEntry>> {
+    frames.row_count = stripe_count;
+    let offsets: Vec<u64> = frames.integers()?;
+    let bytes: Vec<u32> = frames.integers()?;
+    let checksums: Vec<u64> = frames.integers()?;
+    let entries = offsets.into_iter().zip(bytes).zip(checksums);
+    let entries: Vec<FilterEntry> =
+        entries.map(|((offset, bytes), checksum)| FilterEntry { offset, bytes, checksum }).collect();
+    let is_wrong = |entry: &&FilterEntry| {
+        let end = entry.offset.checked_add(u64::from(entry.bytes));
+        let is_inside = entry.offset >= HEADER_BYTES as u64 && end.is_some_and(|end| end <= footer_at);
+        let is_whole = align(entry.offset) == entry.offset && entry.bytes as usize % BLOCK_BYTES == 0;
+        entry.bytes > 0 && !(is_inside && is_whole)
+    };
+    match entries.iter().find(is_wrong) {
+        Some(FilterEntry { offset, bytes, .. }) => {
+            frames.malformed(format!("a filter at byte {offset} of {bytes} bytes"))
+        }
+        None => Ok(entries),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe(min: i32, max: i32, distinct: u32) -> Statistics {
+        let bytes = |value: i32| Some(value.to_le_bytes().to_vec());
+        Statistics { rows: 1000, distinct, min: bytes(min), max: bytes(max), ..Statistics::default() }
+    }
+
+    #[test]
+    fn filters_are_for_columns_that_profit() {
+        let check = |stripes: &[Statistics], distinct: u64, expected: bool| {
+            let stripes: Vec<&Statistics> = stripes.iter().collect();
+            assert_eq!(FilterWriter::can_profit(&DataType::I32, &stripes, distinct), expected);
+        };
+        let wide: Vec<_> = (0..200).map(|_| stripe(-5, 1 << 30, 500)).collect();
+        check(&wide, 100_000, true);
+        check(&wide, 600, false);
+        check(&wide[..2], 600, true);
+        let sorted: Vec<_> =
+            (0..200).map(|place| stripe(100 * place - 5000, 100 * place - 4900, 100)).collect();
+        check(&sorted, 20_000, false);
+        assert!(!can_have(&DataType::F64) && !can_have(&DataType::Interval) && can_have(&DataType::Text));
+    }
+
+    #[test]
+    fn a_filter_has_the_values_of_its_block() {
+        let hashes: Vec<u64> = (0..1000_u64).map(keirin_kernels::hash::stored_hash).collect();
+        let filter = Filter::of(Level::best(), &DataType::I64, &hashes[..900], 900).unwrap();
+        let bytes = filter.beside(1 << 20).unwrap();
+        assert!(hashes[..900].iter().all(|hash| filter_may_have(&bytes, &[*hash])));
+        assert!(hashes[900..].iter().filter(|hash| filter_may_have(&bytes, &[**hash])).count() < 10);
+        assert!(filter_may_have(&bytes, &hashes) && !filter_may_have(&bytes, &[]));
+        assert!(filter_may_have(&[], &hashes[..1]), "a filter without blocks says nothing");
+    }
+}
