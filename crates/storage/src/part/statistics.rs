@@ -8,7 +8,7 @@ use keirin_kernels::distinct::HyperLogLog;
 use keirin_kernels::text::{Strings, Text, facts};
 use keirin_kernels::{Bits, Level, Selection};
 
-use super::details::{Filter, Hashed, Sketch, ZONE_ROWS, ZoneBounds, hashes_of_text, keep_valid};
+use super::details::{Hashed, Sketch, ZONE_ROWS, ZoneBounds, filter_of, hashes_of_text, keep_valid};
 use crate::column::{Column, Values};
 use crate::schema::{DataType, Field};
 
@@ -103,27 +103,30 @@ pub(super) struct Meter<'a> {
     level: Level,
     validity: Option<Bits<'a>>,
     has_zones: bool,
-    /// The type of the values, if a filter of them is wanted.
-    filter_of: Option<DataType>,
+    /// The most bytes of a filter; 0 if none is wanted.
+    pub(super) filter_bytes_max: usize,
     /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
-    pub(super) filter: Option<Filter>,
+    pub(super) filter: Option<Vec<u8>>,
     pub(super) zones: Option<ZoneBounds>,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(level: Level, validity: Option<Bits<'a>>) -> Self {
-        Self { level, validity, has_zones: false, filter_of: None, sketch: None, filter: None, zones: None }
+        Self {
+            level,
+            validity,
+            has_zones: false,
+            filter_bytes_max: 0,
+            sketch: None,
+            filter: None,
+            zones: None,
+        }
     }
 
     /// Says that zones are wanted.
     pub(super) fn with_zones(self) -> Self {
         Self { has_zones: true, ..self }
-    }
-
-    /// Says that a filter of values of this type is wanted.
-    pub(super) fn with_filter(self, data_type: &DataType) -> Self {
-        Self { filter_of: Some(data_type.clone()), ..self }
     }
 
     /// The statistics of values that are not text.
@@ -178,10 +181,7 @@ impl<'a> Meter<'a> {
             false => distinct_of(sketch, u64::from(statistics.rows - statistics.nulls)),
         };
         statistics.distinct = u32::try_from(values).expect("at most the rows of a block");
-        self.filter = self
-            .filter_of
-            .as_ref()
-            .and_then(|data_type| Filter::of(self.level, data_type, hashes, statistics.distinct));
+        self.filter = filter_of(self.level, hashes, statistics.distinct, self.filter_bytes_max);
     }
 
     /// The statistics of numbers that the kernels can order.

@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::block::{Block, Encoder, Plans};
 use super::codec::ColumnCodec;
 use super::details::{
-    DETAILS_ROWS_MIN, FilterEntry, FilterWriter, Record, Sampler, ZoneWriter, frame_of_sample_rows,
-    has_details,
+    DETAILS_ROWS_MIN, FilterEntry, FilterWriter, Record, STRIPES_MIN, Sampler, ZoneWriter, can_have_filters,
+    frame_of_sample_rows, has_details,
 };
 use super::footer::{BlockEntry, Footer, RecordEntry};
 use super::statistics::DistinctSum;
@@ -81,10 +81,13 @@ pub struct PartWriter {
     stripe_rows: Vec<u32>,
     /// Indexed by node.
     distinct: Vec<DistinctSum>,
-    /// Indexed by node; of nodes that are columns themselves.
+    /// By column.
     filters: Vec<FilterWriter>,
+    /// Indexed by node; of nodes that are columns themselves.
     zones: Vec<ZoneWriter>,
     sampler: Sampler,
+    /// By column, whether the next stripes are to have filters.
+    wants_filter: Vec<bool>,
     plans: Vec<Plans>,
     /// Bytes that are not written yet, and their offset in the file.
     buffer: Vec<u8>,
@@ -105,7 +108,7 @@ impl PartWriter {
         let (header, _) = header::write(FileKind::Part, identity, &[]);
         let plans = store.plans.get(identity.table, &definition, &options);
         let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
-        let sampler = Sampler::new(&definition);
+        let (sampler, wants_filter) = (Sampler::new(&definition), wants_filter(&definition, &options));
         Self {
             store,
             unsynced,
@@ -123,6 +126,7 @@ impl PartWriter {
             filters: Vec::new(),
             zones: Vec::new(),
             sampler,
+            wants_filter,
             plans,
             buffer: header.to_vec(),
             buffer_at: 0,
@@ -233,7 +237,13 @@ impl PartWriter {
         thread_count: usize,
     ) -> Result<Vec<Vec<Block>>> {
         self.renew_plans();
-        let (definition, options, level) = (&*self.definition, &self.options, self.store.level);
+        let encoding = Encoding {
+            level: self.store.level,
+            definition: &self.definition,
+            options: &self.options,
+            wants_filter: &self.wants_filter,
+        };
+        let level = encoding.level;
         let (mut blocks, mut stripes) = (Vec::with_capacity(stripes.len()), stripes);
         if let Some((first, rest)) = stripes.split_first().filter(|_| self.plans.is_empty()) {
             // Choosing encodings takes far longer than encoding: for the first stripe the threads share the
@@ -241,7 +251,7 @@ impl PartWriter {
             let (columns, ()) = in_turns(thread_count, columns.len(), &(), |(), index| {
                 let (mut plans, mut blocks) = (Vec::new(), Vec::new());
                 let rows = columns[index].taken(level, first);
-                encode_column(level, definition, options, index, &mut plans, &rows, &mut blocks)?;
+                encoding.column(index, &mut plans, &rows, &mut blocks)?;
                 Ok((blocks, plans))
             })?;
             let (columns, plans): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
@@ -252,7 +262,7 @@ impl PartWriter {
         }
         let (rest, plans) = in_turns(thread_count, stripes.len(), &self.plans, |plans, stripe| {
             let column = |index: usize| columns[index].taken(level, stripes[stripe]);
-            encode_stripe(level, definition, options, plans, column)
+            encoding.stripe(plans, column)
         })?;
         self.plans = plans;
         blocks.extend(rest);
@@ -280,9 +290,17 @@ impl PartWriter {
             return Ok(());
         }
         self.renew_plans();
-        let (definition, options, rows) = (&self.definition, &self.options, &self.rows);
-        let column = |index: usize| rows[index].slice(0..row_count);
-        let blocks = encode_stripe(self.store.level, definition, options, &mut self.plans, column)?;
+        // Of so few rows no part with details is made, unless more come.
+        let is_small = self.stripe_rows.is_empty() && (row_count as u64) < DETAILS_ROWS_MIN;
+        let none = vec![false; self.rows.len()];
+        let encoding = Encoding {
+            level: self.store.level,
+            definition: &self.definition,
+            options: &self.options,
+            wants_filter: if is_small { &none } else { &self.wants_filter },
+        };
+        let rows = &self.rows;
+        let blocks = encoding.stripe(&mut self.plans, |index| rows[index].slice(0..row_count))?;
         let mut rows = std::mem::take(&mut self.rows);
         self.draw_sample(&rows, row_count, None)?;
         rows.iter_mut().for_each(Column::clear);
@@ -327,9 +345,14 @@ impl PartWriter {
         let mut stripes: Vec<_> = self.stripes.drain(..).map(Vec::into_iter).collect();
         let first = self.entries.len();
         self.entries.resize_with(first + stripes.len(), || Vec::with_capacity(node_count));
-        self.filters.resize_with(node_count, FilterWriter::default);
-        let definition = Arc::clone(&self.definition);
-        for (node, field) in definition.fields.iter().flat_map(Field::nodes).enumerate().take(node_count) {
+        self.filters.resize_with(self.definition.fields.len(), FilterWriter::default);
+        let mut columns = BTreeMap::new();
+        let mut node = 0;
+        for (column, field) in self.definition.fields.iter().enumerate() {
+            columns.insert(node, column);
+            node += field.nodes().count();
+        }
+        for node in 0..node_count {
             let mut filters = Vec::with_capacity(stripes.len());
             for (stripe, blocks) in stripes.iter_mut().enumerate() {
                 let mut block = blocks.next().expect("every stripe has a block of each node");
@@ -337,24 +360,29 @@ impl PartWriter {
                 let entry = self.write_block(block)?;
                 self.entries[first + stripe].push(entry);
             }
-            self.write_filters(node, field, first, filters)?;
+            if let Some(column) = columns.get(&node) {
+                self.write_filters(node, *column, first, filters)?;
+            }
         }
         self.encoded_bytes = 0;
         Ok(())
     }
 
-    /// Writes the filters of a node in the stripes from `first` on, if they are of use.
+    /// Writes the filters of a column in the stripes from `first` on, if they are of use. If they are not, the next
+    /// stripes need none.
     fn write_filters(
         &mut self,
         node: usize,
-        field: &Field,
+        column: usize,
         first: usize,
         filters: Vec<Option<Vec<u8>>>,
     ) -> Result<()> {
-        let is_any = filters.iter().any(Option::is_some) && self.row_count() >= DETAILS_ROWS_MIN;
+        let data_type = &self.definition.fields[column].data_type;
         let stripes: Vec<_> = self.entries[first..].iter().map(|entries| &entries[node].statistics).collect();
-        let distinct = if is_any { self.distinct[node].estimate() } else { 0 };
-        let can_profit = is_any && FilterWriter::can_profit(&field.data_type, &stripes, distinct);
+        let can_profit = filters.iter().any(Option::is_some)
+            && self.row_count() >= DETAILS_ROWS_MIN
+            && FilterWriter::can_profit(data_type, &stripes, self.distinct[node].estimate());
+        self.wants_filter[column] &= can_profit || stripes.len() < STRIPES_MIN;
         for filter in filters {
             let mut entry = FilterEntry::default();
             if let Some(filter) = filter.filter(|_| can_profit) {
@@ -364,7 +392,7 @@ impl PartWriter {
                 entry = FilterEntry { offset, bytes, checksum: xxh3_64(&filter) };
                 self.write(&filter)?;
             }
-            self.filters[node].entries.push(entry);
+            self.filters[column].entries.push(entry);
         }
         Ok(())
     }
@@ -384,7 +412,7 @@ impl PartWriter {
                 let record = Record {
                     sketch: self.distinct[node].sketch(),
                     zones: self.zones[node].finish(level, kind)?,
-                    filters: self.filters[node].finish(level)?,
+                    filters: self.filters[index].finish(level)?,
                     sample: self.sampler.column(index),
                 };
                 record.write(level)
@@ -495,38 +523,47 @@ impl PartWriter {
     }
 }
 
-/// Encodes a stripe with these columns.
-fn encode_stripe<'c>(
+/// How the stripes of a part are encoded.
+#[derive(Clone, Copy)]
+struct Encoding<'a> {
     level: Level,
-    definition: &Definition,
-    options: &WriteOptions,
-    plans: &mut Vec<Plans>,
-    column: impl Fn(usize) -> Column<'c>,
-) -> Result<Vec<Block>> {
-    let mut blocks = Vec::new();
-    for index in 0..definition.fields.len() {
-        encode_column(level, definition, options, index, plans, &column(index), &mut blocks)?;
-    }
-    Ok(blocks)
+    definition: &'a Definition,
+    options: &'a WriteOptions,
+    /// By column.
+    wants_filter: &'a [bool],
 }
 
-/// Appends the blocks of column `index`.
-fn encode_column(
-    level: Level,
-    definition: &Definition,
-    options: &WriteOptions,
-    index: usize,
-    plans: &mut Vec<Plans>,
-    column: &Column<'_>,
-    blocks: &mut Vec<Block>,
-) -> Result<()> {
-    let field = &definition.fields[index];
-    let codec = options.codecs.get(index).copied().unwrap_or_default();
-    let is_first_key = |field: &Field| definition.keys.first().is_some_and(|key| key.field == field.id);
-    let can_filter = !(options.is_sorted && is_first_key(field));
-    let first_node = blocks.len();
-    let mut encoder = Encoder { level, codec, column: &field.name, plans, first_node, can_filter };
-    encoder.encode(field, column, blocks)
+impl Encoding<'_> {
+    /// Encodes a stripe with these columns.
+    fn stripe<'c>(self, plans: &mut Vec<Plans>, column: impl Fn(usize) -> Column<'c>) -> Result<Vec<Block>> {
+        let mut blocks = Vec::new();
+        for index in 0..self.definition.fields.len() {
+            self.column(index, plans, &column(index), &mut blocks)?;
+        }
+        Ok(blocks)
+    }
+
+    /// Appends the blocks of column `index`.
+    fn column(
+        self,
+        index: usize,
+        plans: &mut Vec<Plans>,
+        column: &Column<'_>,
+        blocks: &mut Vec<Block>,
+    ) -> Result<()> {
+        let field = &self.definition.fields[index];
+        let codec = self.options.codecs.get(index).copied().unwrap_or_default();
+        let (level, first_node, wants_filter) = (self.level, blocks.len(), self.wants_filter[index]);
+        let mut encoder = Encoder { level, codec, column: &field.name, plans, first_node, wants_filter };
+        encoder.encode(field, column, blocks)
+    }
+}
+
+/// Which columns may get filters: those of which equality is not answered by the order of the rows.
+fn wants_filter(definition: &Definition, options: &WriteOptions) -> Vec<bool> {
+    let first_key = definition.keys.first().filter(|_| options.is_sorted).map(|key| key.field);
+    let wants = |field: &Field| can_have_filters(&field.data_type) && Some(field.id) != first_key;
+    definition.fields.iter().map(wants).collect()
 }
 
 /// Runs `work` on each item; threads take the items one after the other. Each thread has its own copy of `state`,

@@ -12,7 +12,9 @@ mod sample;
 mod sketch;
 mod zones;
 
-pub(super) use filters::{Filter, FilterEntry, FilterWriter, filter_may_have};
+pub(super) use filters::{
+    FilterEntry, FilterWriter, STRIPES_MIN, can_have_filters, filter_bytes_max, filter_may_have, filter_of,
+};
 pub(super) use hashes::{Hashed, hash_of, hashes_of, hashes_of_text, keep_valid};
 pub(super) use record::{ColumnDetails, Place, Record, frame_of_sample_rows, read_sample_rows};
 pub(super) use sample::Sampler;

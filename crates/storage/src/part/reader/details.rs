@@ -181,6 +181,15 @@ impl PartReader {
         read.map(Some).map_err(|malformed| self.damaged_details(1 + column, &malformed.to_string()))
     }
 
+    /// Where all records lie.
+    #[cfg(test)]
+    pub(crate) fn details_range(&self) -> Range<usize> {
+        let ranges: Vec<_> =
+            (0..).map_while(|index| self.footer().details.get(index).map(|_| index)).collect();
+        let ranges: Vec<_> = ranges.into_iter().filter_map(|index| self.record_range(index)).collect();
+        at(ranges[0].start)..at(ranges[ranges.len() - 1].end)
+    }
+
     /// Where a record lies.
     fn record_range(&self, index: usize) -> Option<Range<u64>> {
         let footer = self.footer();
@@ -243,5 +252,53 @@ impl PartReader {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::simulated_disk::Unreliable;
+    use crate::store::{Store, part_path};
+    use crate::tests::hostile::one_part;
+    use crate::{Access, Database, Options};
+
+    /// Rows are read, a check finds it, and a repair makes all of it anew.
+    #[test]
+    fn damaged_details_are_found_and_harm_nothing() {
+        let (io, identity, part) = one_part();
+        let path = part_path(identity.table, part.number);
+        let reader = PartReader::open(
+            Arc::new(Store::new(Arc::<Unreliable>::clone(&io), Options::default())),
+            identity,
+            &part,
+        )
+        .unwrap();
+        let filter = reader.details(0).unwrap().unwrap().filters[0];
+        let (records, filter) = (reader.details_range(), at(filter.offset));
+        for byte in [records.start, records.start + 100, records.end - 1, filter, filter + 31] {
+            let io = Arc::new(io.fork());
+            io.tamper(&path, |bytes| bytes[byte] ^= 4);
+            let open = || Database::open(Arc::<Unreliable>::clone(&io), Access::Write, Options::default());
+            let database = open().unwrap();
+            let snapshot = database.snapshot();
+            let table = snapshot.table(identity.table).unwrap();
+            let reader = snapshot.open_part(table, &part).unwrap();
+            assert_eq!(reader.read(0, 0, keirin_kernels::Selection::All).unwrap().row_count(), 500);
+            let found = database.check();
+            assert!(
+                !found.is_empty() && found.iter().all(|damage| damage.part == Some(part.number)),
+                "{found:?}"
+            );
+            assert!(found[0].reason.starts_with("details: "), "{found:?}");
+            let mut transaction = database.begin().unwrap();
+            let lost =
+                transaction.repair_part(identity.table, part.number, crate::part::WriteOptions::default());
+            assert_eq!(lost.unwrap(), crate::RepairLoss::default());
+            transaction.commit().unwrap();
+            assert_eq!(database.check(), []);
+        }
     }
 }
