@@ -107,11 +107,8 @@ fn details_are_true_of_every_type() {
             (0..1000).filter(|stranger| part.may_have(index, 0, &[random(*stranger, 99)]).expect("whole"));
         assert!(strangers.count() < 40, "{name}");
     }
-    assert_eq!(
-        with_filters,
-        ["i64", "u64"],
-        "random numbers of 64 bits alone are so large beside their filters"
-    );
+    // Others are too small beside their filters.
+    assert_eq!(with_filters, ["i64", "u64", "decimal", "uuid"]);
 }
 
 /// Rows of a table that is sorted by its first column, with a second that follows it roughly, and a random one.

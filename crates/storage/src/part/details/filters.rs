@@ -87,12 +87,15 @@ impl FilterWriter {
         /// So many are looked at.
         const STRIPES_MAX: usize = 64;
         /// A value is in one in so many stripes, or fewer.
-        const RARENESS_MIN: u64 = 4;
+        const RARENESS_MIN: u64 = 3;
         if stripes.len() < STRIPES_MIN {
             return true;
         }
+        // Where stripes are few, not even values that are in one alone are that rare.
+        let stripe_count = stripes.len() as u64;
+        let rareness = RARENESS_MIN.min(stripe_count - 1);
         let in_stripes: u64 = stripes.iter().map(|stripe| u64::from(stripe.distinct)).sum();
-        if distinct < RARENESS_MIN * in_stripes / stripes.len() as u64 {
+        if distinct < rareness * in_stripes / stripe_count {
             return false;
         }
         let looked_at: Vec<&Statistics> =
@@ -193,7 +196,9 @@ mod tests {
         };
         let wide: Vec<_> = (0..200).map(|_| stripe(-5, 1 << 30, 500)).collect();
         check(&wide, 100_000, true);
-        check(&wide, 1900, false);
+        check(&wide, 1400, false);
+        check(&wide[..3], 1500, true);
+        check(&wide[..3], 900, false);
         check(&wide[..2], 600, true);
         let sorted: Vec<_> =
             (0..200).map(|place| stripe(100 * place - 5000, 100 * place - 4900, 100)).collect();
