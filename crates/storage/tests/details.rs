@@ -66,7 +66,7 @@ fn details_are_true_of_every_type() {
         .zip(0..)
         .map(|(field, index)| column(&field.data_type, row_count, index * 10))
         .collect();
-    let (_directory, database) = database(&definition, &columns, &[0..row_count]);
+    let (_directory, database) = database(&definition, &columns, std::slice::from_ref(&(0..row_count)));
     assert_eq!(database.check(), []);
     let part = &readers(&database)[0];
     let sample_rows = part.sample_rows().expect("whole");
@@ -133,7 +133,7 @@ fn sorted(row_count: usize) -> (Definition, Vec<Column<'static>>) {
 fn zones_bound_their_rows_where_they_help() {
     let row_count = 2 * STRIPE_ROWS + 1000;
     let (definition, columns) = sorted(row_count);
-    let (_directory, database) = database(&definition, &columns, &[0..row_count]);
+    let (_directory, database) = database(&definition, &columns, std::slice::from_ref(&(0..row_count)));
     let part = &readers(&database)[0];
     for (index, column) in columns.iter().enumerate() {
         let Values::I64(values) = &column.values else { panic!("numbers") };

@@ -163,7 +163,7 @@ fn check_details(snapshot: &Snapshot) {
     let part = snapshot.open_part(table, table.parts()[0]).expect("whole");
     let rows = part.sample_rows().expect("whole");
     assert_eq!((rows.len(), rows[0], rows[1023]), (1024, 9, 8999));
-    let distinct = [3000, 5700, 9000, 2850];
+    let distinct = [3000, 5700, 9000, 2800];
     for (index, column) in columns.iter().enumerate() {
         let sample = part.sample(index).expect("whole").expect("there");
         assert_eq!(rows_of(&sample, 0..1024), rows_of(column, rows.iter().map(|row| *row as usize)));
@@ -172,11 +172,12 @@ fn check_details(snapshot: &Snapshot) {
         assert_eq!(part.zones(index).expect("whole").is_some(), index < 2);
         assert_eq!(part.has_filters(index).expect("whole"), index >= 2);
     }
-    let has = |text: &str| {
+    let has = |number: u64| {
+        let text = format!("Größe {number}");
         let hash = part.hash(3, &Constant::Text(text.as_bytes())).expect("text has one");
         part.may_have(3, 0, &[hash]).expect("whole")
     };
-    assert!(has("Größe 1") && !has("Größe 3001") && !has(""));
+    assert!(has(random(1, 3) % 3000) && (3000..4000).filter(|number| has(*number)).count() < 50);
 }
 
 fn check(database: &Arc<Database>, format: u32) {

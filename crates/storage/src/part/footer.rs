@@ -177,7 +177,8 @@ impl Footer {
         let details_end = self.details_at.checked_add(details_bytes);
         let is_inside =
             self.details_at >= HEADER_BYTES as u64 && details_end.is_some_and(|end| end <= footer_at);
-        if !self.details.is_empty() && !(is_inside && self.details.len() == 1 + self.fields.len()) {
+        let is_whole = is_inside && self.details.len() == 1 + self.fields.len();
+        if !is_whole && !self.details.is_empty() {
             let (count, at) = (self.details.len(), self.details_at);
             return Some(format!("{count} records of {details_bytes} bytes at byte {at}"));
         }

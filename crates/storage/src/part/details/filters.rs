@@ -168,7 +168,8 @@ pub(super) fn read(
     let is_wrong = |entry: &&FilterEntry| {
         let end = entry.offset.checked_add(u64::from(entry.bytes));
         let is_inside = entry.offset >= HEADER_BYTES as u64 && end.is_some_and(|end| end <= footer_at);
-        let is_whole = align(entry.offset) == entry.offset && entry.bytes as usize % BLOCK_BYTES == 0;
+        let is_whole =
+            align(entry.offset) == entry.offset && (entry.bytes as usize).is_multiple_of(BLOCK_BYTES);
         entry.bytes > 0 && !(is_inside && is_whole)
     };
     match entries.iter().find(is_wrong) {

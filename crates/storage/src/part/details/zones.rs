@@ -137,7 +137,8 @@ impl ZoneWriter {
         /// The mean range of zones, in parts of that of stripes, below which they are kept.
         const SPREAD_MAX: f64 = 0.5;
         let (sum, count) = self.spread;
-        if count == 0.0 || !(sum / count < SPREAD_MAX) {
+        let is_tight = count > 0.0 && sum / count < SPREAD_MAX;
+        if !is_tight {
             return Ok(None);
         }
         let is_known: BitBuffer = self.bounds.is_known.iter().copied().collect();
