@@ -102,3 +102,28 @@ fn extreme_hashes_have_their_registers() {
     (0..1000).for_each(|_| sketch.insert(&[random.bits()]));
     assert!(sketch.estimate() > 950.0);
 }
+
+#[test]
+fn a_folded_sketch_is_that_of_the_same_hashes() {
+    for count in [0, 1, 50, miri_or(100, 100_000)] {
+        let keys: Vec<u64> = (0..count).collect();
+        let mut hashes = vec![0; keys.len()];
+        hash_keys(Level::best(), &Seed::new(5), &keys, None, &mut hashes);
+        hashes.extend([0, 1, 1 << 49, 1 << 50, 1 << 53]);
+        let mut sketch = HyperLogLog::new();
+        sketch.insert(&hashes);
+        for precision in [4, 11, 14] {
+            let mut expected = vec![0_u8; 1 << precision];
+            for hash in &hashes {
+                let rank = (hash << precision).leading_zeros().min(64 - precision) as u8 + 1;
+                let register = &mut expected[(hash >> (64 - precision)) as usize];
+                *register = (*register).max(rank);
+            }
+            assert_eq!(sketch.folded(precision), expected, "{count} keys, {precision} bits");
+            let estimate = keirin_kernels::distinct::estimate(&expected);
+            if precision >= 11 && count >= 50 {
+                assert!((estimate / hashes.len() as f64 - 1.0).abs() < 0.15, "{estimate} of {count} keys");
+            }
+        }
+    }
+}

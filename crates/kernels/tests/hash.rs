@@ -5,7 +5,9 @@
 mod guard;
 
 use guard::AtPageEnd;
-use keirin_kernels::hash::{Key, Seed, Strings, combine_keys, combine_strings, hash_keys, hash_strings};
+use keirin_kernels::hash::{
+    Key, Seed, Strings, combine_keys, combine_strings, hash_keys, hash_strings, stored_hash, stored_hashes,
+};
 use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_testkit::columns::{Random, Spread, lengths, miri_or};
 
@@ -330,6 +332,29 @@ fn buckets_fill_evenly_whatever_the_pattern_of_keys() {
             let mut hashes = vec![0; texts.len()];
             hash_strings(Level::best(), &seed, Strings::Offsets64(&ends, &bytes), None, &mut hashes);
             check_buckets("strings", &hashes);
+        }
+    }
+}
+
+/// What the reference implementation (`xxhsum -H3`) gives for 8 bytes.
+#[test]
+fn stored_hashes_are_what_they_always_were() {
+    let known = [
+        (0_i64, 0xc77b_3abb_6f87_acd9),
+        (1, 0x2fbc_5935_64db_792e),
+        (-1, 0x5111_c7e4_7d78_4413),
+        (435_090_932_899_640_449, 0xb3cc_abaa_2819_5392),
+    ];
+    for (key, expected) in known {
+        assert_eq!(stored_hash(key), expected, "{key}");
+    }
+    for level in Level::available() {
+        for len in lengths() {
+            let keys: Vec<i32> = (0..len as i32).map(|key| (key - 7).wrapping_mul(123_456_789)).collect();
+            let mut hashes = vec![0; len];
+            stored_hashes(*level, &keys, &mut hashes);
+            let expected: Vec<u64> = keys.iter().map(|key| stored_hash(i64::from(*key))).collect();
+            assert_eq!(hashes, expected, "{level} {len}");
         }
     }
 }

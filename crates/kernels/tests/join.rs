@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "rows are few, and keys are cut on purpose")]
 
-use keirin_kernels::bloom::BloomFilter;
+use keirin_kernels::bloom::{BLOCK_BYTES, BloomFilter, block_may_contain, block_of};
 use keirin_kernels::group_table::{GroupTable, NO_GROUP};
 use keirin_kernels::hash::{Seed, hash_keys};
 use keirin_kernels::join::{Cursor, JoinRows, forget_nulls, mark, matched};
@@ -126,7 +126,15 @@ fn a_bloom_filter_knows_what_it_was_given_and_little_else() {
             filter.merge(&other);
             let known = filter.may_contain(*level, &hashes);
             assert!((0..hashes.len()).all(|row| known.as_bits().get(row)), "{level}");
+            let bytes = filter.to_bytes();
+            let blocks: Vec<&[u8; BLOCK_BYTES]> =
+                bytes.chunks_exact(BLOCK_BYTES).map(|block| block.try_into().unwrap()).collect();
+            let stored = |hash: u64| block_may_contain(blocks[block_of(hash, blocks.len())], hash);
+            assert!(hashes.iter().all(|hash| stored(*hash)), "{level}");
             let passed = filter.may_contain(*level, &strangers);
+            for (row, hash) in strangers.iter().enumerate() {
+                assert_eq!(stored(*hash), passed.as_bits().get(row), "{level}");
+            }
             let passed = (0..strangers.len()).filter(|row| passed.as_bits().get(*row)).count();
             assert!(passed < passed_max, "{level}: {passed} of 100,000 pass {bits_per_key} bits a key");
         }

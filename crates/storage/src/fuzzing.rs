@@ -13,7 +13,7 @@ use crate::deletions::DeletionVector;
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
 use crate::io::Io;
 use crate::log::Record;
-use crate::part::{Constant, LengthUnit, PartReader, Predicate, Text, Total, Verify};
+use crate::part::{Constant, LengthUnit, PartReader, Predicate, Text, Total, Verify, ZONE_ROWS};
 use crate::simulated_disk::Unreliable;
 use crate::state::{Part, State};
 use crate::store::{Store, part_path};
@@ -111,6 +111,21 @@ pub(crate) fn read_all(reader: &PartReader) {
             }
             _ = reader.explain(column, stripe);
             _ = reader.check(column, stripe);
+            _ = reader.may_have(column, stripe, &[0, 1 << 40, u64::MAX]);
+            if let Ok(Some(zones)) = reader.zones(column) {
+                let zones = zones.of_stripe(stripe).map(|zone| zones.bounds(zone));
+                assert_eq!(zones.count() as u64, row_count.div_ceil(ZONE_ROWS as u64));
+            }
+        }
+        if let Ok(Some(sketch)) = reader.sketch(column) {
+            let mut merged = sketch.clone();
+            merged.merge(sketch);
+            assert_eq!(merged.estimate(), sketch.estimate());
+        }
+        if let Ok(Some(sample)) = reader.sample(column) {
+            let rows = reader.sample_rows().expect("they were read before");
+            assert_eq!(sample.row_count(), rows.len());
+            assert!(rows.iter().all(|row| *row < reader.row_count()));
         }
         _ = reader.sum(column, 0..reader.stripe_count(), &mut Total::default());
     }

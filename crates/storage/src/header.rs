@@ -8,8 +8,6 @@ use crate::wire::{Malformed, Reader, Wire, Write};
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The most bytes that may belong to a header.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
-/// The format that this version writes; it reads this and all earlier ones.
-pub(crate) const FORMAT: u32 = 1;
 /// Bytes of the header that its own hash covers.
 const HASHED_BYTES: usize = 56;
 
@@ -24,6 +22,14 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
+    /// The format that this version writes; it reads this and all earlier ones.
+    fn format(self) -> u32 {
+        match self {
+            Self::Commit | Self::Checkpoint | Self::Part | Self::Deletions => 1,
+            Self::Footer => 2,
+        }
+    }
+
     fn magic(self) -> &'static [u8; 8] {
         match self {
             Self::Commit => b"KEIRINCM",
@@ -52,6 +58,7 @@ pub(crate) struct Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) identity: Identity,
+    pub(crate) format: u32,
     pub(crate) payload_bytes: usize,
     payload_hash: u64,
     /// The hash of the header, which names the content.
@@ -62,7 +69,7 @@ pub(crate) struct Header {
 pub(crate) fn write(kind: FileKind, identity: Identity, payload: &[u8]) -> ([u8; HEADER_BYTES], u64) {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend(kind.magic());
-    bytes.put_u32(FORMAT);
+    bytes.put_u32(kind.format());
     bytes.put_count(payload.len());
     bytes.extend(identity.database);
     bytes.put_u64(identity.table);
@@ -90,7 +97,10 @@ impl Header {
         let (header, format) = Self::parse(kind, bytes).map_err(damaged)?;
         match header {
             Some(header) => Ok(header),
-            None => Err(Error::Newer { path: path.to_owned(), what: "format", found: format, known: FORMAT }),
+            None => {
+                let known = kind.format();
+                Err(Error::Newer { path: path.to_owned(), what: "format", found: format, known })
+            }
         }
     }
 
@@ -111,13 +121,13 @@ impl Header {
         if hashed != Some(hash) {
             return reader.malformed("the checksum of the header is another");
         }
-        if format > FORMAT {
+        if format > kind.format() {
             return Ok((None, format));
         }
         if format == 0 || payload_bytes > PAYLOAD_BYTES_MAX {
             return reader.malformed(format!("format {format} with {payload_bytes} bytes"));
         }
-        Ok((Some(Self { identity, payload_bytes, payload_hash, hash }), format))
+        Ok((Some(Self { identity, format, payload_bytes, payload_hash, hash }), format))
     }
 
     /// Fails if the payload's length or hash is not that of the header.
@@ -172,7 +182,7 @@ mod tests {
         let hash = xxh3_64(&file[..HASHED_BYTES]).to_le_bytes();
         file[HASHED_BYTES..HEADER_BYTES].copy_from_slice(&hash);
         let newer = open(FileKind::Commit, &file, "x");
-        assert!(matches!(newer, Err(Error::Newer { found: 2, known: FORMAT, .. })), "{newer:?}");
+        assert!(matches!(newer, Err(Error::Newer { found: 2, known: 1, .. })), "{newer:?}");
     }
 
     #[test]

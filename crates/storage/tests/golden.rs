@@ -10,16 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keirin_kernels::{BitBuffer, Level, Selection};
-use keirin_storage::column::Column;
+use keirin_storage::column::{Column, Flags, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::WriteOptions;
+use keirin_storage::part::{Constant, WriteOptions};
 use keirin_storage::schema::{DataType, Definition, SortKey};
-use keirin_storage::{Access, Database, DeletionVector, Options, View};
+use keirin_storage::{Access, Database, DeletionVector, Options, Snapshot, View};
 
 mod common;
 
-use common::{column, definition, rows_of};
+use common::{column, definition, random, rows_of};
 
+/// The newest format of any file of a database.
+const FORMAT: u32 = 2;
 const ROW_COUNT: usize = 300;
 /// Rows that are deleted.
 const DELETED: std::ops::Range<usize> = 100..150;
@@ -37,6 +39,41 @@ fn open(path: &Path, access: Access) -> Arc<Database> {
     Database::open(Arc::new(Disk::open(path)), access, Options::default()).expect("a database")
 }
 
+/// Rows of a table with details: numbers that ascend, others near them, random ones and text with nulls.
+fn detailed() -> (Definition, Vec<Column<'static>>) {
+    const ROW_COUNT: usize = 9000;
+    let numbers = |number: &dyn Fn(usize) -> i64| Column {
+        validity: None,
+        values: Values::I64((0..ROW_COUNT).map(number).collect::<Vec<_>>().into()),
+    };
+    let text: Vec<String> = (0..ROW_COUNT).map(|row| format!("Größe {}", random(row, 3) % 3000)).collect();
+    let mut offsets = vec![0];
+    offsets.extend(text.iter().scan(0, |end, text| {
+        *end += text.len() as i32;
+        Some(*end)
+    }));
+    let validity: BitBuffer = (0..ROW_COUNT).map(|row| row % 10 > 0).collect();
+    let text = Column {
+        validity: Some(Flags::Owned(validity)),
+        values: Values::Text { offsets: offsets.into(), bytes: text.concat().into_bytes().into() },
+    };
+    let types = vec![
+        ("key", DataType::I64),
+        ("near", DataType::I64),
+        ("random", DataType::I64),
+        ("text", DataType::Text),
+    ];
+    let mut definition = Definition::new("main", "detailed", types);
+    definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: false }];
+    let columns = vec![
+        numbers(&|row| row as i64 / 3),
+        numbers(&|row| row as i64 + (random(row, 1) % 500) as i64),
+        numbers(&|row| random(row, 2) as i64),
+        text,
+    ];
+    (definition, columns)
+}
+
 fn view() -> View {
     let (schema, name, text) = ("reports".to_owned(), "sums".to_owned(), "SELECT 1".to_owned());
     View { schema, name, text, properties: [("comment".to_owned(), "Summen".to_owned())].into() }
@@ -46,7 +83,7 @@ fn view() -> View {
 #[test]
 #[ignore = "writes the golden database of the current format"]
 fn write_golden() {
-    let path = golden(1);
+    let path = golden(FORMAT);
     assert!(!path.exists(), "{} is there and must not change", path.display());
     fs::create_dir_all(&path).expect("room");
     let database = open(&path, Access::Write);
@@ -88,11 +125,19 @@ fn write_golden() {
     let mut writer = transaction.write_part(sorted, options).expect("new");
     writer.push(&[column(&DataType::I32, 0, 0)]).expect("no rows");
     let values: Vec<i32> = (0..50).rev().collect();
-    let values = keirin_storage::column::Values::I32(values.into());
+    let values = Values::I32(values.into());
     writer.push(&[Column { validity: None, values }]).expect("rows");
     let mut part = writer.finish().expect("room");
     part.partition = "2024".into();
     transaction.add_part(sorted, part).expect("new");
+    transaction.commit().expect("nobody else");
+    let (definition, columns) = detailed();
+    let mut transaction = database.begin().expect("nobody else");
+    let table = transaction.create_table(definition).expect("new");
+    let options = WriteOptions { is_sorted: true, ..WriteOptions::default() };
+    let mut writer = transaction.write_part(table, options).expect("new");
+    writer.push(&columns).expect("rows");
+    transaction.add_part(table, writer.finish().expect("room")).expect("new");
     transaction.commit().expect("nobody else");
     drop(database);
     fs::remove_file(path.join("LOCK")).expect("there");
@@ -111,11 +156,38 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn check(database: &Arc<Database>) {
+/// What the footers of format 2 are about; a check has held it against the rows.
+fn check_details(snapshot: &Snapshot) {
+    let (_, columns) = detailed();
+    let table = snapshot.table_named("main", "detailed").expect("there");
+    let part = snapshot.open_part(table, table.parts()[0]).expect("whole");
+    let rows = part.sample_rows().expect("whole");
+    assert_eq!((rows.len(), rows[0], rows[1023]), (1024, 9, 8999));
+    let distinct = [3000, 5700, 9000, 2800];
+    for (index, column) in columns.iter().enumerate() {
+        let sample = part.sample(index).expect("whole").expect("there");
+        assert_eq!(rows_of(&sample, 0..1024), rows_of(column, rows.iter().map(|row| *row as usize)));
+        let sketch = part.sketch(index).expect("whole").expect("there");
+        assert!(sketch.estimate().abs_diff(distinct[index]) < distinct[index] / 20, "{}", sketch.estimate());
+        assert_eq!(part.zones(index).expect("whole").is_some(), index < 2);
+        assert_eq!(part.has_filters(index).expect("whole"), index >= 2);
+    }
+    let has = |number: u64| {
+        let text = format!("Größe {number}");
+        let hash = part.hash(3, &Constant::Text(text.as_bytes())).expect("text has one");
+        part.may_have(3, 0, &[hash]).expect("whole")
+    };
+    assert!(has(random(1, 3) % 3000) && (3000..4000).filter(|number| has(*number)).count() < 50);
+}
+
+fn check(database: &Arc<Database>, format: u32) {
     assert_eq!(database.damage(), []);
     assert_eq!(database.check(), []);
     let snapshot = database.snapshot();
-    assert_eq!(snapshot.tables().count(), 2);
+    assert_eq!(snapshot.tables().count(), if format == 1 { 2 } else { 3 });
+    if format > 1 {
+        check_details(&snapshot);
+    }
     assert_eq!(snapshot.properties()["key"], "value");
     assert_eq!(snapshot.schema("reports").expect("there")["collation"], "binary");
     assert_eq!(**snapshot.view_named("reports", "sums").expect("there").1, view());
@@ -146,17 +218,17 @@ fn check(database: &Arc<Database>) {
 
 #[test]
 fn databases_of_every_format_are_read_and_written_to() {
-    for format in 1..=1 {
-        check(&open(&golden(format), Access::Read));
+    for format in 1..=FORMAT {
+        check(&open(&golden(format), Access::Read), format);
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("copy");
         copy(&golden(format), &path);
         let database = open(&path, Access::Write);
-        check(&database);
+        check(&database, format);
         let mut transaction = database.begin().expect("nobody else");
         transaction.set_property("more", Some("to say")).expect("always");
         transaction.commit().expect("nobody else");
         drop(database);
-        check(&open(&path, Access::Write));
+        check(&open(&path, Access::Write), format);
     }
 }

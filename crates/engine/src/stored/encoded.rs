@@ -43,7 +43,7 @@ enum Question {
 }
 
 #[derive(Debug)]
-enum Value {
+pub(super) enum Value {
     Flag(bool),
     Integer(i128),
     F32(f32),
@@ -198,7 +198,7 @@ fn compare(
 }
 
 impl Value {
-    fn constant(&self) -> Constant<'_> {
+    pub(super) fn constant(&self) -> Constant<'_> {
         match self {
             Self::Flag(flag) => Constant::Flag(*flag),
             Self::Integer(integer) => Constant::Integer(*integer),
@@ -219,7 +219,7 @@ fn zero(comparison: Comparison) -> Option<f32> {
 }
 
 /// A value to compare with, as storage has it: the planner has given it the type of the column.
-fn value(value: &ScalarValue, comparison: Comparison) -> Option<Value> {
+pub(super) fn value(value: &ScalarValue, comparison: Comparison) -> Option<Value> {
     Some(match value {
         ScalarValue::Boolean(Some(flag)) => Value::Flag(*flag),
         ScalarValue::Int8(Some(value)) => Value::Integer(i128::from(*value)),

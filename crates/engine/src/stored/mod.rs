@@ -9,6 +9,7 @@ mod blocks;
 mod catalog;
 mod damage;
 mod definition;
+mod details;
 mod encoded;
 mod excluded;
 mod grouped;

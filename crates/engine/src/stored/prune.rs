@@ -22,12 +22,29 @@ use keirin_storage::part::Statistics as BlockStatistics;
 use keirin_storage::schema::DataType;
 
 use super::arrow::array;
+use super::details;
 use super::open::{OpenPart, OpenTable, Place};
 use super::scan::First;
 use super::types::arrow_type;
 
-/// Which of the stripes may have rows that pass a filter.
+/// Which of the stripes may have rows that pass a filter, by their statistics and by what else is known of the part, which
+/// may have to be read.
 pub(super) fn kept(
+    table: &OpenTable,
+    part: &OpenPart,
+    stripes: Range<usize>,
+    predicate: Option<&PruningPredicate>,
+) -> Vec<bool> {
+    let first = stripes.start;
+    let mut kept = kept_by_statistics(table, part, stripes, predicate);
+    if let Some(predicate) = predicate {
+        details::leave_out(table, part, first, &mut kept, predicate);
+    }
+    kept
+}
+
+/// Which of the stripes may have rows that pass a filter, by their statistics.
+fn kept_by_statistics(
     table: &OpenTable,
     part: &OpenPart,
     stripes: Range<usize>,
@@ -42,7 +59,8 @@ pub(super) fn kept(
 pub(super) fn part_count(table: &OpenTable, filter: &Arc<dyn PhysicalExpr>) -> usize {
     let predicate = over_statistics(filter, &table.schema);
     let is_read = |part: &&OpenPart| {
-        kept(table, part, 0..part.reader.stripe_count(), predicate.as_deref()).contains(&true)
+        let stripes = 0..part.reader.stripe_count();
+        kept_by_statistics(table, part, stripes, predicate.as_deref()).contains(&true)
     };
     let unreadable = table.parts.iter().filter(|part| part.is_err()).count();
     table.parts.iter().flatten().filter(is_read).count() + unreadable
@@ -130,6 +148,16 @@ pub(super) enum End {
     Max,
 }
 
+impl End {
+    /// The bound of a block.
+    pub(super) fn of(self, block: &BlockStatistics) -> Option<&[u8]> {
+        match self {
+            Self::Min => block.min.as_deref(),
+            Self::Max => block.max.as_deref(),
+        }
+    }
+}
+
 impl Stripes<'_> {
     fn bounds(&self, column: &ColumnName, end: End) -> Option<ArrayRef> {
         let index = self.table.schema.index_of(&column.name).ok()?;
@@ -138,7 +166,7 @@ impl Stripes<'_> {
             Place::Here(place) => {
                 let data_type = &self.part.reader.fields()[*place].data_type;
                 let blocks = self.stripes.clone().map(|stripe| self.part.reader.statistics(*place, stripe));
-                bounds(blocks, data_type, end)
+                bounds(blocks.map(|block| end.of(block)), data_type, end)
             }
             Place::Nowhere(value) if !value.is_null() => value.to_array_of_size(self.stripes.len()).ok(),
             Place::Nowhere(_) => Some(new_null_array(wanted, self.stripes.len())),
@@ -185,18 +213,13 @@ impl PruningStatistics for Stripes<'_> {
     }
 }
 
-/// Least or greatest values of blocks; NULL where none is known.
+/// Least or greatest values of blocks or zones, given by their bytes; NULL where none is known.
 pub(super) fn bounds<'a>(
-    blocks: impl Iterator<Item = &'a BlockStatistics>,
+    bytes: impl Iterator<Item = Option<&'a [u8]>>,
     data_type: &DataType,
     end: End,
 ) -> Option<ArrayRef> {
-    let bytes: Vec<Option<&[u8]>> = blocks
-        .map(|block| match end {
-            End::Min => block.min.as_deref(),
-            End::Max => block.max.as_deref(),
-        })
-        .collect();
+    let bytes: Vec<Option<&[u8]>> = bytes.collect();
     macro_rules! numbers {
         ($variant:ident, $number:ty) => {{
             let number = |bytes: &Option<&[u8]>| match bytes {
@@ -311,6 +334,13 @@ fn column_statistics(table: &OpenTable, index: usize) -> Option<ColumnStatistics
                 *extreme = Some(bound);
             }
         }
+    }
+    // Of one part the footer knows it better.
+    if table.parts.len() > 1
+        && let Some(merged) = details::distinct(table, index)
+    {
+        let rows = usize::try_from(table.table.row_count()).unwrap_or(usize::MAX);
+        distinct = distinct.max(usize::try_from(merged).unwrap_or(usize::MAX).min(rows));
     }
     let known = |value: Option<ScalarValue>| match value {
         Some(value) if is_exact && is_undeleted => Precision::Exact(value),

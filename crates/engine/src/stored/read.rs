@@ -29,7 +29,7 @@ use keirin_kernels::bitmaps::{and, not, positions};
 use keirin_kernels::gather::gather_bits;
 use keirin_kernels::{BitBuffer, Bits, Level, Selection, count_ones};
 use keirin_storage::Error as StorageError;
-use keirin_storage::part::{PartReader, Total, Verify};
+use keirin_storage::part::{PartReader, Total, Verify, ZONE_ROWS};
 use parking_lot::Mutex;
 
 use super::arrow::{array, text_array};
@@ -464,6 +464,19 @@ impl<'a> Stripe<'a> {
             self.count_bytes(*column);
         }
         Ok(found)
+    }
+
+    /// Drops the rows of zones that have none that pass.
+    pub(super) fn keep_zones(&mut self, zones: &[bool]) -> Result<()> {
+        const WORDS: usize = ZONE_ROWS.div_ceil(u64::BITS as usize);
+        let rows = self.part.reader.stripe(self.number);
+        let row_count = usize::try_from(rows.end - rows.start).expect("a stripe has few rows");
+        let words = zones.iter().flat_map(|is_kept| [if *is_kept { u64::MAX } else { 0 }; WORDS]);
+        let words = words.take(row_count.div_ceil(u64::BITS as usize)).collect();
+        let before = self.row_count;
+        self.keep_marked(&BitBuffer::from_words(words, row_count))?;
+        self.counts.rows_dropped.add(before - self.row_count);
+        Ok(())
     }
 
     /// Which of the rows that are left have a mark, of one for each row of the stripe.

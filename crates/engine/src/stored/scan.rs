@@ -7,7 +7,7 @@
 //! narrow meanwhile, again before each. For a top-N those that may have the first rows are read first. Reading and decoding blocks, so it is done on threads for that.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,6 +52,7 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use super::details;
 use super::open::{OpenPart, OpenTable, Place};
 use super::prune::{self, Narrowing, kept, over_statistics};
 use super::read::{Filter, ReadCounts, Rest, Stripe, external, is_dynamic};
@@ -233,6 +234,7 @@ impl StoredScan {
             condition: conjunction_opt(self.filters.iter().cloned()),
             first: self.first.filter(|_| !self.keeps_order && !self.is_by_part),
             stripes: OnceLock::new(),
+            zones: OnceLock::new(),
             next: AtomicUsize::new(0),
             worths: OnceLock::new(),
             ahead: Ahead::default(),
@@ -560,6 +562,8 @@ pub(super) struct Shared {
     first: Option<First>,
     /// Stripes that may have rows: the places of their parts, and theirs in the parts.
     pub(super) stripes: OnceLock<Vec<(usize, usize)>>,
+    /// For some of the stripes which of their zones may have rows.
+    zones: OnceLock<HashMap<(usize, usize), Vec<bool>>>,
     next: AtomicUsize,
     /// By part: see [`Self::worths`].
     worths: OnceLock<Vec<usize>>,
@@ -580,14 +584,22 @@ impl Shared {
         self.stripes.get_or_init(|| {
             let predicate =
                 self.condition.as_ref().and_then(|condition| over_statistics(condition, &self.table.schema));
-            let mut stripes = Vec::new();
+            let columns: Vec<usize> =
+                self.condition.iter().flat_map(collect_columns).map(|column| column.index()).collect();
+            let (mut stripes, mut in_zones) = (Vec::new(), HashMap::new());
             for (place, part) in self.table.parts.iter().enumerate() {
                 // A part that cannot be opened is an error when its turn comes.
                 let Ok(part) = part else {
                     stripes.push((place, 0));
                     continue;
                 };
-                let kept = kept(&self.table, part, 0..part.reader.stripe_count(), predicate.as_deref());
+                let mut kept = kept(&self.table, part, 0..part.reader.stripe_count(), predicate.as_deref());
+                if let Some(predicate) = predicate.as_deref().filter(|_| kept.contains(&true)) {
+                    for (stripe, zones) in details::zones(&self.table, part, &kept, predicate, &columns) {
+                        kept[stripe] = zones.contains(&true);
+                        in_zones.insert((place, stripe), zones);
+                    }
+                }
                 for (stripe, is_kept) in kept.into_iter().enumerate() {
                     if is_kept {
                         stripes.push((place, stripe));
@@ -601,6 +613,7 @@ impl Shared {
             if let Some(first) = self.first {
                 prune::order(&self.table, first, &mut stripes);
             }
+            _ = self.zones.set(in_zones);
             stripes
         })
     }
@@ -767,6 +780,9 @@ impl Worker {
             if !self.takes_runs {
                 let filtered = shared.filters.iter().flat_map(|filter| filter.columns());
                 self.reservation.try_grow(decoded_bytes(part, filtered, stripe.number))?;
+            }
+            if let Some(zones) = shared.zones.get().and_then(|zones| zones.get(&(*part_index, *number))) {
+                stripe.keep_zones(zones)?;
             }
             stripe.filter(&shared.filters, self.remaining)?;
             let rows = stripe.row_count();

@@ -215,7 +215,8 @@ fn blocks(database: &Database, snapshot: &Snapshot) -> Result<RecordBatch> {
     for (table, part, reader) in &readers {
         for (column, field) in reader.fields().iter().enumerate() {
             let all = || (0..reader.stripe_count()).map(move |stripe| reader.statistics(column, stripe));
-            let ends = [End::Min, End::Max].map(|end| bounds(all(), &field.data_type, end));
+            let ends = [End::Min, End::Max]
+                .map(|end| bounds(all().map(|block| end.of(block)), &field.data_type, end));
             let shown = ends.map(|bounds| bounds.map(|bounds| shown(&bounds)).unwrap_or_default());
             for (number, statistics) in all().enumerate() {
                 rows.push(Block {

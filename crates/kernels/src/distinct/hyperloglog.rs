@@ -79,18 +79,28 @@ impl HyperLogLog {
     /// An estimate of how many distinct hashes were added.
     #[must_use]
     pub fn estimate(&self) -> f64 {
-        let mut counts = [0_u32; REST_BITS as usize + 2];
-        for register in &self.registers {
-            counts[*register as usize] += 1;
+        estimate(&self.registers)
+    }
+
+    /// The registers of the sketch with fewer bits for the register, which the same hashes would have made.
+    ///
+    /// # Panics
+    /// When `precision` is more than 14.
+    #[must_use]
+    pub fn folded(&self, precision: u32) -> Vec<u8> {
+        // Bits that chose a register lead the other bits in the smaller sketch.
+        let dropped = PRECISION.checked_sub(precision).expect("at most the precision of this sketch");
+        let mut folded = vec![0_u8; 1 << precision];
+        for (index, value) in self.registers.iter().enumerate().filter(|(_, value)| **value > 0) {
+            let bits = index as u32 & ((1 << dropped) - 1);
+            let rank = match bits {
+                0 => u32::from(*value) + dropped,
+                bits => bits.leading_zeros() - (u32::BITS - dropped) + 1,
+            };
+            let register = &mut folded[index >> dropped];
+            *register = (*register).max(rank as u8);
         }
-        let m = REGISTERS as f64;
-        let saturated = f64::from(counts[REST_BITS as usize + 1]);
-        let mut z = m * tau(1.0 - saturated / m);
-        for count in counts[1..=REST_BITS as usize].iter().rev() {
-            z = 0.5 * (z + f64::from(*count));
-        }
-        z += m * sigma(f64::from(counts[0]) / m);
-        m * m / (2.0 * std::f64::consts::LN_2 * z)
+        folded
     }
 
     /// The sketch as bytes: the same on every machine.
@@ -116,6 +126,27 @@ impl HyperLogLog {
             None => Ok(Self { registers: registers.into() }),
         }
     }
+}
+
+/// An estimate of how many distinct hashes made these registers; what a register cannot have counts as its maximum.
+///
+/// # Panics
+/// When the count of registers is not a power of two of at most 2^32.
+#[must_use]
+pub fn estimate(registers: &[u8]) -> f64 {
+    assert!(registers.len().is_power_of_two(), "a power of two registers");
+    let rank_max = (u64::BITS - registers.len().ilog2() + 1) as usize;
+    let mut counts = [0_u32; u64::BITS as usize + 2];
+    for register in registers {
+        counts[usize::from(*register).min(rank_max)] += 1;
+    }
+    let m = registers.len() as f64;
+    let mut z = m * tau(1.0 - f64::from(counts[rank_max]) / m);
+    for count in counts[1..rank_max].iter().rev() {
+        z = 0.5 * (z + f64::from(*count));
+    }
+    z += m * sigma(f64::from(counts[0]) / m);
+    m * m / (2.0 * std::f64::consts::LN_2 * z)
 }
 
 /// The contribution of registers that are zero: infinite when all are.

@@ -5,5 +5,5 @@
 mod hyperloglog;
 mod set;
 
-pub use hyperloglog::{HyperLogLog, SketchError};
+pub use hyperloglog::{HyperLogLog, SketchError, estimate};
 pub use set::DistinctSet;

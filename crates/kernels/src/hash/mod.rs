@@ -14,8 +14,10 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "hashes are cut into indices and halves")]
 
+mod stored;
 mod strings;
 
+pub use stored::{StoredKey, stored_hash, stored_hashes};
 pub(crate) use strings::{INLINE_BYTES, hash_bytes, hash_inline};
 pub use strings::{Strings, combine_strings, hash_strings};
 

@@ -20,6 +20,7 @@ use keirin_race::Races;
 use super::BLOCK_ROWS_MAX;
 use super::cache::{Decoders, FrameOf};
 use super::codec::ColumnCodec;
+use super::details::{ZoneBounds, filter_bytes_max, has_details};
 use super::filter::{self, Predicate};
 use super::statistics::{Meter, Statistics};
 use super::total::Total;
@@ -38,6 +39,9 @@ pub(super) struct Block {
     pub(super) statistics: Statistics,
     /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
+    /// The filter, if the block may need one.
+    pub(super) filter: Option<Vec<u8>>,
+    pub(super) zones: Option<ZoneBounds>,
 }
 
 /// The encodings that were best for the previous block of a node.
@@ -56,6 +60,10 @@ pub(super) struct Encoder<'a> {
     pub(super) column: &'a str,
     /// Indexed by node.
     pub(super) plans: &'a mut Vec<Plans>,
+    /// The node of the column itself.
+    pub(super) first_node: usize,
+    /// Whether blocks of the column itself are to have filters.
+    pub(super) wants_filter: bool,
 }
 
 impl Encoder<'_> {
@@ -77,11 +85,15 @@ impl Encoder<'_> {
             || Error::Invalid(format!("column '{}' has too many elements for a block", self.column));
         u32::try_from(row_count).ok().filter(|count| *count <= BLOCK_ROWS_MAX).ok_or_else(too_many)?;
         let mut meter = Meter::new(self.level, column.validity_bits());
+        if node == self.first_node && has_details(&field.data_type) {
+            meter = meter.with_zones();
+        }
         // An empty block has no values and no statistics.
         let (values, statistics) = if row_count == 0 {
             Default::default()
         } else {
-            self.values(field, column, &mut meter, &mut plans.values)?
+            let wants_filter = self.wants_filter && node == self.first_node;
+            self.values(field, column, &mut meter, wants_filter, &mut plans.values)?
         };
         let mut validity = Vec::new();
         if statistics.nulls > 0 {
@@ -93,7 +105,8 @@ impl Encoder<'_> {
             validity = self.flags(bits, &mut plans.validity)?;
         }
         self.plans[node] = plans;
-        blocks.push(Block { validity, values, statistics, sketch: meter.sketch });
+        let Meter { sketch, filter, zones, .. } = meter;
+        blocks.push(Block { validity, values, statistics, sketch, filter, zones });
         if let Values::List { children, .. } | Values::Struct { children, .. } = &column.values {
             for (field, child) in field.data_type.children().iter().zip(children) {
                 let inside = match &column.values {
@@ -106,27 +119,29 @@ impl Encoder<'_> {
         Ok(())
     }
 
+    /// The frame of the values of a column, and their statistics.
     fn values(
         &self,
         field: &Field,
         column: &Column<'_>,
         meter: &mut Meter<'_>,
+        wants_filter: bool,
         plan: &mut Plan,
     ) -> Result<(Vec<u8>, Statistics)> {
-        let mut measured = || meter.measure(&field.data_type, &column.values);
-        Ok(match &column.values {
-            Values::Flags(flags) => (self.flags(flags.as_bits(), plan)?, measured()),
-            Values::I8(values) => (self.integers(values, plan)?, measured()),
-            Values::I16(values) => (self.integers(values, plan)?, measured()),
-            Values::I32(values) => (self.integers(values, plan)?, measured()),
-            Values::I64(values) => (self.integers(values, plan)?, measured()),
-            Values::U8(values) => (self.integers(values, plan)?, measured()),
-            Values::U16(values) => (self.integers(values, plan)?, measured()),
-            Values::U32(values) => (self.integers(values, plan)?, measured()),
-            Values::U64(values) => (self.integers(values, plan)?, measured()),
-            Values::I128(values) => (self.integers(values, plan)?, measured()),
-            Values::F32(values) => (self.floats(values, plan)?, measured()),
-            Values::F64(values) => (self.floats(values, plan)?, measured()),
+        let bytes_max = |frame: &[u8]| if wants_filter { filter_bytes_max(frame.len()) } else { 0 };
+        let frame = match &column.values {
+            Values::Flags(flags) => self.flags(flags.as_bits(), plan)?,
+            Values::I8(values) => self.integers(values, plan)?,
+            Values::I16(values) => self.integers(values, plan)?,
+            Values::I32(values) => self.integers(values, plan)?,
+            Values::I64(values) => self.integers(values, plan)?,
+            Values::U8(values) => self.integers(values, plan)?,
+            Values::U16(values) => self.integers(values, plan)?,
+            Values::U32(values) => self.integers(values, plan)?,
+            Values::U64(values) => self.integers(values, plan)?,
+            Values::I128(values) => self.integers(values, plan)?,
+            Values::F32(values) => self.floats(values, plan)?,
+            Values::F64(values) => self.floats(values, plan)?,
             Values::Text { offsets, bytes } => {
                 let rows = Rows::new(self.level, offsets, bytes)
                     .map_err(|error| Error::Invalid(format!("column '{}': {error}", self.column)))?;
@@ -139,14 +154,17 @@ impl Encoder<'_> {
                         self.column
                     )));
                 }
-                (frame, meter.text(rows, entries))
+                meter.filter_bytes_max = bytes_max(&frame);
+                return Ok((frame, meter.text(rows, entries)));
             }
             Values::List { offsets, .. } => {
                 let lengths: Vec<u32> = offsets.windows(2).map(|pair| pair[1].abs_diff(pair[0])).collect();
-                (self.integers(&lengths, plan)?, measured())
+                self.integers(&lengths, plan)?
             }
-            Values::Struct { .. } => (Vec::new(), measured()),
-        })
+            Values::Struct { .. } => Vec::new(),
+        };
+        meter.filter_bytes_max = bytes_max(&frame);
+        Ok((frame, meter.measure(&field.data_type, &column.values)))
     }
 
     fn integers<T: Int>(&self, values: &[T], plan: &mut Plan) -> Result<Vec<u8>> {

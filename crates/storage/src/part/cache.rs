@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use keirin_codecs::blocks::{Codec, Decoder};
 use keirin_kernels::map::Map;
 
+use super::details::ColumnDetails;
 use super::footer::Footer;
 use crate::database::locked;
 use crate::error::Result;
@@ -32,6 +33,8 @@ pub(crate) struct Contents {
     found: Vec<AtomicU8>,
     /// The memory map of the file once a reader has asked for it; `None` if it cannot be mapped.
     map: OnceLock<Option<Map>>,
+    /// The details of columns that somebody asked for.
+    details: Vec<OnceLock<ColumnDetails>>,
     /// For each node the decoders of its validity and of its values.
     decoders: Vec<[Decoders; 2]>,
 }
@@ -64,6 +67,9 @@ pub(super) enum FrameOf {
     Values = 2,
 }
 
+/// A bit of `found`: the filter of the block was verified.
+const FILTER: u8 = 8;
+
 /// A bit of `found`: the values of the block are stored raw, at its end.
 const IS_RAW: u8 = 4;
 
@@ -84,7 +90,8 @@ impl Contents {
         let found = footer.blocks.iter().map(|_| AtomicU8::new(0)).collect();
         let node_count = footer.fields.iter().flat_map(Field::nodes).count();
         let decoders = std::iter::repeat_with(Default::default).take(node_count).collect();
-        Self { footer, nodes, stripe_starts, found, map: OnceLock::new(), decoders }
+        let details = footer.fields.iter().map(|_| OnceLock::new()).collect();
+        Self { footer, nodes, stripe_starts, found, map: OnceLock::new(), details, decoders }
     }
 
     /// The memory map of the part's file, which `input` opens; `None` if it cannot be mapped. The map is kept as
@@ -113,6 +120,24 @@ impl Contents {
         self.found[block].fetch_or(frame as u8, Ordering::Relaxed);
     }
 
+    pub(super) fn is_filter_verified(&self, block: usize) -> bool {
+        self.found[block].load(Ordering::Relaxed) & FILTER != 0
+    }
+
+    pub(super) fn set_filter_verified(&self, block: usize) {
+        self.found[block].fetch_or(FILTER, Ordering::Relaxed);
+    }
+
+    /// The details of a column, if they were read before.
+    pub(super) fn details(&self, column: usize) -> Option<&ColumnDetails> {
+        self.details[column].get()
+    }
+
+    /// Keeps the details of a column.
+    pub(super) fn keep_details(&self, column: usize, details: ColumnDetails) -> &ColumnDetails {
+        self.details[column].get_or_init(|| details)
+    }
+
     pub(super) fn is_raw(&self, block: usize) -> bool {
         self.found[block].load(Ordering::Relaxed) & IS_RAW != 0
     }
@@ -121,13 +146,17 @@ impl Contents {
         self.found[block].fetch_or(IS_RAW, Ordering::Relaxed);
     }
 
-    /// Approximate bytes that it takes.
+    /// Approximate bytes that it takes, with details of all columns.
     fn byte_count(&self) -> usize {
         /// Bytes of an entry with its two bounds.
         const BLOCK_BYTES: usize = 256;
         const FIELD_BYTES: usize = 256 + size_of::<[Decoders; 2]>();
         let field_count = self.footer.fields.iter().flat_map(Field::nodes).count();
-        self.footer.blocks.len() * BLOCK_BYTES + field_count * FIELD_BYTES
+        // Of records, what is not kept makes up for what takes more in memory than in the file.
+        const DETAILS_FACTOR: usize = 4;
+        let records = self.footer.details.iter().map(|record| record.bytes as usize);
+        let details = DETAILS_FACTOR * records.sum::<usize>();
+        self.footer.blocks.len() * BLOCK_BYTES + field_count * FIELD_BYTES + details
     }
 }
 

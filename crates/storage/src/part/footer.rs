@@ -2,7 +2,7 @@
 
 use keirin_codecs::frame::{self, Frame, Limits};
 use keirin_codecs::strings::Buffer;
-use keirin_codecs::{Goal, integers::Int};
+use keirin_codecs::{Goal, floats::Float, integers::Int};
 use keirin_kernels::{BitBuffer, Level};
 
 use super::statistics::{BlockFlags, Statistics};
@@ -59,6 +59,18 @@ pub(super) struct Footer {
     pub(super) distinct: Vec<u64>,
     /// All stripes of the first node, then all of the next.
     pub(super) blocks: Vec<BlockEntry>,
+    /// Where the first record of the details begins; the others follow one another.
+    pub(super) details_at: u64,
+    /// The record with the rows of the sample, and those of the columns; none if there are no details.
+    pub(super) details: Vec<RecordEntry>,
+}
+
+/// A record of the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordEntry {
+    /// 0 if it is missing.
+    pub(super) bytes: u32,
+    pub(super) hash: u64,
 }
 
 /// A nullable column of the index.
@@ -106,11 +118,17 @@ impl Footer {
         let sums = optional(statistics().map(|block| block.sum), 0);
         put(frame::of_flags(level, Goal::Smallest, sums.0.as_bits()))?;
         put(frame::of_integers(level, Goal::Smallest, &sums.1))?;
+        bytes.put_u64(self.details_at);
+        bytes.put_count(self.details.len());
+        for record in &self.details {
+            bytes.put_u32(record.bytes);
+            bytes.put_u64(record.hash);
+        }
         Ok(bytes)
     }
 
-    /// Reads the footer that lies at `footer_at` in its file.
-    pub(super) fn read(level: Level, bytes: &[u8], footer_at: u64) -> Wire<Self> {
+    /// Reads the footer of this format that lies at `footer_at` in its file.
+    pub(super) fn read(level: Level, bytes: &[u8], footer_at: u64, format: u32) -> Wire<Self> {
         let mut reader = Reader::new(bytes);
         let row_count = reader.u64()?;
         let stripe_count = reader.count(4, STRIPES_MAX)?;
@@ -130,10 +148,14 @@ impl Footer {
         if block_count > BLOCKS_MAX {
             return reader.malformed(format!("{block_count} blocks, at most {BLOCKS_MAX} are possible"));
         }
-        let distinct = Frames { level, reader: &mut reader, row_count: node_count }.integers()?;
-        let blocks = read_index(Frames { level, reader: &mut reader, row_count: block_count })?;
+        let distinct = Frames::new(level, &mut reader, node_count).integers()?;
+        let blocks = read_index(Frames::new(level, &mut reader, block_count))?;
+        let (details_at, details) = match format {
+            1 => (0, Vec::new()),
+            _ => (reader.u64()?, read_records(&mut reader)?),
+        };
         reader.end()?;
-        let footer = Self { row_count, stripe_rows, fields, keys, distinct, blocks };
+        let footer = Self { row_count, stripe_rows, fields, keys, distinct, blocks, details_at, details };
         footer.problem(footer_at).map_or(Ok(footer), |problem| reader.malformed(problem))
     }
 
@@ -150,6 +172,15 @@ impl Footer {
             if rows > BLOCK_ROWS_MAX || (nulls > 0) != (block.validity_bytes > 0) {
                 return Some(format!("a block of {rows} rows with {nulls} nulls"));
             }
+        }
+        let details_bytes = self.details.iter().map(|record| u64::from(record.bytes)).sum();
+        let details_end = self.details_at.checked_add(details_bytes);
+        let is_inside =
+            self.details_at >= HEADER_BYTES as u64 && details_end.is_some_and(|end| end <= footer_at);
+        let is_whole = is_inside && self.details.len() == 1 + self.fields.len();
+        if !is_whole && !self.details.is_empty() {
+            let (count, at) = (self.details.len(), self.details_at);
+            return Some(format!("{count} records of {details_bytes} bytes at byte {at}"));
         }
         let nodes = self.fields.iter().flat_map(Field::nodes);
         for (field, blocks) in nodes.zip(self.blocks.chunks_exact(self.stripe_rows.len().max(1))) {
@@ -202,20 +233,34 @@ fn integers<T: Int>(level: Level, values: impl Iterator<Item = T>) -> keirin_cod
     frame::of_integers(level, Goal::Smallest, &values.collect::<Vec<T>>())
 }
 
-/// The consecutive frames of a footer.
-struct Frames<'r, 'a> {
+fn read_records(reader: &mut Reader<'_>) -> Wire<Vec<RecordEntry>> {
+    const ENTRY_BYTES: usize = 12;
+    let count = reader.count(ENTRY_BYTES, 1 + BLOCKS_MAX)?;
+    (0..count).map(|_| Ok(RecordEntry { bytes: reader.u32()?, hash: reader.u64()? })).collect()
+}
+
+/// Consecutive frames of one count of rows.
+pub(super) struct Frames<'r, 'a> {
     level: Level,
     reader: &'r mut Reader<'a>,
-    row_count: usize,
+    pub(super) row_count: usize,
+    /// The most bytes of a row, encoded or not.
+    pub(super) row_bytes_max: usize,
+}
+
+impl<'r, 'a> Frames<'r, 'a> {
+    pub(super) fn new(level: Level, reader: &'r mut Reader<'a>, row_count: usize) -> Self {
+        /// Those of the index of blocks.
+        const ROW_BYTES_MAX: usize = 80;
+        Self { level, reader, row_count, row_bytes_max: ROW_BYTES_MAX }
+    }
 }
 
 impl Frames<'_, '_> {
     /// Hands the next frame to `read`.
     fn frame<T>(&mut self, read: impl FnOnce(Frame<'_>) -> keirin_codecs::Result<T>) -> Wire<T> {
-        /// The most bytes of a row of the index, encoded or not.
-        const ROW_BYTES_MAX: usize = 80;
         const FRAME_BYTES: usize = 1 << 12;
-        let bytes = (self.row_count * ROW_BYTES_MAX + FRAME_BYTES) as u64;
+        let bytes = (self.row_count * self.row_bytes_max + FRAME_BYTES) as u64;
         let rows = u32::try_from(self.row_count).expect("the count was held against its limit");
         let frame = Frame::open(self.reader.rest(), Limits { rows, bytes })
             .or_else(|error| self.reader.malformed(error.to_string()))?;
@@ -227,19 +272,37 @@ impl Frames<'_, '_> {
         Ok(read)
     }
 
-    fn integers<T: Int>(&mut self) -> Wire<Vec<T>> {
+    pub(super) fn malformed<T>(&self, reason: impl Into<String>) -> Wire<T> {
+        self.reader.malformed(reason)
+    }
+
+    /// Fails if there are bytes left.
+    pub(super) fn end(&self) -> Wire<()> {
+        self.reader.end()
+    }
+
+    pub(super) fn integers<T: Int>(&mut self) -> Wire<Vec<T>> {
         let level = self.level;
         self.frame(|frame| frame.integers(level)?.decode(level))
     }
 
-    fn flags(&mut self) -> Wire<BitBuffer> {
+    pub(super) fn floats<T: Float>(&mut self) -> Wire<Vec<T>> {
+        let level = self.level;
+        self.frame(|frame| frame.floats(level)?.decode(level))
+    }
+
+    pub(super) fn text(&mut self) -> Wire<Buffer> {
+        let level = self.level;
+        self.frame(|frame| frame.strings(level)?.decode(level))
+    }
+
+    pub(super) fn flags(&mut self) -> Wire<BitBuffer> {
         let level = self.level;
         self.frame(|frame| Ok(frame.flags(level)?.decode()))
     }
 
     fn bounds(&mut self) -> Wire<impl Iterator<Item = Option<Vec<u8>>> + use<>> {
-        let (level, is_there) = (self.level, self.flags()?);
-        let text = self.frame(|frame| frame.strings(level)?.decode(level))?;
+        let (is_there, text) = (self.flags()?, self.text()?);
         Ok((0..self.row_count)
             .map(move |block| is_there.as_bits().get(block).then(|| text_row(&text, block).to_vec())))
     }

@@ -23,6 +23,7 @@ macro_rules! by_number {
 mod block;
 mod cache;
 mod codec;
+mod details;
 mod filter;
 mod footer;
 mod open_files;
@@ -36,6 +37,7 @@ pub use block::LengthUnit;
 pub(crate) use cache::Footers;
 pub use cache::PartKey;
 pub use codec::ColumnCodec;
+pub use details::{Sketch, ZONE_ROWS, Zones};
 pub use filter::{Constant, Predicate};
 pub(crate) use open_files::{OpenFiles, default_open_files_max};
 pub(crate) use plans::TablePlans;

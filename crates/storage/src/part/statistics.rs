@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use keirin_codecs::frame::Kind;
 use keirin_kernels::aggregate::{self, DecimalSum, Ordered};
 use keirin_kernels::distinct::HyperLogLog;
-use keirin_kernels::hash::{self, Key, Seed, hash_keys, hash_strings};
 use keirin_kernels::text::{Strings, Text, facts};
 use keirin_kernels::{Bits, Level, Selection};
 
+use super::details::{Hashed, Sketch, ZONE_ROWS, ZoneBounds, filter_of, hashes_of_text, keep_valid};
 use crate::column::{Column, Values};
 use crate::schema::{DataType, Field};
 
@@ -102,13 +102,31 @@ pub struct Statistics {
 pub(super) struct Meter<'a> {
     level: Level,
     validity: Option<Bits<'a>>,
+    has_zones: bool,
+    /// The most bytes of a filter; 0 if none is wanted.
+    pub(super) filter_bytes_max: usize,
     /// The sketch of distinct values, if they were counted.
     pub(super) sketch: Option<HyperLogLog>,
+    pub(super) filter: Option<Vec<u8>>,
+    pub(super) zones: Option<ZoneBounds>,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(level: Level, validity: Option<Bits<'a>>) -> Self {
-        Self { level, validity, sketch: None }
+        Self {
+            level,
+            validity,
+            has_zones: false,
+            filter_bytes_max: 0,
+            sketch: None,
+            filter: None,
+            zones: None,
+        }
+    }
+
+    /// Says that zones are wanted.
+    pub(super) fn with_zones(self) -> Self {
+        Self { has_zones: true, ..self }
     }
 
     /// The statistics of values that are not text.
@@ -153,45 +171,57 @@ impl<'a> Meter<'a> {
         Statistics { rows: count(row_count), nulls: count(row_count - valid), ..Statistics::default() }
     }
 
-    /// Counts the distinct values among `hash_count` hashes; with `is_exact` the hashed values are known to be
-    /// distinct.
-    fn count_distinct(
-        &mut self,
-        statistics: &mut Statistics,
-        hash_count: usize,
-        is_exact: bool,
-        hash: impl FnOnce(&Seed, &mut [u64]),
-    ) {
-        let mut hashes = vec![0; hash_count];
-        hash(&Seed::new(0), &mut hashes);
+    /// Counts the distinct values by the hashes of all that are not null; with `is_exact` there is one for each distinct
+    /// value.
+    fn count_distinct(&mut self, statistics: &mut Statistics, hashes: &[u64], is_exact: bool) {
         let sketch = self.sketch.insert(HyperLogLog::new());
-        sketch.insert(&hashes);
-        let most = u64::from(statistics.rows - statistics.nulls);
+        sketch.insert(hashes);
         let values = match is_exact {
-            true => hash_count as u64,
-            false => distinct_of(sketch, statistics.nulls > 0, most),
+            true => hashes.len() as u64,
+            false => distinct_of(sketch, u64::from(statistics.rows - statistics.nulls)),
         };
         statistics.distinct = u32::try_from(values).expect("at most the rows of a block");
+        self.filter = filter_of(self.level, hashes, statistics.distinct, self.filter_bytes_max);
     }
 
-    /// The statistics of numbers that the kernels can order; `keys` are their bits.
-    fn ordered<T: Ordered, K: Key>(
+    /// The statistics of numbers that the kernels can order.
+    fn ordered<T: Ordered + Hashed>(
         &mut self,
         values: &[T],
-        keys: &[K],
         bytes: impl Fn(T) -> Vec<u8>,
         offset: impl Fn(T, T) -> u64,
     ) -> Statistics {
         let mut statistics = self.counts(values.len());
         let (level, validity) = (self.level, self.validity);
-        let extremes = aggregate::extremes(level, values, validity, Selection::All);
+        let zones: Vec<Option<(T, T)>> = (0..values.len())
+            .step_by(ZONE_ROWS)
+            .map(|first| {
+                let values = &values[first..values.len().min(first + ZONE_ROWS)];
+                let validity = validity.map(|validity| validity.slice(first, values.len()));
+                aggregate::extremes(level, values, validity, Selection::All)
+            })
+            .collect();
+        let extremes = zones.iter().flatten().copied().reduce(|(min, max), (zone_min, zone_max)| {
+            let is_less = |a: T, b: T| a.key() < b.key();
+            let min = if is_less(zone_min, min) { zone_min } else { min };
+            (min, if is_less(max, zone_max) { zone_max } else { max })
+        });
+        if self.has_zones {
+            let ends = |end: fn((T, T)) -> T| {
+                zones.iter().flat_map(|zone| bytes(end(zone.unwrap_or_default()))).collect()
+            };
+            let is_known = zones.iter().map(Option::is_some).collect();
+            let (least, greatest) = (ends(|(least, _)| least), ends(|(_, greatest)| greatest));
+            self.zones = Some(ZoneBounds { is_known, least, greatest });
+        }
         // In a narrow range the distinct values are quickly found, and only those few are hashed.
         let range = extremes.filter(|_| statistics.nulls == 0);
-        let few = range.and_then(|(min, max)| different(values, keys, min, offset(max, min), &offset));
-        let (keys, validity) = few.as_ref().map_or((keys, validity), |few| (&few[..], None));
-        self.count_distinct(&mut statistics, keys.len(), few.is_some(), |seed, hashes| {
-            hash_keys(level, seed, keys, validity, hashes);
-        });
+        let few = range.and_then(|(min, max)| different(values, min, offset(max, min), &offset));
+        let hashes = match &few {
+            Some(few) => T::hashes(level, few),
+            None => keep_valid(T::hashes(level, values), validity),
+        };
+        self.count_distinct(&mut statistics, &hashes, few.is_some());
         (statistics.min, statistics.max) = extremes.map(|(min, max)| (bytes(min), bytes(max))).unzip();
         statistics.finish(values.is_sorted_by(|value, next| value.key() <= next.key()))
     }
@@ -204,16 +234,15 @@ impl<'a> Meter<'a> {
         offset: impl Fn(T, T) -> u64,
     ) -> Statistics
     where
-        T: Key + aggregate::Integer,
+        T: Hashed + aggregate::Integer,
     {
-        let mut statistics = self.ordered(values, values, bytes, offset);
+        let mut statistics = self.ordered(values, bytes, offset);
         statistics.sum = Some(aggregate::sum(self.level, values, self.validity, Selection::All));
         statistics
     }
 
     pub(crate) fn decimals(&mut self, values: &[i128]) -> Statistics {
-        let mut statistics =
-            self.ordered(values, values, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX);
+        let mut statistics = self.ordered(values, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX);
         let mut sum = DecimalSum::default();
         sum.add(self.level, values, self.validity, Selection::All);
         statistics.sum = sum.value();
@@ -221,22 +250,18 @@ impl<'a> Meter<'a> {
     }
 
     pub(crate) fn f32s(&mut self, values: &[f32]) -> Statistics {
-        let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
+        self.ordered(values, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
     }
 
     pub(crate) fn f64s(&mut self, values: &[f64]) -> Statistics {
-        let bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
-        self.ordered(values, &bits, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
+        self.ordered(values, |value| value.to_le_bytes().to_vec(), |_, _| u64::MAX)
     }
 
     /// 16 bytes that are ordered bytewise.
     pub(crate) fn uuids(&mut self, values: &[i128]) -> Statistics {
         let mut statistics = self.counts(values.len());
-        let (level, validity) = (self.level, self.validity);
-        self.count_distinct(&mut statistics, values.len(), false, |seed, hashes| {
-            hash_keys(level, seed, values, validity, hashes);
-        });
+        let hashes = keep_valid(Hashed::hashes(self.level, values), self.validity);
+        self.count_distinct(&mut statistics, &hashes, false);
         let order = |value: &i128| value.to_le_bytes();
         let valid = || {
             let is_valid = |row: &usize| self.validity.is_none_or(|bits| bits.get(*row));
@@ -271,10 +296,8 @@ impl<'a> Meter<'a> {
         let (level, entries) = (self.level, entries.filter(|_| is_full));
         let validity = self.validity.filter(|_| entries.is_none());
         let values = entries.unwrap_or(rows);
-        self.count_distinct(&mut statistics, values.row_count(), entries.is_some(), |seed, hashes| {
-            let strings = hash::Strings::Offsets32(values.offsets(), values.bytes());
-            hash_strings(level, seed, strings, validity, hashes);
-        });
+        let hashes = keep_valid(hashes_of_text(values), validity);
+        self.count_distinct(&mut statistics, &hashes, entries.is_some());
         let extremes = match entries.and_then(|entries| entries.row_count().checked_sub(1)) {
             Some(last) => Some((0, last)),
             None => extreme_rows(rows, self.validity),
@@ -301,7 +324,6 @@ impl<'a> Meter<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct DistinctSum {
     sketch: Option<HyperLogLog>,
-    has_nulls: bool,
     value_count: u64,
     /// The most distinct values of one block: the estimate for flags, which have no sketch.
     most_of_a_block: u32,
@@ -309,7 +331,6 @@ pub(super) struct DistinctSum {
 
 impl DistinctSum {
     pub(super) fn add(&mut self, block: &Statistics, sketch: Option<HyperLogLog>) {
-        self.has_nulls |= block.nulls > 0;
         self.value_count += u64::from(block.rows - block.nulls);
         self.most_of_a_block = self.most_of_a_block.max(block.distinct);
         match (&mut self.sketch, sketch) {
@@ -322,16 +343,20 @@ impl DistinctSum {
     /// The approximate count; 0 if the values were not counted.
     pub(super) fn estimate(&self) -> u64 {
         match &self.sketch {
-            Some(sketch) => distinct_of(sketch, self.has_nulls, self.value_count),
+            Some(sketch) => distinct_of(sketch, self.value_count),
             None => u64::from(self.most_of_a_block),
         }
     }
+
+    pub(super) fn sketch(&self) -> Option<Sketch> {
+        self.sketch.as_ref().map(Sketch::of)
+    }
 }
 
-/// The count of distinct values by a sketch, at most `most`; null does not count.
-fn distinct_of(sketch: &HyperLogLog, has_nulls: bool, most: u64) -> u64 {
+/// The count of distinct values by a sketch, at most `most`.
+fn distinct_of(sketch: &HyperLogLog, most: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "it is between zero and a count of rows")]
-    let values = (sketch.estimate() - f64::from(u32::from(has_nulls))).round().clamp(0.0, most as f64) as u64;
+    let values = sketch.estimate().round().clamp(0.0, most as f64) as u64;
     values
 }
 
@@ -383,27 +408,20 @@ fn extreme_rows(rows: Strings<'_, i32>, validity: Option<Bits<'_>>) -> Option<(u
     Some((least.row, greatest.row))
 }
 
-/// The keys of the distinct values, found with a table of flags; `None` if the range of the values is too wide for
-/// it.
-fn different<T: Copy, K: Copy>(
-    values: &[T],
-    keys: &[K],
-    least: T,
-    span: u64,
-    offset: impl Fn(T, T) -> u64,
-) -> Option<Vec<K>> {
+/// The distinct values, found with a table of flags; `None` if the range of the values is too wide for it.
+fn different<T: Copy>(values: &[T], least: T, span: u64, offset: impl Fn(T, T) -> u64) -> Option<Vec<T>> {
     /// Keeps the table in the nearest caches.
     const SPAN_MAX: u64 = 1 << 16;
-    let first = *keys.first()?;
+    let first = *values.first()?;
     let mask = usize::try_from(span).ok().filter(|_| span < SPAN_MAX)?.next_power_of_two() * 2 - 1;
     let mut is_seen = vec![false; mask + 1];
-    // Without a branch: every key is written, and one seen before is overwritten by the next.
+    // Without a branch: every value is written, and one seen before is overwritten by the next.
     let mut different = vec![first; (mask + 1).min(values.len()) + 1];
     let mut count = 0;
-    for (value, key) in values.iter().zip(keys) {
+    for value in values {
         #[expect(clippy::cast_possible_truncation, reason = "the span was held against the table")]
         let flag = &mut is_seen[offset(*value, least) as usize & mask];
-        different[count] = *key;
+        different[count] = *value;
         count += usize::from(!*flag);
         *flag = true;
     }

@@ -8,10 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keirin_codecs::frame;
 use keirin_kernels::Level;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::{Block, Encoder, Plans};
 use super::codec::ColumnCodec;
-use super::footer::{BlockEntry, Footer};
+use super::details::{
+    DETAILS_ROWS_MIN, FilterEntry, FilterWriter, Record, STRIPES_MIN, Sampler, ZoneWriter, can_have_filters,
+    frame_of_sample_rows, has_details,
+};
+use super::footer::{BlockEntry, Footer, RecordEntry};
 use super::statistics::DistinctSum;
 use super::{ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
 use crate::column::Column;
@@ -76,6 +81,13 @@ pub struct PartWriter {
     stripe_rows: Vec<u32>,
     /// Indexed by node.
     distinct: Vec<DistinctSum>,
+    /// By column.
+    filters: Vec<FilterWriter>,
+    /// Indexed by node; of nodes that are columns themselves.
+    zones: Vec<ZoneWriter>,
+    sampler: Sampler,
+    /// By column, whether the next stripes are to have filters.
+    wants_filter: Vec<bool>,
     plans: Vec<Plans>,
     /// Bytes that are not written yet, and their offset in the file.
     buffer: Vec<u8>,
@@ -96,6 +108,7 @@ impl PartWriter {
         let (header, _) = header::write(FileKind::Part, identity, &[]);
         let plans = store.plans.get(identity.table, &definition, &options);
         let rows = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
+        let (sampler, wants_filter) = (Sampler::new(&definition), wants_filter(&definition, &options));
         Self {
             store,
             unsynced,
@@ -110,6 +123,10 @@ impl PartWriter {
             entries: Vec::new(),
             stripe_rows: Vec::new(),
             distinct: Vec::new(),
+            filters: Vec::new(),
+            zones: Vec::new(),
+            sampler,
+            wants_filter,
             plans,
             buffer: header.to_vec(),
             buffer_at: 0,
@@ -204,7 +221,9 @@ impl PartWriter {
         let (front, rest) = order.split_at(if here == 0 { 0 } else { order.len().min(STRIPE_ROWS - here) });
         push(self, front)?;
         let stripes: Vec<&[u32]> = rest.chunks_exact(STRIPE_ROWS).collect();
-        for blocks in self.encode_stripes(columns, &stripes, thread_count)? {
+        for (blocks, rows) in self.encode_stripes(columns, &stripes, thread_count)?.into_iter().zip(&stripes)
+        {
+            self.draw_sample(columns, STRIPE_ROWS, Some(rows))?;
             self.add_stripe(STRIPE_ROWS, blocks)?;
         }
         push(self, &rest[stripes.len() * STRIPE_ROWS..])
@@ -218,7 +237,13 @@ impl PartWriter {
         thread_count: usize,
     ) -> Result<Vec<Vec<Block>>> {
         self.renew_plans();
-        let (definition, options, level) = (&*self.definition, &self.options, self.store.level);
+        let encoding = Encoding {
+            level: self.store.level,
+            definition: &self.definition,
+            options: &self.options,
+            wants_filter: &self.wants_filter,
+        };
+        let level = encoding.level;
         let (mut blocks, mut stripes) = (Vec::with_capacity(stripes.len()), stripes);
         if let Some((first, rest)) = stripes.split_first().filter(|_| self.plans.is_empty()) {
             // Choosing encodings takes far longer than encoding: for the first stripe the threads share the
@@ -226,7 +251,7 @@ impl PartWriter {
             let (columns, ()) = in_turns(thread_count, columns.len(), &(), |(), index| {
                 let (mut plans, mut blocks) = (Vec::new(), Vec::new());
                 let rows = columns[index].taken(level, first);
-                encode_column(level, definition, options, index, &mut plans, &rows, &mut blocks)?;
+                encoding.column(index, &mut plans, &rows, &mut blocks)?;
                 Ok((blocks, plans))
             })?;
             let (columns, plans): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
@@ -237,7 +262,7 @@ impl PartWriter {
         }
         let (rest, plans) = in_turns(thread_count, stripes.len(), &self.plans, |plans, stripe| {
             let column = |index: usize| columns[index].taken(level, stripes[stripe]);
-            encode_stripe(level, definition, options, plans, column)
+            encoding.stripe(plans, column)
         })?;
         self.plans = plans;
         blocks.extend(rest);
@@ -265,11 +290,28 @@ impl PartWriter {
             return Ok(());
         }
         self.renew_plans();
-        let (definition, options, rows) = (&self.definition, &self.options, &self.rows);
-        let column = |index: usize| rows[index].slice(0..row_count);
-        let blocks = encode_stripe(self.store.level, definition, options, &mut self.plans, column)?;
-        self.rows.iter_mut().for_each(Column::clear);
+        // Of so few rows no part with details is made, unless more come.
+        let is_small = self.stripe_rows.is_empty() && (row_count as u64) < DETAILS_ROWS_MIN;
+        let none = vec![false; self.rows.len()];
+        let encoding = Encoding {
+            level: self.store.level,
+            definition: &self.definition,
+            options: &self.options,
+            wants_filter: if is_small { &none } else { &self.wants_filter },
+        };
+        let rows = &self.rows;
+        let blocks = encoding.stripe(&mut self.plans, |index| rows[index].slice(0..row_count))?;
+        let mut rows = std::mem::take(&mut self.rows);
+        self.draw_sample(&rows, row_count, None)?;
+        rows.iter_mut().for_each(Column::clear);
+        self.rows = rows;
         self.add_stripe(row_count, blocks)
+    }
+
+    /// Draws from the rows of the next stripe, which are those of `columns` in this order, if there is one.
+    fn draw_sample(&mut self, columns: &[Column<'_>], row_count: usize, order: Option<&[u32]>) -> Result<()> {
+        let first: u64 = self.stripe_rows.iter().map(|rows| u64::from(*rows)).sum();
+        self.sampler.add(self.store.level, first..first + row_count as u64, columns, order)
     }
 
     /// Adds an encoded stripe of `row_count` rows.
@@ -281,6 +323,13 @@ impl PartWriter {
         self.distinct.resize(blocks.len(), DistinctSum::default());
         for (sum, block) in self.distinct.iter_mut().zip(&mut blocks) {
             sum.add(&block.statistics, block.sketch.take());
+        }
+        self.zones.resize_with(blocks.len(), ZoneWriter::default);
+        let nodes = self.definition.fields.iter().flat_map(Field::nodes);
+        for ((zones, block), field) in self.zones.iter_mut().zip(&mut blocks).zip(nodes) {
+            if let (Some(found), Some(kind)) = (block.zones.take(), field.data_type.values()) {
+                zones.add(kind, found);
+            }
         }
         self.stripe_rows.push(u32::try_from(row_count).expect("a stripe has 65,536 rows"));
         self.encoded_bytes +=
@@ -296,15 +345,90 @@ impl PartWriter {
         let mut stripes: Vec<_> = self.stripes.drain(..).map(Vec::into_iter).collect();
         let first = self.entries.len();
         self.entries.resize_with(first + stripes.len(), || Vec::with_capacity(node_count));
-        for _ in 0..node_count {
+        self.filters.resize_with(self.definition.fields.len(), FilterWriter::default);
+        let mut columns = BTreeMap::new();
+        let mut node = 0;
+        for (column, field) in self.definition.fields.iter().enumerate() {
+            columns.insert(node, column);
+            node += field.nodes().count();
+        }
+        for node in 0..node_count {
+            let mut filters = Vec::with_capacity(stripes.len());
             for (stripe, blocks) in stripes.iter_mut().enumerate() {
-                let block = blocks.next().expect("every stripe has a block of each node");
+                let mut block = blocks.next().expect("every stripe has a block of each node");
+                filters.push(block.filter.take());
                 let entry = self.write_block(block)?;
                 self.entries[first + stripe].push(entry);
+            }
+            if let Some(column) = columns.get(&node) {
+                self.write_filters(node, *column, first, filters)?;
             }
         }
         self.encoded_bytes = 0;
         Ok(())
+    }
+
+    /// Writes the filters of a column in the stripes from `first` on, if they are of use. If they are not, the next
+    /// stripes need none.
+    fn write_filters(
+        &mut self,
+        node: usize,
+        column: usize,
+        first: usize,
+        filters: Vec<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let data_type = &self.definition.fields[column].data_type;
+        let stripes: Vec<_> = self.entries[first..].iter().map(|entries| &entries[node].statistics).collect();
+        let can_profit = filters.iter().any(Option::is_some)
+            && self.row_count() >= DETAILS_ROWS_MIN
+            && FilterWriter::can_profit(data_type, &stripes, self.distinct[node].estimate());
+        self.wants_filter[column] &= can_profit || stripes.len() < STRIPES_MIN;
+        for filter in filters {
+            let mut entry = FilterEntry::default();
+            if let Some(filter) = filter.filter(|_| can_profit) {
+                self.pad();
+                let bytes = u32::try_from(filter.len()).expect("some bits for each row of a stripe");
+                let offset = self.buffer_at + self.buffer.len() as u64;
+                entry = FilterEntry { offset, bytes, checksum: xxh3_64(&filter) };
+                self.write(&filter)?;
+            }
+            self.filters[column].entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Writes the details; where they begin, and their records.
+    fn write_details(&mut self) -> Result<(u64, Vec<RecordEntry>)> {
+        let details_at = self.buffer_at + self.buffer.len() as u64;
+        if self.row_count() < DETAILS_ROWS_MIN {
+            return Ok((details_at, Vec::new()));
+        }
+        let level = self.store.level;
+        let mut records = vec![frame_of_sample_rows(level, &self.sampler.rows())];
+        let mut node = 0;
+        for (index, field) in self.definition.fields.iter().enumerate() {
+            let kind = field.data_type.values().filter(|_| has_details(&field.data_type));
+            records.push(kind.map_or(Ok(Vec::new()), |kind| {
+                let record = Record {
+                    sketch: self.distinct[node].sketch(),
+                    zones: self.zones[node].finish(level, kind)?,
+                    filters: self.filters[index].finish(level)?,
+                    sample: self.sampler.column(index),
+                };
+                record.write(level)
+            }));
+            node += field.nodes().count();
+        }
+        let failed = |source| Error::Encode { column: "details".to_owned(), source };
+        let records = records.into_iter().collect::<keirin_codecs::Result<Vec<_>>>().map_err(failed)?;
+        let mut entries = Vec::with_capacity(records.len());
+        for record in &records {
+            let bytes = u32::try_from(record.len());
+            let bytes = bytes.map_err(|_| Error::Invalid("details of 4 GiB".to_owned()))?;
+            entries.push(RecordEntry { bytes, hash: xxh3_64(record) });
+            self.write(record)?;
+        }
+        Ok((details_at, entries))
     }
 
     fn write_block(&mut self, block: Block) -> Result<BlockEntry> {
@@ -364,6 +488,7 @@ impl PartWriter {
         if row_count == 0 {
             return Err(Error::Invalid("a part without rows".to_owned()));
         }
+        let (details_at, details) = self.write_details()?;
         let node_count = self.definition.fields.iter().flat_map(Field::nodes).count();
         let mut entries: Vec<_> = self.entries.drain(..).map(Vec::into_iter).collect();
         let mut blocks = Vec::with_capacity(node_count * entries.len());
@@ -377,6 +502,8 @@ impl PartWriter {
             keys: if self.options.is_sorted { self.definition.keys.clone() } else { Vec::new() },
             distinct: self.distinct.iter().map(DistinctSum::estimate).collect(),
             blocks,
+            details_at,
+            details,
         };
         let failed = |source| Error::Encode { column: "footer".to_owned(), source };
         let footer = footer.write(self.store.level).map_err(failed)?;
@@ -396,34 +523,47 @@ impl PartWriter {
     }
 }
 
-/// Encodes a stripe with these columns.
-fn encode_stripe<'c>(
+/// How the stripes of a part are encoded.
+#[derive(Clone, Copy)]
+struct Encoding<'a> {
     level: Level,
-    definition: &Definition,
-    options: &WriteOptions,
-    plans: &mut Vec<Plans>,
-    column: impl Fn(usize) -> Column<'c>,
-) -> Result<Vec<Block>> {
-    let mut blocks = Vec::new();
-    for index in 0..definition.fields.len() {
-        encode_column(level, definition, options, index, plans, &column(index), &mut blocks)?;
-    }
-    Ok(blocks)
+    definition: &'a Definition,
+    options: &'a WriteOptions,
+    /// By column.
+    wants_filter: &'a [bool],
 }
 
-/// Appends the blocks of column `index`.
-fn encode_column(
-    level: Level,
-    definition: &Definition,
-    options: &WriteOptions,
-    index: usize,
-    plans: &mut Vec<Plans>,
-    column: &Column<'_>,
-    blocks: &mut Vec<Block>,
-) -> Result<()> {
-    let field = &definition.fields[index];
-    let codec = options.codecs.get(index).copied().unwrap_or_default();
-    Encoder { level, codec, column: &field.name, plans }.encode(field, column, blocks)
+impl Encoding<'_> {
+    /// Encodes a stripe with these columns.
+    fn stripe<'c>(self, plans: &mut Vec<Plans>, column: impl Fn(usize) -> Column<'c>) -> Result<Vec<Block>> {
+        let mut blocks = Vec::new();
+        for index in 0..self.definition.fields.len() {
+            self.column(index, plans, &column(index), &mut blocks)?;
+        }
+        Ok(blocks)
+    }
+
+    /// Appends the blocks of column `index`.
+    fn column(
+        self,
+        index: usize,
+        plans: &mut Vec<Plans>,
+        column: &Column<'_>,
+        blocks: &mut Vec<Block>,
+    ) -> Result<()> {
+        let field = &self.definition.fields[index];
+        let codec = self.options.codecs.get(index).copied().unwrap_or_default();
+        let (level, first_node, wants_filter) = (self.level, blocks.len(), self.wants_filter[index]);
+        let mut encoder = Encoder { level, codec, column: &field.name, plans, first_node, wants_filter };
+        encoder.encode(field, column, blocks)
+    }
+}
+
+/// Which columns may get filters: those of which equality is not answered by the order of the rows.
+fn wants_filter(definition: &Definition, options: &WriteOptions) -> Vec<bool> {
+    let first_key = definition.keys.first().filter(|_| options.is_sorted).map(|key| key.field);
+    let wants = |field: &Field| can_have_filters(&field.data_type) && Some(field.id) != first_key;
+    definition.fields.iter().map(wants).collect()
 }
 
 /// Runs `work` on each item; threads take the items one after the other. Each thread has its own copy of `state`,

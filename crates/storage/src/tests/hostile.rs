@@ -115,6 +115,33 @@ fn parts_that_lie_are_errors() {
     });
 }
 
+/// Details are changed; nobody looks at their checksums.
+#[test]
+fn details_that_lie_are_errors() {
+    let (io, identity, part) = one_part();
+    let path = part_path(identity.table, part.number);
+    let file = io.bytes(&path);
+    let open = |io: Arc<Unreliable>, verify| {
+        let options = Options { verify, ..Options::default() };
+        PartReader::open(Arc::new(Store::new(io, options)), identity, &part).unwrap()
+    };
+    let honest = open(Arc::new(io.fork()), Verify::Always);
+    assert!(honest.has_filters(0).unwrap() && honest.zones(0).unwrap().is_some());
+    assert!(honest.sketch(1).unwrap().is_some() && honest.sample(1).unwrap().is_some());
+    let range = honest.details_range();
+    for_seeds(0..3_000, |seed| {
+        let mut random = Random::new(seed);
+        let io = Arc::new(io.fork());
+        io.tamper(&path, |bytes| mutate(&mut bytes[range.clone()], &mut random));
+        read_all(&open(Arc::clone(&io), Verify::Never));
+        // With checksums, it is as if there were none, or an error.
+        let reader = open(Arc::clone(&io), Verify::Always);
+        let is_changed = io.bytes(&path) != file;
+        let found = (0..3).map(|column| reader.sample(column)).find_map(Result::err);
+        assert_eq!(found.is_some(), is_changed, "{found:?}");
+    });
+}
+
 /// Sums read a file where it is mapped, and compaction reads all columns of a stripe.
 #[test]
 fn parts_that_lie_are_errors_where_they_are_mapped_and_merged() {

@@ -24,6 +24,7 @@ use crate::store::Store;
 use file::PartFile;
 use reading::{Reading, is_leaf, place};
 
+mod details;
 mod file;
 mod reading;
 mod sum;
@@ -92,7 +93,7 @@ impl PartReader {
         if header.hash != part.hash {
             return Err(wrong(damage("it is not the file that was committed".to_owned())));
         }
-        let footer = Footer::read(store.level, payload, footer_at)
+        let footer = Footer::read(store.level, payload, footer_at, header.format)
             .map_err(|malformed| wrong(damage(format!("footer: {malformed}"))))?;
         if footer.row_count != part.row_count {
             return Err(damage(format!("it has {} rows, not {}", footer.row_count, part.row_count)));
@@ -110,6 +111,7 @@ impl PartReader {
     /// Reads a column in a stripe and checks the footer's statistics against its values.
     pub(crate) fn check(&self, column: usize, stripe: usize) -> Result<Column<'static>> {
         let read = self.read(column, stripe, Selection::All)?;
+        self.check_details(column, stripe, &read)?;
         let mut node = self.contents.nodes[column];
         let claim = self.false_claim(&self.footer().fields[column], &read, &mut node, stripe);
         match claim {
