@@ -99,7 +99,7 @@ fn depends_on_moment(plan: &LogicalPlan) -> Result<bool> {
 /// Whether a plan gives the same answer again, once its state is reset: its operators are known to forget what
 /// they have read.
 fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    const OPERATORS: [&str; 23] = [
+    const OPERATORS: [&str; 24] = [
         "AggregateExec",
         "CoalesceBatchesExec",
         "CoalescePartitionsExec",
@@ -111,6 +111,7 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "GroupExec",
         "HashJoinExec",
         "InOrderExec",
+        "JoinExec",
         "LocalLimitExec",
         "ParallelGroupExec",
         "PlaceholderRowExec",

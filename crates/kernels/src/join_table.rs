@@ -11,7 +11,10 @@
 //!    is not there is mostly known to be absent from the slot alone.
 //! 5. Slots, then keys of a block of rows are prefetched together: misses overlap.
 
-#![allow(clippy::cast_possible_truncation, reason = "hashes and slots are cut; row numbers have 32 bits by assertion")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "hashes and slots are cut; row numbers have 32 bits by assertion"
+)]
 
 use std::fmt;
 use std::ops::Range;
@@ -80,7 +83,11 @@ impl<K: Key> JoinTable<K> {
     pub fn hashed(seed: Seed, keys: Vec<K>, validity: Option<BitBuffer>) -> Self {
         let slot_count = Self::slot_count(keys.len());
         let shift = u64::BITS - slot_count.ilog2();
-        Self::new(keys, validity, Index::Hashed { seed, slots: Region::<AtomicU64>::zeroed_words(slot_count), shift })
+        Self::new(
+            keys,
+            validity,
+            Index::Hashed { seed, slots: Region::<AtomicU64>::zeroed_words(slot_count), shift },
+        )
     }
 
     /// The same for keys of which all that are valid are the `range` keys from `first` on: they begin with the least as
@@ -307,9 +314,7 @@ fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<
                 for row in (start..end).rev().filter(|row| is_valid(*row)) {
                     let hash = hashes[row - start];
                     let slot = &slots[(hash >> shift) as usize];
-                    let with = |before: u64| {
-                        before >> u32::BITS << u32::BITS | tag(hash) | (row as u64 + 1)
-                    };
+                    let with = |before: u64| before >> u32::BITS << u32::BITS | tag(hash) | (row as u64 + 1);
                     let before = if IS_ALONE {
                         let before = slot.load(Ordering::Relaxed);
                         slot.store(with(before), Ordering::Relaxed);
@@ -381,8 +386,15 @@ pub struct KeySet<K: Key>(Set<K>);
 
 enum Set<K> {
     /// A bit for each key from `first` on.
-    Range { first: K, range: usize, words: Vec<u64> },
-    Bloom { seed: Seed, filter: BloomFilter },
+    Range {
+        first: K,
+        range: usize,
+        words: Vec<u64>,
+    },
+    Bloom {
+        seed: Seed,
+        filter: BloomFilter,
+    },
 }
 
 impl<K: Key> fmt::Debug for Set<K> {
@@ -429,7 +441,9 @@ impl<K: Key> KeySet<K> {
                         words[place / 64] |= 1 << (place % 64);
                     }
                 }
-                Set::Bloom { seed, filter } => filter.insert(level, hash_block(seed, keys, &mut [0; BLOCK_ROWS])),
+                Set::Bloom { seed, filter } => {
+                    filter.insert(level, hash_block(seed, keys, &mut [0; BLOCK_ROWS]))
+                }
             }
         }
         Self(set)

@@ -98,7 +98,9 @@ fn sides_without_rows_have_no_pairs() {
 #[test]
 fn many_rows_of_one_key_are_all_found() {
     let skewed = |rows: u64, keys: u64| -> Vec<Option<u64>> {
-        (0..rows).map(|row| if row % 3 == 0 { Some(row % keys) } else { (row % 5 > 0).then_some(7) }).collect()
+        (0..rows)
+            .map(|row| if row % 3 == 0 { Some(row % keys) } else { (row % 5 > 0).then_some(7) })
+            .collect()
     };
     check_all(&skewed(miri_or(20, 300), 40), &skewed(miri_or(20, 200), 50));
     let unique: Vec<Option<u64>> = (0..miri_or(20, 600)).map(|row| Some(row * 7)).collect();

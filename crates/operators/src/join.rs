@@ -396,8 +396,14 @@ impl<K: PackedKey> Probe<K> {
         let Pairs { probe_rows, build_rows } = pairs;
         probe_rows.clear();
         build_rows.clear();
-        let is_more =
-            build.table.pairs(&self.keys, &self.found, &mut self.cursor, pair_count_max, probe_rows, build_rows);
+        let is_more = build.table.pairs(
+            &self.keys,
+            &self.found,
+            &mut self.cursor,
+            pair_count_max,
+            probe_rows,
+            build_rows,
+        );
         if build.kind.is_of_build_rows() {
             // What is known need not be asked again.
             pairs.keep_if(|_, build_row| !build.is_met(build_row as usize));
@@ -424,8 +430,7 @@ impl<K: PackedKey> Probe<K> {
             return;
         }
         let count = pairs.probe_rows.len() + missing;
-        let mut all =
-            Pairs { probe_rows: Vec::with_capacity(count), build_rows: Vec::with_capacity(count) };
+        let mut all = Pairs { probe_rows: Vec::with_capacity(count), build_rows: Vec::with_capacity(count) };
         let mut pair = 0;
         for row in rows.map(row_number) {
             while pairs.probe_rows.get(pair) == Some(&row) {
@@ -465,9 +470,8 @@ mod tests {
     }
 
     fn expected(kind: Kind, build: &Rows, probe: &Rows, has_condition: bool) -> Answer {
-        let is_pair = |b: usize, p: usize| {
-            build[b].is_some() && build[b] == probe[p] && passes(has_condition, b, p)
-        };
+        let is_pair =
+            |b: usize, p: usize| build[b].is_some() && build[b] == probe[p] && passes(has_condition, b, p);
         let (build_rows, probe_rows) = (0..build.len(), 0..probe.len());
         let met_build = |b: usize| probe_rows.clone().any(|p| is_pair(b, p));
         let met_probe = |p: usize| build_rows.clone().any(|b| is_pair(b, p));
@@ -478,7 +482,9 @@ mod tests {
         }
         for b in build_rows.clone() {
             match kind {
-                Kind::Left | Kind::Full | Kind::LeftAnti if !met_build(b) => answer.push((Some(b), None, None)),
+                Kind::Left | Kind::Full | Kind::LeftAnti if !met_build(b) => {
+                    answer.push((Some(b), None, None))
+                }
                 Kind::LeftSemi if met_build(b) => answer.push((Some(b), None, None)),
                 Kind::LeftMark => answer.push((Some(b), None, Some(met_build(b)))),
                 _ => {}
@@ -486,7 +492,9 @@ mod tests {
         }
         for p in probe_rows.clone() {
             match kind {
-                Kind::Right | Kind::Full | Kind::RightAnti if !met_probe(p) => answer.push((None, Some(p), None)),
+                Kind::Right | Kind::Full | Kind::RightAnti if !met_probe(p) => {
+                    answer.push((None, Some(p), None))
+                }
                 Kind::RightSemi if met_probe(p) => answer.push((None, Some(p), None)),
                 Kind::RightMark => answer.push((None, Some(p), Some(met_probe(p)))),
                 _ => {}
@@ -624,7 +632,9 @@ mod tests {
     #[test]
     fn one_key_may_have_most_rows() {
         let skewed = |count: u64, few: u64| -> Rows {
-            (0..count).map(|row| (row % 11 > 0).then_some(if row % 4 == 0 { row % few } else { 30 })).collect()
+            (0..count)
+                .map(|row| (row % 11 > 0).then_some(if row % 4 == 0 { row % few } else { 30 }))
+                .collect()
         };
         check(&skewed(70, 40), &skewed(60, 50));
         check(&(0..70).map(Some).collect(), &skewed(80, 90));

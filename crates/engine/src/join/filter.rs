@@ -1,0 +1,200 @@
+//! What the probe side learns of the keys of the build side, before it is read.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
+use keirin_kernels::join_table::KeySet;
+use keirin_kernels::{BitBuffer, Level};
+use keirin_operators::packed::PackedKey;
+
+use super::keys::{JoinKeys, comparable};
+
+/// Whether some node of `plan` has this filter.
+pub(super) fn is_used(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
+    let id = filter.expression_id();
+    let mut is_used = false;
+    plan.apply(|node| {
+        node.apply_expressions(&mut |expression| {
+            is_used |= expression.exists(|part| Ok(id.is_some() && part.expression_id() == id))?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if is_used { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(is_used)
+}
+
+/// The least and the greatest values of each key that a thread has seen.
+#[derive(Debug, Default)]
+pub(super) struct Bounds(Vec<Option<(ScalarValue, ScalarValue)>>);
+
+impl Bounds {
+    pub(super) fn add(&mut self, keys: &[ArrayRef]) -> Result<()> {
+        self.0.resize(keys.len(), None);
+        for (bounds, key) in self.0.iter_mut().zip(keys) {
+            // What is the least of floats is a matter of taste where there are NaNs.
+            let is_ordered = key.data_type().is_integer()
+                || key.data_type().is_temporal()
+                || key.data_type().is_decimal()
+                || key.data_type().is_string();
+            if is_ordered && key.null_count() < key.len() {
+                widen(bounds, (min_batch(key)?, max_batch(key)?));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.0.resize(self.0.len().max(other.0.len()), None);
+        for (bounds, other) in self.0.iter_mut().zip(other.0) {
+            other.into_iter().for_each(|other| widen(bounds, other));
+        }
+    }
+
+    /// Whether keys are within them.
+    fn contain(self, keys: &[Arc<dyn PhysicalExpr>]) -> impl Iterator<Item = Arc<dyn PhysicalExpr>> {
+        self.0.into_iter().zip(keys).filter_map(|(bounds, key)| {
+            let (least, most) = bounds?;
+            let compare = |operator, value| {
+                Arc::new(BinaryExpr::new(key.clone(), operator, lit(value))) as Arc<dyn PhysicalExpr>
+            };
+            Some(if least == most {
+                compare(Operator::Eq, least)
+            } else {
+                and(compare(Operator::GtEq, least), compare(Operator::LtEq, most))
+            })
+        })
+    }
+}
+
+fn widen(bounds: &mut Option<(ScalarValue, ScalarValue)>, (least, most): (ScalarValue, ScalarValue)) {
+    let Some((before_least, before_most)) = bounds else {
+        *bounds = Some((least, most));
+        return;
+    };
+    if least < *before_least {
+        *before_least = least;
+    }
+    if most > *before_most {
+        *before_most = most;
+    }
+}
+
+fn and(left: Arc<dyn PhysicalExpr>, right: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    Arc::new(BinaryExpr::new(left, Operator::And, right))
+}
+
+/// What is true of all probe rows that may have a pair.
+pub(super) fn condition<K: PackedKey>(
+    keys: &[Arc<dyn PhysicalExpr>],
+    form: &JoinKeys,
+    bounds: Bounds,
+    set: KeySet<K>,
+) -> Arc<dyn PhysicalExpr> {
+    let set = Arc::new(set);
+    let may_match: Arc<dyn PhysicalExpr> =
+        Arc::new(MayMatch { keys: keys.to_vec(), form: form.clone(), set: Set(set) });
+    let all = bounds.contain(keys).chain([may_match]).reduce(and);
+    all.unwrap_or_else(|| lit(true))
+}
+
+/// Whether a key may be one of the build side; not if it has no value.
+#[derive(Clone, Debug)]
+struct MayMatch {
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    form: JoinKeys,
+    set: Set,
+}
+
+/// The keys of the build side, whatever their width.
+#[derive(Clone, Debug)]
+struct Set(Arc<dyn Contains>);
+
+trait Contains: fmt::Debug + Send + Sync {
+    fn may_contain(&self, form: &JoinKeys, columns: &[ArrayRef], row_count: usize) -> BitBuffer;
+}
+
+impl<K: PackedKey> Contains for KeySet<K> {
+    fn may_contain(&self, form: &JoinKeys, columns: &[ArrayRef], row_count: usize) -> BitBuffer {
+        let level = Level::best();
+        let (numbers, validity) = form.numbers::<K>(columns, row_count);
+        let found = Self::may_contain(self, level, &numbers);
+        match validity {
+            Some(validity) => keirin_kernels::bitmaps::and(level, found.as_bits(), validity.as_bits()),
+            None => found,
+        }
+    }
+}
+
+impl MayMatch {
+    fn address(&self) -> *const () {
+        Arc::as_ptr(&self.set.0).cast()
+    }
+}
+
+impl PartialEq for MayMatch {
+    fn eq(&self, other: &Self) -> bool {
+        self.address() == other.address() && self.keys == other.keys
+    }
+}
+
+impl Eq for MayMatch {}
+
+impl Hash for MayMatch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address().hash(state);
+        self.keys.hash(state);
+    }
+}
+
+impl fmt::Display for MayMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        write!(f, "may_match({})", keys.join(", "))
+    }
+}
+
+impl PhysicalExpr for MayMatch {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, _: &Schema) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let row_count = batch.num_rows();
+        let keys = self.keys.iter().map(|key| Ok(comparable(key.evaluate(batch)?.into_array(row_count)?)));
+        let keys: Vec<ArrayRef> = keys.collect::<Result<_>>()?;
+        let found = self.set.0.may_contain(&self.form, &keys, row_count);
+        let found = BooleanBuffer::new(Buffer::from_vec(found.into_words()), 0, row_count);
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(found, None))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.keys.iter().collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Self { keys: children, ..self.as_ref().clone() }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
