@@ -5,8 +5,11 @@
 //!    that was there before ([`JoinTable::pairs`] follows these chains): a row costs eight to twelve bytes beside its key.
 //! 2. Several threads insert rows at the same time, each an exchange of one word (Leis et al., "Morsel-Driven
 //!    Parallelism", SIGMOD 2014).
-//! 3. Integers of a range that is not much larger than the count of rows are their own slots: no hash and no key is
-//!    looked at, and keys that come in about their order find their slots in the caches.
+//! 3. Integers of a range that is not very much larger than the count of rows have a bit for each number of the range, and
+//!    slots for those numbers that are there: the slot is the count of bits before, which is known for each word of
+//!    them. No hash and no key is looked at, and keys that come in about their order find their slots in the
+//!    caches. A slot for each number instead took 24 MB for one in seven of six million, which are zeroed
+//!    first; this takes 2 MB.
 //! 4. Elsewhere the upper half of a slot has a bit for each key in its chain, by other bits of the hash. A key that
 //!    is not there is mostly known to be absent from the slot alone.
 //! 5. Slots, then keys of a block of rows are prefetched together: misses overlap.
@@ -18,10 +21,11 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::bloom::BloomFilter;
-use crate::hash::{Key, Seed};
+use crate::hash::{Key, Seed, hash_keys};
 use crate::region::{Region, prefetch_ptr};
 use crate::{BitBuffer, Bits, Level};
 
@@ -58,10 +62,44 @@ pub struct JoinTable<K: Key> {
 }
 
 enum Index<K> {
-    /// A slot for each key from `first` on, and a free one behind the last.
-    Range { first: K, heads: Region<AtomicU32> },
+    Range(RangeIndex<K>),
     /// The slot is the highest bits of the hash.
-    Hashed { seed: Seed, slots: Region<AtomicU64>, shift: u32 },
+    Hashed {
+        seed: Seed,
+        slots: Region<AtomicU64>,
+        shift: u32,
+    },
+}
+
+/// The slots of the keys of a range.
+struct RangeIndex<K> {
+    first: K,
+    /// A bit for each key from `first` on, and one behind the last that is never set.
+    bits: Arc<Region<AtomicU64>>,
+    range: usize,
+    /// For each word the count of bits before.
+    ranks: Vec<u32>,
+    /// For each key that is there, and a free one behind the last.
+    heads: Region<AtomicU32>,
+}
+
+impl<K: Key> RangeIndex<K> {
+    /// The place of the key's bit; the last one for keys that are not in the range.
+    #[inline(always)]
+    fn place(&self, key: K) -> u64 {
+        key.place(self.first).min(self.range as u64)
+    }
+
+    /// The place of a key's slot, and one if the key is there.
+    #[inline(always)]
+    fn slot(&self, key: K) -> (usize, u32) {
+        let place = self.place(key);
+        let index = place as usize / 64;
+        let word = self.bits[index].load(Ordering::Relaxed);
+        let before = word & ((1 << (place % 64)) - 1);
+        let slot = self.ranks[index] as usize + before.count_ones() as usize;
+        (slot, (word >> (place % 64) & 1) as u32)
+    }
 }
 
 /// The position in the pairs of a batch of probe rows: start with the default, and continue until
@@ -97,7 +135,9 @@ impl<K: Key> JoinTable<K> {
     /// As [`hashed`](Self::hashed).
     #[must_use]
     pub fn of_range(first: K, range: usize, keys: Vec<K>, validity: Option<BitBuffer>) -> Self {
-        Self::new(keys, validity, Index::Range { first, heads: Region::<AtomicU32>::zeroed_words(range + 1) })
+        let bits = Arc::new(Region::<AtomicU64>::zeroed_words(range / 64 + 1));
+        let heads = Region::<AtomicU32>::zeroed_words(1);
+        Self::new(keys, validity, Index::Range(RangeIndex { first, bits, range, ranks: Vec::new(), heads }))
     }
 
     fn new(keys: Vec<K>, validity: Option<BitBuffer>, index: Index<K>) -> Self {
@@ -120,7 +160,7 @@ impl<K: Key> JoinTable<K> {
     /// The same for a table of a range.
     #[must_use]
     pub fn range_bytes(range: usize, row_count: usize) -> usize {
-        (range + 1 + row_count) * size_of::<u32>()
+        (range / 64 + 1) * (size_of::<u64>() + size_of::<u32>()) + 2 * (row_count + 1) * size_of::<u32>()
     }
 
     /// Count of build rows.
@@ -153,7 +193,51 @@ impl<K: Key> JoinTable<K> {
         !self.has_chains.load(Ordering::Relaxed)
     }
 
-    /// Inserts these rows, which nobody inserted; threads may do that for other rows at the same time, unless one
+    /// Notes which keys these rows have, where that has to be known before any is inserted. Threads may do that for
+    /// other rows at the same time.
+    ///
+    /// # Panics
+    /// When there are no such rows, or a key is outside of the promised range.
+    pub fn note(&self, rows: Range<usize>) {
+        let Index::Range(index) = &self.index else { return };
+        let mut words = (usize::MAX, 0);
+        let mut note = |(place, bits): (usize, u64)| {
+            if bits != 0 {
+                index.bits[place].fetch_or(bits, Ordering::Relaxed);
+            }
+        };
+        for row in rows.filter(|row| self.is_valid(*row)) {
+            let place = self.keys[row].place(index.first);
+            assert!(place < index.range as u64, "a key of the range");
+            // Keys that come in about their order share words.
+            if place as usize / 64 != words.0 {
+                note(words);
+                words = (place as usize / 64, 0);
+            }
+            words.1 |= 1 << (place % 64);
+        }
+        note(words);
+    }
+
+    /// Makes slots, when all rows were noted.
+    pub fn make_slots(&mut self) {
+        let Index::Range(index) = &mut self.index else { return };
+        let mut count = 0;
+        let ranks = index.bits.iter().map(|word| {
+            let before = count;
+            count += word.load(Ordering::Relaxed).count_ones();
+            before
+        });
+        index.ranks = ranks.collect();
+        index.heads = Region::<AtomicU32>::zeroed_words(count as usize + 1);
+    }
+
+    #[inline(always)]
+    fn is_valid(&self, row: usize) -> bool {
+        self.validity.as_ref().is_none_or(|validity| validity.as_bits().get(row))
+    }
+
+    /// Inserts these rows, which nobody inserted, when there are slots; threads may do that for other rows at the same time, unless one
     /// `is_alone`. Who looks for keys must come after.
     ///
     /// # Panics
@@ -275,7 +359,6 @@ kernel! {
 /// From the last row to the first, so that chains are in the order of rows.
 #[inline(always)]
 fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<usize>) {
-    let is_valid = |row: usize| table.validity.as_ref().is_none_or(|validity| validity.as_bits().get(row));
     let mut has_chains = false;
     let mut link = |row: usize, before: u32| {
         if before != 0 {
@@ -284,11 +367,11 @@ fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<
         }
     };
     match &table.index {
-        Index::Range { first, heads } => {
-            for row in rows.rev().filter(|row| is_valid(*row)) {
-                let place = table.keys[row].place(*first);
-                assert!(place < heads.len() as u64 - 1, "a key of the range");
-                let (head, number) = (&heads[place as usize], row as u32 + 1);
+        Index::Range(index) => {
+            for row in rows.rev().filter(|row| table.is_valid(*row)) {
+                let (slot, is_there) = index.slot(table.keys[row]);
+                assert!(is_there == 1, "a key that was noted");
+                let (head, number) = (&index.heads[slot], row as u32 + 1);
                 let before = if IS_ALONE {
                     let before = head.load(Ordering::Relaxed);
                     head.store(number, Ordering::Relaxed);
@@ -311,7 +394,7 @@ fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<
                         prefetch_ptr(slots.as_ptr().wrapping_add((*hash >> shift) as usize));
                     }
                 }
-                for row in (start..end).rev().filter(|row| is_valid(*row)) {
+                for row in (start..end).rev().filter(|row| table.is_valid(*row)) {
                     let hash = hashes[row - start];
                     let slot = &slots[(hash >> shift) as usize];
                     let with = |before: u64| before >> u32::BITS << u32::BITS | tag(hash) | (row as u64 + 1);
@@ -342,11 +425,10 @@ kernel! {
 #[inline(always)]
 fn find_plain<K: Key>(table: &JoinTable<K>, keys: &[K], found: &mut [u32]) {
     match &table.index {
-        Index::Range { first, heads } => {
-            // The free slot behind the last takes all keys that are not in the range.
-            let free = heads.len() as u64 - 1;
+        Index::Range(index) => {
             for (key, found) in keys.iter().zip(found) {
-                *found = heads[key.place(*first).min(free) as usize].load(Ordering::Relaxed);
+                let (slot, is_there) = index.slot(*key);
+                *found = index.heads[slot].load(Ordering::Relaxed) & is_there.wrapping_neg();
             }
         }
         Index::Hashed { seed, slots, shift } => {
@@ -385,11 +467,11 @@ fn find_plain<K: Key>(table: &JoinTable<K>, keys: &[K], found: &mut [u32]) {
 pub struct KeySet<K: Key>(Set<K>);
 
 enum Set<K> {
-    /// A bit for each key from `first` on.
+    /// See [`RangeIndex`].
     Range {
         first: K,
         range: usize,
-        words: Vec<u64>,
+        bits: Arc<Region<AtomicU64>>,
     },
     Bloom {
         seed: Seed,
@@ -413,47 +495,29 @@ impl<K: Key> KeySet<K> {
     /// The keys of a table.
     #[must_use]
     pub fn of(level: Level, table: &JoinTable<K>) -> Self {
-        let mut set = match &table.index {
-            Index::Range { first, heads } => {
-                let range = heads.len() - 1;
-                Set::Range { first: *first, range, words: vec![0; range.div_ceil(64)] }
+        let seed = match &table.index {
+            Index::Range(RangeIndex { first, range, bits, .. }) => {
+                return Self(Set::Range { first: *first, range: *range, bits: bits.clone() });
             }
-            Index::Hashed { seed, .. } => {
-                Set::Bloom { seed: *seed, filter: BloomFilter::new(table.len(), Self::BLOOM_BITS) }
-            }
+            Index::Hashed { seed, .. } => seed,
         };
-        let mut block = Vec::with_capacity(BLOCK_ROWS);
+        let mut filter = BloomFilter::new(table.len(), Self::BLOOM_BITS);
+        let mut hashes = Vec::with_capacity(BLOCK_ROWS);
         for start in (0..table.len()).step_by(BLOCK_ROWS) {
             let rows = start..table.len().min(start + BLOCK_ROWS);
-            let keys = match &table.validity {
-                None => &table.keys[rows],
-                Some(validity) => {
-                    let validity = validity.as_bits();
-                    block.clear();
-                    block.extend(rows.filter(|row| validity.get(*row)).map(|row| table.keys[row]));
-                    &block[..]
-                }
-            };
-            match &mut set {
-                Set::Range { first, words, .. } => {
-                    for key in keys {
-                        let place = key.place(*first) as usize;
-                        words[place / 64] |= 1 << (place % 64);
-                    }
-                }
-                Set::Bloom { seed, filter } => {
-                    filter.insert(level, hash_block(seed, keys, &mut [0; BLOCK_ROWS]))
-                }
-            }
+            let valid = rows.filter(|row| table.is_valid(*row));
+            hashes.clear();
+            hashes.extend(valid.map(|row| table.keys[row].hash(seed, 0)));
+            filter.insert(level, &hashes);
         }
-        Self(set)
+        Self(Set::Bloom { seed: *seed, filter })
     }
 
-    /// What the set of a table of so many rows takes, in bytes.
+    /// What the set of a table takes beside the table, in bytes.
     #[must_use]
     pub fn bytes_of(table: &JoinTable<K>) -> usize {
         match &table.index {
-            Index::Range { heads, .. } => heads.len() / 8,
+            Index::Range(_) => 0,
             Index::Hashed { .. } => table.len() * Self::BLOOM_BITS / 8,
         }
     }
@@ -462,40 +526,35 @@ impl<K: Key> KeySet<K> {
     #[must_use]
     pub fn may_contain(&self, level: Level, keys: &[K]) -> BitBuffer {
         match &self.0 {
-            Set::Range { first, range, words } => range_contains(level, *first, *range, words, keys),
+            Set::Range { first, range, bits } => {
+                let mut words = vec![0; keys.len().div_ceil(64)];
+                range_contains(level, *first, *range, bits, keys, &mut words);
+                BitBuffer::from_words(words, keys.len())
+            }
             Set::Bloom { seed, filter } => {
                 let mut hashes = vec![0; keys.len()];
-                hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = key.hash(seed, 0));
+                hash_keys(level, seed, keys, None, &mut hashes);
                 filter.may_contain(level, &hashes)
             }
         }
     }
 }
 
-fn hash_block<'a, K: Key>(seed: &Seed, keys: &[K], hashes: &'a mut [u64; BLOCK_ROWS]) -> &'a [u64] {
-    let hashes = &mut hashes[..keys.len()];
-    hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = key.hash(seed, 0));
-    hashes
-}
-
 kernel! {
-    fn range_contains[K: Key][K](first: K, range: usize, words: &[u64], keys: &[K]) -> BitBuffer
-        = range_contains_plain;
+    fn range_contains[K: Key][K](
+        first: K, range: usize, bits: &[AtomicU64], keys: &[K], words: &mut [u64],
+    ) = range_contains_plain;
 }
 
 #[inline(always)]
-fn range_contains_plain<K: Key>(first: K, range: usize, words: &[u64], keys: &[K]) -> BitBuffer {
-    assert!(range > 0 && words.len() == range.div_ceil(64), "a bit a key");
-    let last = range as u64 - 1;
-    let word = |keys: &[K]| {
-        let mut bits = 0;
+fn range_contains_plain<K: Key>(first: K, range: usize, bits: &[AtomicU64], keys: &[K], words: &mut [u64]) {
+    assert!(bits.len() == range / 64 + 1, "a bit a key, and one behind");
+    for (keys, word) in keys.chunks(64).zip(words) {
+        let mut found = 0;
         for (row, key) in keys.iter().enumerate() {
-            let place = key.place(first);
-            let inside = place.min(last);
-            let bit = words[inside as usize / 64] >> (inside % 64) & u64::from(place <= last);
-            bits |= bit << row;
+            let place = key.place(first).min(range as u64);
+            found |= (bits[place as usize / 64].load(Ordering::Relaxed) >> (place % 64) & 1) << row;
         }
-        bits
-    };
-    BitBuffer::from_words(keys.chunks(64).map(word).collect(), keys.len())
+        *word = found;
+    }
 }

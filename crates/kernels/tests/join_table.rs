@@ -26,11 +26,18 @@ fn check<K: Key>(
     let (build_keys, probe_keys) = (keys(build), keys(probe));
     let has_nulls = build.contains(&None);
     let validity = has_nulls.then(|| bits(build));
-    let table = match range {
+    let mut table = match range {
         Some((first, range)) => JoinTable::of_range(key(first), range, build_keys, validity),
         None => JoinTable::hashed(Seed::new(0), build_keys, validity),
     };
     let share = build.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for start in (0..build.len()).step_by(share) {
+            let (table, rows) = (&table, start..build.len().min(start + share));
+            scope.spawn(move || table.note(rows));
+        }
+    });
+    table.make_slots();
     std::thread::scope(|scope| {
         for start in (0..build.len()).step_by(share) {
             let (table, rows) = (&table, start..build.len().min(start + share));

@@ -21,9 +21,9 @@ use crate::packed::PackedKey;
 pub const NO_ROW: u32 = NO_GROUP;
 /// Rows that a thread inserts at a time.
 const INSERTED_ROWS: usize = 1 << 16;
-/// A table of a range has at most so many slots for each row, and may always have the least number.
-const RANGE_SLOTS_PER_ROW: usize = 32;
-const RANGE_SLOTS_MIN: usize = 1 << 16;
+/// A table of a range has at most so many bits for each row, and may always have the least number.
+const RANGE_BITS_PER_ROW: usize = 256;
+const RANGE_BITS_MIN: usize = 1 << 20;
 
 /// Which rows a join gives. Left is the build side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,13 +204,13 @@ impl<K: PackedKey> Unbuilt<K> {
     #[must_use]
     pub fn new(collected: Vec<Collected<K>>) -> Option<Self> {
         let row_count: usize = collected.iter().map(Collected::len).sum();
-        let slots_max = row_count.saturating_mul(RANGE_SLOTS_PER_ROW).max(RANGE_SLOTS_MIN);
+        let bits_max = row_count.saturating_mul(RANGE_BITS_PER_ROW).max(RANGE_BITS_MIN);
         let order = collected.first().map_or(KeyOrder::None, |first| first.order);
         let bounds = collected.iter().filter_map(|collected| collected.bounds);
         let bounds = bounds.fold(None, |all, (least, most)| widened(widened(all, least), most));
         let range = bounds.and_then(|(least, most)| {
             let range = usize::try_from(most - least).ok()?.checked_add(1)?;
-            (order != KeyOrder::None && range <= slots_max).then(|| (least ^ order.flip::<K>(), range))
+            (order != KeyOrder::None && range <= bits_max).then(|| (least ^ order.flip::<K>(), range))
         });
         (row_count < u32::MAX as usize).then_some(Self { collected, row_count, range })
     }
@@ -267,7 +267,17 @@ impl<K: PackedKey> Build<K> {
         (0..row_count).step_by(INSERTED_ROWS).map(move |start| start..row_count.min(start + INSERTED_ROWS))
     }
 
-    /// Inserts a piece. Threads may do that for others at the same time, unless one `is_alone`.
+    /// Notes the keys of a piece, before any is inserted. Threads may do that for others at the same time.
+    pub fn note(&self, piece: Range<usize>) {
+        self.table.note(piece);
+    }
+
+    /// Makes room for the keys, when all were noted.
+    pub fn make_slots(&mut self) {
+        self.table.make_slots();
+    }
+
+    /// Inserts a piece when there is room. Threads may do that for others at the same time, unless one `is_alone`.
     pub fn insert(&self, level: Level, piece: Range<usize>, is_alone: bool) {
         self.table.insert(level, piece, is_alone);
     }
@@ -531,7 +541,15 @@ mod tests {
         });
         let unbuilt = Unbuilt::new(collected.collect()).unwrap();
         assert!(build.is_empty() || unbuilt.bytes() > 0);
-        let build = &unbuilt.build(kind);
+        let mut build = unbuilt.build(kind);
+        std::thread::scope(|scope| {
+            build.pieces().for_each(|piece| {
+                let build = &build;
+                scope.spawn(move || build.note(piece));
+            });
+        });
+        build.make_slots();
+        let build = &build;
         std::thread::scope(|scope| {
             build.pieces().for_each(|piece| {
                 scope.spawn(move || build.insert(level, piece, false));
