@@ -201,7 +201,7 @@ impl<K: Key> JoinTable<K> {
     pub fn note(&self, rows: Range<usize>) {
         let Index::Range(index) = &self.index else { return };
         let mut words = (usize::MAX, 0);
-        let mut note = |(place, bits): (usize, u64)| {
+        let note = |(place, bits): (usize, u64)| {
             if bits != 0 {
                 index.bits[place].fetch_or(bits, Ordering::Relaxed);
             }

@@ -8,11 +8,12 @@ use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use keirin_kernels::join_table::KeySet;
@@ -63,18 +64,19 @@ impl Bounds {
     }
 
     /// Whether keys are within them.
-    fn contain(self, keys: &[Arc<dyn PhysicalExpr>]) -> impl Iterator<Item = Arc<dyn PhysicalExpr>> {
-        self.0.into_iter().zip(keys).filter_map(|(bounds, key)| {
-            let (least, most) = bounds?;
-            let compare = |operator, value| {
-                Arc::new(BinaryExpr::new(key.clone(), operator, lit(value))) as Arc<dyn PhysicalExpr>
+    fn contain(&self, keys: &[Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
+        let each = self.0.iter().zip(keys).filter_map(|(bounds, key)| {
+            let (least, most) = bounds.as_ref()?;
+            let compare = |operator, value: &ScalarValue| {
+                Arc::new(BinaryExpr::new(key.clone(), operator, lit(value.clone()))) as Arc<dyn PhysicalExpr>
             };
             Some(if least == most {
                 compare(Operator::Eq, least)
             } else {
                 and(compare(Operator::GtEq, least), compare(Operator::LtEq, most))
             })
-        })
+        });
+        each.reduce(and).unwrap_or_else(|| lit(true))
     }
 }
 
@@ -95,18 +97,31 @@ fn and(left: Arc<dyn PhysicalExpr>, right: Arc<dyn PhysicalExpr>) -> Arc<dyn Phy
     Arc::new(BinaryExpr::new(left, Operator::And, right))
 }
 
-/// What is true of all probe rows that may have a pair.
+/// What is true of all probe rows that may have a pair. Whoever has statistics asks [`with_bounds`].
 pub(super) fn condition<K: PackedKey>(
     keys: &[Arc<dyn PhysicalExpr>],
     form: &JoinKeys,
     bounds: Bounds,
     set: KeySet<K>,
 ) -> Arc<dyn PhysicalExpr> {
-    let set = Arc::new(set);
-    let may_match: Arc<dyn PhysicalExpr> =
-        Arc::new(MayMatch { keys: keys.to_vec(), form: form.clone(), set: Set(set) });
-    let all = bounds.contain(keys).chain([may_match]).reduce(and);
-    all.unwrap_or_else(|| lit(true))
+    Arc::new(MayMatch {
+        keys: keys.to_vec(),
+        form: form.clone(),
+        bounds: Arc::new(bounds),
+        set: Set(Arc::new(set)),
+    })
+}
+
+/// A condition that is true wherever `filter` is, in words that statistics understand: of keys their bounds.
+pub(crate) fn with_bounds(filter: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    let snapshot = snapshot_physical_expr(filter.clone())?;
+    let bounded = snapshot.transform_up(|part| {
+        Ok(match part.downcast_ref::<MayMatch>() {
+            Some(may_match) => Transformed::yes(may_match.bounds.contain(&may_match.keys)),
+            None => Transformed::no(part),
+        })
+    });
+    bounded.data()
 }
 
 /// Whether a key may be one of the build side; not if it has no value.
@@ -114,6 +129,7 @@ pub(super) fn condition<K: PackedKey>(
 struct MayMatch {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     form: JoinKeys,
+    bounds: Arc<Bounds>,
     set: Set,
 }
 

@@ -13,6 +13,7 @@
 mod filter;
 mod keys;
 mod run;
+mod sides;
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,8 +45,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::join::Kind;
 use parking_lot::Mutex;
 
+pub(crate) use self::filter::with_bounds;
 use self::keys::JoinKeys;
 use self::run::{Shared, Work};
+pub(crate) use self::sides::Sides;
 use crate::fast_path;
 use crate::grouping::may_be_null;
 use crate::stored::StoredScan;

@@ -431,48 +431,18 @@ async fn finish<K: PackedKey>(
         reservation.try_grow(column_bytes)?;
     }
     reservation.try_grow(unbuilt.bytes())?;
-    let build = Arc::new(unbuilt.build(work.kind));
+    let build = unbuilt.build(work.kind);
     let wanted = work.left_columns();
-    let types: Vec<_> = {
-        let schema = left.schema();
-        let keys = work.left_keys.iter().filter(|_| work.keys.is_hashed());
-        let keys = keys.map(|key| key.data_type(&schema));
-        let columns = wanted.iter().map(|column| Ok(schema.field(*column).data_type().clone()));
-        columns.chain(keys).collect::<Result<_>>()?
-    };
-    let joined: Vec<ArrayRef> = if build.len() <= FEW_ROWS || threads == 1 {
-        build
-            .pieces()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .for_each(|piece| build.insert(level, piece, true));
-        types.iter().enumerate().map(|(place, _)| joined(&batches, place)).collect::<Result<_>>()?
+    let hashed = if work.keys.is_hashed() { work.left_keys.len() } else { 0 };
+    let columns = 0..wanted.len() + hashed;
+    let is_small = build.len() <= FEW_ROWS || threads == 1;
+    let (build, joined) = if is_small {
+        let columns = columns.map(|place| joined(&batches, place)).collect::<Result<_>>()?;
+        (filled(build), columns)
     } else {
-        let batches = Arc::new(batches);
-        let mut tasks = JoinSet::new();
-        let pieces: Arc<Vec<_>> = Arc::new(build.pieces().collect());
-        let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..threads {
-            let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
-            tasks.spawn(async move {
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    build.insert(level, piece.clone(), false);
-                    tokio::task::yield_now().await;
-                }
-                Ok(None)
-            });
-        }
-        for place in 0..types.len() {
-            let batches = batches.clone();
-            tasks.spawn(async move { Ok(Some((place, joined(&batches, place)?))) });
-        }
-        let mut columns: Vec<(usize, ArrayRef)> = all(tasks).await?.into_iter().flatten().collect();
-        columns.sort_by_key(|(place, _)| *place);
-        columns.into_iter().map(|(_, column)| column).collect()
+        filled_together(build, batches, columns, threads).await?
     };
     drop(reservations);
-    let build = Arc::into_inner(build).expect("the tasks have ended");
     if let Some(filter) = dynamic_filter {
         let known = if build.is_empty() {
             lit(false)
@@ -492,6 +462,55 @@ async fn finish<K: PackedKey>(
         columns[place] = joined.pop_front();
     }
     Ok(Arc::new(Built { build, columns, keys: joined.into(), _reservation: reservation }))
+}
+
+/// The table with all its rows.
+fn filled<K: PackedKey>(mut build: Build<K>) -> Build<K> {
+    let pieces: Vec<_> = build.pieces().collect();
+    pieces.iter().for_each(|piece| build.note(piece.clone()));
+    build.make_slots();
+    pieces.into_iter().rev().for_each(|piece| build.insert(Level::best(), piece, true));
+    build
+}
+
+/// The same by several threads, and the columns of all batches.
+async fn filled_together<K: PackedKey>(
+    build: Build<K>,
+    batches: Vec<Vec<ArrayRef>>,
+    columns: Range<usize>,
+    threads: usize,
+) -> Result<(Build<K>, Vec<ArrayRef>)> {
+    let (mut build, batches) = (Arc::new(build), Arc::new(batches));
+    let mut tasks = JoinSet::new();
+    for place in columns {
+        let batches = batches.clone();
+        tasks.spawn(async move { Ok(Some((place, joined(&batches, place)?))) });
+    }
+    let mut columns = Vec::new();
+    for is_noted in [false, true] {
+        let pieces: Arc<Vec<_>> = Arc::new(build.pieces().collect());
+        let next = Arc::new(AtomicUsize::new(0));
+        for _ in 0..threads {
+            let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
+            tasks.spawn(async move {
+                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match is_noted {
+                        false => build.note(piece.clone()),
+                        true => build.insert(Level::best(), piece.clone(), false),
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Ok(None)
+            });
+        }
+        columns.extend(all(std::mem::take(&mut tasks)).await?.into_iter().flatten());
+        if !is_noted {
+            Arc::get_mut(&mut build).expect("the tasks have ended").make_slots();
+        }
+    }
+    columns.sort_by_key(|(place, _)| *place);
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    Ok((Arc::into_inner(build).expect("the tasks have ended"), columns))
 }
 
 /// A column of all batches.

@@ -148,6 +148,11 @@ impl StoredScan {
         self.table.parts.iter().all(|part| part.is_ok())
     }
 
+    /// Whether rows are left out.
+    pub(crate) fn is_filtered(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
     /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
     fn can_merge(&self) -> bool {
         /// So many streams are merged as fast as their rows are sorted.
