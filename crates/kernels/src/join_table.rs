@@ -461,6 +461,22 @@ fn find_plain<K: Key>(table: &JoinTable<K>, keys: &[K], found: &mut [u32]) {
     }
 }
 
+kernel! {
+    /// The least and the greatest distance of keys from `first`, around the end of their type; none without keys.
+    pub fn distances[K: Key][K](first: K, keys: &[K]) -> Option<(u64, u64)> = distances_plain;
+}
+
+#[inline(always)]
+fn distances_plain<K: Key>(first: K, keys: &[K]) -> Option<(u64, u64)> {
+    let (mut least, mut most) = (u64::MAX, 0);
+    for key in keys {
+        let distance = key.place(first);
+        least = least.min(distance);
+        most = most.max(distance);
+    }
+    (!keys.is_empty()).then_some((least, most))
+}
+
 /// The keys of the build side, to drop rows of the probe side early: exact for integers of a range, elsewhere with a few
 /// keys too many.
 #[derive(Debug)]

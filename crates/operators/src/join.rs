@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use keirin_kernels::group_table::NO_GROUP;
 use keirin_kernels::hash::Seed;
-use keirin_kernels::join_table::{JoinCursor, JoinTable, KeySet};
+use keirin_kernels::join_table::{JoinCursor, JoinTable, KeySet, distances};
 use keirin_kernels::{BitBuffer, Bits, Level};
 
 use crate::packed::PackedKey;
@@ -119,7 +119,7 @@ pub struct Collected<K> {
     /// Places of rows without a value.
     nulls: Vec<u32>,
     order: KeyOrder,
-    /// The least and the greatest number, if there are any.
+    /// The least and the greatest number, if there are any: keys whose highest bit is flipped where they are signed.
     bounds: Option<(u64, u64)>,
 }
 
@@ -146,18 +146,25 @@ impl<K: PackedKey> Collected<K> {
         if self.order == KeyOrder::None {
             return;
         }
-        let flip = self.order.flip::<K>();
-        let numbers = keys.iter().map(|key| key.word(0, 0) ^ flip);
+        let (level, zero) = (Level::best(), K::of_word(self.order.flip::<K>()));
         let bounds = match validity {
-            None => numbers.fold(None, widened),
+            None => distances(level, zero, keys),
             Some(validity) => {
-                let valid = numbers.enumerate().filter(|(row, _)| validity.get(*row));
-                valid.map(|(_, number)| number).fold(None, widened)
+                let valid: Vec<K> =
+                    (0..keys.len()).filter(|row| validity.get(*row)).map(|row| keys[row]).collect();
+                distances(level, zero, &valid)
             }
         };
         if let Some((least, most)) = bounds {
             self.bounds = widened(widened(self.bounds, least), most);
         }
+    }
+
+    /// The least and the greatest key, if they are compared as numbers and there are any.
+    #[must_use]
+    pub fn bounds(&self) -> Option<[K; 2]> {
+        let flip = self.order.flip::<K>();
+        self.bounds.map(|(least, most)| [least, most].map(|number| K::of_word(number ^ flip)))
     }
 
     /// Count of rows.

@@ -112,7 +112,7 @@ pub(crate) fn hash_keys(seed: &Seed, columns: &[ArrayRef], row_count: usize) -> 
 }
 
 /// A column of the keys of groups.
-pub(super) enum KeyRows {
+pub(crate) enum KeyRows {
     Values(ArrayRef),
     Text(GroupViews<StringViewType>, DataType),
     Binary(GroupViews<BinaryViewType>, DataType),
@@ -193,7 +193,7 @@ pub(super) fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
 }
 
 impl KeyRows {
-    pub(super) fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
+    pub(crate) fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
         let OwnedKeys { values, validity } = keys;
         let (len, buffer) = match values {
             OwnedValues::Bytes1(values) if *data_type == DataType::Boolean => {
@@ -242,7 +242,7 @@ impl KeyRows {
     }
 
     /// The `count` rows from `start` on, up to which rows were taken.
-    pub(super) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
+    pub(crate) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
         let (views, data_type): (ArrayRef, _) = match self {
             Self::Values(values) => return Ok(values.slice(start, count)),
             Self::Text(rows, data_type) => (Arc::new(rows.take(count)), data_type),

@@ -1,5 +1,6 @@
 //! What the probe side learns of the keys of the build side, before it is read.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use keirin_kernels::join_table::KeySet;
 use keirin_kernels::{BitBuffer, Level};
 use keirin_operators::packed::PackedKey;
 
+use super::JoinExec;
 use super::keys::{JoinKeys, comparable};
+use crate::stored::StoredScan;
 
 /// Whether some node of `plan` has this filter.
 pub(super) fn is_used(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
@@ -34,6 +37,77 @@ pub(super) fn is_used(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysi
         Ok(if is_used { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(is_used)
+}
+
+/// The filters by which joins of a plan narrow scans, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Filters(HashMap<u64, Arc<DynamicFilterPhysicalExpr>>);
+
+impl Filters {
+    /// Those of `plan`, as they are.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let mut filters = HashMap::new();
+        plan.apply(|node| {
+            let filter = node.downcast_ref::<JoinExec>().and_then(|join| join.work.dynamic_filter.as_ref());
+            filters.extend(filter.and_then(|filter| Some((filter.expression_id()?, filter.clone()))));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Self(filters))
+    }
+
+    /// Whether nobody else narrows an expression.
+    pub(crate) fn are_all_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+        let is_other = expression.exists(|part| {
+            let is_ours = part.expression_id().is_some_and(|id| self.0.contains_key(&id));
+            Ok(part.is::<DynamicFilterPhysicalExpr>() && !is_ours)
+        })?;
+        Ok(!is_other)
+    }
+
+    /// The same filters, about which nothing is known yet.
+    fn anew(&self) -> Self {
+        let anew = self.0.iter().map(|(id, filter)| {
+            let keys = filter.children().into_iter().cloned().collect();
+            (*id, Arc::new(DynamicFilterPhysicalExpr::new(keys, lit(true))))
+        });
+        Self(anew.collect())
+    }
+
+    /// An expression with these in the place of those of the same numbers.
+    fn put_into(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let replaced = expression.clone().transform_up(|part| {
+            let filter = part.expression_id().and_then(|id| self.0.get(&id));
+            Ok(match filter.filter(|_| part.is::<DynamicFilterPhysicalExpr>()) {
+                Some(filter) => {
+                    let keys = part.children().into_iter().cloned().collect();
+                    Transformed::yes(filter.clone().with_new_children(keys)?)
+                }
+                None => Transformed::no(part),
+            })
+        });
+        replaced.data()
+    }
+}
+
+/// `plan` with filters of its own, in the joins and in the scans: what another run of the plan finds is not for this one.
+pub(crate) fn with_own_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let filters = Filters::of(&plan)?.anew();
+    if filters.0.is_empty() {
+        return Ok(plan);
+    }
+    let changed = plan.transform_up(|node| {
+        if let Some(join) = node.downcast_ref::<JoinExec>() {
+            let filter = join.work.dynamic_filter.as_ref().and_then(|filter| filter.expression_id());
+            let filter = filter.and_then(|id| filters.0.get(&id)).cloned();
+            return Ok(Transformed::yes(Arc::new(join.with_filter(filter)) as Arc<dyn ExecutionPlan>));
+        }
+        if let Some(scan) = node.downcast_ref::<StoredScan>() {
+            let scan = scan.with_filters(|filter| filters.put_into(filter))?;
+            return Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>));
+        }
+        Ok(Transformed::no(node))
+    });
+    changed.data()
 }
 
 /// The least and the greatest values of each key that a thread has seen.
@@ -144,12 +218,13 @@ trait Contains: fmt::Debug + Send + Sync {
 impl<K: PackedKey> Contains for KeySet<K> {
     fn may_contain(&self, form: &JoinKeys, columns: &[ArrayRef], row_count: usize) -> BitBuffer {
         let level = Level::best();
-        let (numbers, validity) = form.numbers::<K>(columns, row_count);
-        let found = Self::may_contain(self, level, &numbers);
-        match validity {
-            Some(validity) => keirin_kernels::bitmaps::and(level, found.as_bits(), validity.as_bits()),
-            None => found,
-        }
+        form.with_numbers::<K, _>(columns, row_count, |numbers, validity| {
+            let found = Self::may_contain(self, level, &numbers);
+            match validity {
+                Some(validity) => keirin_kernels::bitmaps::and(level, found.as_bits(), validity.as_bits()),
+                None => found,
+            }
+        })
     }
 }
 

@@ -2,15 +2,19 @@
 //!
 //! Of rows with equal hashes the keys are compared afterwards.
 
+use std::borrow::Cow;
+
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
+use datafusion::common::{internal_datafusion_err, internal_err};
+use datafusion::error::Result;
 use keirin_kernels::hash::Seed;
 use keirin_kernels::{BitBuffer, Bits, Level, bitmaps};
 use keirin_operators::join::KeyOrder;
 use keirin_operators::packed::{KeyLayout, PackedKey};
-use keirin_operators::{KeyColumn, KeyValues};
+use keirin_operators::{KeyColumn, KeyValues, OwnedKeys};
 
-use crate::grouping::{Held, Keys, hash_keys, one_float};
+use crate::grouping::{Held, KeyRows, Keys, hash_keys, one_float};
 
 /// How the keys of both sides become numbers.
 #[derive(Clone, Debug)]
@@ -26,9 +30,6 @@ enum Form {
     Packed(KeyLayout),
     Hashed(Seed),
 }
-
-/// The number of each row, and which rows have one.
-pub(super) type Numbers<K> = (Vec<K>, Option<BitBuffer>);
 
 impl JoinKeys {
     /// Keys of columns of these types, nullable or not; `None` if some cannot be.
@@ -48,6 +49,14 @@ impl JoinKeys {
         Some(Self { form, nulls_are_equal, order })
     }
 
+    /// Numbers as a column of the keys, which is one of this type and compares as they do.
+    pub(super) fn column<K: PackedKey>(&self, numbers: [K; 2], data_type: &DataType) -> Result<ArrayRef> {
+        let Form::Packed(layout) = &self.form else { return internal_err!("keys that are no numbers") };
+        let [values] = <[OwnedKeys; 1]>::try_from(layout.unpack(&numbers))
+            .map_err(|_| internal_datafusion_err!("keys of several columns"))?;
+        KeyRows::new(values, data_type)?.take(0, numbers.len())
+    }
+
     /// The bytes of a number.
     pub(super) fn bytes(&self) -> usize {
         match &self.form {
@@ -62,26 +71,36 @@ impl JoinKeys {
         matches!(self.form, Form::Hashed(_))
     }
 
-    /// The numbers of so many rows with these keys, of which equal ones have equal bits.
-    pub(super) fn numbers<K: PackedKey>(&self, columns: &[ArrayRef], row_count: usize) -> Numbers<K> {
-        let level = Level::best();
+    /// What `take` makes of the numbers of so many rows with these keys, of which equal ones have equal bits, and of which
+    /// rows have one.
+    pub(super) fn with_numbers<K: PackedKey, T>(
+        &self,
+        columns: &[ArrayRef],
+        row_count: usize,
+        take: impl FnOnce(Cow<'_, [K]>, Option<BitBuffer>) -> T,
+    ) -> T {
         let validity = if self.nulls_are_equal { None } else { validity(columns) };
-        let numbers = match &self.form {
-            Form::Hashed(seed) => hash_keys(seed, columns, row_count).into_iter().map(K::of_word).collect(),
-            Form::Packed(layout) => {
-                let held: Vec<Held> = columns.iter().map(Held::new).collect();
-                let keys = held.iter().map(|held| {
-                    let key = held.key(&[]);
-                    KeyColumn { validity: key.validity.filter(|_| self.nulls_are_equal), ..key }
-                });
-                let keys: Vec<KeyColumn<'_>> = keys.collect();
-                debug_assert!(keys.iter().all(|key| !matches!(key.values, KeyValues::Text(_))));
-                let mut numbers = Vec::new();
-                K::pack(layout, level, &keys, row_count, &mut numbers);
-                numbers
+        let layout = match &self.form {
+            Form::Packed(layout) => layout,
+            Form::Hashed(seed) => {
+                let numbers = hash_keys(seed, columns, row_count).into_iter().map(K::of_word).collect();
+                return take(Cow::Owned(numbers), validity);
             }
         };
-        (numbers, validity)
+        let held: Vec<Held> = columns.iter().map(Held::new).collect();
+        let keys = held.iter().map(|held| {
+            let key = held.key(&[]);
+            KeyColumn { validity: key.validity.filter(|_| self.nulls_are_equal), ..key }
+        });
+        let keys: Vec<KeyColumn<'_>> = keys.collect();
+        debug_assert!(keys.iter().all(|key| !matches!(key.values, KeyValues::Text(_))));
+        // A column that may be null has another number where it is not.
+        if let Some(numbers) = K::borrowed(&keys).filter(|_| layout.bytes() == size_of::<K>()) {
+            return take(Cow::Borrowed(numbers), validity);
+        }
+        let mut numbers = Vec::new();
+        K::pack(layout, Level::best(), &keys, row_count, &mut numbers);
+        take(Cow::Owned(numbers), validity)
     }
 }
 

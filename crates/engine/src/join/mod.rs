@@ -37,6 +37,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::InterleaveExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
     replace_children_if_necessary,
@@ -45,13 +46,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::join::Kind;
 use parking_lot::Mutex;
 
-pub(crate) use self::filter::with_bounds;
+pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
 use self::keys::JoinKeys;
 use self::run::{Shared, Work};
 pub(crate) use self::sides::Sides;
 use crate::fast_path;
+use crate::functions::gathers;
 use crate::grouping::may_be_null;
-use crate::stored::StoredScan;
 
 /// Puts [`JoinExec`] in the place of hash joins. It runs while groups are DataFusion's.
 #[derive(Debug)]
@@ -78,9 +79,7 @@ impl PhysicalOptimizerRule for JoinRows {
 /// `plan` with joins of ours, unless something above relies on partitions that would go.
 fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(join) = JoinExec::of(plan, is_relied_on) {
-        // A partition of the answer is one of the probe side.
-        let keeps_partitions = is_relied_on && !join.work.kind.is_of_build_rows();
-        let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, keeps_partitions)?);
+        let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
         return Ok(Arc::new(join.over(left, right)));
     }
     let plan = match in_two_steps(plan)? {
@@ -96,7 +95,7 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
             requirements.child_distribution(child),
             None | Some(Distribution::UnspecifiedDistribution | Distribution::SinglePartition)
         );
-        replaced(input, asks || is_relied_on && !ends)
+        replaced(input, asks || plan.is::<InterleaveExec>() || is_relied_on && !ends)
     });
     let children = children.collect::<Result<_>>()?;
     replace_children_if_necessary(plan, children)
@@ -109,7 +108,9 @@ fn in_two_steps(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executio
         *aggregate.mode() == AggregateMode::SinglePartitioned && aggregate.limit_options().is_none();
     let is_plain = aggregate.group_expr().is_single()
         && !aggregate.group_expr().is_true_no_grouping()
-        && aggregate.aggr_expr().iter().all(|aggregate| aggregate.order_bys().is_empty());
+        && aggregate.aggr_expr().iter().all(|aggregate| {
+            aggregate.order_bys().is_empty() && !aggregate.is_distinct() && !gathers(aggregate.fun())
+        });
     if !is_whole || !is_plain || !has_partitioned_join(aggregate.input()) {
         return Ok(None);
     }
@@ -164,7 +165,7 @@ pub(crate) struct JoinExec {
     join_type: JoinType,
     /// The number of rows after which a partition may end.
     fetch: Option<usize>,
-    /// Whether partitions are those of the join in whose place it stands.
+    /// Whether partitions are those of the join in whose place it stands, as they are those of the probe side.
     keeps_partitions: bool,
     properties: Arc<PlanProperties>,
     run: Mutex<Option<Run>>,
@@ -236,8 +237,6 @@ impl JoinExec {
             schema: join.schema(),
         };
         let on: Vec<String> = join.on().iter().map(|(left, right)| format!("({left}, {right})")).collect();
-        // Of partitions that are those of the probe side, all is true that was.
-        let keeps_partitions = !gives_unpaired && (is_relied_on || !is_partitioned);
         let mut made = Self {
             left: left.clone(),
             right: right.clone(),
@@ -245,7 +244,7 @@ impl JoinExec {
             on: on.join(", "),
             join_type: *join.join_type(),
             fetch: join.fetch(),
-            keeps_partitions,
+            keeps_partitions: is_relied_on,
             properties: plan.properties().clone(),
             run: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -278,6 +277,12 @@ impl JoinExec {
         }
     }
 
+    /// The same with another filter for the probe side.
+    fn with_filter(&self, dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>) -> Self {
+        let work = Arc::new(Work { dynamic_filter, ..self.work.as_ref().clone() });
+        Self { work, ..self.over(self.left.clone(), self.right.clone()) }
+    }
+
     /// What the partitions of a run share; a partition that was begun before begins another run.
     fn shared(&self, partition: usize, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
         let mut current = self.run.lock();
@@ -307,7 +312,7 @@ fn whole(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
 fn unsent(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
     let Some(exchange) = plan.downcast_ref::<RepartitionExec>() else { return plan };
     let count = |plan: &Arc<dyn ExecutionPlan>| plan.properties().partitioning.partition_count();
-    let is_spread = count(exchange.input()) >= count(plan) || exchange.input().is::<StoredScan>();
+    let is_spread = count(exchange.input()) >= count(plan);
     let is_by_hash = matches!(exchange.partitioning(), Partitioning::Hash(..));
     if is_by_hash && is_spread { exchange.input() } else { plan }
 }

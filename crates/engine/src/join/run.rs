@@ -29,7 +29,7 @@ use futures::future::{BoxFuture, Shared as SharedFuture};
 use futures::{FutureExt, StreamExt, stream};
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{Bits, Level};
-use keirin_operators::join::{Build, Collected, Kind, NO_ROW, Pairs, Probe, Unbuilt};
+use keirin_operators::join::{Build, Collected, KeyOrder, Kind, NO_ROW, Pairs, Probe, Unbuilt};
 use keirin_operators::packed::PackedKey;
 
 use super::filter::{Bounds, condition, is_used};
@@ -232,13 +232,19 @@ impl<K: PackedKey> Giving<K> {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let work = &self.run.work;
         while let Some(batches) = &mut self.probing {
-            if let Some(current) = &mut self.current {
-                let _timer = self.baseline.elapsed_compute().timer();
-                if let Some(batch) = self.built.next(work, current, self.run.pair_count_max, &self.checks)? {
-                    self.baseline.record_output(batch.num_rows());
-                    return Ok(Some(batch));
+            while let Some(current) = &mut self.current {
+                self.checks.check()?;
+                let timer = self.baseline.elapsed_compute().timer();
+                let made = self.built.next(work, current, self.run.pair_count_max)?;
+                drop(timer);
+                match made {
+                    Made::Rows(batch) => {
+                        self.baseline.record_output(batch.num_rows());
+                        return Ok(Some(batch));
+                    }
+                    Made::Nothing => tokio::task::yield_now().await,
+                    Made::End => self.current = None,
                 }
-                self.current = None;
             }
             match batches.next().await.transpose()? {
                 Some(batch) => {
@@ -264,15 +270,16 @@ impl<K: PackedKey> Giving<K> {
     }
 }
 
-/// Passes all batches of a partition to `take`, with what that works on. Stripes of a table on disk are read by the thread
-/// that takes them, as long as somebody is `alive` who wants that.
+/// Passes all batches of a partition to `take`, with what that works on; it is called again without a batch as long as it
+/// says that there is more to do. Stripes of a table on disk are read by the thread that takes them, as long as somebody is
+/// `alive` who wants that.
 async fn feed<S: Send + 'static>(
     plan: &Arc<dyn ExecutionPlan>,
     partition: usize,
     context: &Arc<TaskContext>,
     alive: Weak<()>,
     mut state: S,
-    take: impl Fn(&mut S, RecordBatch) -> Result<()> + Send + 'static,
+    take: impl Fn(&mut S, Option<RecordBatch>) -> Result<bool> + Send + 'static,
 ) -> Result<S> {
     if let Some(scan) = plan.downcast_ref::<StoredScan>() {
         let checks = Checks::of(context);
@@ -283,7 +290,12 @@ async fn feed<S: Send + 'static>(
                 checks.check()?;
                 match worker.next_batches()? {
                     ScanStep::Found(batches) => {
-                        batches.into_iter().try_for_each(|batch| take(state, batch))?;
+                        for batch in batches {
+                            let mut has_more = take(state, Some(batch))?;
+                            while has_more {
+                                has_more = take(state, None)?;
+                            }
+                        }
                     }
                     ScanStep::Nothing => {}
                     ScanStep::End => break,
@@ -296,7 +308,11 @@ async fn feed<S: Send + 'static>(
     }
     let mut batches = plan.execute(partition, context.clone())?;
     while let Some(batch) = batches.next().await.transpose()? {
-        take(&mut state, batch)?;
+        let mut has_more = take(&mut state, Some(batch))?;
+        while has_more {
+            tokio::task::yield_now().await;
+            has_more = take(&mut state, None)?;
+        }
     }
     Ok(state)
 }
@@ -342,9 +358,10 @@ impl<K: PackedKey> Collecting<K> {
         if self.collected.len() + row_count >= u32::MAX as usize {
             return too_many_rows();
         }
-        let (numbers, validity) = self.work.keys.numbers::<K>(&evaluated, row_count);
-        self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
-        if let Some(bounds) = &mut self.bounds {
+        self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
+            self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
+        });
+        if let Some(bounds) = self.bounds.as_mut().filter(|_| self.work.keys.order == KeyOrder::None) {
             bounds.add(&evaluated)?;
         }
         self.batches.push(columns);
@@ -397,7 +414,10 @@ async fn build<K: PackedKey>(
         };
         let (left, context, alive) = (left.clone(), context.clone(), Arc::downgrade(&alive));
         tasks.spawn(async move {
-            let add = |state: &mut Collecting<K>, batch: RecordBatch| state.add(&batch);
+            let add = |state: &mut Collecting<K>, batch: Option<RecordBatch>| {
+                batch.iter().try_for_each(|batch| state.add(batch))?;
+                Ok(false)
+            };
             feed(&left, partition, &context, alive, state, add).await
         });
     }
@@ -419,7 +439,10 @@ async fn finish<K: PackedKey>(
     let (mut batches, mut parts, mut bounds, mut reservations) =
         (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
     let mut column_bytes = 0;
-    for collecting in collecting {
+    for mut collecting in collecting {
+        if let (Some(bounds), Some(known)) = (&mut collecting.bounds, collecting.collected.bounds()) {
+            bounds.add(&[work.keys.column(known, &work.left_keys[0].data_type(&left.schema())?)?])?;
+        }
         column_bytes += collecting.bytes;
         batches.extend(collecting.batches);
         parts.push(collecting.collected);
@@ -536,18 +559,28 @@ async fn probe_all<K: PackedKey>(
     let mut tasks = JoinSet::new();
     for partition in 0..partition_count(&right) {
         let (right, context, alive) = (right.clone(), context.clone(), Arc::downgrade(&alive));
-        let state = (built.clone(), work.clone(), Checks::of(&context));
+        let (built, work, checks) = (built.clone(), work.clone(), Checks::of(&context));
         tasks.spawn(async move {
-            let take = move |(built, work, checks): &mut (Arc<Built<K>>, Arc<Work>, Checks), batch| {
-                let mut probing = built.probe(work, batch)?;
-                let given = built.next(work, &mut probing, pair_count_max, checks)?;
-                debug_assert!(given.is_none(), "build rows are given at the end");
-                Ok(())
+            let take = move |state: &mut Option<Probing<K>>, batch: Option<RecordBatch>| {
+                if let Some(batch) = batch {
+                    *state = Some(built.probe(&work, batch)?);
+                }
+                let Some(probing) = state else { return Ok(false) };
+                checks.check()?;
+                Ok(!matches!(built.next(&work, probing, pair_count_max)?, Made::End))
             };
-            feed(&right, partition, &context, alive, state, take).await.map(|_| ())
+            feed(&right, partition, &context, alive, None, take).await.map(|_| ())
         });
     }
     all(tasks).await.map(|_| ())
+}
+
+/// What was made of a batch of probe rows.
+enum Made {
+    Rows(RecordBatch),
+    /// No rows so far.
+    Nothing,
+    End,
 }
 
 /// A batch of probe rows.
@@ -562,28 +595,22 @@ struct Probing<K> {
 impl<K: PackedKey> Built<K> {
     fn probe(&self, work: &Work, batch: RecordBatch) -> Result<Probing<K>> {
         let keys = evaluate(&work.right_keys, &batch)?;
-        let (numbers, validity) = work.keys.numbers::<K>(&keys, batch.num_rows());
-        let validity = validity.as_ref().map(|validity| validity.as_bits());
-        let probe = Probe::new(Level::best(), &self.build, numbers, validity);
+        let probe = work.keys.with_numbers(&keys, batch.num_rows(), |numbers, validity| {
+            let validity = validity.as_ref().map(|validity| validity.as_bits());
+            Probe::new(Level::best(), &self.build, numbers.into_owned(), validity)
+        });
         let has_rows = matches!(work.kind, Kind::RightSemi | Kind::RightAnti | Kind::RightMark);
         Ok(Probing { batch, keys, probe, has_pairs: true, has_rows })
     }
 
-    /// The next rows that are made of a batch.
-    fn next(
-        &self,
-        work: &Work,
-        probing: &mut Probing<K>,
-        pair_count_max: usize,
-        checks: &Checks,
-    ) -> Result<Option<RecordBatch>> {
-        let mut pairs = Pairs::default();
+    /// The next rows that are made of a batch, after no more pairs than are worth a turn.
+    fn next(&self, work: &Work, probing: &mut Probing<K>, pair_count_max: usize) -> Result<Made> {
         if probing.has_pairs && !work.kind.gives_pairs() && !work.asks() {
             probing.has_pairs = false;
             probing.probe.mark_found(&self.build);
         }
-        while probing.has_pairs {
-            checks.check()?;
+        if probing.has_pairs {
+            let mut pairs = Pairs::default();
             let pair_count_max = pair_count_max.max(probing.batch.num_rows());
             probing.has_pairs = probing.probe.next_pairs(&self.build, pair_count_max, &mut pairs);
             if work.asks() && !pairs.probe_rows.is_empty() {
@@ -593,14 +620,19 @@ impl<K: PackedKey> Built<K> {
             }
             probing.probe.settle(&self.build, &mut pairs);
             if work.kind.gives_pairs() && !pairs.probe_rows.is_empty() {
-                return self.pair_rows(work, &probing.batch, pairs).map(Some);
+                return self.pair_rows(work, &probing.batch, pairs).map(Made::Rows);
+            }
+            if probing.has_pairs {
+                return Ok(Made::Nothing);
             }
         }
         if std::mem::take(&mut probing.has_rows) {
             let batch = probe_rows(work, &probing.batch, &probing.probe)?;
-            return Ok((batch.num_rows() > 0).then_some(batch));
+            if batch.num_rows() > 0 {
+                return Ok(Made::Rows(batch));
+            }
         }
-        Ok(None)
+        Ok(Made::End)
     }
 
     fn column(&self, place: usize) -> Result<&ArrayRef> {

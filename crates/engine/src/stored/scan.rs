@@ -153,6 +153,15 @@ impl StoredScan {
         !self.filters.is_empty()
     }
 
+    /// The same scan with changed filters.
+    pub(crate) fn with_filters(
+        &self,
+        change: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        let filters = self.filters.iter().map(change).collect::<Result<_>>()?;
+        Ok(self.with(|scan| scan.filters = filters))
+    }
+
     /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
     fn can_merge(&self) -> bool {
         /// So many streams are merged as fast as their rows are sorted.
