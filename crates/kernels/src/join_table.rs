@@ -517,16 +517,26 @@ impl<K: Key> KeySet<K> {
             }
             Index::Hashed { seed, .. } => seed,
         };
-        let mut filter = BloomFilter::new(table.len(), Self::BLOOM_BITS);
+        Self::hashed(level, *seed, &table.keys, table.validity.as_ref().map(BitBuffer::as_bits))
+    }
+
+    /// These keys, but for those without a value.
+    #[must_use]
+    pub fn of_keys(level: Level, keys: &[K], validity: Option<Bits<'_>>) -> Self {
+        Self::hashed(level, Seed::random(), keys, validity)
+    }
+
+    fn hashed(level: Level, seed: Seed, keys: &[K], validity: Option<Bits<'_>>) -> Self {
+        let mut filter = BloomFilter::new(keys.len(), Self::BLOOM_BITS);
         let mut hashes = Vec::with_capacity(BLOCK_ROWS);
-        for start in (0..table.len()).step_by(BLOCK_ROWS) {
-            let rows = start..table.len().min(start + BLOCK_ROWS);
-            let valid = rows.filter(|row| table.is_valid(*row));
+        for start in (0..keys.len()).step_by(BLOCK_ROWS) {
+            let rows = start..keys.len().min(start + BLOCK_ROWS);
+            let valid = rows.filter(|row| validity.is_none_or(|validity| validity.get(*row)));
             hashes.clear();
-            hashes.extend(valid.map(|row| table.keys[row].hash(seed, 0)));
+            hashes.extend(valid.map(|row| keys[row].hash(&seed, 0)));
             filter.insert(level, &hashes);
         }
-        Self(Set::Bloom { seed: *seed, filter })
+        Self(Set::Bloom { seed, filter })
     }
 
     /// What the set of a table takes beside the table, in bytes.

@@ -48,8 +48,9 @@ impl Filters {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut filters = HashMap::new();
         plan.apply(|node| {
-            let filter = node.downcast_ref::<JoinExec>().and_then(|join| join.work.dynamic_filter.as_ref());
-            filters.extend(filter.and_then(|filter| Some((filter.expression_id()?, filter.clone()))));
+            let join = node.downcast_ref::<JoinExec>();
+            let of_node = join.iter().flat_map(|join| join.filters());
+            filters.extend(of_node.filter_map(|filter| Some((filter.expression_id()?, filter.clone()))));
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(Self(filters))
@@ -97,9 +98,11 @@ pub(crate) fn with_own_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn E
     }
     let changed = plan.transform_up(|node| {
         if let Some(join) = node.downcast_ref::<JoinExec>() {
-            let filter = join.work.dynamic_filter.as_ref().and_then(|filter| filter.expression_id());
-            let filter = filter.and_then(|id| filters.0.get(&id)).cloned();
-            return Ok(Transformed::yes(Arc::new(join.with_filter(filter)) as Arc<dyn ExecutionPlan>));
+            let join = join.with_filters(|filter| {
+                let own = filter.expression_id().and_then(|id| filters.0.get(&id));
+                own.unwrap_or(filter).clone()
+            });
+            return Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>));
         }
         if let Some(scan) = node.downcast_ref::<StoredScan>() {
             let scan = scan.with_filters(|filter| filters.put_into(filter))?;
@@ -135,6 +138,11 @@ impl Bounds {
         for (bounds, other) in self.0.iter_mut().zip(other.0) {
             other.into_iter().for_each(|other| widen(bounds, other));
         }
+    }
+
+    /// Those of one key.
+    pub(super) fn of(&self, key: usize) -> Self {
+        Self(vec![self.0.get(key).cloned().flatten()])
     }
 
     /// Whether keys are within them.
@@ -184,6 +192,31 @@ pub(super) fn condition<K: PackedKey>(
         bounds: Arc::new(bounds),
         set: Set(Arc::new(set)),
     })
+}
+
+/// The same by one of several keys, of which the build side has these.
+pub(super) fn key_condition(
+    key: &Arc<dyn PhysicalExpr>,
+    form: &JoinKeys,
+    bounds: Bounds,
+    keys: &ArrayRef,
+) -> Arc<dyn PhysicalExpr> {
+    fn of<K: PackedKey>(
+        key: &Arc<dyn PhysicalExpr>,
+        form: &JoinKeys,
+        bounds: Bounds,
+        keys: &ArrayRef,
+    ) -> Arc<dyn PhysicalExpr> {
+        let set = form.with_numbers::<K, _>(std::slice::from_ref(keys), keys.len(), |numbers, validity| {
+            KeySet::of_keys(Level::best(), &numbers, validity.as_ref().map(BitBuffer::as_bits))
+        });
+        condition(std::slice::from_ref(key), form, bounds, set)
+    }
+    match form.bytes() {
+        4 => of::<u32>(key, form, bounds, keys),
+        // Of one key, the number has eight bytes at most: longer ones are hashed.
+        _ => of::<u64>(key, form, bounds, keys),
+    }
 }
 
 /// A condition that is true wherever `filter` is, in words that statistics understand: of keys their bounds.

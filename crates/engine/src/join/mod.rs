@@ -12,6 +12,7 @@
 
 mod filter;
 mod keys;
+mod narrowed;
 mod run;
 mod sides;
 
@@ -24,7 +25,7 @@ use datafusion::common::{JoinType, NullEquality, Statistics, assert_or_internal_
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -46,9 +47,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::join::Kind;
 use parking_lot::Mutex;
 
+use self::filter::is_used;
 pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
 use self::keys::JoinKeys;
-use self::run::{Shared, Work};
+use self::narrowed::narrowed;
+use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
 use crate::fast_path;
 use crate::functions::gathers;
@@ -79,6 +82,7 @@ impl PhysicalOptimizerRule for JoinRows {
 /// `plan` with joins of ours, unless something above relies on partitions that would go.
 fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(join) = JoinExec::of(plan, is_relied_on) {
+        let join = join.with_key_filters()?;
         let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
         return Ok(Arc::new(join.over(left, right)));
     }
@@ -233,6 +237,7 @@ impl JoinExec {
             right_keys,
             filter: join.filter().cloned(),
             dynamic_filter,
+            key_filters: Vec::new(),
             output,
             schema: join.schema(),
         };
@@ -277,10 +282,50 @@ impl JoinExec {
         }
     }
 
-    /// The same with another filter for the probe side.
-    fn with_filter(&self, dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>) -> Self {
-        let work = Arc::new(Work { dynamic_filter, ..self.work.as_ref().clone() });
-        Self { work, ..self.over(self.left.clone(), self.right.clone()) }
+    /// The same, which filters scans by single keys where the filter by all of them has reached none.
+    fn with_key_filters(mut self) -> Result<Self> {
+        let work = &self.work;
+        let is_wanted = match &work.dynamic_filter {
+            Some(filter) => {
+                work.right_keys.len() > 1 && !work.nulls_are_equal && !is_used(&self.right, filter)?
+            }
+            None => false,
+        };
+        let (mut right, mut key_filters) = (self.right.clone(), Vec::new());
+        for (place, key) in work.right_keys.iter().enumerate().filter(|_| is_wanted) {
+            let (Some(column), data_type) = (key.downcast_ref::<Column>(), key.data_type(&right.schema())?)
+            else {
+                continue;
+            };
+            let Some(form) = JoinKeys::new(vec![(data_type, false)], false) else { continue };
+            let filter = Arc::new(DynamicFilterPhysicalExpr::new(vec![key.clone()], lit(true)));
+            if let Some(filtered) = narrowed(&right, column.index(), &filter)? {
+                right = filtered;
+                key_filters.push(KeyFilter { place, form, filter });
+            }
+        }
+        if !key_filters.is_empty() {
+            self.work = Arc::new(Work { key_filters, ..work.as_ref().clone() });
+            self.right = right;
+        }
+        Ok(self)
+    }
+
+    /// The filters by which it narrows scans.
+    fn filters(&self) -> impl Iterator<Item = &Arc<DynamicFilterPhysicalExpr>> {
+        let key_filters = self.work.key_filters.iter().map(|key| &key.filter);
+        self.work.dynamic_filter.iter().chain(key_filters)
+    }
+
+    /// The same with other filters in the place of its own.
+    fn with_filters(
+        &self,
+        other: impl Fn(&Arc<DynamicFilterPhysicalExpr>) -> Arc<DynamicFilterPhysicalExpr>,
+    ) -> Self {
+        let mut work = self.work.as_ref().clone();
+        work.dynamic_filter = work.dynamic_filter.as_ref().map(&other);
+        work.key_filters.iter_mut().for_each(|key| key.filter = other(&key.filter));
+        Self { work: Arc::new(work), ..self.over(self.left.clone(), self.right.clone()) }
     }
 
     /// What the partitions of a run share; a partition that was begun before begins another run.
@@ -366,7 +411,7 @@ impl ExecutionPlan for JoinExec {
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.work.dynamic_filter.iter().map(|filter| filter.clone() as Arc<dyn PhysicalExpr>).collect()
+        self.filters().map(|filter| filter.clone() as Arc<dyn PhysicalExpr>).collect()
     }
 
     fn with_new_children(

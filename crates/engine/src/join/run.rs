@@ -32,7 +32,7 @@ use keirin_kernels::{Bits, Level};
 use keirin_operators::join::{Build, Collected, KeyOrder, Kind, NO_ROW, Pairs, Probe, Unbuilt};
 use keirin_operators::packed::PackedKey;
 
-use super::filter::{Bounds, condition, is_used};
+use super::filter::{Bounds, condition, is_used, key_condition};
 use super::keys::{JoinKeys, comparable};
 use crate::running::Running;
 use crate::stored::{ScanStep, StoredScan, blocking_step};
@@ -54,12 +54,28 @@ pub(super) struct Work {
     pub(super) filter: Option<JoinFilter>,
     /// What the probe side is filtered by, if it is.
     pub(super) dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>,
+    /// What scans of the probe side are filtered by where that reaches none.
+    pub(super) key_filters: Vec<KeyFilter>,
     /// The columns of the answer; of no side is the mark.
     pub(super) output: Vec<ColumnIndex>,
     pub(super) schema: SchemaRef,
 }
 
+/// A filter by one of the keys.
+#[derive(Clone, Debug)]
+pub(super) struct KeyFilter {
+    /// Which of them.
+    pub(super) place: usize,
+    pub(super) form: JoinKeys,
+    pub(super) filter: Arc<DynamicFilterPhysicalExpr>,
+}
+
 impl Work {
+    /// Whether keys of the build side are kept beside their numbers.
+    fn keeps_keys(&self) -> bool {
+        self.keys.is_hashed() || !self.key_filters.is_empty()
+    }
+
     /// Whether rows with equal numbers may be no pair.
     fn asks(&self) -> bool {
         self.filter.is_some() || self.keys.is_hashed()
@@ -348,7 +364,7 @@ impl<K: PackedKey> Collecting<K> {
         let evaluated = evaluate(&self.work.left_keys, batch)?;
         let mut columns: Vec<ArrayRef> =
             self.columns.iter().map(|column| batch.column(*column).clone()).collect();
-        if self.work.keys.is_hashed() {
+        if self.work.keeps_keys() {
             columns.extend(evaluated.iter().cloned());
         }
         self.bytes += columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>();
@@ -408,7 +424,7 @@ async fn build<K: PackedKey>(
             columns: work.left_columns(),
             collected: Collected::<K>::new(work.keys.order),
             batches: Vec::new(),
-            bounds: dynamic_filter.as_ref().map(|_| Bounds::default()),
+            bounds: (dynamic_filter.is_some() || !work.key_filters.is_empty()).then(Bounds::default),
             bytes: 0,
             reservation: reservation.new_empty(),
         };
@@ -456,8 +472,8 @@ async fn finish<K: PackedKey>(
     reservation.try_grow(unbuilt.bytes())?;
     let build = unbuilt.build(work.kind);
     let wanted = work.left_columns();
-    let hashed = if work.keys.is_hashed() { work.left_keys.len() } else { 0 };
-    let columns = 0..wanted.len() + hashed;
+    let kept = if work.keeps_keys() { work.left_keys.len() } else { 0 };
+    let columns = 0..wanted.len() + kept;
     let is_small = build.len() <= FEW_ROWS || threads == 1;
     let (build, joined) = if is_small {
         let columns = columns.map(|place| joined(&batches, place)).collect::<Result<_>>()?;
@@ -466,6 +482,17 @@ async fn finish<K: PackedKey>(
         filled_together(build, batches, columns, threads).await?
     };
     drop(reservations);
+    for key in &work.key_filters {
+        let known = if build.is_empty() {
+            lit(false)
+        } else {
+            reservation.try_grow(build.len() * 2)?;
+            let keys = &joined[wanted.len() + key.place];
+            key_condition(&work.right_keys[key.place], &key.form, bounds.of(key.place), keys)
+        };
+        key.filter.update(known)?;
+        key.filter.mark_complete();
+    }
     if let Some(filter) = dynamic_filter {
         let known = if build.is_empty() {
             lit(false)

@@ -162,6 +162,20 @@ impl StoredScan {
         Ok(self.with(|scan| scan.filters = filters))
     }
 
+    /// The same scan with a filter of a column of the answer, made of the table's column; `None` where rows are counted.
+    pub(crate) fn filtered(
+        &self,
+        column: usize,
+        filter: impl FnOnce(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Option<Self>> {
+        if self.limit.is_some() {
+            return Ok(None);
+        }
+        let index = self.projection[column];
+        let filter = filter(Arc::new(Column::new(self.table.schema.field(index).name(), index)))?;
+        Ok(Some(self.with(|scan| scan.filters.push(filter))))
+    }
+
     /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
     fn can_merge(&self) -> bool {
         /// So many streams are merged as fast as their rows are sorted.
