@@ -52,6 +52,7 @@ pub mod display;
 mod fast_path;
 mod functions;
 mod grouping;
+mod join;
 mod numbers;
 mod parameters;
 mod parser;

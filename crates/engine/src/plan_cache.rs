@@ -18,6 +18,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use keirin_storage::Snapshot;
 use parking_lot::Mutex;
 
+use crate::join::{Filters, with_own_filters};
 use crate::stored::{StoredScan, is_dynamic};
 
 /// So many plans are kept for a session, those used last.
@@ -65,7 +66,7 @@ impl Planned {
     pub(crate) fn new(logical: &LogicalPlan, physical: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let is_fixed = !depends_on_moment(logical).ok()? && runs_again(physical).ok()?;
         // A copy: what runs keeps what it has read.
-        let fresh = || reset_plan_states(physical.clone()).ok();
+        let fresh = || reset_plan_states(physical.clone()).and_then(with_own_filters).ok();
         is_fixed.then(fresh).flatten().map(|physical| Self { logical: logical.clone(), physical })
     }
 
@@ -74,7 +75,7 @@ impl Planned {
     /// # Errors
     /// What its operators say; none of those that are kept does.
     pub(crate) fn fresh(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        reset_plan_states(self.physical.clone())
+        reset_plan_states(self.physical.clone()).and_then(with_own_filters)
     }
 }
 
@@ -99,7 +100,7 @@ fn depends_on_moment(plan: &LogicalPlan) -> Result<bool> {
 /// Whether a plan gives the same answer again, once its state is reset: its operators are known to forget what
 /// they have read.
 fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    const OPERATORS: [&str; 23] = [
+    const OPERATORS: [&str; 24] = [
         "AggregateExec",
         "CoalesceBatchesExec",
         "CoalescePartitionsExec",
@@ -111,6 +112,7 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "GroupExec",
         "HashJoinExec",
         "InOrderExec",
+        "JoinExec",
         "LocalLimitExec",
         "ParallelGroupExec",
         "PlaceholderRowExec",
@@ -124,15 +126,18 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "StoredScan",
         "UnionExec",
     ];
+    let filters = Filters::of(plan)?;
     let mut runs_again = true;
     plan.apply(|node| {
         runs_again &= OPERATORS.contains(&node.name());
         // What could not be opened may be there the next time.
         runs_again &= node.downcast_ref::<StoredScan>().is_none_or(StoredScan::is_whole);
-        // A threshold that a sort or join has found would go on filtering, as what is reset has one of its own.
+        // A threshold that a sort has found would go on filtering, as what is reset has one of its own. Joins of ours and
+        // the scans that they filter get new ones.
         if node.children().is_empty() || node.is::<FilterExec>() {
+            let is_scan = node.is::<StoredScan>();
             node.apply_expressions(&mut |expression| {
-                runs_again &= !is_dynamic(expression);
+                runs_again &= !is_dynamic(expression) || is_scan && filters.are_all_of(expression)?;
                 Ok(TreeNodeRecursion::Continue)
             })?;
         }

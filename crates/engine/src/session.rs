@@ -37,6 +37,7 @@ use crate::files::{self, FileTable, Rejects};
 use crate::functions;
 use crate::grouping::GroupRows;
 use crate::in_order::KeepOrder;
+use crate::join::JoinRows;
 use crate::memory;
 use crate::parameters::Parameters;
 use crate::parser::{Ast, Statement, parse};
@@ -180,6 +181,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(SortKeys))
             .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
+            .with_physical_optimizer_rule(Arc::new(JoinRows))
             .with_physical_optimizer_rule(Arc::new(SemiJoins))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))
             .with_physical_optimizer_rule(Arc::new(AggregateStored))

@@ -57,6 +57,16 @@ fn check_operators(session: &Session, table: &str) {
     // Joins that find much.
     check(format!("SELECT sum(t.a % 3 + r.value % 5) FROM {table} t, {endless} r"), 20_001);
     check(format!("SELECT count(*) FROM {table} t JOIN {endless} r ON t.a % 3 = r.value % 3"), 20_001);
+    // Joins that give rows at their end alone, and one whose build side has no end.
+    for exists in ["EXISTS", "NOT EXISTS"] {
+        check(
+            format!(
+                "SELECT count(*) FROM {table} t WHERE {exists} (SELECT 1 FROM {endless} r WHERE t.a % 9 = r.value % 9 AND t.a + r.value < 0)"
+            ),
+            20_001,
+        );
+    }
+    check(format!("SELECT count(*) FROM {endless} r JOIN {endless} s ON r.value = s.value"), 50_000);
     // Sorts, groups, windows.
     check(format!("SELECT * FROM {endless} r ORDER BY r.value % 1000"), 200_000);
     check(format!("SELECT * FROM {endless} r ORDER BY r.value % 1000 LIMIT 10"), 50_000);

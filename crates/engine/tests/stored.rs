@@ -415,7 +415,7 @@ fn changes_are_explained_and_not_made() {
         assert!(plan.contains(expected), "{plan}");
     };
     explain("EXPLAIN DELETE FROM t WHERE a > 5", "filter=a@1 > 5");
-    explain("EXPLAIN UPDATE t SET b = a + 1 WHERE a IN (SELECT max(a) FROM t)", "HashJoin");
+    explain("EXPLAIN UPDATE t SET b = a + 1 WHERE a IN (SELECT max(a) FROM t)", "JoinExec");
     check(&database, "SELECT sum(b) FROM t", "10");
     let refused =
         query(&database, &database.session(), "EXPLAIN ANALYZE DELETE FROM t").expect_err("it deletes");

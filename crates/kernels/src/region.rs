@@ -12,6 +12,7 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) const LINE_BYTES: usize = 64;
@@ -45,6 +46,22 @@ impl<T: Zero> Region<T> {
     /// `len` zeros; `len` and the size of `T` are not zero.
     pub(crate) fn zeroed(len: usize) -> Self {
         // SAFETY: zeros are a value of `T`.
+        unsafe { Self::allocate(len, alloc_zeroed) }
+    }
+}
+
+impl Region<AtomicU32> {
+    /// `len` zeros, which several threads write; `len` is not zero.
+    pub(crate) fn zeroed_words(len: usize) -> Self {
+        // SAFETY: zeros are a value of the type, and it need not be dropped.
+        unsafe { Self::allocate(len, alloc_zeroed) }
+    }
+}
+
+impl Region<AtomicU64> {
+    /// `len` zeros, which several threads write; `len` is not zero.
+    pub(crate) fn zeroed_words(len: usize) -> Self {
+        // SAFETY: zeros are a value of the type, and it need not be dropped.
         unsafe { Self::allocate(len, alloc_zeroed) }
     }
 }

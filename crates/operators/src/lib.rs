@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`grouping`] | groups of rows that several threads have, with states of aggregates |
 //! | [`groups`] | the group of each row, by keys of any number of columns |
+//! | [`join`] | which rows of two sides have the same key |
 //! | [`packed`] | several key columns as one number |
 //! | [`pattern`] | regular expressions without an automaton |
 //! | [`states`] | what aggregates keep of each group |
@@ -29,6 +30,7 @@
 
 pub mod grouping;
 pub mod groups;
+pub mod join;
 pub mod packed;
 pub mod pattern;
 pub mod states;

@@ -154,6 +154,11 @@ pub trait PackedKey: Key {
         keys: &mut Vec<Self>,
     );
 
+    /// The column that is the keys as it is, if these columns are one.
+    fn borrowed<'a>(_: &[KeyColumn<'a>]) -> Option<&'a [Self]> {
+        None
+    }
+
     /// The bits from `shift` on of one of the halves, or as many as there are.
     fn word(self, half: usize, shift: u32) -> u64;
 
@@ -180,6 +185,13 @@ impl PackedKey for u32 {
         keys.extend_from_slice(values);
     }
 
+    fn borrowed<'a>(columns: &[KeyColumn<'a>]) -> Option<&'a [Self]> {
+        match columns {
+            [KeyColumn { values: KeyValues::Bytes4(values), validity: None }] => Some(values),
+            _ => None,
+        }
+    }
+
     fn word(self, _: usize, shift: u32) -> u64 {
         u64::from(self) >> shift
     }
@@ -197,9 +209,23 @@ impl PackedKey for u64 {
         row_count: usize,
         keys: &mut Vec<Self>,
     ) {
+        if let ([Piece { is_nullable: false, .. }], Some(values)) =
+            (&layout.pieces[..], Self::borrowed(columns))
+        {
+            assert_eq!(values.len(), row_count, "a value a row");
+            keys.extend_from_slice(values);
+            return;
+        }
         let first = keys.len();
         keys.resize(first + row_count, 0);
         pack_keys(level, &layout.kernel_columns(columns, 0), &mut keys[first..]);
+    }
+
+    fn borrowed<'a>(columns: &[KeyColumn<'a>]) -> Option<&'a [Self]> {
+        match columns {
+            [KeyColumn { values: KeyValues::Bytes8(values), validity: None }] => Some(values),
+            _ => None,
+        }
     }
 
     fn word(self, _: usize, shift: u32) -> u64 {

@@ -18,6 +18,7 @@ use keirin_kernels::distinct::{DistinctSet, HyperLogLog};
 use keirin_kernels::group_table::{CountSum, DenseTable, GroupTable, StringGroupTable};
 use keirin_kernels::hash::{Key, Seed, Strings, hash_keys, hash_strings};
 use keirin_kernels::join::{Cursor, JoinRows};
+use keirin_kernels::join_table::{JoinCursor, JoinTable};
 use keirin_kernels::{BitBuffer, Level, bitmaps};
 use keirin_testkit::columns::{Keys, Random, Spread};
 
@@ -67,6 +68,7 @@ pub(super) fn run(report: &mut Report) {
         ("1e6", 1_000_000, Probe::Any),
         ("1e6, sorted probe", 1_000_000, Probe::Sorted),
         ("1e6, 10 % nulls", 1_000_000, Probe::WithNulls),
+        ("1e6 of a range", 1_000_000, Probe::Range),
     ] {
         join(report, level, (name, build_count), probe, row_count / 4);
     }
@@ -368,6 +370,8 @@ enum Probe {
     Sorted,
     /// A tenth of them find nothing, whatever their key.
     WithNulls,
+    /// All keys are of a range: each number is its own key.
+    Range,
 }
 
 /// A build side of different keys; half of the probe rows find one.
@@ -377,8 +381,11 @@ fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kin
         return;
     }
     let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    let build: Vec<u64> = (0..build_count).map(key).collect();
-    let mut probe = spread(Keys::Uniform(2 * build_count), row_count);
+    let is_range = kind == Probe::Range;
+    let build: Vec<u64> =
+        (0..build_count).map(|number| if is_range { number } else { key(number) }).collect();
+    let keys = Keys::Uniform(2 * build_count);
+    let mut probe = if is_range { keys.rows(row_count, 1) } else { spread(keys, row_count) };
     if kind == Probe::Sorted {
         probe.sort_unstable();
     }
@@ -429,6 +436,29 @@ fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kin
         }
         answer
     };
+    let tabled = || {
+        let mut table = match is_range {
+            true => JoinTable::of_range(0, build.len(), build.clone(), None),
+            false => JoinTable::hashed(seed, build.clone(), None),
+        };
+        table.note(0..build.len());
+        table.make_slots();
+        table.insert(level, 0..build.len(), true);
+        let mut found = vec![0; BATCH_ROWS];
+        let (mut probe_rows, mut build_rows) = (Vec::new(), Vec::new());
+        let mut answer = 0_u64;
+        for (index, keys) in probe.chunks(BATCH_ROWS).enumerate() {
+            let valid = has_nulls.then(|| bits.as_bits().slice(index * BATCH_ROWS, keys.len()));
+            let found = &mut found[..keys.len()];
+            table.find(level, keys, valid, found);
+            let mut cursor = JoinCursor::default();
+            while table.pairs(keys, found, &mut cursor, BATCH_ROWS, &mut probe_rows, &mut build_rows) {}
+            answer = build_rows.iter().fold(answer, |answer, row| answer.wrapping_add(u64::from(*row)));
+            probe_rows.clear();
+            build_rows.clear();
+        }
+        answer
+    };
     let hashbrown = || {
         let mut map: HashMap<u64, u32, RandomState> = HashMap::default();
         for (row, key) in build.iter().enumerate() {
@@ -443,6 +473,7 @@ fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kin
     let lanes = vec![
         Lane::new("keirin", || joined(false)),
         Lane::new("keirin:filter first", || joined(true)),
+        Lane::new("keirin:shared table", tabled),
         Lane::new("hashbrown+foldhash", hashbrown),
     ];
     report.case(&case, Unit::Rows, row_count, lanes);

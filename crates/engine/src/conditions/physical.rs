@@ -27,6 +27,7 @@ use datafusion::physical_plan::{
 };
 
 use super::fallible::{Conditions, Nodes, fallible};
+use crate::join::Sides;
 use crate::rules::SameNames;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -35,11 +36,14 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// DataFusion's rules, changed as the [module](super) describes.
 pub(crate) fn physical_rules() -> Vec<Rule> {
     let first: Rule = Arc::new(WrapFallible);
-    let others = PhysicalOptimizer::new().rules.into_iter().map(|rule| match rule.name() {
-        "ProjectionPushdown" => Arc::new(Projections(rule)) as Rule,
-        "LimitPushPastWindows" => Arc::new(LimitedWindows(rule)),
-        name if name.starts_with("FilterPushdown") => Arc::new(SameNames(rule)),
-        _ => rule,
+    let others = PhysicalOptimizer::new().rules.into_iter().flat_map(|rule| -> Vec<Rule> {
+        match rule.name() {
+            "ProjectionPushdown" => vec![Arc::new(Projections(rule))],
+            "LimitPushPastWindows" => vec![Arc::new(LimitedWindows(rule))],
+            name if name.starts_with("FilterPushdown") => vec![Arc::new(SameNames(rule))],
+            "join_selection" => vec![rule, Arc::new(Sides)],
+            _ => vec![rule],
+        }
     });
     [first].into_iter().chain(others).collect()
 }

@@ -32,14 +32,14 @@ fn width(data_type: &DataType) -> Option<Option<usize>> {
 
 /// The types of the keys of groups, and of their columns.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    pub(super) data_types: Vec<DataType>,
-    pub(super) types: Vec<KeyType>,
+pub(crate) struct Keys {
+    pub(crate) data_types: Vec<DataType>,
+    pub(crate) types: Vec<KeyType>,
 }
 
 impl Keys {
     /// Keys of columns of these types, nullable or not; `None` if some cannot be.
-    pub(super) fn new(columns: impl IntoIterator<Item = (DataType, bool)>) -> Option<Self> {
+    pub(crate) fn new(columns: impl IntoIterator<Item = (DataType, bool)>) -> Option<Self> {
         let (mut data_types, mut types) = (Vec::new(), Vec::new());
         for (data_type, is_nullable) in columns {
             types.push(KeyType { width: width(&data_type)?, is_nullable });
@@ -93,7 +93,7 @@ impl Keys {
 }
 
 /// A hash of the keys of each row.
-pub(super) fn hash_keys(seed: &Seed, columns: &[ArrayRef], row_count: usize) -> Vec<u64> {
+pub(crate) fn hash_keys(seed: &Seed, columns: &[ArrayRef], row_count: usize) -> Vec<u64> {
     let (level, mut hashes) = (Level::best(), vec![0; row_count]);
     for column in columns {
         let held = Held::new(column);
@@ -112,21 +112,21 @@ pub(super) fn hash_keys(seed: &Seed, columns: &[ArrayRef], row_count: usize) -> 
 }
 
 /// A column of the keys of groups.
-pub(super) enum KeyRows {
+pub(crate) enum KeyRows {
     Values(ArrayRef),
     Text(GroupViews<StringViewType>, DataType),
     Binary(GroupViews<BinaryViewType>, DataType),
 }
 
 /// A column whose values are looked at as bits.
-pub(super) struct Held {
+pub(crate) struct Held {
     data: ArrayData,
     /// Bits of flags as bytes.
     flags: Vec<u8>,
 }
 
 impl Held {
-    pub(super) fn new(column: &ArrayRef) -> Self {
+    pub(crate) fn new(column: &ArrayRef) -> Self {
         let flags = column.as_boolean_opt().map_or_else(Vec::new, |flags| {
             let bits = Bits::new(flags.values().values(), flags.values().offset(), flags.len());
             bitmaps::to_bools(Level::best(), bits).into_iter().map(u8::from).collect()
@@ -153,7 +153,7 @@ impl Held {
         &self.data.buffers()[0].typed_data()[offset..offset + len + more]
     }
 
-    pub(super) fn key<'a>(&'a self, texts: &'a [&'a [u8]]) -> KeyColumn<'a> {
+    pub(crate) fn key<'a>(&'a self, texts: &'a [&'a [u8]]) -> KeyColumn<'a> {
         let data_type = self.data.data_type();
         let values = match data_type {
             DataType::Boolean => KeyValues::Bytes1(&self.flags),
@@ -193,7 +193,7 @@ pub(super) fn nulls(validity: Option<BitBuffer>) -> Option<NullBuffer> {
 }
 
 impl KeyRows {
-    pub(super) fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
+    pub(crate) fn new(keys: OwnedKeys, data_type: &DataType) -> Result<Self> {
         let OwnedKeys { values, validity } = keys;
         let (len, buffer) = match values {
             OwnedValues::Bytes1(values) if *data_type == DataType::Boolean => {
@@ -242,7 +242,7 @@ impl KeyRows {
     }
 
     /// The `count` rows from `start` on, up to which rows were taken.
-    pub(super) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
+    pub(crate) fn take(&mut self, start: usize, count: usize) -> Result<ArrayRef> {
         let (views, data_type): (ArrayRef, _) = match self {
             Self::Values(values) => return Ok(values.slice(start, count)),
             Self::Text(rows, data_type) => (Arc::new(rows.take(count)), data_type),

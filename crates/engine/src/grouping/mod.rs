@@ -52,7 +52,9 @@ use datafusion::physical_plan::{
 use self::chosen::{CHOSEN_MAX, Choice};
 use self::exchange::ExchangeExec;
 use self::first::First;
+pub(crate) use self::keys::{Held, KeyRows, Keys, hash_keys};
 use self::parallel::ParallelGroupExec;
+pub(crate) use self::table::{may_be_null, one_float};
 use crate::fast_path;
 
 /// Rows that a partial group has to be of on average, to be worth making.

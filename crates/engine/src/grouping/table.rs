@@ -98,7 +98,7 @@ pub(super) fn keys(aggregate: &AggregateExec) -> Option<Keys> {
 }
 
 /// Whether rows of `input` may have no value: what is computed may be null where its function says that it is not.
-pub(super) fn may_be_null(expression: &Arc<dyn PhysicalExpr>, input: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn may_be_null(expression: &Arc<dyn PhysicalExpr>, input: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(literal) = expression.downcast_ref::<Literal>() {
         return literal.value().is_null();
     }
@@ -118,7 +118,7 @@ fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch>
 }
 
 /// Floats of which equal ones have equal bits: one zero and one NaN. Other keys are as they are.
-pub(super) fn one_float(keys: ArrayRef) -> ArrayRef {
+pub(crate) fn one_float(keys: ArrayRef) -> ArrayRef {
     match keys.data_type() {
         DataType::Float32 => {
             let one = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };

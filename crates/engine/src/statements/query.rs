@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::guard::guarded;
 use crate::in_order::InOrderExec;
+use crate::join::JoinExec;
 use crate::memory;
 use crate::plan_cache::Planned;
 use crate::progress::Progress;
@@ -269,7 +270,7 @@ impl Run {
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut found = false;
     let walk = plan.apply(|node| {
-        found |= node.is::<HashJoinExec>();
+        found |= node.is::<HashJoinExec>() || node.is::<JoinExec>();
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     });
     found && walk.is_ok()

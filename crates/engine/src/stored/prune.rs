@@ -26,6 +26,7 @@ use super::details;
 use super::open::{OpenPart, OpenTable, Place};
 use super::scan::First;
 use super::types::arrow_type;
+use crate::join::with_bounds;
 
 /// Which of the stripes may have rows that pass a filter, by their statistics and by what else is known of the part, which
 /// may have to be read.
@@ -71,7 +72,7 @@ pub(super) fn over_statistics(
     predicate: &Arc<dyn PhysicalExpr>,
     schema: &SchemaRef,
 ) -> Option<Arc<PruningPredicate>> {
-    PruningPredicateBuilder::new().with_file_schema(schema.clone()).build(predicate.clone())
+    PruningPredicateBuilder::new().with_file_schema(schema.clone()).build(with_bounds(predicate).ok()?)
 }
 
 /// Watches a filter that other operators narrow while it is used, such as that of a top-N or a join.

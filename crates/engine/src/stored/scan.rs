@@ -149,6 +149,34 @@ impl StoredScan {
         self.table.parts.iter().all(|part| part.is_ok())
     }
 
+    /// Whether rows are left out.
+    pub(crate) fn is_filtered(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
+    /// The same scan with changed filters.
+    pub(crate) fn with_filters(
+        &self,
+        change: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        let filters = self.filters.iter().map(change).collect::<Result<_>>()?;
+        Ok(self.with(|scan| scan.filters = filters))
+    }
+
+    /// The same scan with a filter of a column of the answer, made of the table's column; `None` where rows are counted.
+    pub(crate) fn filtered(
+        &self,
+        column: usize,
+        filter: impl FnOnce(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Option<Self>> {
+        if self.limit.is_some() {
+            return Ok(None);
+        }
+        let index = self.projection[column];
+        let filter = filter(Arc::new(Column::new(self.table.schema.field(index).name(), index)))?;
+        Ok(Some(self.with(|scan| scan.filters.push(filter))))
+    }
+
     /// Whether there is memory for a stripe of each part, which a merge holds at the same time.
     fn can_merge(&self) -> bool {
         /// So many streams are merged as fast as their rows are sorted.

@@ -94,6 +94,9 @@ pub trait Key: Copy + Eq + Default + Send + Sync + std::fmt::Debug + sealed::Zer
     /// Zero for equal keys; a number, because compilers turn truth values into branches.
     #[doc(hidden)]
     fn difference(self, other: Self) -> u64;
+    /// By how much it is greater than another key, around the end of its type; very much for wide keys.
+    #[doc(hidden)]
+    fn place(self, first: Self) -> u64;
 }
 
 mod sealed {
@@ -114,6 +117,11 @@ macro_rules! keys {
             #[allow(clippy::cast_lossless, reason = "one line serves all widths")]
             fn difference(self, other: Self) -> u64 {
                 self as u64 ^ other as u64
+            }
+            #[inline(always)]
+            #[allow(clippy::cast_lossless, reason = "one line serves all widths")]
+            fn place(self, first: Self) -> u64 {
+                self.wrapping_sub(first) as u64 & (u64::MAX >> (u64::BITS - Self::BITS))
             }
         }
     )*};
@@ -136,6 +144,10 @@ macro_rules! wide_keys {
                 let bits = self ^ other;
                 bits as u64 | (bits >> 64) as u64
             }
+            #[inline(always)]
+            fn place(self, _: Self) -> u64 {
+                u64::MAX
+            }
         }
     )*};
 }
@@ -156,6 +168,10 @@ impl Key for WideKey {
     #[inline(always)]
     fn difference(self, other: Self) -> u64 {
         self.0[0].difference(other.0[0]) | self.0[1].difference(other.0[1])
+    }
+    #[inline(always)]
+    fn place(self, _: Self) -> u64 {
+        u64::MAX
     }
 }
 

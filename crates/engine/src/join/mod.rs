@@ -1,0 +1,460 @@
+//! Joins by equal keys on our own tables.
+//!
+//! [`JoinRows`] puts a [`JoinExec`] in the place of each of DataFusion's hash joins whose keys we number. It takes all
+//! partitions of both sides: threads collect the build side and fill one table together, and each partition of the
+//! probe side looks its rows up there. So the exchanges go that sent rows of equal keys to the same partition, unless
+//! something above relies on that ([`run`]).
+//!
+//! Before the probe side is read, it learns the bounds of the build side's keys and, exactly or nearly, which there are
+//! ([`filter`]): scans leave out stripes and drop rows by that.
+//!
+//! Without memory a join fails as DataFusion's does, and the query begins anew with joins that sort.
+
+mod filter;
+mod keys;
+mod narrowed;
+mod run;
+mod sides;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, NullEquality, Statistics, assert_or_internal_err};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::limit::LimitStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::InterleaveExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
+    replace_children_if_necessary,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use keirin_operators::join::Kind;
+use parking_lot::Mutex;
+
+use self::filter::is_used;
+pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
+use self::keys::JoinKeys;
+use self::narrowed::narrowed;
+use self::run::{KeyFilter, Shared, Work};
+pub(crate) use self::sides::Sides;
+use crate::fast_path;
+use crate::functions::gathers;
+use crate::grouping::may_be_null;
+
+/// Puts [`JoinExec`] in the place of hash joins. It runs while groups are DataFusion's.
+#[derive(Debug)]
+pub(crate) struct JoinRows;
+
+impl PhysicalOptimizerRule for JoinRows {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if fast_path::is_on(options) { replaced(&plan, false) } else { Ok(plan) }
+    }
+
+    fn name(&self) -> &'static str {
+        "join_rows"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// `plan` with joins of ours, unless something above relies on partitions that would go.
+fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(join) = JoinExec::of(plan, is_relied_on) {
+        let join = join.with_key_filters()?;
+        let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
+        return Ok(Arc::new(join.over(left, right)));
+    }
+    let plan = match in_two_steps(plan)? {
+        Some(plan) => plan,
+        None => plan.clone(),
+    };
+    let ends = plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<SortPreservingMergeExec>();
+    let requirements = plan.input_distribution_requirements();
+    let children = plan.children().into_iter().enumerate().map(|(child, input)| {
+        let asks = !matches!(
+            requirements.child_distribution(child),
+            None | Some(Distribution::UnspecifiedDistribution | Distribution::SinglePartition)
+        );
+        replaced(input, asks || plan.is::<InterleaveExec>() || is_relied_on && !ends)
+    });
+    let children = children.collect::<Result<_>>()?;
+    replace_children_if_necessary(plan, children)
+}
+
+/// Groups that rely on the partitions of a join, such that they do not: groups of each partition, then an exchange of them.
+fn in_two_steps(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    let is_whole =
+        *aggregate.mode() == AggregateMode::SinglePartitioned && aggregate.limit_options().is_none();
+    let is_plain = aggregate.group_expr().is_single()
+        && !aggregate.group_expr().is_true_no_grouping()
+        && aggregate.aggr_expr().iter().all(|aggregate| {
+            aggregate.order_bys().is_empty() && !aggregate.is_distinct() && !gathers(aggregate.fun())
+        });
+    if !is_whole || !is_plain || !has_partitioned_join(aggregate.input()) {
+        return Ok(None);
+    }
+    let (groups, input) = (aggregate.group_expr().clone(), aggregate.input().clone());
+    let schema = aggregate.input_schema();
+    let (functions, filters) = (aggregate.aggr_expr().to_vec(), aggregate.filter_expr().to_vec());
+    let partitions = plan.properties().partitioning.partition_count();
+    let first = AggregateExec::try_new(
+        AggregateMode::Partial,
+        groups.clone(),
+        functions.clone(),
+        filters.clone(),
+        input,
+        schema.clone(),
+    )?;
+    let groups = groups.as_final();
+    let keys = groups.expr().iter().map(|(key, _)| key.clone()).collect();
+    let exchange = RepartitionExec::try_new(Arc::new(first), Partitioning::Hash(keys, partitions))?;
+    let last = AggregateExec::try_new(
+        AggregateMode::FinalPartitioned,
+        groups,
+        functions,
+        filters,
+        Arc::new(exchange),
+        schema,
+    )?;
+    Ok((last.schema() == plan.schema()).then(|| Arc::new(last) as Arc<dyn ExecutionPlan>))
+}
+
+/// Whether the partitions of `plan` are those of a join that we would take, if it may be.
+fn has_partitioned_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return *join.partition_mode() == PartitionMode::Partitioned && JoinExec::of(plan, false).is_some();
+    }
+    let ends = plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<SortPreservingMergeExec>();
+    match plan.children()[..] {
+        [input] if !ends => has_partitioned_join(input),
+        _ => false,
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct JoinExec {
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    work: Arc<Work>,
+    /// How pairs are found, for people.
+    on: String,
+    join_type: JoinType,
+    /// The number of rows after which a partition may end.
+    fetch: Option<usize>,
+    /// Whether partitions are those of the join in whose place it stands, as they are those of the probe side.
+    keeps_partitions: bool,
+    properties: Arc<PlanProperties>,
+    run: Mutex<Option<Run>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// A run of the plan: which partitions were begun, and what they share.
+#[derive(Debug)]
+struct Run {
+    begun: Vec<bool>,
+    shared: Arc<dyn Shared>,
+}
+
+fn kind(join_type: JoinType) -> Kind {
+    match join_type {
+        JoinType::Inner => Kind::Inner,
+        JoinType::Left => Kind::Left,
+        JoinType::Right => Kind::Right,
+        JoinType::Full => Kind::Full,
+        JoinType::LeftSemi => Kind::LeftSemi,
+        JoinType::LeftAnti => Kind::LeftAnti,
+        JoinType::LeftMark => Kind::LeftMark,
+        JoinType::RightSemi => Kind::RightSemi,
+        JoinType::RightAnti => Kind::RightAnti,
+        JoinType::RightMark => Kind::RightMark,
+    }
+}
+
+impl JoinExec {
+    /// What can stand in the place of `plan`, on whose partitions something above may rely.
+    fn of(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Option<Self> {
+        let join = plan.downcast_ref::<HashJoinExec>()?;
+        let kind = kind(*join.join_type());
+        let is_bounded =
+            [join.left(), join.right()].iter().all(|side| !side.properties().boundedness.is_unbounded());
+        let is_partitioned = *join.partition_mode() == PartitionMode::Partitioned;
+        let gives_unpaired = kind.is_of_build_rows() || matches!(kind, Kind::Left | Kind::Full);
+        if join.null_aware || !is_bounded || is_relied_on && gives_unpaired {
+            return None;
+        }
+        let nulls_are_equal = join.null_equality() == NullEquality::NullEqualsNull;
+        let (left, right) = (whole(join.left()), join.right());
+        let right = if is_partitioned && !is_relied_on { unsent(right) } else { right };
+        let types = join.on().iter().map(|(left_key, right_key)| {
+            let data_type = left_key.data_type(&left.schema()).ok()?;
+            let is_same = right_key.data_type(&right.schema()).ok()? == data_type;
+            let is_nullable = may_be_null(left_key, left) || may_be_null(right_key, right);
+            is_same.then_some((data_type, is_nullable))
+        });
+        let keys = JoinKeys::new(types.collect::<Option<_>>()?, nulls_are_equal)?;
+        let (_, columns) = build_join_schema(&join.left().schema(), &join.right().schema(), join.join_type());
+        let output = match &join.projection {
+            Some(projection) => projection.iter().map(|column| columns[*column].clone()).collect(),
+            None => columns,
+        };
+        let dynamic_filter = join.dynamic_expressions_produced().into_iter().next();
+        let dynamic_filter =
+            dynamic_filter.and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
+        let (left_keys, right_keys) = join.on().iter().cloned().unzip();
+        let work = Work {
+            kind,
+            keys,
+            nulls_are_equal,
+            left_keys,
+            right_keys,
+            filter: join.filter().cloned(),
+            dynamic_filter,
+            key_filters: Vec::new(),
+            output,
+            schema: join.schema(),
+        };
+        let on: Vec<String> = join.on().iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        let mut made = Self {
+            left: left.clone(),
+            right: right.clone(),
+            work: Arc::new(work),
+            on: on.join(", "),
+            join_type: *join.join_type(),
+            fetch: join.fetch(),
+            keeps_partitions: is_relied_on,
+            properties: plan.properties().clone(),
+            run: Mutex::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        };
+        made.properties = made.properties_over(&made.right);
+        Some(made)
+    }
+
+    fn properties_over(&self, right: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
+        let partitions = right.properties().partitioning.partition_count();
+        if self.keeps_partitions && self.properties.partitioning.partition_count() == partitions {
+            return self.properties.clone();
+        }
+        let properties = self.properties.as_ref().clone();
+        Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(partitions)))
+    }
+
+    fn over(&self, left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Self {
+        Self {
+            properties: self.properties_over(&right),
+            left,
+            right,
+            work: self.work.clone(),
+            on: self.on.clone(),
+            join_type: self.join_type,
+            fetch: self.fetch,
+            keeps_partitions: self.keeps_partitions,
+            run: Mutex::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The same, which filters scans by single keys where the filter by all of them has reached none.
+    fn with_key_filters(mut self) -> Result<Self> {
+        let work = &self.work;
+        let is_wanted = match &work.dynamic_filter {
+            Some(filter) => {
+                work.right_keys.len() > 1 && !work.nulls_are_equal && !is_used(&self.right, filter)?
+            }
+            None => false,
+        };
+        let (mut right, mut key_filters) = (self.right.clone(), Vec::new());
+        for (place, key) in work.right_keys.iter().enumerate().filter(|_| is_wanted) {
+            let (Some(column), data_type) = (key.downcast_ref::<Column>(), key.data_type(&right.schema())?)
+            else {
+                continue;
+            };
+            let Some(form) = JoinKeys::new(vec![(data_type, false)], false) else { continue };
+            let filter = Arc::new(DynamicFilterPhysicalExpr::new(vec![key.clone()], lit(true)));
+            if let Some(filtered) = narrowed(&right, column.index(), &filter)? {
+                right = filtered;
+                key_filters.push(KeyFilter { place, form, filter });
+            }
+        }
+        if !key_filters.is_empty() {
+            self.work = Arc::new(Work { key_filters, ..work.as_ref().clone() });
+            self.right = right;
+        }
+        Ok(self)
+    }
+
+    /// The filters by which it narrows scans.
+    fn filters(&self) -> impl Iterator<Item = &Arc<DynamicFilterPhysicalExpr>> {
+        let key_filters = self.work.key_filters.iter().map(|key| &key.filter);
+        self.work.dynamic_filter.iter().chain(key_filters)
+    }
+
+    /// The same with other filters in the place of its own.
+    fn with_filters(
+        &self,
+        other: impl Fn(&Arc<DynamicFilterPhysicalExpr>) -> Arc<DynamicFilterPhysicalExpr>,
+    ) -> Self {
+        let mut work = self.work.as_ref().clone();
+        work.dynamic_filter = work.dynamic_filter.as_ref().map(&other);
+        work.key_filters.iter_mut().for_each(|key| key.filter = other(&key.filter));
+        Self { work: Arc::new(work), ..self.over(self.left.clone(), self.right.clone()) }
+    }
+
+    /// What the partitions of a run share; a partition that was begun before begins another run.
+    fn shared(&self, partition: usize, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
+        let mut current = self.run.lock();
+        let mut run = match current.take().filter(|run| !run.begun[partition]) {
+            Some(run) => run,
+            None => Run {
+                begun: vec![false; self.properties.partitioning.partition_count()],
+                shared: run::begin(&self.work, &self.left, &self.right, context),
+            },
+        };
+        run.begun[partition] = true;
+        let shared = run.shared.clone();
+        // When all were begun nobody else asks, and the plan must not keep alive what the run is done with.
+        *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
+        shared
+    }
+}
+
+/// The build side without what brings its rows to certain partitions.
+fn whole(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    let is_sent =
+        plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none();
+    if is_sent { whole(plan.children()[0]) } else { plan }
+}
+
+/// The probe side without an exchange, unless that gives work to more threads.
+fn unsent(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    let Some(exchange) = plan.downcast_ref::<RepartitionExec>() else { return plan };
+    let count = |plan: &Arc<dyn ExecutionPlan>| plan.properties().partitioning.partition_count();
+    let is_spread = count(exchange.input()) >= count(plan);
+    let is_by_hash = matches!(exchange.partitioning(), Partitioning::Hash(..));
+    if is_by_hash && is_spread { exchange.input() } else { plan }
+}
+
+impl DisplayAs for JoinExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinExec: join_type={}, on=[{}]", self.join_type, self.on)?;
+        if let Some(filter) = &self.work.filter {
+            write!(f, ", filter={}", filter.expression())?;
+        }
+        let columns: Vec<&str> =
+            self.work.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, ", columns=[{}]", columns.join(", "))?;
+        match self.fetch {
+            Some(fetch) => write!(f, ", fetch={fetch}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for JoinExec {
+    fn name(&self) -> &'static str {
+        "JoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        use JoinType::{Inner, Right, RightAnti, RightMark, RightSemi};
+        vec![false, matches!(self.join_type, Inner | Right | RightAnti | RightSemi | RightMark)]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.left, &self.right]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let work = &self.work;
+        let keys = work.left_keys.iter().chain(&work.right_keys);
+        for expression in keys.chain(work.filter.iter().map(|filter| filter.expression())) {
+            if visit(expression)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.filters().map(|filter| filter.clone() as Arc<dyn PhysicalExpr>).collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        assert_or_internal_err!(children.len() == 2, "a join has two sides");
+        let right = children.swap_remove(1);
+        Ok(Arc::new(self.over(children.swap_remove(0), right)))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.over(self.left.clone(), self.right.clone())))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, _: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::Skip, ChildStats::Skip]
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(Arc::new(Statistics::new_unknown(&self.schema())))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let shared = self.shared(partition, &context);
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let rows = stream::once(shared.stream(partition, baseline));
+        let rows = rows.map_err(DataFusionError::from).try_flatten().boxed();
+        let rows = Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), rows)));
+        Ok(match self.fetch {
+            Some(_) => {
+                let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), partition);
+                Box::pin(LimitStream::new(rows, 0, self.fetch, metrics))
+            }
+            None => rows,
+        })
+    }
+}
