@@ -8,8 +8,8 @@
 //! 3. Integers of a range that is not very much larger than the count of rows have a bit for each number of the range, and
 //!    slots for those numbers that are there: the slot is the count of bits before, which is known for each word of
 //!    them. No hash and no key is looked at, and keys that come in about their order find their slots in the
-//!    caches. A slot for each number instead took 24 MB for one in seven of six million, which are zeroed
-//!    first; this takes 2 MB.
+//!    caches. A slot for each number instead would take 24 MB of zeros for a range of six million, however few of
+//!    them are there; the bits and counts take 1 MB.
 //! 4. Elsewhere the upper half of a slot has a bit for each key in its chain, by other bits of the hash. A key that
 //!    is not there is mostly known to be absent from the slot alone.
 //! 5. Slots, then keys of a block of rows are prefetched together: misses overlap.

@@ -115,7 +115,9 @@ impl KeyOrder {
 /// The keys of build rows that a thread has collected, in the order in which the rows came.
 #[derive(Debug)]
 pub struct Collected<K> {
-    keys: Vec<K>,
+    /// As they came: a vector that grows would be copied again and again.
+    batches: Vec<Vec<K>>,
+    len: usize,
     /// Places of rows without a value.
     nulls: Vec<u32>,
     order: KeyOrder,
@@ -127,7 +129,7 @@ impl<K: PackedKey> Collected<K> {
     /// No rows yet.
     #[must_use]
     pub fn new(order: KeyOrder) -> Self {
-        Self { keys: Vec::new(), nulls: Vec::new(), order, bounds: None }
+        Self { batches: Vec::new(), len: 0, nulls: Vec::new(), order, bounds: None }
     }
 
     /// Adds rows with these keys.
@@ -135,9 +137,10 @@ impl<K: PackedKey> Collected<K> {
     /// # Panics
     /// When lengths differ, or there are more than 2^32 - 2 rows.
     pub fn add(&mut self, keys: &[K], validity: Option<Bits<'_>>) {
-        let first = self.keys.len();
-        assert!(first + keys.len() < u32::MAX as usize, "row numbers have 32 bits");
-        self.keys.extend_from_slice(keys);
+        let first = self.len;
+        self.len += keys.len();
+        assert!(self.len < u32::MAX as usize, "row numbers have 32 bits");
+        self.batches.push(keys.to_vec());
         if let Some(validity) = validity {
             assert_eq!(validity.len(), keys.len(), "a bit a key");
             let nulls = (0..keys.len()).filter(|row| !validity.get(*row));
@@ -170,19 +173,19 @@ impl<K: PackedKey> Collected<K> {
     /// Count of rows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.len
     }
 
     /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.len == 0
     }
 
     /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.capacity() * size_of::<K>() + self.nulls.capacity() * size_of::<u32>()
+        self.len * size_of::<K>() + self.nulls.capacity() * size_of::<u32>()
     }
 }
 
@@ -245,10 +248,9 @@ impl<K: PackedKey> Unbuilt<K> {
             }
             is_valid.into_iter().collect()
         });
-        let mut collected = self.collected.into_iter();
-        let mut keys = collected.next().map_or_else(Vec::new, |first| first.keys);
-        keys.reserve_exact(self.row_count - keys.len());
-        collected.for_each(|collected| keys.extend_from_slice(&collected.keys));
+        let mut keys = Vec::with_capacity(self.row_count);
+        let batches = self.collected.into_iter().flat_map(|collected| collected.batches);
+        batches.for_each(|batch| keys.extend_from_slice(&batch));
         let table = match self.range {
             Some((first, range)) => JoinTable::of_range(K::of_word(first), range, keys, validity),
             None => JoinTable::hashed(Seed::random(), keys, validity),
@@ -483,7 +485,7 @@ mod tests {
     type Answer = Vec<(Option<usize>, Option<usize>, Option<bool>)>;
 
     fn passes(has_condition: bool, build_row: usize, probe_row: usize) -> bool {
-        !has_condition || (build_row + 2 * probe_row) % 3 > 0
+        !has_condition || !(build_row + 2 * probe_row).is_multiple_of(3)
     }
 
     fn expected(kind: Kind, build: &Rows, probe: &Rows, has_condition: bool) -> Answer {
@@ -500,7 +502,7 @@ mod tests {
         for b in build_rows.clone() {
             match kind {
                 Kind::Left | Kind::Full | Kind::LeftAnti if !met_build(b) => {
-                    answer.push((Some(b), None, None))
+                    answer.push((Some(b), None, None));
                 }
                 Kind::LeftSemi if met_build(b) => answer.push((Some(b), None, None)),
                 Kind::LeftMark => answer.push((Some(b), None, Some(met_build(b)))),
@@ -510,7 +512,7 @@ mod tests {
         for p in probe_rows.clone() {
             match kind {
                 Kind::Right | Kind::Full | Kind::RightAnti if !met_probe(p) => {
-                    answer.push((None, Some(p), None))
+                    answer.push((None, Some(p), None));
                 }
                 Kind::RightSemi if met_probe(p) => answer.push((None, Some(p), None)),
                 Kind::RightMark => answer.push((None, Some(p), Some(met_probe(p)))),

@@ -368,8 +368,8 @@ impl<K: PackedKey> Collecting<K> {
             columns.extend(evaluated.iter().cloned());
         }
         self.bytes += columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>();
-        // A vector that grows takes as much again for a moment.
-        let key_bytes = 2 * (self.collected.len() + row_count) * size_of::<K>();
+        // With numbers of rows without a value, which may be all.
+        let key_bytes = row_count * (size_of::<K>() + size_of::<u32>());
         self.reservation.try_resize(self.bytes + self.collected.bytes() + key_bytes)?;
         if self.collected.len() + row_count >= u32::MAX as usize {
             return too_many_rows();
