@@ -129,7 +129,7 @@ impl NarrowDecimals {
         if let Some(cast) = expression.downcast_ref::<CastExpr>() {
             return self.cast(cast, scale, schema);
         }
-        let (operator, left, right) = operands(expression)?;
+        let (operator, [left, right]) = operands(expression)?;
         let (left_scale, right_scale) = (scale_of(left, schema)?, scale_of(right, schema)?);
         if operator == Operator::Multiply {
             let is_exact = i32::from(left_scale) + i32::from(right_scale) == i32::from(scale);
@@ -223,11 +223,9 @@ fn power_of_ten(digits: i8) -> Option<i64> {
 }
 
 /// The operator and the operands of an expression, plain or checked.
-fn operands(
-    expression: &Arc<dyn PhysicalExpr>,
-) -> Option<(Operator, &Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>)> {
+fn operands(expression: &Arc<dyn PhysicalExpr>) -> Option<(Operator, [&Arc<dyn PhysicalExpr>; 2])> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        return Some((*binary.op(), binary.left(), binary.right()));
+        return Some((*binary.op(), [binary.left(), binary.right()]));
     }
     let call = expression.downcast_ref::<ScalarFunctionExpr>()?;
     let function: &dyn Any = call.fun().inner().as_ref();
@@ -238,7 +236,7 @@ fn operands(
         Operation::Negate => return None,
     };
     let [left, right] = call.args() else { return None };
-    Some((operator, left, right))
+    Some((operator, [left, right]))
 }
 
 /// The values of a column, if all have room in 64 bits.
