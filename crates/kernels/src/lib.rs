@@ -32,7 +32,6 @@
 //! | [`group_small`] | sums, counts and extrema by keys of 8 and 16 bits |
 //! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
 //! | [`hash`] | hashes of rows |
-//! | [`join`] | rows that match, a chunk at a time |
 //! | [`join_table`] | the build side of a join, made by several threads |
 //! | [`lz`] | LZ77 blocks: what the formats share |
 //! | [`lz4`] | LZ4 blocks |
@@ -69,7 +68,6 @@ pub mod gather;
 pub mod group_small;
 pub mod group_table;
 pub mod hash;
-pub mod join;
 pub mod join_table;
 pub mod lz;
 pub mod lz4;

@@ -12,14 +12,12 @@ use std::hint::black_box;
 use foldhash::fast::RandomState;
 use hashbrown::hash_map::{Entry, HashMap};
 use hashbrown::{HashSet, HashTable};
-use keirin_kernels::bloom::BloomFilter;
-use keirin_kernels::compact::{compact, compact_into};
+use keirin_kernels::compact::compact_into;
 use keirin_kernels::distinct::{DistinctSet, HyperLogLog};
 use keirin_kernels::group_table::{CountSum, DenseTable, GroupTable, StringGroupTable};
 use keirin_kernels::hash::{Key, Seed, Strings, hash_keys, hash_strings};
-use keirin_kernels::join::{Cursor, JoinRows};
 use keirin_kernels::join_table::{JoinCursor, JoinTable};
-use keirin_kernels::{BitBuffer, Level, bitmaps};
+use keirin_kernels::{BitBuffer, Level};
 use keirin_testkit::columns::{Keys, Random, Spread};
 
 use crate::duel::{Lane, Report, Unit};
@@ -392,54 +390,10 @@ fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kin
     let flags = Spread::Share(0.9).rows(row_count, 4);
     let bits: BitBuffer = flags.iter().copied().collect();
     let has_nulls = kind == Probe::WithNulls;
-    let seed = Seed::new(3);
-    let joined = |filter_first: bool| {
-        let mut table = GroupTable::new(seed);
-        let mut groups = vec![0; build.len()];
-        table.find_or_insert(level, &build, None, &mut groups);
-        let rows = JoinRows::new(&groups, table.len());
-        let mut filter = BloomFilter::new(build.len(), 16);
-        let mut hashes = vec![0; build.len()];
-        if filter_first {
-            hash_keys(level, &seed, &build, None, &mut hashes);
-            filter.insert(level, &hashes);
-        }
-        let (mut probe_rows, mut build_rows) = (Vec::new(), Vec::new());
-        let mut answer = 0_u64;
-        for (index, keys) in probe.chunks(BATCH_ROWS).enumerate() {
-            let valid = has_nulls.then(|| bits.as_bits().slice(index * BATCH_ROWS, keys.len()));
-            let kept: Vec<u64>;
-            let keys = if filter_first {
-                let hashes = &mut hashes[..keys.len()];
-                hash_keys(level, &seed, keys, None, hashes);
-                let mut may = filter.may_contain(level, hashes);
-                if let Some(valid) = valid {
-                    may = bitmaps::and(level, may.as_bits(), valid);
-                }
-                kept = compact(level, keys, may.as_bits());
-                &kept
-            } else {
-                keys
-            };
-            let groups = &mut groups[..keys.len()];
-            table.find(level, keys, valid.filter(|_| !filter_first), groups);
-            let mut cursor = Cursor::default();
-            loop {
-                let is_more = rows.pairs(groups, &mut cursor, BATCH_ROWS, &mut probe_rows, &mut build_rows);
-                answer = build_rows.iter().fold(answer, |answer, row| answer.wrapping_add(u64::from(*row)));
-                probe_rows.clear();
-                build_rows.clear();
-                if !is_more {
-                    break;
-                }
-            }
-        }
-        answer
-    };
-    let tabled = || {
+    let keirin = || {
         let mut table = match is_range {
             true => JoinTable::of_range(0, build.len(), build.clone(), None),
-            false => JoinTable::hashed(seed, build.clone(), None),
+            false => JoinTable::hashed(Seed::new(3), build.clone(), None),
         };
         table.note(0..build.len());
         table.make_slots();
@@ -470,12 +424,7 @@ fn join(report: &mut Report, level: Level, (name, build_count): (&str, u64), kin
         let found = wanted.filter_map(|(key, _)| map.get(key));
         found.fold(0, |answer: u64, row| answer.wrapping_add(u64::from(*row)))
     };
-    let lanes = vec![
-        Lane::new("keirin", || joined(false)),
-        Lane::new("keirin:filter first", || joined(true)),
-        Lane::new("keirin:shared table", tabled),
-        Lane::new("hashbrown+foldhash", hashbrown),
-    ];
+    let lanes = vec![Lane::new("keirin", keirin), Lane::new("hashbrown+foldhash", hashbrown)];
     report.case(&case, Unit::Rows, row_count, lanes);
 }
 
