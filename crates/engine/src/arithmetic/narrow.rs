@@ -82,19 +82,15 @@ pub(crate) enum Values {
 }
 
 impl NarrowDecimals {
-    /// What computes those of `expressions` that are arithmetic of decimals.
+    /// What computes those of `expressions` that are decimals.
     pub(crate) fn new<'a>(
         expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,
         schema: &Schema,
     ) -> Self {
         let mut decimals = Self::default();
         for expression in expressions {
-            let step = decimals.step(expression, schema);
-            decimals.results.push(step.filter(|step| decimals.steps[*step].kind.is_arithmetic()));
-        }
-        // Steps of expressions that are no arithmetic are wanted by nobody.
-        if decimals.results.iter().all(Option::is_none) {
-            decimals.steps.clear();
+            let result = decimals.step(expression, schema);
+            decimals.results.push(result);
         }
         decimals
     }
@@ -383,7 +379,7 @@ mod tests {
             });
             pairs.map(|pair| pair.is_some()).collect::<Vec<_>>()
         };
-        assert_eq!(evaluate(1_000_000), [true, true, true, true, true, false]);
-        assert_eq!(evaluate(999_999_999_999_999), [false, false, true, false, true, false]);
+        assert_eq!(evaluate(1_000_000), [true, true, true, true, true, true]);
+        assert_eq!(evaluate(999_999_999_999_999), [false, false, true, false, true, true]);
     }
 }
