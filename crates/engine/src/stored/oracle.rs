@@ -345,11 +345,13 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
         database.add_part(table, std::slice::from_ref(&batch));
         batch
     });
-    let exact = |values: &mut dyn Iterator<Item = f64>| {
+    let exact_sum = |values: &mut dyn Iterator<Item = f64>| {
         let mut sum = ExactSum::default();
         values.for_each(|value| sum.push(value));
-        sum.value()
+        sum
     };
+    let exact = |values: &mut dyn Iterator<Item = f64>| exact_sum(values).value();
+    let mean = |values: Vec<f64>| exact_sum(&mut values.iter().copied()).mean(values.len() as u64).unwrap();
     let all = || 0..270_000;
     // The whole part of it is a float.
     let average = |sum: i128, count: i128| (sum / count) as f64 + (sum % count) as f64 / count as f64;
@@ -358,8 +360,8 @@ fn sums_of_floats_are_exact_whoever_adds_up_which_rows() {
         exact(&mut all().filter_map(y)),
         exact(&mut all().map(x).filter(|x| *x > 0.0)),
         exact(&mut all().map(|row| x(row) * 2.0 + 1.0)),
-        exact(&mut all().map(x)) / 270_000.0,
-        exact(&mut all().filter_map(y)) / all().filter_map(y).count() as f64,
+        mean(all().map(x).collect()),
+        mean(all().filter_map(y).collect()),
         average(all().filter_map(n).map(i128::from).sum::<i128>(), all().filter_map(n).count() as i128),
     ];
     let sum_of_cast = exact(&mut all().filter_map(n).map(|n| n as f64));
