@@ -27,10 +27,10 @@
 //! | [`compact`] | keep the rows whose bit is set |
 //! | [`compare`] | columns with constants and with columns, into bitmaps |
 //! | [`decode`] | sums of differences, runs, floats from integers, text from symbols |
-//! | [`distinct`] | count different keys, exactly or nearly |
+//! | [`distinct`] | about how many different keys |
 //! | [`gather`] | take values by number |
 //! | [`group_small`] | sums, counts and extrema by keys of 8 and 16 bits |
-//! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
+//! | [`group_table`] | from keys to group numbers; partitions |
 //! | [`hash`] | hashes of rows |
 //! | [`join_table`] | the build side of a join, made by several threads |
 //! | [`lz`] | LZ77 blocks: what the formats share |
