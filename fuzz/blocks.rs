@@ -31,9 +31,11 @@ where
         for variant in variants {
             let mut outputs = outputs();
             let [first, second] = &mut outputs;
-            let outcomes = lz::decode_pair::<F>(*level, *variant, [&inputs[0], &inputs[1]], [first, second]);
+            let mut blocks = [Block::<F>::new(&inputs[0], first), Block::new(&inputs[1], second)];
+            lz::advance(*level, *variant, &mut blocks, usize::MAX);
+            let outcomes = blocks.map(|block| block.outcome());
             for index in 0..2 {
-                assert_eq!(outcomes[index], expected[index].0, "{level} {variant:?} pair");
+                assert_eq!(outcomes[index], Some(expected[index].0), "{level} {variant:?} pair");
                 assert!(outputs[index] == expected[index].1, "{level} {variant:?} pair");
             }
             let output = &mut outputs[0];

@@ -57,19 +57,6 @@ impl BloomFilter {
         may_contain(level, self, hashes)
     }
 
-    /// Adds the hashes of another filter of the same size.
-    ///
-    /// # Panics
-    /// When sizes differ.
-    pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.blocks.len(), other.blocks.len(), "filters that are merged have one size");
-        for (block, other) in self.blocks.iter_mut().zip(&*other.blocks) {
-            for (word, other) in block.0.iter_mut().zip(other.0) {
-                *word |= other;
-            }
-        }
-    }
-
     /// The filter as bytes, block by block: the same on every machine.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

@@ -21,16 +21,16 @@
 //! | `arrow` | Arrow's arrays of text that was checked |
 //! | [`aggregate`] | sum, count, smallest and largest of a column |
 //! | [`allocator`] | memory that was freed, back to the system |
-//! | [`bitmaps`] | combine bitmaps, make them from flags and row numbers and back |
+//! | [`bitmaps`] | combine bitmaps, turn them into row numbers and back |
 //! | [`bitpack`] | integers of a few bits: pack, unpack, compare and sum without unpacking |
 //! | [`bloom`] | reject keys before they are looked for |
 //! | [`compact`] | keep the rows whose bit is set |
-//! | [`compare`] | columns with constants and with columns, into bitmaps |
+//! | [`compare`] | columns with constants, into bitmaps |
 //! | [`decode`] | sums of differences, runs, floats from integers, text from symbols |
-//! | [`distinct`] | count different keys, exactly or nearly |
+//! | [`distinct`] | about how many different keys |
 //! | [`gather`] | take values by number |
-//! | [`group_small`] | sums, counts and extrema by keys of 8 and 16 bits |
-//! | [`group_table`] | from keys to group numbers; count and sum by key; partitions |
+//! | [`group_small`] | sums and counts by keys of 8 and 16 bits |
+//! | [`group_table`] | from keys to group numbers; partitions |
 //! | [`hash`] | hashes of rows |
 //! | [`join_table`] | the build side of a join, made by several threads |
 //! | [`lz`] | LZ77 blocks: what the formats share |

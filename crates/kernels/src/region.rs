@@ -1,4 +1,4 @@
-//! Memory for large tables: zeroed or uninitialised, in huge pages where the system has them.
+//! Memory for large tables: zeroed, in huge pages where the system has them.
 //!
 //! A table that is probed at random misses the TLB at nearly every row if it is in 4 KiB pages: huge pages
 //! made probing 2 to 2.5 times faster in an experiment, from a few megabytes on. So a region of that size
@@ -8,8 +8,7 @@
 //!
 //! The unsafe code gains untouched memory with an alignment, which `Vec` cannot give.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
-use std::mem::MaybeUninit;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -29,7 +28,7 @@ pub(crate) unsafe trait Zero: Copy {
     const ZERO: Self = unsafe { std::mem::zeroed() };
 }
 
-/// A buffer of fixed size on cache lines of its own, with zeros or [`MaybeUninit`] values at first.
+/// A buffer of fixed size on cache lines of its own, with zeros at first.
 pub(crate) struct Region<T> {
     base: NonNull<u8>,
     layout: Layout,
@@ -63,14 +62,6 @@ impl Region<AtomicU64> {
     pub(crate) fn zeroed_words(len: usize) -> Self {
         // SAFETY: zeros are a value of the type, and it need not be dropped.
         unsafe { Self::allocate(len, alloc_zeroed) }
-    }
-}
-
-impl<T: Copy> Region<MaybeUninit<T>> {
-    /// Uninitialised values, which cost less if the allocator reuses memory.
-    pub(crate) fn uninit(len: usize) -> Self {
-        // SAFETY: whatever lies there is a value of `MaybeUninit`.
-        unsafe { Self::allocate(len, alloc) }
     }
 }
 

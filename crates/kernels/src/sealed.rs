@@ -39,7 +39,6 @@
 //! struct Liar(u8, u32);
 //!
 //! impl keirin_kernels::compare::Comparable for Liar {
-//!     const IS_TOTAL: bool = true;
 //!     fn equal(self, _: Self) -> bool {
 //!         true
 //!     }
@@ -49,8 +48,6 @@
 //! }
 //! ```
 
-use crate::compare::Ieee;
-
 /// Numbers without padding, for which all bit patterns are valid.
 pub trait Sealed {}
 
@@ -58,4 +55,4 @@ macro_rules! sealed {
     ($($T:ty)*) => { $(impl Sealed for $T {})* };
 }
 
-sealed!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 Ieee<f32> Ieee<f64>);
+sealed!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);

@@ -2,9 +2,7 @@
 
 use std::fmt::Debug;
 
-use keirin_kernels::compact::{
-    Strings, compact, compact_bits, compact_into, compact_strings, gather_strings,
-};
+use keirin_kernels::compact::{Strings, compact_bits, compact_into, compact_strings, gather_strings};
 use keirin_kernels::compare::Comparable;
 use keirin_kernels::gather::{gather, gather_bits};
 use keirin_kernels::{BitBuffer, Bits, Level};
@@ -27,7 +25,6 @@ fn check<T: Comparable + Debug + PartialEq>(value: impl Fn(u64) -> T) {
             let rows: Vec<u32> = (0..).zip(&flags).filter(|(_, flag)| **flag).map(|(row, _)| row).collect();
             let expected: Vec<T> = rows.iter().map(|row| values[*row as usize]).collect();
             for level in Level::available().iter().copied() {
-                assert_eq!(compact(level, &values, kept), expected, "{spread:?} of {len} at {level}");
                 assert_eq!(gather(level, &values, &rows), expected, "{spread:?} of {len} at {level}");
                 let mut appended = expected.clone();
                 compact_into(level, &values, kept, &mut appended);

@@ -3,8 +3,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "rows are few, and keys are cut on purpose")]
 
 use keirin_kernels::group_table::{
-    CountSum, DenseTable, GroupTable, KeyColumn, KeyValues, NO_GROUP, StringGroupTable, pack_keys,
-    packed_bytes, partition_rows,
+    DenseTable, GroupTable, KeyColumn, KeyValues, NO_GROUP, StringGroupTable, pack_keys, packed_bytes,
+    partition_rows,
 };
 use keirin_kernels::hash::{Key, Seed, Strings, WideKey, hash_keys, hash_strings};
 use keirin_kernels::{BitBuffer, Bits, Level};
@@ -41,31 +41,19 @@ fn check<K: Key + Ord>(level: Level, keys: &[K], flags: Option<&[bool]>) {
     table.find(level, keys, bits.as_ref().map(BitBuffer::as_bits), &mut groups);
     assert_eq!(groups, expected, "{level}: found again");
 
-    for bits in [1, 4, miri_or(5, 12)] {
-        let mut parts: Vec<u32> = (0..1 << bits).flat_map(|part| table.partition(part, bits)).collect();
-        parts.sort_unstable();
-        assert!(
-            parts.iter().copied().eq(0..table.len() as u32),
-            "{bits} bits: each group is in one partition"
-        );
-    }
-
+    let mut hashes = vec![0; table.len()];
+    hash_keys(level, &Seed::new(0), table.keys(), None, &mut hashes);
     for part in 0..16 {
-        let groups = table.partition(part, 4).filter(|group| table.null_group() != Some(*group));
-        let part_keys: Vec<K> = groups.map(|group| table.keys()[group as usize]).collect();
+        let here = (0..)
+            .zip(&hashes)
+            .filter(|(group, hash)| **hash >> 60 == part && table.null_group() != Some(*group));
+        let part_keys: Vec<K> = here.map(|(group, _)| table.keys()[group as usize]).collect();
         let mut alone = GroupTable::for_partition(Seed::new(0), 4);
         let mut numbers = vec![0; part_keys.len()];
         alone.find_or_insert(level, &part_keys, None, &mut numbers);
         assert!(numbers.into_iter().eq(0..part_keys.len() as u32), "partition {part} in a table of its own");
         assert_eq!(alone.keys(), part_keys);
     }
-
-    let mut merged = GroupTable::new(Seed::new(0));
-    merged.find_or_insert(level, &keys[keys.len() / 2..], None, &mut groups[keys.len() / 2..]);
-    let into = merged.merge(level, &table);
-    assert!(into.iter().zip(table.keys()).all(|(group, key)| {
-        merged.null_group() == Some(*group) || merged.keys()[*group as usize] == *key
-    }));
 }
 
 #[test]
@@ -154,95 +142,6 @@ fn patterns_of_keys_are_grouped() {
     check(Level::best(), &[u64::MAX; COUNT], None);
 }
 
-fn check_count_sum(level: Level, keys: &[u64], values: &[i64]) {
-    let expected = group::count_sum(keys, values);
-    let mut parts = [CountSum::new(Seed::new(0)), CountSum::new(Seed::new(0))];
-    let mut whole = CountSum::new(Seed::new(0));
-    for (index, (keys, values)) in keys.chunks(5000).zip(values.chunks(5000)).enumerate() {
-        whole.add(level, keys, values);
-        parts[index % 2].add(level, keys, values);
-    }
-    let mut got = Vec::new();
-    whole.for_each(level, |group| got.push((group.key, group.count, group.sum)));
-    got.sort_unstable();
-    assert_eq!(got, expected, "{level}");
-    let tables: Vec<&CountSum> = parts.iter().collect();
-    let mut merged = Vec::new();
-    if cfg!(miri) {
-        // A partition clears a table, and a thousand of them take minutes.
-        CountSum::for_each_merged(level, &tables, 0..1, |group| {
-            merged.push((group.key, group.count, group.sum));
-        });
-        assert!(merged.iter().all(|group| expected.contains(group)));
-        return;
-    }
-    for part in [0..1, 1..CountSum::PARTITIONS / 3, CountSum::PARTITIONS / 3..CountSum::PARTITIONS] {
-        CountSum::for_each_merged(level, &tables, part, |group| {
-            merged.push((group.key, group.count, group.sum));
-        });
-    }
-    merged.sort_unstable();
-    assert_eq!(merged, expected, "{level}: merged");
-}
-
-#[test]
-fn counts_and_sums_are_those_of_an_ordered_map() {
-    let mut random = Random::new(1);
-    for level in Level::available() {
-        for keys in
-            [Keys::Single, Keys::Uniform(100), Keys::Zipf(miri_or(100, 10_000)), Keys::Uniform(20_000)]
-        {
-            let keys = keys.rows(miri_or(300, 30_000), 2);
-            let values: Vec<i64> = keys.iter().map(|_| random.bits() as i64).collect();
-            check_count_sum(*level, &keys, &values);
-        }
-    }
-    check_count_sum(Level::best(), &[0, 0, 1], &[i64::MAX, i64::MAX, i64::MIN]);
-    // Sums beyond 64 bits, up and down, in one table and across tables.
-    let keys: Vec<u64> = (0..20_000).map(|row| row % 4).collect();
-    let values: Vec<i64> =
-        keys.iter().map(|key| [i64::MAX, i64::MIN, -1, i64::MAX - 7][*key as usize]).collect();
-    check_count_sum(Level::best(), &keys, &values);
-    check_count_sum(Level::best(), &[], &[]);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "needs 131,072 groups; `partition.rs` tests the loops of it")]
-fn rows_that_hardly_group_are_partitioned_and_nothing_is_lost() {
-    // 400,000 groups in 600,000 rows: the table gives up at 131,072, each part a little later.
-    let keys = Keys::Uniform(800_000).rows(600_000, 2);
-    let values: Vec<i64> = keys.iter().map(|key| *key as i64 - 400_000).collect();
-    check_count_sum(Level::best(), &keys, &values);
-    // Then one key for so many rows that its partition cannot wait for the end.
-    let mut keys = keys;
-    keys.extend([12_345; 100_000]);
-    let values: Vec<i64> = (0..keys.len() as i64).collect();
-    check_count_sum(Level::best(), &keys, &values);
-}
-
-/// More rows than the low words of sums have room for.
-#[test]
-fn sums_of_many_extreme_values_are_exact() {
-    const BATCHES: u64 = miri_or(1, 5000);
-    let values = [i64::MAX, -1];
-    let keys: Vec<u64> = (0..8192).map(|row| row % 2).collect();
-    let rows: Vec<i64> = keys.iter().map(|key| values[*key as usize]).collect();
-    for level in Level::available() {
-        let mut table = CountSum::new(Seed::new(0));
-        for _ in 0..BATCHES {
-            table.add(*level, &keys, &rows);
-        }
-        let mut groups = 0;
-        table.for_each(*level, |group| {
-            groups += 1;
-            let count = BATCHES * 4096;
-            assert_eq!(group.count, count, "{level}");
-            assert_eq!(group.sum, i128::from(values[group.key as usize]) * i128::from(count), "{level}");
-        });
-        assert_eq!(groups, 2, "{level}");
-    }
-}
-
 fn offsets_of(strings: &[Option<Vec<u8>>]) -> (Vec<i32>, Vec<u8>) {
     let (mut offsets, mut bytes) = (vec![0], Vec::new());
     for string in strings {
@@ -284,14 +183,9 @@ fn check_strings(level: Level, strings: &[Option<Vec<u8>>]) {
         }
     }
     assert_eq!(by_rows.len(), order.iter().flatten().count(), "{level}: by rows");
-    let mut merged = StringGroupTable::new(Seed::new(0));
-    let into = merged.merge(level, &table);
-    assert!(into.into_iter().eq(0..table.len() as u32), "an empty table takes over the numbers");
-    assert!((0..table.len() as u32).all(|group| merged.get(group) == table.get(group)));
-    let mut parts: Vec<u32> = (0..16).flat_map(|part| table.partition(part, 4)).collect();
-    parts.sort_unstable();
-    assert!(parts.into_iter().eq(0..table.len() as u32));
-    let groups: Vec<u32> = table.partition(3, 4).filter(|group| table.get(*group).is_some()).collect();
+    let groups = expected.iter().zip(&hashes).filter(|(_, hash)| **hash >> 60 == 3).map(|(group, _)| *group);
+    let groups: std::collections::BTreeSet<u32> =
+        groups.filter(|group| table.get(*group).is_some()).collect();
     let strings: Vec<_> = groups.iter().map(|group| table.get(*group).map(<[u8]>::to_vec)).collect();
     let (offsets, bytes) = offsets_of(&strings);
     let mut alone = StringGroupTable::for_partition(Seed::new(0), 4);

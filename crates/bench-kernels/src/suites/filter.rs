@@ -3,8 +3,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "the data is of small numbers")]
 
 use arrow::array::{
-    Array, ArrowPrimitiveType, BooleanArray, Datum, PrimitiveArray, Scalar, StringArray, UInt8Array,
-    UInt32Array,
+    Array, ArrowPrimitiveType, BooleanArray, PrimitiveArray, Scalar, StringArray, UInt8Array, UInt32Array,
 };
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp;
@@ -13,10 +12,10 @@ use arrow::datatypes::{
     Decimal128Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt32Type,
 };
 use keirin_kernels::bitmaps::{and, positions};
-use keirin_kernels::compact::{Strings, compact, compact_strings};
-use keirin_kernels::compare::{Comparable, Comparison, compare_columns, compare_constant};
+use keirin_kernels::compact::{Strings, compact_into, compact_strings};
+use keirin_kernels::compare::{Comparable, Comparison, compare_constant};
 use keirin_kernels::gather::{Index, gather};
-use keirin_kernels::{BitBuffer, Level, count_ones};
+use keirin_kernels::{BitBuffer, count_ones};
 use keirin_testkit::columns::{Random, Spread};
 
 use super::engines;
@@ -65,34 +64,27 @@ fn compare<T: ArrowPrimitiveType>(
 ) where
     T::Native: Comparable,
 {
-    let cases = [format!("{name} < constant, {place}"), format!("{name} = column, {place}")];
-    if !cases.iter().any(|case| report.wants(case)) {
+    let case = format!("{name} < constant, {place}");
+    if !report.wants(&case) {
         return;
     }
-    let count = bytes / size_of::<T::Native>();
-    let left = values::<T>(count, &value);
-    let right: Vec<T::Native> = left.iter().rev().copied().collect();
+    let values = values::<T>(bytes / size_of::<T::Native>(), &value);
     let constant = value(500);
-    let [left_array, right_array] =
-        [&left, &right].map(|values| PrimitiveArray::<T>::from_iter_values(values.iter().copied()));
+    let array = PrimitiveArray::<T>::from_iter_values(values.iter().copied());
     let scalar = Scalar::new(PrimitiveArray::<T>::from_iter_values([constant]));
-    let answers =
-        |found: &dyn Fn(Level) -> BitBuffer, level| count_ones(level, found(level).as_bits()) as u64;
-    let less = |level: Level| compare_constant(level, Comparison::Less, &left, constant);
-    let equal = |level: Level| compare_columns(level, Comparison::Equal, &left, &right);
-    let tests: [&dyn Fn(Level) -> BitBuffer; 2] = [&less, &equal];
-    let arrow_right: [&dyn Datum; 2] = [&scalar, &right_array];
-    for (index, case) in cases.iter().enumerate() {
-        let mut lanes: Vec<Lane<'_>> = engines()
-            .map(|(engine, level)| Lane::new(&engine, move || answers(tests[index], level)))
-            .collect();
-        let (left, right) = (&left_array, arrow_right[index]);
-        lanes.push(Lane::new("arrow", move || {
-            let found = if index == 0 { cmp::lt(left, right) } else { cmp::eq(left, right) };
-            found.expect("arrays of one type").true_count() as u64
-        }));
-        report.case(case, Unit::Bytes, (index + 1) * bytes, lanes);
-    }
+    let mut lanes: Vec<Lane<'_>> = engines()
+        .map(|(engine, level)| {
+            let values = &values;
+            Lane::new(&engine, move || {
+                let found = compare_constant(level, Comparison::Less, values, constant);
+                count_ones(level, found.as_bits()) as u64
+            })
+        })
+        .collect();
+    lanes.push(Lane::new("arrow", || {
+        cmp::lt(&array, &scalar).expect("arrays of one type").true_count() as u64
+    }));
+    report.case(&case, Unit::Bytes, bytes, lanes);
 }
 
 fn combine(report: &mut Report) {
@@ -137,7 +129,11 @@ where
     let mut lanes: Vec<Lane<'_>> = engines()
         .map(|(engine, level)| {
             let (values, kept) = (&values, kept.as_bits());
-            Lane::new(&engine, move || compact(level, values, kept).len() as u64)
+            Lane::new(&engine, move || {
+                let mut out = Vec::new();
+                compact_into(level, values, kept, &mut out);
+                out.len() as u64
+            })
         })
         .collect();
     lanes.push(Lane::new("arrow", || filter(&array, &mask).expect("a mask for each row").len() as u64));

@@ -263,13 +263,7 @@ impl DecimalSum {
         (self.upper == if value < 0 { -1 } else { 0 }).then_some(value)
     }
 
-    /// The sum as plain numbers: the lower 128 bits and the bits above them.
-    #[must_use]
-    pub fn to_parts(self) -> (u128, i64) {
-        (self.lower, self.upper)
-    }
-
-    /// The sum with these parts.
+    /// The sum of which these are the lower 128 bits and the bits above them.
     #[must_use]
     pub fn from_parts(lower: u128, upper: i64) -> Self {
         Self { lower, upper }

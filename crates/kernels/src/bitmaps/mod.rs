@@ -1,12 +1,11 @@
-//! Bitmaps combined, made from bytes and turned into row numbers and back.
+//! Bitmaps combined, turned into flags and row numbers and made from row numbers.
 //!
 //! Combining is one plain loop; [`Bits::word_inside`](crate::Bits) makes a bitmap that begins inside a byte
-//! as cheap as one that does not. Bytes become bits by a comparison into a mask register (AVX-512), a
-//! movemask (AVX2) or a multiplication that gathers the low bits of eight bytes (otherwise); bits become row
-//! numbers by compressing the numbers 0..16, sixteen rows at a time.
+//! as cheap as one that does not. Bits become row numbers by compressing the numbers 0..16, sixteen rows at a
+//! time.
 
 use crate::bits::WORD_BITS;
-use crate::{BitBuffer, Bits, Level};
+use crate::{BitBuffer, Bits};
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -39,15 +38,6 @@ combination! {
     /// Bits that are set in either.
     or, or_plain, |left, right| left | right
 }
-combination! {
-    /// Bits that are set in `left` and not in `right`.
-    and_not, and_not_plain, |left, right| left & !right
-}
-combination! {
-    /// Bits that differ.
-    xor, xor_plain, |left, right| left ^ right
-}
-
 kernel! {
     /// Bits that are not set.
     pub fn not(bits: Bits<'_>) -> BitBuffer = not_plain;
@@ -69,18 +59,6 @@ fn combine(left: Bits<'_>, right: Bits<'_>, op: impl Fn(u64, u64) -> u64) -> Bit
     }));
     words.extend((inside..left.word_count()).map(|index| op(left.word(index), right.word(index))));
     BitBuffer::from_words(words, left.len())
-}
-
-/// Rows that are valid in both columns, where a column without a bitmap is valid everywhere.
-///
-/// In exactly these rows the result of a comparison is not NULL.
-#[must_use]
-pub fn combine_validity(level: Level, left: Option<Bits<'_>>, right: Option<Bits<'_>>) -> Option<BitBuffer> {
-    match (left, right) {
-        (Some(left), Some(right)) => Some(and(level, left, right)),
-        (Some(one), None) | (None, Some(one)) => Some(and(level, one, one)),
-        (None, None) => None,
-    }
 }
 
 kernel! {
@@ -105,31 +83,6 @@ fn count_ones_in_both_plain(left: Bits<'_>, right: Bits<'_>) -> usize {
         count += (left.word(index) & right.word(index)).count_ones() as usize;
     }
     count
-}
-
-kernel! {
-    /// A bit for each flag.
-    pub fn from_bools(flags: &[bool]) -> BitBuffer = from_bools_plain, avx2 = x86::from_bools_avx2,
-        avx512 = x86::from_bools_avx512;
-}
-
-#[inline(always)]
-fn from_bools_plain(flags: &[bool]) -> BitBuffer {
-    from_bools_by(flags, pack_flags)
-}
-
-/// Packs 64 flags at a time; the last ones are copied to a padded chunk.
-#[inline(always)]
-fn from_bools_by(flags: &[bool], pack: impl Fn(&[bool; WORD_BITS]) -> u64) -> BitBuffer {
-    let (chunks, tail) = flags.as_chunks::<WORD_BITS>();
-    let mut words = Vec::with_capacity(flags.len().div_ceil(WORD_BITS));
-    words.extend(chunks.iter().map(&pack));
-    if !tail.is_empty() {
-        let mut last = [false; WORD_BITS];
-        last[..tail.len()].copy_from_slice(tail);
-        words.push(pack(&last));
-    }
-    BitBuffer::from_words(words, flags.len())
 }
 
 /// The flags as bits, the first flag as the least significant.

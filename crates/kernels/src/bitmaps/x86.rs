@@ -2,18 +2,12 @@
 
 use std::arch::x86_64::{
     __m512i, _mm256_cmpgt_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_setzero_si256,
-    _mm512_add_epi32, _mm512_loadu_si512, _mm512_maskz_compress_epi32, _mm512_set1_epi32, _mm512_setr_epi32,
-    _mm512_storeu_si512, _mm512_test_epi8_mask,
+    _mm512_add_epi32, _mm512_maskz_compress_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512,
 };
 
-use super::{from_bools_by, positions_by, write_positions};
+use super::{positions_by, write_positions};
+use crate::Bits;
 use crate::bits::WORD_BITS;
-use crate::{BitBuffer, Bits};
-
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn from_bools_avx2(flags: &[bool]) -> BitBuffer {
-    from_bools_by(flags, |flags| pack_flags_avx2(flags))
-}
 
 /// The flags as bits.
 #[inline]
@@ -25,15 +19,6 @@ pub(crate) fn pack_flags_avx2(flags: &[bool; WORD_BITS]) -> u64 {
         u64::from(_mm256_movemask_epi8(_mm256_cmpgt_epi8(bytes, _mm256_setzero_si256())).cast_unsigned())
     };
     half(0) | half(1) << 32
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn from_bools_avx512(flags: &[bool]) -> BitBuffer {
-    from_bools_by(flags, |flags| {
-        // SAFETY: 64 bytes are read.
-        let bytes = unsafe { _mm512_loadu_si512(flags.as_ptr().cast()) };
-        _mm512_test_epi8_mask(bytes, bytes)
-    })
 }
 
 /// Four compressions a word. The result goes to a register and is stored whole: compressing into memory is

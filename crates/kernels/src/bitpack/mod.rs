@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::bitmaps::pack_flags;
 use crate::bits::WORD_BITS;
-use crate::compare::{Comparable, Comparison, Constant, Test, filter_flags};
+use crate::compare::{Comparison, Constant, Test, filter_flags};
 use crate::{BitBuffer, Level, Selection};
 
 #[cfg(target_arch = "x86_64")]
@@ -208,7 +208,7 @@ pub fn compare_packed<T: Integer>(
         return all(matches!(comparison, Comparison::NotEqual | Comparison::Less | Comparison::LessEqual));
     }
     let constant = T::bits(constant.less_reference(packed.reference));
-    crate::compare::with_operator!(T::Bits, comparison, run(level, packed, rows, constant))
+    crate::compare::with_operator!(comparison, run(level, packed, rows, constant))
 }
 
 /// The sum of a range of rows; there are at most 2^63 values of 64 bits, so it always fits.

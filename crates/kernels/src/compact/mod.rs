@@ -7,24 +7,13 @@
 
 use crate::bits::WORD_BITS;
 use crate::compare::Comparable;
-use crate::{BitBuffer, Bits, Level};
+use crate::{BitBuffer, Bits};
 
 mod strings;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use strings::{Offset, Strings, compact_strings, gather_strings};
-
-/// The values whose bit is set.
-///
-/// # Panics
-/// When there are not as many bits as values.
-#[must_use]
-pub fn compact<T: Comparable>(level: Level, values: &[T], kept: Bits<'_>) -> Vec<T> {
-    let mut out = Vec::new();
-    compact_into(level, values, kept, &mut out);
-    out
-}
 
 kernel! {
     /// Appends the values whose bit is set.

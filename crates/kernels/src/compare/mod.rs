@@ -1,11 +1,9 @@
-//! Columns compared with a constant, a range, a few values, or another column: a bit for each row.
+//! Columns compared with a constant: a bit for each row.
 //!
-//! Rows are compared whatever their validity; SQL's result is this bitmap together with
-//! [`combine_validity`](crate::bitmaps::combine_validity): where that bit is not set the result is NULL.
+//! Rows are compared whatever their validity: SQL's result is NULL where the column is.
 //!
 //! Floats are in the total order of IEEE 754, as in Arrow and DataFusion: -NaN < -inf < ... < -0.0 < 0.0 <
-//! ... < inf < NaN, and a NaN equals itself. [`Ieee`] uses the CPU's comparison instead, in which a NaN
-//! equals nothing and the zeros are equal.
+//! ... < inf < NaN, and a NaN equals itself.
 //!
 //! A word has sixty-four rows. The plain loop compares into flags, which the compiler vectorises, and
 //! packs them; AVX-512 compares into mask registers (`x86.rs`), which are the bits already.
@@ -20,7 +18,7 @@ mod values;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use values::{Comparable, Ieee};
+pub use values::Comparable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Vector, repeat};
 
@@ -94,25 +92,20 @@ macro_rules! operator {
 
 operator!(Equal | left, right | equal / equal_mask(left, right));
 operator!(Less | left, right | less / less_mask(left, right));
-operator!(LessEqual | left, right | less_equal / less_equal_mask(left, right));
 operator!(Greater | left, right | less / less_mask(right, left));
-operator!(GreaterEqual | left, right | less_equal / less_equal_mask(right, left));
 
 /// Calls `$call` with an [`Operator`] and the word that inverts its result, or zero.
 ///
-/// In a total order `<=` is `not >`, which halves the number of compiled loops; for NaNs that equal nothing
-/// it is not.
+/// In a total order `<=` is `not >`, which halves the number of compiled loops.
 macro_rules! with_operator {
-    ($T:ty, $comparison:expr, $call:ident $args:tt) => {
+    ($comparison:expr, $call:ident $args:tt) => {
         match $comparison {
             $crate::compare::Comparison::Equal => $crate::compare::with_operator!(@ $call Equal, 0, $args),
             $crate::compare::Comparison::NotEqual => $crate::compare::with_operator!(@ $call Equal, !0, $args),
             $crate::compare::Comparison::Less => $crate::compare::with_operator!(@ $call Less, 0, $args),
             $crate::compare::Comparison::Greater => $crate::compare::with_operator!(@ $call Greater, 0, $args),
-            $crate::compare::Comparison::LessEqual if <$T>::IS_TOTAL => $crate::compare::with_operator!(@ $call Greater, !0, $args),
-            $crate::compare::Comparison::GreaterEqual if <$T>::IS_TOTAL => $crate::compare::with_operator!(@ $call Less, !0, $args),
-            $crate::compare::Comparison::LessEqual => $crate::compare::with_operator!(@ $call LessEqual, 0, $args),
-            $crate::compare::Comparison::GreaterEqual => $crate::compare::with_operator!(@ $call GreaterEqual, 0, $args),
+            $crate::compare::Comparison::LessEqual => $crate::compare::with_operator!(@ $call Greater, !0, $args),
+            $crate::compare::Comparison::GreaterEqual => $crate::compare::with_operator!(@ $call Less, !0, $args),
         }
     };
     (@ $call:ident $operator:ident, $invert:expr, ($($arg:expr),*)) => {
@@ -132,35 +125,7 @@ pub fn compare_constant<T: Comparable>(
     fn run<T: Comparable, O: Operator>(level: Level, values: &[T], constant: T, invert: u64) -> BitBuffer {
         filter(level, values, &Constant::<T, O>::new(constant), invert)
     }
-    with_operator!(T, comparison, run(level, values, constant))
-}
-
-/// Selects the rows in which the comparison of `left` with `right` holds.
-///
-/// # Panics
-/// When the lengths differ.
-#[must_use]
-pub fn compare_columns<T: Comparable>(
-    level: Level,
-    comparison: Comparison,
-    left: &[T],
-    right: &[T],
-) -> BitBuffer {
-    assert_eq!(left.len(), right.len(), "columns of as many rows");
-    with_operator!(T, comparison, filter_pairs(level, left, right))
-}
-
-/// Selects the rows whose value is at least `low` and at most `high`.
-#[must_use]
-pub fn between<T: Comparable>(level: Level, values: &[T], low: T, high: T) -> BitBuffer {
-    filter(level, values, &Between(low, high), 0)
-}
-
-/// Selects the rows whose value equals one of a few; each costs a comparison a row, so for many a hash table
-/// is faster.
-#[must_use]
-pub fn is_in<T: Comparable>(level: Level, values: &[T], few: &[T]) -> BitBuffer {
-    filter(level, values, &Few(few), 0)
+    with_operator!(comparison, run(level, values, constant))
 }
 
 /// A predicate on the values of one column.
@@ -197,49 +162,9 @@ impl<T: Comparable, O: Operator> Test<T> for Constant<T, O> {
     }
 }
 
-pub(crate) struct Between<T>(T, T);
-
-impl<T: Comparable> Test<T> for Between<T> {
-    #[inline(always)]
-    fn holds(&self, value: T) -> bool {
-        self.0.less_equal(value) & value.less_equal(self.1)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn mask(&self, values: Vector) -> u64 {
-        // SAFETY: as the caller promises.
-        let (low, high) = unsafe { (repeat(self.0), repeat(self.1)) };
-        // SAFETY: as the caller promises.
-        unsafe { T::less_equal_mask(low, values) & T::less_equal_mask(values, high) }
-    }
-}
-
-pub(crate) struct Few<'a, T>(&'a [T]);
-
-impl<T: Comparable> Test<T> for Few<'_, T> {
-    #[inline(always)]
-    fn holds(&self, value: T) -> bool {
-        self.0.iter().fold(false, |found, one| found | value.equal(*one))
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn mask(&self, values: Vector) -> u64 {
-        // SAFETY: as the caller promises.
-        self.0.iter().fold(0, |found, one| found | unsafe { T::equal_mask(values, repeat(*one)) })
-    }
-}
-
 kernel! {
     fn filter[T: Comparable, Q: Test<T>][T, Q](values: &[T], test: &Q, invert: u64) -> BitBuffer
         = filter_plain, avx2 = x86::filter_avx2, avx512 = x86::filter_avx512;
-}
-
-kernel! {
-    fn filter_pairs[T: Comparable, O: Operator][T, O](left: &[T], right: &[T], invert: u64) -> BitBuffer
-        = filter_pairs_plain::<T, O>, avx2 = x86::filter_pairs_avx2::<T, O>,
-        avx512 = x86::filter_pairs_avx512::<T, O>;
 }
 
 /// Rows of which flags are computed by one loop: a loop of the rows of a word would be unrolled instead of vectorised.
@@ -302,45 +227,4 @@ fn filter_by<T: Comparable, Q: Test<T>>(
         words.push(bits ^ invert);
     }
     BitBuffer::from_words(words, values.len())
-}
-
-#[inline(always)]
-fn filter_pairs_plain<T: Comparable, O: Operator>(left: &[T], right: &[T], invert: u64) -> BitBuffer {
-    filter_pairs_by_flags::<T, O>(left, right, pack_flags, invert)
-}
-
-#[inline(always)]
-fn filter_pairs_by_flags<T: Comparable, O: Operator>(
-    left: &[T],
-    right: &[T],
-    pack: impl Fn(&[bool; WORD_BITS]) -> u64,
-    invert: u64,
-) -> BitBuffer {
-    let compare = |first: usize, flags: &mut [bool]| {
-        for ((flag, left), right) in flags.iter_mut().zip(&left[first..]).zip(&right[first..]) {
-            *flag = O::holds(*left, *right);
-        }
-    };
-    filter_flags(left.len(), compare, pack, invert)
-}
-
-/// As [`filter_by`], for two columns.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn filter_pairs_by<T: Comparable, O: Operator>(
-    left: &[T],
-    right: &[T],
-    whole: impl Fn(&[T; WORD_BITS], &[T; WORD_BITS]) -> u64,
-    invert: u64,
-) -> BitBuffer {
-    let (left_chunks, left_tail) = left.as_chunks::<WORD_BITS>();
-    let (right_chunks, right_tail) = right.as_chunks::<WORD_BITS>();
-    let mut words = Vec::with_capacity(left_chunks.len() + 1);
-    words.extend(left_chunks.iter().zip(right_chunks).map(|(left, right)| whole(left, right) ^ invert));
-    if !left_tail.is_empty() {
-        let pairs = left_tail.iter().zip(right_tail).rev();
-        let bits = pairs.fold(0, |bits, (left, right)| bits << 1 | u64::from(O::holds(*left, *right)));
-        words.push(bits ^ invert);
-    }
-    BitBuffer::from_words(words, left.len())
 }

@@ -4,9 +4,7 @@
 use std::arch::x86_64::*;
 use std::mem::transmute_copy;
 
-use super::{
-    Comparable, Ieee, Operator, Test, filter_by, filter_by_flags, filter_pairs_by, filter_pairs_by_flags,
-};
+use super::{Comparable, Test, filter_by, filter_by_flags};
 use crate::BitBuffer;
 use crate::bitmaps::pack_flags_avx2;
 use crate::bits::WORD_BITS;
@@ -21,11 +19,10 @@ pub(crate) type Vector = __m512i;
 pub(crate) trait Lanes: Sized {
     unsafe fn equal_mask(left: Vector, right: Vector) -> u64;
     unsafe fn less_mask(left: Vector, right: Vector) -> u64;
-    unsafe fn less_equal_mask(left: Vector, right: Vector) -> u64;
 }
 
 macro_rules! lanes {
-    ($($T:ty: $view:ident, $equal:expr, $less:expr, $less_equal:expr;)*) => {$(
+    ($($T:ty: $view:ident, $equal:expr, $less:expr;)*) => {$(
         impl Lanes for $T {
             #[inline(always)]
             unsafe fn equal_mask(left: Vector, right: Vector) -> u64 {
@@ -38,33 +35,23 @@ macro_rules! lanes {
                 // SAFETY: the features are there, as the caller promises.
                 u64::from(unsafe { $less($view(left), $view(right)) })
             }
-
-            #[inline(always)]
-            unsafe fn less_equal_mask(left: Vector, right: Vector) -> u64 {
-                // SAFETY: the features are there, as the caller promises.
-                u64::from(unsafe { $less_equal($view(left), $view(right)) })
-            }
         }
     )*};
 }
 
 lanes! {
-    u8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epu8_mask, _mm512_cmple_epu8_mask;
-    i8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epi8_mask, _mm512_cmple_epi8_mask;
-    u16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epu16_mask, _mm512_cmple_epu16_mask;
-    i16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epi16_mask, _mm512_cmple_epi16_mask;
-    u32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epu32_mask, _mm512_cmple_epu32_mask;
-    i32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask, _mm512_cmple_epi32_mask;
-    u64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu64_mask, _mm512_cmple_epu64_mask;
-    i64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask, _mm512_cmple_epi64_mask;
-    u128: same, pairs_equal, pairs_less_unsigned, pairs_less_equal_unsigned;
-    i128: same, pairs_equal, pairs_less, pairs_less_equal;
-    f32: order_key_f32, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask, _mm512_cmple_epi32_mask;
-    f64: order_key_f64, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask, _mm512_cmple_epi64_mask;
-    Ieee<f32>: _mm512_castsi512_ps, _mm512_cmp_ps_mask::<_CMP_EQ_OQ>, _mm512_cmp_ps_mask::<_CMP_LT_OQ>,
-        _mm512_cmp_ps_mask::<_CMP_LE_OQ>;
-    Ieee<f64>: _mm512_castsi512_pd, _mm512_cmp_pd_mask::<_CMP_EQ_OQ>, _mm512_cmp_pd_mask::<_CMP_LT_OQ>,
-        _mm512_cmp_pd_mask::<_CMP_LE_OQ>;
+    u8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epu8_mask;
+    i8: same, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epi8_mask;
+    u16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epu16_mask;
+    i16: same, _mm512_cmpeq_epi16_mask, _mm512_cmplt_epi16_mask;
+    u32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epu32_mask;
+    i32: same, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask;
+    u64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu64_mask;
+    i64: same, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask;
+    u128: same, pairs_equal, pairs_less_unsigned;
+    i128: same, pairs_equal, pairs_less;
+    f32: order_key_f32, _mm512_cmpeq_epi32_mask, _mm512_cmplt_epi32_mask;
+    f64: order_key_f64, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask;
 }
 
 #[inline(always)]
@@ -107,20 +94,8 @@ fn pairs_less(left: Vector, right: Vector) -> u64 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn pairs_less_equal(left: Vector, right: Vector) -> u64 {
-    pairs(left, right, _mm512_cmplt_epi64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 fn pairs_less_unsigned(left: Vector, right: Vector) -> u64 {
     pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmplt_epu64_mask(left, right))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn pairs_less_equal_unsigned(left: Vector, right: Vector) -> u64 {
-    pairs(left, right, _mm512_cmplt_epu64_mask(left, right), _mm512_cmple_epu64_mask(left, right))
 }
 
 /// `high_less` is used at the high halves, and `low` at the low halves of pairs whose high halves are equal.
@@ -183,30 +158,8 @@ pub(super) fn filter_avx512<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, i
     filter_by(values, test, whole, invert)
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn filter_pairs_avx512<T: Comparable, O: Operator>(
-    left: &[T],
-    right: &[T],
-    invert: u64,
-) -> BitBuffer {
-    let whole = |left: &[T; WORD_BITS], right: &[T; WORD_BITS]| {
-        // SAFETY: `word` asks for the parts there are; the features are those of this function.
-        word::<T>(|part| unsafe { O::mask::<T>(load(left, part), load(right, part)) })
-    };
-    filter_pairs_by::<T, O>(left, right, whole, invert)
-}
-
 /// The plain loop, except that flags become bits by a movemask.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn filter_avx2<T: Comparable, Q: Test<T>>(values: &[T], test: &Q, invert: u64) -> BitBuffer {
     filter_by_flags(values, test, |flags| pack_flags_avx2(flags), invert)
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn filter_pairs_avx2<T: Comparable, O: Operator>(
-    left: &[T],
-    right: &[T],
-    invert: u64,
-) -> BitBuffer {
-    filter_pairs_by_flags::<T, O>(left, right, |flags| pack_flags_avx2(flags), invert)
 }

@@ -11,46 +11,12 @@ const PRECISION: u32 = 14;
 const REGISTERS: usize = 1 << PRECISION;
 /// The bits of a hash behind those that choose the register.
 const REST_BITS: u32 = u64::BITS - PRECISION;
-/// The first bytes of a serialised sketch: a name, the version of the layout, the precision.
-const HEADER: [u8; 4] = [b'H', b'L', 1, PRECISION as u8];
 
 /// A sketch of a set of hashes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HyperLogLog {
     registers: Box<[u8]>,
 }
-
-/// Bytes that are no sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SketchError {
-    /// The count of bytes is not that of a sketch.
-    Length(usize),
-    /// The first four bytes are of another kind, version or precision.
-    Header([u8; 4]),
-    /// A register has a value that no hash results in.
-    Register {
-        /// The index of the register.
-        index: usize,
-        /// Its value.
-        value: u8,
-    },
-}
-
-impl fmt::Display for SketchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(length) => {
-                write!(f, "a sketch has {} bytes, not {length}", HEADER.len() + REGISTERS)
-            }
-            Self::Header(header) => write!(f, "a sketch begins with {HEADER:02x?}, not {header:02x?}"),
-            Self::Register { index, value } => {
-                write!(f, "register {index} of a sketch has {value}, above {}", REST_BITS + 1)
-            }
-        }
-    }
-}
-
-impl std::error::Error for SketchError {}
 
 impl HyperLogLog {
     /// An empty sketch.
@@ -101,30 +67,6 @@ impl HyperLogLog {
             *register = (*register).max(rank as u8);
         }
         folded
-    }
-
-    /// The sketch as bytes: the same on every machine.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        [&HEADER, &*self.registers].concat()
-    }
-
-    /// The sketch that [`Self::to_bytes`] wrote.
-    ///
-    /// # Errors
-    /// When the bytes are not a sketch.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SketchError> {
-        let (header, registers) = bytes.split_first_chunk::<4>().ok_or(SketchError::Length(bytes.len()))?;
-        if *header != HEADER {
-            return Err(SketchError::Header(*header));
-        }
-        if registers.len() != REGISTERS {
-            return Err(SketchError::Length(bytes.len()));
-        }
-        match registers.iter().position(|value| u32::from(*value) > REST_BITS + 1) {
-            Some(index) => Err(SketchError::Register { index, value: registers[index] }),
-            None => Ok(Self { registers: registers.into() }),
-        }
     }
 }
 

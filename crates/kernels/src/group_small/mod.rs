@@ -22,13 +22,11 @@
 
 #![allow(clippy::cast_possible_wrap, reason = "bits are few")]
 
-mod extrema;
 mod tables;
 mod units;
 
 use std::collections::BTreeMap;
 
-pub use extrema::Extrema;
 pub use units::Value;
 
 use crate::aggregate::{ExactSum, power_of_two};
@@ -444,16 +442,6 @@ impl GroupSums {
             }
         }
     }
-
-    /// Adds a sum that [`GroupSum::exact`] returned, perhaps on another machine.
-    ///
-    /// # Panics
-    /// When there is no such key.
-    pub fn add_exact(&mut self, key: usize, sum: &ExactSum, count: u64) {
-        self.note(&(key..key + 1));
-        self.counts[key] += count;
-        self.outlier_sums.entry(key).or_default().merge(sum);
-    }
 }
 
 /// The sum and count of one key.
@@ -482,12 +470,6 @@ impl GroupSum<'_> {
     #[must_use]
     pub fn integer(&self) -> Option<i128> {
         (self.outlier_sums.is_none() && self.grid == 0).then_some(self.total)
-    }
-
-    /// The mean: the rounded sum, divided by the count.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
-        self.value() / self.count as f64
     }
 
     /// The sum without rounding, to be merged elsewhere.

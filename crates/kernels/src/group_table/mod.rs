@@ -1,24 +1,22 @@
-//! Grouping: maps keys to dense group numbers, or directly to counts and sums.
+//! Grouping: maps keys to dense group numbers.
 //!
 //! | the keys | use |
 //! |---|---|
 //! | integers of a known small range, dictionary codes | [`DenseTable`]: an array, no hash |
 //! | integers of 1-16 bytes; several columns packed into one ([`pack_keys`]) | [`GroupTable`] |
 //! | strings; rows encoded as bytes | [`StringGroupTable`] |
-//! | integers, if only `count, sum` is needed | [`CountSum`]: the states are in the slots |
 //!
 //! A table gives each new key the next number, so aggregate states are plain vectors indexed by group. Tables
 //! begin small and grow with the groups; no estimate is needed. With several threads each thread has a table;
-//! then for each partition of the hash space (the highest bits of the hash) one thread merges the groups of
-//! all tables ([`GroupTable::for_partition`]): without locks, and each partition fits the L2 cache. If there
-//! are few rows per group, rows are better partitioned first: [`partition_rows`].
+//! then for each partition of the hash space (the highest bits of the hash, [`partition_rows`]) one thread groups
+//! the keys of all tables ([`GroupTable::for_partition`]): without locks, and each partition fits the L2 cache. If
+//! there are few rows per group, rows are better partitioned first.
 
 #![allow(
     clippy::cast_possible_truncation,
     reason = "hashes are cut to indices; group and row numbers have 32 bits by assertion"
 )]
 
-mod count_sum;
 mod dense;
 mod pack;
 mod partition;
@@ -26,14 +24,11 @@ mod slots;
 mod strings;
 mod table;
 mod views;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
-pub use count_sum::{CountSum, CountSumGroup};
 pub use dense::DenseTable;
 pub use pack::{KeyColumn, KeyValues, pack_keys, packed_bytes};
 pub use partition::{PartitionedRows, partition_rows};
-pub(crate) use slots::{BLOCK_ROWS, Hashed, Slot, Slots, Ticket};
+pub(crate) use slots::{BLOCK_ROWS, Slot, Slots, Ticket};
 pub use strings::StringGroupTable;
 pub use table::GroupTable;
 pub use views::Repeated;

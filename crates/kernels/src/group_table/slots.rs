@@ -1,17 +1,16 @@
-//! Linear probing: the one hash table for grouping, joining and counting.
+//! Linear probing: the one hash table for grouping.
 //!
 //! The plain version: `i = high bits of the hash; while slot[i] is taken by another key: i += 1`. What makes
 //! it fast, on 16M rows with one core:
-//! 1. Small keys are in the slots ([`CountSum`](super::CountSum), joins), and a slot never straddles a cache line: one
-//!    miss a row. Tables of groups have a [`Ticket`] in the slot and the key elsewhere: two misses, which overlap with
-//!    those of other rows, but slots of 8 bytes, which are in the caches for longer and grow without keys.
+//! 1. A slot has a [`Ticket`], and the key is elsewhere: two misses a row, which overlap with those of other rows, but
+//!    slots of 8 bytes, which never straddle a cache line, are in the caches for longer and grow without keys.
 //! 2. Low load: at load 0.5 a third of the probes take a second step, which is a mispredicted branch. As long
 //!    as the table fits the L2 cache, load stays below 1/8, and a second step is rare. See [`max_len`].
 //! 3. "Free" and "mine" are one branch, on the smaller of two numbers, either of which is zero then; the
 //!    caller writes the key in both cases. So there is no unpredictable branch for new keys among old ones.
 //! 4. The caller hashes [`BLOCK_ROWS`] rows, prefetches their slots, then probes: misses overlap.
 //! 5. The index is the high bits of the hash, so slots are in the order of hashes: growing reads and writes
-//!    sequentially, and a partition by high bits is a range of slots (see [`Slots::partition`]).
+//!    sequentially.
 //!
 //! Comparing two slots at a time, chosen without a branch, was slower: 3.1 ns a row against 2.7 at 1e3
 //! groups, equal at 1e5.
@@ -129,17 +128,6 @@ impl<S: Slot> Slots<S> {
         Self::with_slots(FIRST_SLOTS, skip)
     }
 
-    /// Removes all keys and makes room for `len`. Keeps the memory if its size stays the same.
-    pub(crate) fn clear_for(&mut self, len: usize) {
-        let slot_count = slot_count_for::<S>(len, self.skip);
-        if slot_count == self.slots.len() {
-            self.slots.fill(S::ZERO);
-            self.len = 0;
-        } else {
-            *self = Self::with_slots(slot_count, self.skip);
-        }
-    }
-
     /// Removes all keys. Keeps the memory for as many keys again, unless it is much.
     pub(crate) fn clear(&mut self) {
         if self.len >= self.slots.len() / KEPT_SLOTS_PER_KEY && self.slots.bytes() <= KEPT_BYTES {
@@ -199,25 +187,6 @@ impl<S: Slot> Slots<S> {
     pub(crate) fn taken(&self) -> impl Iterator<Item = &S> {
         self.slots.iter().filter(|slot| !slot.is_free())
     }
-
-    /// Calls `each` for the taken slots, in the order of [`Self::taken`]. Whether a slot is free is
-    /// unpredictable, so their indices are collected first, without branches.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(&S)) {
-        let mut places = [0_u8; 256];
-        for slots in self.slots.chunks(places.len()) {
-            let mut taken = 0;
-            for (place, slot) in slots.iter().enumerate() {
-                places[taken] = place as u8;
-                taken += usize::from(!slot.is_free());
-            }
-            places[..taken].iter().for_each(|place| each(&slots[usize::from(*place)]));
-        }
-    }
-
-    /// Calls `each` for the taken slots.
-    pub(crate) fn for_each_mut(&mut self, each: impl FnMut(&mut S)) {
-        self.slots.iter_mut().filter(|slot| !slot.is_free()).for_each(each);
-    }
 }
 
 impl<S: Hashed> Slots<S> {
@@ -228,18 +197,6 @@ impl<S: Hashed> Slots<S> {
         self.resize(self.grown_count(), context);
     }
 
-    /// Makes room for `extra` keys. Merging tables needs this first: both are in the order of hashes, so the
-    /// keys merged so far would crowd one end of a smaller table.
-    pub(crate) fn reserve(&mut self, extra: usize, context: &S::Context) {
-        let mut slot_count = self.slots.len();
-        while max_len::<S>(slot_count, self.skip) < self.len + extra {
-            slot_count *= 2;
-        }
-        if slot_count > self.slots.len() {
-            self.resize(slot_count, context);
-        }
-    }
-
     fn resize(&mut self, slot_count: usize, context: &S::Context) {
         let mut grown = Self::with_slots(slot_count, self.skip);
         let mut probe = grown.probe_mut();
@@ -248,31 +205,6 @@ impl<S: Hashed> Slots<S> {
         }
         grown.len = self.len;
         *self = grown;
-    }
-
-    /// The slots whose hash has `partition` as its `bits` highest bits, in a table with `skip` 0. As slots
-    /// are in the order of hashes, this is a range, plus the keys that collisions moved behind its end.
-    pub(crate) fn partition(
-        &self,
-        partition: usize,
-        bits: u32,
-        context: &S::Context,
-    ) -> impl Iterator<Item = &S> {
-        assert!(self.skip == 0, "a table of one partition has no partitions");
-        debug_assert!(bits > 0);
-        let slot_bits = self.slots.len().ilog2();
-        let (first, last) = match slot_bits.checked_sub(bits) {
-            Some(width) => (partition << width, ((partition + 1) << width) - 1),
-            None => (partition >> (bits - slot_bits), partition >> (bits - slot_bits)),
-        };
-        let range = first..last + 1;
-        let behind =
-            (range.end..first + self.slots.len()).map(|index| &self.slots[index & (self.slots.len() - 1)]);
-        self.slots[range]
-            .iter()
-            .filter(|slot| !slot.is_free())
-            .chain(behind.take_while(|slot| !slot.is_free()))
-            .filter(move |slot| slot.hash(context) >> (u64::BITS - bits) == partition as u64)
     }
 }
 
@@ -344,16 +276,6 @@ impl<S: Slot, R: Deref<Target = [S]>> Probe<R> {
         }
     }
 
-    /// As [`Self::prefetch`], for homes.
-    #[inline(always)]
-    pub(crate) fn prefetch_homes(&self, homes: &[Home]) {
-        if size_of_val(&*self.slots) > PREFETCH_BYTES {
-            for home in homes {
-                self.prefetch_home(*home);
-            }
-        }
-    }
-
     #[inline(always)]
     fn prefetch_home(&self, home: Home) {
         prefetch_ptr(self.slots.as_ptr().wrapping_add(home.0 as usize));
@@ -374,34 +296,6 @@ impl<S: Slot> Probe<&mut [S]> {
         // SAFETY: `find` masks its index with the count of slots, a power of two, minus one.
         unsafe { self.slots.get_unchecked_mut(index) }
     }
-
-    /// The slot at this distance behind the home, whichever key it has.
-    #[inline(always)]
-    pub(crate) fn behind_mut(&mut self, home: Home, distance: usize) -> &mut S {
-        let index = (home.0 as usize + distance) & (self.slots.len() - 1);
-        // SAFETY: the index was masked with the count of slots, a power of two, minus one.
-        unsafe { self.slots.get_unchecked_mut(index) }
-    }
-
-    /// The slot at the home, whichever key it has. Unchecked, which saves 0.1 of 1.6 ns a row at 1e3 groups.
-    ///
-    /// # Safety
-    /// The home must come from [`Probe::home`] of these slots, after they last grew, or be the default, the
-    /// first slot.
-    #[inline(always)]
-    pub(crate) unsafe fn home_mut(&mut self, home: Home) -> &mut S {
-        debug_assert!((home.0 as usize) < self.slots.len());
-        // SAFETY: what `home` gives is below `1 << (64 - shift)`, the count of slots.
-        unsafe { self.slots.get_unchecked_mut(home.0 as usize) }
-    }
-}
-
-fn slot_count_for<S>(len: usize, skip: u32) -> usize {
-    let mut slot_count = FIRST_SLOTS;
-    while max_len::<S>(slot_count, skip) < len {
-        slot_count *= 2;
-    }
-    slot_count
 }
 
 /// The most keys before a table grows: a lower load means fewer second steps, as long as the caches have

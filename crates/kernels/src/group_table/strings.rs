@@ -85,7 +85,7 @@ impl StringGroupTable {
         Self { seed, slots: Slots::new(0), forms: Vec::new(), arena: Arena::default(), null_group: None }
     }
 
-    /// An empty table for strings of one of the 2^`bits` partitions of another table with this seed
+    /// An empty table for strings of one of the 2^`bits` partitions of the hash space with this seed
     /// ([`GroupTable::for_partition`](super::GroupTable::for_partition) says why).
     ///
     /// # Panics
@@ -197,48 +197,6 @@ impl StringGroupTable {
     pub fn find(&self, level: Level, strings: Strings<'_>, validity: Option<Bits<'_>>, groups: &mut [u32]) {
         check_lengths(strings, validity, groups);
         find(level, self, strings, validity, groups);
-    }
-
-    /// Adds the strings of `other`, and returns for each of its groups the group in this table.
-    #[must_use]
-    pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
-        let mut groups = vec![0; other.len()];
-        for (index, groups) in groups.chunks_mut(BLOCK_ROWS).enumerate() {
-            let first = index * BLOCK_ROWS;
-            let mut bytes = Vec::new();
-            let mut offsets = vec![0_i64];
-            for group in first..first + groups.len() {
-                bytes.extend_from_slice(bytes_of(&other.forms[group], &other.arena));
-                offsets.push(bytes.len() as i64);
-            }
-            let valid = (first..first + groups.len()).map(|group| other.null_group != Some(group as u32));
-            let valid: crate::BitBuffer = valid.collect();
-            self.find_or_insert(level, Strings::Offsets64(&offsets, &bytes), Some(valid.as_bits()), groups);
-        }
-        groups
-    }
-
-    /// The groups whose hash has `partition` as its `bits` highest bits; the group of NULLs is in partition
-    /// 0.
-    ///
-    /// # Panics
-    /// When `bits` is not in `1..=16`, there is no such partition, or the table is itself for one partition.
-    pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
-        assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
-        let null_group = self.null_group.filter(|_| partition == 0);
-        self.hashes()
-            .filter(move |(_, hash)| hash >> (u64::BITS - bits) == partition as u64)
-            .map(|(group, _)| group)
-            .chain(null_group)
-    }
-
-    /// The groups with a value, with the hashes of their strings.
-    fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
-        let forms = (0..).zip(&self.forms).filter(|(group, _)| Some(*group) != self.null_group);
-        forms.map(|(group, form)| match bytes_of(form, &self.arena) {
-            short if short.len() <= INLINE_BYTES => (group, hash_inline(&self.seed, *form, 0)),
-            long => (group, hash_bytes(&self.seed, long, 0)),
-        })
     }
 
     /// Prefetches the bytes that long strings may be compared with.

@@ -44,8 +44,8 @@ impl<K: Key> GroupTable<K> {
     }
 
     /// An empty table for keys of one of the 2^`bits` partitions of the hash space: from
-    /// [`GroupTable::partition`] or [`partition_rows`](super::partition_rows) with this seed. In a table from
-    /// [`GroupTable::new`] they would crowd in one range, as slots are in the order of hashes.
+    /// [`partition_rows`](super::partition_rows) with this seed. In a table from [`GroupTable::new`] they would
+    /// crowd in one range, as slots are in the order of hashes.
     ///
     /// # Panics
     /// When `bits` is above 16.
@@ -146,44 +146,6 @@ impl<K: Key> GroupTable<K> {
                 }
             }
         }
-    }
-
-    /// Adds the keys of `other`, and returns for each of its groups the group in this table, to which its
-    /// states are added.
-    #[must_use]
-    pub fn merge(&mut self, level: Level, other: &Self) -> Vec<u32> {
-        let mut groups = vec![0; other.len()];
-        // In the order of group numbers: in that of hashes, keys would crowd one part of the table after the
-        // other.
-        match other.null_group {
-            None => self.find_or_insert(level, &other.keys, None, &mut groups),
-            Some(null_group) => {
-                let validity = (0..other.len()).map(|group| group != null_group as usize).collect();
-                let validity: crate::BitBuffer = validity;
-                self.find_or_insert(level, &other.keys, Some(validity.as_bits()), &mut groups);
-            }
-        }
-        groups
-    }
-
-    /// The groups whose hash has `partition` as its `bits` highest bits; the group of NULLs is in partition
-    /// 0.
-    ///
-    /// # Panics
-    /// When `bits` is not in `1..=16`, there is no such partition, or the table is itself for one partition.
-    pub fn partition(&self, partition: usize, bits: u32) -> impl Iterator<Item = u32> {
-        assert!((1..=16).contains(&bits) && partition < 1 << bits, "partition {partition} of 2^{bits}");
-        let null_group = self.null_group.filter(|_| partition == 0);
-        self.hashes()
-            .filter(move |(_, hash)| hash >> (u64::BITS - bits) == partition as u64)
-            .map(|(group, _)| group)
-            .chain(null_group)
-    }
-
-    /// The groups with a value, with the hashes of their keys.
-    fn hashes(&self) -> impl Iterator<Item = (u32, u64)> {
-        let keys = (0..).zip(&self.keys).filter(|(group, _)| Some(*group) != self.null_group);
-        keys.map(|(group, key)| (group, key.hash(&self.seed, 0)))
     }
 }
 

@@ -184,22 +184,6 @@ pub fn decode<F: Format>(
     }
 }
 
-/// Decodes two blocks in one loop, as [`decode`] does one.
-///
-/// # Errors
-/// As [`decode`], for each block.
-pub fn decode_pair<F: Format>(
-    level: Level,
-    variant: F::Variant,
-    inputs: [&[u8]; 2],
-    outputs: [&mut [u8]; 2],
-) -> [Result<(), DecodeError>; 2] {
-    let [first, second] = outputs;
-    let mut blocks = [Block::<F>::new(inputs[0], first), Block::new(inputs[1], second)];
-    advance(level, variant, &mut blocks, usize::MAX);
-    blocks.map(|block| block.outcome.expect("all bytes were asked for"))
-}
-
 /// Decodes about `bytes` more bytes of the unfinished blocks, two at a time beginning with the first, and
 /// returns how many bytes it decoded. It is finished when all blocks have ended.
 pub fn advance<F: Format>(

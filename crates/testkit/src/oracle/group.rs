@@ -1,4 +1,4 @@
-//! Groups, sums and joins with ordered maps.
+//! Groups and joins with ordered maps.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,6 @@ pub fn group_numbers<K: Ord + Clone>(keys: &[Option<K>]) -> (Vec<u32>, Vec<Optio
         })
     });
     (numbers.collect(), order)
-}
-
-/// Key, count and sum of each group, by key.
-#[must_use]
-pub fn count_sum(keys: &[u64], values: &[i64]) -> Vec<(u64, u64, i128)> {
-    let mut groups: BTreeMap<u64, (u64, i128)> = BTreeMap::new();
-    for (key, value) in keys.iter().zip(values) {
-        let (count, sum) = groups.entry(*key).or_default();
-        *count += 1;
-        *sum += i128::from(*value);
-    }
-    groups.into_iter().map(|(key, (count, sum))| (key, count, sum)).collect()
 }
 
 /// The pairs (probe row, build row) with equal keys, by probe row, then build row; nulls equal nothing.
