@@ -1,9 +1,10 @@
-//! Batches that do not keep larger buffers alive.
+//! Batches that do not keep larger buffers alive, and how large the buffers of arrays are.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, RecordBatchOptions, new_empty_array,
+    Array, ArrayData, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, RecordBatchOptions,
+    new_empty_array,
 };
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
@@ -55,4 +56,13 @@ pub(crate) fn joined(batches: &[RecordBatch], schema: &SchemaRef) -> Result<Reco
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+/// The size of those buffers of an array for whose addresses `is_counted` is true.
+pub(crate) fn buffer_bytes(data: &ArrayData, is_counted: &mut impl FnMut(usize) -> bool) -> usize {
+    let nulls = data.nulls().map(|nulls| nulls.buffer());
+    let counted = data.buffers().iter().chain(nulls);
+    let counted = counted.filter(|buffer| is_counted(buffer.data_ptr().addr().get()));
+    let own: usize = counted.map(Buffer::capacity).sum();
+    own + data.child_data().iter().map(|child| buffer_bytes(child, is_counted)).sum::<usize>()
 }

@@ -3,11 +3,12 @@
 //! Arrow's safe functions make or check views row by row, which takes several times as long as decoding the
 //! rows. Here the bytes of all rows are validated together, those of a dictionary once.
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use arrow_array::types::ByteViewType;
 use arrow_array::{Array, GenericByteViewArray, StringViewArray};
-use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, ScalarBuffer};
 
 use crate::Level;
 use crate::gather::gather;
@@ -203,6 +204,39 @@ impl<V: ByteViewType> GroupViews<V> {
     }
 }
 
+/// All rows of some columns of views, one behind the other, each buffer of theirs once: rows that were taken of one column
+/// share its buffers, and would have them as often as there are columns.
+///
+/// # Panics
+/// When there are more buffers than numbers of 32 bits.
+#[must_use]
+pub fn concat_views<V: ByteViewType>(columns: &[&GenericByteViewArray<V>]) -> GenericByteViewArray<V> {
+    let mut views = Vec::with_capacity(columns.iter().map(|column| column.len()).sum());
+    let (mut buffers, mut numbers) = (Vec::new(), HashMap::new());
+    let mut nulls = NullBufferBuilder::new(views.capacity());
+    for column in columns {
+        let number = |buffer: &Buffer| {
+            *numbers.entry((buffer.as_ptr().addr(), buffer.len())).or_insert_with(|| {
+                buffers.push(buffer.clone());
+                u32::try_from(buffers.len() - 1).expect("buffers have numbers of 32 bits")
+            })
+        };
+        let found: Vec<u32> = column.data_buffers().iter().map(number).collect();
+        let moved = column.views().iter().map(|view| match place(*view) {
+            Some(Place { part, .. }) => view & !(0xFFFF_FFFF << 64) | u128::from(found[part]) << 64,
+            None => *view,
+        });
+        views.extend(moved);
+        match column.nulls() {
+            Some(own) => nulls.append_buffer(own),
+            None => nulls.append_n_non_nulls(column.len()),
+        }
+    }
+    // SAFETY: each view is one of a column, whose views are valid, with the number that the same bytes have here. There
+    // are as many nulls as views.
+    unsafe { GenericByteViewArray::new_unchecked(views.into(), buffers, nulls.finish()) }
+}
+
 /// The length of the text of a view.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the lowest word is meant")]
@@ -390,5 +424,27 @@ mod tests {
                 assert!(rows.parts.iter().all(Buffer::is_empty), "all parts are free");
             }
         }
+    }
+
+    #[test]
+    fn columns_of_views_share_their_buffers() {
+        let texts = |from: usize| -> StringViewArray {
+            let text = |row: usize| {
+                (row % 4 > 0).then(|| "long enough for a buffer".repeat(row % 3) + &row.to_string())
+            };
+            (from..from + 50).map(text).collect()
+        };
+        let (first, second) = (texts(0), texts(1_000));
+        let none = StringViewArray::new_null(3);
+        let pieces = [first.slice(0, 20), second.slice(5, 30), first.slice(10, 40), none, second.slice(0, 1)];
+        let pieces: Vec<&StringViewArray> = pieces.iter().collect();
+        let all = concat_views(&pieces);
+        all.to_data().validate_full().unwrap();
+        let expected = pieces.iter().flat_map(|piece| piece.iter());
+        assert!(all.iter().eq(expected));
+        let buffers = first.data_buffers().len() + second.data_buffers().len();
+        assert_eq!(all.data_buffers().len(), buffers);
+        assert_eq!(concat_views(&[&all, &all]).data_buffers().len(), buffers);
+        assert_eq!(concat_views::<arrow_array::types::StringViewType>(&[]).len(), 0);
     }
 }

@@ -8,8 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, RecordBatch};
-use arrow::buffer::Buffer;
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -27,7 +26,7 @@ use futures::StreamExt;
 use parking_lot::RwLock;
 
 use super::memory_scan::MemoryScan;
-use crate::compact::{compact, joined};
+use crate::compact::{buffer_bytes, compact, joined};
 
 /// Small batches are joined up to this many rows and bytes.
 const JOINED_ROWS_MAX: usize = 8192;
@@ -135,15 +134,6 @@ fn pay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
 fn unpay(batch: &RecordBatch, paid: &mut HashSet<usize>) -> usize {
     let is_paid = &mut |place| paid.remove(&place);
     batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_paid)).sum()
-}
-
-/// The size of those buffers of an array for whose addresses `is_counted` is true.
-fn buffer_bytes(data: &ArrayData, is_counted: &mut impl FnMut(usize) -> bool) -> usize {
-    let nulls = data.nulls().map(|nulls| nulls.buffer());
-    let counted = data.buffers().iter().chain(nulls);
-    let counted = counted.filter(|buffer| is_counted(buffer.data_ptr().addr().get()));
-    let own: usize = counted.map(Buffer::capacity).sum();
-    own + data.child_data().iter().map(|child| buffer_bytes(child, is_counted)).sum::<usize>()
 }
 
 /// The DEFAULTs of columns, by their names.

@@ -1,7 +1,7 @@
 //! A run of a join, which its partitions share: the build side is collected and put into a table by all threads
 //! together, then each partition looks up its probe rows. Joins that give build rows see all probe rows before.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::cmp::{eq, not_distinct};
 use arrow::compute::{and, concat, filter, prep_null_mask_filter, take};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{JoinSide, resources_err};
 use datafusion::error::{DataFusionError, Result};
@@ -27,6 +27,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
 use futures::future::{BoxFuture, Shared as SharedFuture};
 use futures::{FutureExt, StreamExt, stream};
+use keirin_kernels::arrow::concat_views;
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{Bits, Level};
 use keirin_operators::join::{Build, Collected, KeyOrder, Kind, NO_ROW, Pairs, Probe, Unbuilt};
@@ -34,6 +35,7 @@ use keirin_operators::packed::PackedKey;
 
 use super::filter::{Bounds, condition, is_used, key_condition};
 use super::keys::{JoinKeys, comparable};
+use crate::compact::buffer_bytes;
 use crate::running::Running;
 use crate::stored::{ScanStep, StoredScan, blocking_step};
 
@@ -351,7 +353,9 @@ struct Collecting<K> {
     batches: Vec<Vec<ArrayRef>>,
     /// Unless nobody wants to know.
     bounds: Option<Bounds>,
+    /// Of the buffers of the batches, whose addresses are there.
     bytes: usize,
+    paid: HashSet<usize>,
     reservation: MemoryReservation,
 }
 
@@ -367,7 +371,9 @@ impl<K: PackedKey> Collecting<K> {
         if self.work.keeps_keys() {
             columns.extend(evaluated.iter().cloned());
         }
-        self.bytes += columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>();
+        // Texts of many batches may be in the same buffers.
+        let is_new = &mut |place| self.paid.insert(place);
+        self.bytes += columns.iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum::<usize>();
         // With numbers of rows without a value, which may be all.
         let key_bytes = row_count * (size_of::<K>() + size_of::<u32>());
         self.reservation.try_resize(self.bytes + self.collected.bytes() + key_bytes)?;
@@ -426,6 +432,7 @@ async fn build<K: PackedKey>(
             batches: Vec::new(),
             bounds: (dynamic_filter.is_some() || !work.key_filters.is_empty()).then(Bounds::default),
             bytes: 0,
+            paid: HashSet::new(),
             reservation: reservation.new_empty(),
         };
         let (left, context, alive) = (left.clone(), context.clone(), Arc::downgrade(&alive));
@@ -566,10 +573,16 @@ async fn filled_together<K: PackedKey>(
 /// A column of all batches.
 fn joined(batches: &[Vec<ArrayRef>], place: usize) -> Result<ArrayRef> {
     let arrays: Vec<&dyn Array> = batches.iter().map(|columns| columns[place].as_ref()).collect();
-    Ok(if arrays.is_empty() {
-        new_null_array(&arrow::datatypes::DataType::Null, 0)
-    } else {
-        concat(&arrays)?
+    let Some(first) = arrays.first() else { return Ok(new_null_array(&DataType::Null, 0)) };
+    // Rows of joins of joins are taken of one column, and have all of its buffers each time.
+    Ok(match first.data_type() {
+        DataType::Utf8View => {
+            Arc::new(concat_views(&arrays.iter().map(|array| array.as_string_view()).collect::<Vec<_>>()))
+        }
+        DataType::BinaryView => {
+            Arc::new(concat_views(&arrays.iter().map(|array| array.as_binary_view()).collect::<Vec<_>>()))
+        }
+        _ => concat(&arrays)?,
     })
 }
 
