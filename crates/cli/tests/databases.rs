@@ -350,10 +350,10 @@ fn a_part_of_a_newer_version_is_told_from_damage_and_the_rest_is_there() {
         query(&path, "SELECT file FROM system.parts WHERE \"table\" = 't' ORDER BY part DESC").remove(0);
     // The header of the footer is the last that a part has.
     make_newer(&path.join(&file), |length| length - 64);
-    let expected = ["table 't'", &file, "format 2", "up to 1", "newer version of Keirin"];
+    let expected = ["table 't'", &file, "format 3", "up to 2", "newer version of Keirin"];
     contains(&try_query(&path, "SELECT sum(v) FROM t").expect_err("it is newer"), &expected);
     let checked = query(&path, "CHECK TABLE t").join("\n");
-    contains(&checked, &["not checked", &file, "could not be checked", "format 2"]);
+    contains(&checked, &["not checked", &file, "could not be checked", "format 3"]);
     assert!(!checked.contains("damaged"), "{checked}");
     contains(&try_query(&path, "REPAIR TABLE t").expect_err("it is newer"), &expected[1..]);
     assert!(path.join(&file).exists());
