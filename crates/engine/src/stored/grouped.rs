@@ -35,6 +35,7 @@ use datafusion::physical_plan::{
     replace_children_if_necessary,
 };
 use futures::{StreamExt, stream};
+use keirin_kernels::aggregate::CompactSum;
 use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
 use keirin_kernels::{Bits, Level, Selection};
 
@@ -311,7 +312,8 @@ impl Work {
                     sums[*column].for_each(|key, sum| {
                         let group = groups.find(|(_, group)| **group == key);
                         let group = group.expect("each value is in a row").0;
-                        let floats = summed.is_float().then(|| sum.exact().into()).unwrap_or_default();
+                        let floats =
+                            if summed.is_float() { sum.exact().into() } else { CompactSum::default() };
                         totals[group] = Some((sum.count, sum.integer(), floats));
                     });
                     columns.extend(summed.states(&totals)?);
