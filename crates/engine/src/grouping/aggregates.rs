@@ -22,7 +22,6 @@ use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal, c
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_kernels::aggregate::divided;
 use keirin_kernels::{Bits, Level, bitmaps};
-use keirin_operators::grouping::Grouping;
 use keirin_operators::states::{
     Aggregate, Argument, NumberType, Numbers, StateLayout, States, float_at, narrow_float_at,
 };
@@ -286,9 +285,9 @@ impl Aggregates {
         })
     }
 
-    /// The aggregates of the groups that `grouping` made.
-    pub(super) fn evaluate(&self, states: &States, grouping: &Grouping) -> Result<Vec<ArrayRef>> {
-        self.outputs.iter().map(|output| output.evaluate(states, grouping)).collect()
+    /// The aggregates of groups, where `unit` is that of the floats of an argument.
+    pub(super) fn evaluate(&self, states: &States, unit: &dyn Fn(usize) -> i32) -> Result<Vec<ArrayRef>> {
+        self.outputs.iter().map(|output| output.evaluate(states, unit)).collect()
     }
 
     /// The arguments of rows.
@@ -321,7 +320,7 @@ fn widened<'a>(
 }
 
 impl Output {
-    fn evaluate(&self, states: &States, grouping: &Grouping) -> Result<ArrayRef> {
+    fn evaluate(&self, states: &States, unit: &dyn Fn(usize) -> i32) -> Result<ArrayRef> {
         let nulls = |count: Option<usize>| {
             let nulls = count.map(|word| states.word(word).map(|count| count > 0).collect::<NullBuffer>());
             nulls.filter(|nulls| nulls.null_count() > 0)
@@ -376,7 +375,7 @@ impl Output {
                 Arc::new(averages)
             }
             Kind::Floats { word, argument, count, is_average } => {
-                let sums = states.float_sums(word, grouping.unit(argument)).zip(states.word(count));
+                let sums = states.float_sums(word, unit(argument)).zip(states.word(count));
                 let values = sums.map(|(sum, count)| match is_average {
                     true => sum.mean(count),
                     false if count == 0 => None,

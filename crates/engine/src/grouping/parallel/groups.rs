@@ -100,6 +100,9 @@ pub(super) trait Shared: fmt::Debug + Send + Sync {
 
     /// The texts of a key, when they are there.
     fn texts(&self, key: usize) -> Option<Arc<KnownTexts>>;
+
+    /// The unit of the sums of an argument's floats, when they are there.
+    fn unit(&self, argument: usize) -> i32;
 }
 
 /// Groups that are taken a part at a time. Of texts, the keys are their numbers.
@@ -141,6 +144,8 @@ pub(super) fn begin(
 struct Groups<K: PackedKey> {
     work: Arc<Work>,
     grouping: Arc<Grouping>,
+    /// The groups of whose states these are made, if they are.
+    distinct_of: Option<Arc<dyn Shared>>,
     texts: Vec<KeyTexts>,
     text_bytes: Mutex<MemoryReservation>,
     filling: tokio::sync::Mutex<Filling<K>>,
@@ -263,8 +268,13 @@ impl<K: PackedKey> Groups<K> {
             worker: Worker::new(&grouping),
             reservation: reservation.new_empty(),
         });
+        let distinct_of = match &input {
+            Input::Distinct { groups, .. } => Some(groups.clone()),
+            _ => None,
+        };
         Ok(Self {
             texts: texts.collect(),
+            distinct_of,
             filling: tokio::sync::Mutex::new(Filling::NotBegun(sources.collect())),
             text_bytes: Mutex::new(reservation),
             merging: Mutex::default(),
@@ -464,7 +474,7 @@ impl<K: PackedKey> Groups<K> {
     ) -> Result<VecDeque<RecordBatch>> {
         let work = &self.work;
         let Part { mut keys, states } = merging.merge.part(Level::best(), part, tables);
-        let mut aggregates = work.aggregates.evaluate(states, &self.grouping)?;
+        let mut aggregates = work.aggregates.evaluate(states, &|argument| self.unit(argument))?;
         let chosen = work.first.as_ref().map(|first| first.choose(&aggregates)).transpose()?.flatten();
         if let Some(chosen) = chosen {
             let taken = aggregates.iter().map(|aggregate| take(aggregate, &chosen, None));
@@ -575,6 +585,14 @@ impl<K: PackedKey> Shared for Groups<K> {
         Ok(Box::new(Taking { groups: self, merging, tables }))
     }
 
+    /// Of groups of others it is theirs.
+    fn unit(&self, argument: usize) -> i32 {
+        match &self.distinct_of {
+            Some(groups) => groups.unit(argument),
+            None => self.grouping.unit(argument),
+        }
+    }
+
     fn texts(&self, key: usize) -> Option<Arc<KnownTexts>> {
         self.merging.lock().as_ref()?.texts.get(key)?.clone()
     }
@@ -600,7 +618,8 @@ impl<K: PackedKey> Parts for Taking<K> {
             values => KeyRows::new(OwnedKeys { values, ..column }, data_type)?.take(0, keys.len()),
         });
         let mut columns = columns.collect::<Result<Vec<_>>>()?;
-        columns.extend(work.aggregates.evaluate(states, &self.groups.grouping)?);
+        let unit = |argument| self.groups.unit(argument);
+        columns.extend(work.aggregates.evaluate(states, &unit)?);
         let fields = columns.iter().map(|column| Field::new("", column.data_type().clone(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
