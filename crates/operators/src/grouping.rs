@@ -16,9 +16,10 @@ use keirin_kernels::Level;
 use keirin_kernels::group_table::{DenseTable, GroupTable, PartitionedRows, partition_rows};
 use keirin_kernels::hash::{Seed, hash_keys};
 
+use crate::arguments::{Argument, NumberType, Numbers, OwnedArgument};
 use crate::groups::KeyColumn;
 use crate::packed::{KeyLayout, PackedKey};
-use crate::states::{Argument, NumberType, Numbers, OwnedArgument, StateLayout, States};
+use crate::states::{StateLayout, States};
 use crate::texts::{NULL_TEXT, SHARD_BITS, SHARDS, shard_number};
 use crate::wide::{TooDifferent, Unit};
 
@@ -655,7 +656,7 @@ mod tests {
 
     use super::*;
     use crate::groups::{KeyType, KeyValues, OwnedValues};
-    use crate::states::{Aggregate, Numbers};
+    use crate::states::Aggregate;
     use crate::texts::Texts;
 
     const ROWS: usize = 300_000;

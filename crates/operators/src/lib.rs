@@ -17,6 +17,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`arguments`] | numbers that aggregates are computed of |
 //! | [`grouping`] | groups of rows that several threads have, with states of aggregates |
 //! | [`groups`] | the group of each row, by keys of any number of columns |
 //! | [`join`] | which rows of two sides have the same key |
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod grouping;
 pub mod groups;
 pub mod join;

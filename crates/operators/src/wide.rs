@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use keirin_kernels::Level;
 use keirin_kernels::aggregate::{BitRange, ExactSum, add_scaled, divided_scaled, scaled};
 
-use crate::states::{Argument, Numbers};
+use crate::arguments::{Argument, Numbers};
 
 /// The words of a sum of floats.
 pub(crate) const FLOAT_WORDS: usize = 4;

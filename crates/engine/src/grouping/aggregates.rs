@@ -22,9 +22,8 @@ use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal, c
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_kernels::aggregate::divided;
 use keirin_kernels::{Bits, Level, bitmaps};
-use keirin_operators::states::{
-    Aggregate, Argument, NumberType, Numbers, StateLayout, States, float_at, narrow_float_at,
-};
+use keirin_operators::arguments::{Argument, NumberType, Numbers};
+use keirin_operators::states::{Aggregate, StateLayout, States, float_at, narrow_float_at};
 
 use super::table::may_be_null;
 use crate::arithmetic::{CheckedSum, ExactAverage, Narrow, NarrowDecimals, Values, overflow};
