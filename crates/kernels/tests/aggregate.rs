@@ -234,7 +234,7 @@ fn long_columns_of_floats() {
     // As integers, blocks of sizes that differ by 2^29 fit, and by 2^30 no more; then it begins anew elsewhere.
     for exponent in [-140, -127, -60, 0, 60, 127] {
         for span in [0, 28, 29, 30, 31, 60] {
-            let ends = [exponent - span, exponent].map(|exponent| 2.0_f64.powi(exponent));
+            let ends = [exponent - span, exponent].map(oracle::aggregate::power_of_two);
             let pattern = [ends[0] as f32, ends[1] as f32, 0.0, -0.0];
             let mut values: Vec<f32> = pattern.into_iter().cycle().take(COUNT - 3).collect();
             let full = f32::from_bits((ends[1] as f32).to_bits() | 0x7F_FFFF);
@@ -247,7 +247,7 @@ fn long_columns_of_floats() {
     // As full as lanes get, of either sign, with the least that may be among them.
     for sign in [1.0, -1.0] {
         let mut values = vec![sign * 2.0_f32.next_down(); COUNT];
-        values[17] = 2.0_f32.powi(-29);
+        values[17] = oracle::aggregate::power_of_two(-29) as f32;
         check(&values);
     }
     let mut random = Random::new(7);

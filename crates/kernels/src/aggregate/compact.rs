@@ -293,7 +293,7 @@ pub fn divided(sum: i128, count: u64) -> Option<f64> {
     let dividend = magnitude << shift;
     let quotient = (dividend / u128::from(count)) | u128::from(!dividend.is_multiple_of(u128::from(count)));
     #[expect(clippy::cast_precision_loss, reason = "this is where it is rounded")]
-    let average = quotient as f64 / 2_f64.powi(shift.cast_signed());
+    let average = quotient as f64 * power_of_two(-shift.cast_signed());
     Some(if sum < 0 { -average } else { average })
 }
 
