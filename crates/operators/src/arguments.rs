@@ -1,6 +1,9 @@
-//! What aggregates are computed of: numbers of any type, a value for each row of a chunk, lent or kept.
+//! What aggregates are computed of: numbers of any type or texts, a value for each row of a chunk, lent or kept.
 
 use keirin_kernels::Level;
+use keirin_kernels::hash::Strings;
+
+use crate::heap::{Heap, TEXT_WORDS};
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum NumberType {
     F64,
     /// Values of 128 bits, or of 64 where all of a chunk have room there.
     Decimal,
+    /// Texts, or other bytes, of which each has less than 4 GiB.
+    Text,
 }
 
 impl NumberType {
@@ -49,6 +54,10 @@ pub enum Numbers<'a> {
     F32(&'a [f32]),
     F64(&'a [f64]),
     I128(&'a [i128]),
+    Texts(Strings<'a>),
+    /// Texts in the heaps of threads.
+    #[doc(hidden)]
+    Kept(&'a [[u64; TEXT_WORDS]]),
 }
 
 /// What aggregates are computed of: a value for each row of a chunk.
@@ -85,6 +94,7 @@ macro_rules! each_type {
             $enum::F32($numbers) => $body,
             $enum::F64($numbers) => $body,
             $enum::I128($numbers) => $body,
+            $enum::Kept($numbers) => $body,
         }
     };
 }
@@ -103,7 +113,9 @@ macro_rules! each_word {
             Numbers::U64($numbers) => $body,
             Numbers::F32($numbers) => $body,
             Numbers::F64($numbers) => $body,
-            Numbers::I128(_) => panic!("decimals have states of their own"),
+            Numbers::I128(_) | Numbers::Texts(_) | Numbers::Kept(_) => {
+                panic!("they have states of their own")
+            }
         }
     };
 }
@@ -121,6 +133,7 @@ enum OwnedNumbers {
     F32(Vec<f32>),
     F64(Vec<f64>),
     I128(Vec<i128>),
+    Kept(Vec<[u64; TEXT_WORDS]>),
 }
 
 impl OwnedArgument {
@@ -138,6 +151,7 @@ impl OwnedArgument {
             NumberType::F64 => OwnedNumbers::F64(Vec::new()),
             // As long as that is enough.
             NumberType::Decimal => OwnedNumbers::I64(Vec::new()),
+            NumberType::Text => OwnedNumbers::Kept(Vec::new()),
         };
         Self { values, validity: None, unit: 0 }
     }
@@ -146,8 +160,8 @@ impl OwnedArgument {
         each_type!(&self.values, OwnedNumbers, values => values.len())
     }
 
-    /// Adds rows.
-    pub(crate) fn append(&mut self, argument: Argument<'_>) {
+    /// Adds rows, with their texts in a heap.
+    pub(crate) fn append(&mut self, argument: Argument<'_>, heap: &mut Heap) {
         macro_rules! append {
             ($($variant:ident),*) => {
                 match (&mut self.values, argument.values) {
@@ -159,6 +173,11 @@ impl OwnedArgument {
                     (OwnedNumbers::I128(kept), Numbers::I64(values)) => {
                         let before = kept.len();
                         kept.extend(values.iter().map(|value| i128::from(*value)));
+                        before
+                    }
+                    (OwnedNumbers::Kept(kept), Numbers::Texts(_)) => {
+                        let before = kept.len();
+                        heap.keep(argument, kept);
                         before
                     }
                     _ => panic!("an argument of another type"),
@@ -188,6 +207,9 @@ impl OwnedArgument {
             ($($variant:ident),*) => {
                 match &self.values {
                     $(OwnedNumbers::$variant(values) => OwnedNumbers::$variant(gather(level, values, rows)),)*
+                    OwnedNumbers::Kept(texts) => {
+                        OwnedNumbers::Kept(rows.iter().map(|row| texts[*row as usize]).collect())
+                    }
                 }
             };
         }
@@ -210,11 +232,17 @@ impl OwnedArgument {
                 }
             };
         }
-        let values = borrowed!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
+        let values = borrowed!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128, Kept);
         let validity = self.validity.as_ref().map(|validity| &validity[rows]);
         Argument { values, validity, unit: self.unit }
     }
 
+    /// The texts of rows.
+    pub(crate) fn texts_mut(&mut self) -> &mut [[u64; TEXT_WORDS]] {
+        if let OwnedNumbers::Kept(texts) = &mut self.values { texts } else { &mut [] }
+    }
+
+    /// Memory in use, but for that of texts.
     pub(crate) fn bytes(&self) -> usize {
         let width = each_type!(&self.values, OwnedNumbers, values => size_of_first(values));
         self.len() * (width + usize::from(self.validity.is_some()))
@@ -236,10 +264,11 @@ impl Argument<'_> {
             ($($variant:ident),*) => {
                 match self.values {
                     $(Numbers::$variant(values) => Numbers::$variant(&values[rows.clone()]),)*
+                    Numbers::Texts(texts) => Numbers::Texts(texts.slice(rows.clone())),
                 }
             };
         }
-        let values = sliced!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128);
+        let values = sliced!(I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, I128, Kept);
         Self { values, validity: self.validity.map(|validity| &validity[rows]), unit: self.unit }
     }
 }
@@ -252,10 +281,14 @@ mod tests {
 
     #[test]
     fn kept_arguments_are_the_rows_that_came() {
+        let mut heap = Heap::default();
         let mut kept = OwnedArgument::new(NumberType::I32);
-        kept.append(Argument { values: Numbers::I32(&[1, 2]), validity: None, unit: 0 });
-        kept.append(Argument { values: Numbers::I32(&[3, 4]), validity: Some(&[false, true]), unit: 0 });
-        kept.append(Argument { values: Numbers::I32(&[5]), validity: None, unit: 0 });
+        kept.append(Argument { values: Numbers::I32(&[1, 2]), validity: None, unit: 0 }, &mut heap);
+        kept.append(
+            Argument { values: Numbers::I32(&[3, 4]), validity: Some(&[false, true]), unit: 0 },
+            &mut heap,
+        );
+        kept.append(Argument { values: Numbers::I32(&[5]), validity: None, unit: 0 }, &mut heap);
         let taken = kept.gather(Level::best(), &[4, 2, 0]);
         let Argument { values: Numbers::I32(values), validity, .. } = taken.rows(0..3) else {
             panic!("a type")
@@ -264,9 +297,9 @@ mod tests {
         kept.clear();
         assert_eq!(kept.bytes(), 0);
         let mut kept = OwnedArgument::new(NumberType::Decimal);
-        kept.append(Argument { values: Numbers::I64(&[-1]), validity: None, unit: 0 });
-        kept.append(Argument { values: Numbers::I128(&[i128::MAX]), validity: None, unit: 0 });
-        kept.append(Argument { values: Numbers::I64(&[2]), validity: None, unit: 0 });
+        kept.append(Argument { values: Numbers::I64(&[-1]), validity: None, unit: 0 }, &mut heap);
+        kept.append(Argument { values: Numbers::I128(&[i128::MAX]), validity: None, unit: 0 }, &mut heap);
+        kept.append(Argument { values: Numbers::I64(&[2]), validity: None, unit: 0 }, &mut heap);
         let Argument { values: Numbers::I128(values), .. } = kept.rows(0..3) else { panic!("a type") };
         assert_eq!(values, [-1, i128::MAX, 2]);
     }

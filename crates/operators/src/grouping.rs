@@ -11,13 +11,15 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keirin_kernels::Level;
 use keirin_kernels::group_table::{DenseTable, GroupTable, PartitionedRows, partition_rows};
 use keirin_kernels::hash::{Seed, hash_keys};
 
 use crate::arguments::{Argument, NumberType, Numbers, OwnedArgument};
-use crate::groups::KeyColumn;
+use crate::groups::{KeyColumn, KeyValues};
+use crate::heap::{Heap, Heaps};
 use crate::packed::{KeyLayout, PackedKey};
 use crate::states::{StateLayout, States};
 use crate::texts::{NULL_TEXT, SHARD_BITS, SHARDS, shard_number};
@@ -54,6 +56,8 @@ pub struct Grouping {
     /// Those of arguments that are floats to be added up.
     units: Vec<Option<Unit>>,
     seed: Seed,
+    /// Heaps of workers so far.
+    heap_count: AtomicUsize,
 }
 
 impl Grouping {
@@ -62,7 +66,7 @@ impl Grouping {
     pub fn new(keys: KeyLayout, states: StateLayout, arguments: Vec<NumberType>) -> Self {
         let unit = |argument| states.adds_floats(argument).then(Unit::default);
         let units = (0..arguments.len()).map(unit).collect();
-        Self { keys, states, arguments, units, seed: Seed::random() }
+        Self { keys, states, arguments, units, seed: Seed::random(), heap_count: AtomicUsize::new(0) }
     }
 
     /// The layout of keys.
@@ -91,6 +95,17 @@ impl Grouping {
             _ => Ok(*argument),
         });
         fitted.collect()
+    }
+
+    /// A heap for a worker, with a number of its own if texts go there.
+    fn new_heap(&self) -> Heap {
+        let has_texts = self.arguments.contains(&NumberType::Text);
+        Heap::new(if has_texts { self.heap_count.fetch_add(1, Ordering::Relaxed) } else { 0 })
+    }
+
+    /// Whether the groups are all texts that have numbers, and nothing is kept of them.
+    fn is_of_texts(&self) -> bool {
+        self.keys.is_text() && self.states.stride() == 0
     }
 
     fn part_bits(&self) -> u32 {
@@ -261,7 +276,7 @@ impl<K: PackedKey> Worker<K> {
     pub fn new(grouping: &Arc<Grouping>) -> Self {
         Self {
             table: Table::new(grouping),
-            states: States::new(&grouping.states),
+            states: States::new(&grouping.states, grouping.new_heap()),
             row_count: 0,
             tried_first: GROUPS_TRIED,
             tried: GROUPS_TRIED,
@@ -308,6 +323,13 @@ impl<K: PackedKey> Worker<K> {
     }
 
     fn add_packed(&mut self, level: Level, keys: &[KeyColumn<'_>], added: Added<'_>, row_count: usize) {
+        if self.grouping.is_of_texts() {
+            let KeyValues::Bytes4(texts) = keys[0].values else { panic!("texts have numbers") };
+            if texts.contains(&NULL_TEXT) {
+                self.table.number(level, &[K::of_word(NULL_TEXT.into())], &mut self.numbers);
+            }
+            return;
+        }
         let mut packed = Vec::with_capacity(row_count);
         K::pack(&self.grouping.keys, level, keys, row_count, &mut packed);
         let mut start = 0;
@@ -368,7 +390,7 @@ impl<K: PackedKey> Worker<K> {
     fn keep(&mut self, level: Level, keys: &[K], arguments: &[Argument<'_>], rows: Range<usize>) {
         self.kept_keys.extend_from_slice(keys);
         for (kept, argument) in self.kept.iter_mut().zip(arguments) {
-            kept.append(argument.slice(rows.clone()));
+            kept.append(argument.slice(rows.clone()), &mut self.states.heap);
         }
         if self.kept_keys.len() >= SORTED_ROWS {
             self.sort_rows(level);
@@ -414,7 +436,7 @@ impl<K: PackedKey> Worker<K> {
     fn push(&mut self, level: Level, segment: Segment<K>) {
         self.segment_bytes += segment.bytes();
         self.segments.push(segment);
-        if self.segment_bytes >= self.compacted_at {
+        if self.segment_bytes + self.states.heap.bytes() >= self.compacted_at {
             self.compact(level);
         }
     }
@@ -422,11 +444,14 @@ impl<K: PackedKey> Worker<K> {
     /// Merges all segments into one of groups if that takes half the memory. So memory is in proportion to the groups,
     /// not the rows, also of keys that come back, but not soon.
     fn compact(&mut self, level: Level) {
+        let heap_number = self.states.heap.number();
+        let heap = std::mem::replace(&mut self.states.heap, Heap::new(heap_number));
         let merge = Merge {
             grouping: self.grouping.clone(),
             part_bits: Some(self.grouping.part_bits()),
             segments: std::mem::take(&mut self.segments),
             text_counts: Vec::new(),
+            heaps: Heaps::new([heap]),
         };
         let mut tables = MergeTables::new(&merge);
         let mut groups = Groups { keys: Vec::new(), words: Vec::new() };
@@ -439,8 +464,11 @@ impl<K: PackedKey> Worker<K> {
             if part >= PARTS_TRIED
                 && groups.bytes() / (part + 1) > self.segment_bytes / merge.part_count() / 2
             {
+                drop(tables);
                 self.segments = merge.segments;
-                self.compacted_at = 2 * self.segment_bytes;
+                let heaps = Arc::into_inner(merge.heaps).expect("nobody else has them");
+                self.states.heap = heaps.into_heap(heap_number);
+                self.compacted_at = 2 * (self.segment_bytes + self.states.heap.bytes());
                 return;
             }
         }
@@ -450,10 +478,26 @@ impl<K: PackedKey> Worker<K> {
             self.tried_first = GROUPS_MAX;
             self.tried = self.tried.max(GROUPS_MAX);
         }
+        self.keep_texts(&mut groups.words, &merge.heaps);
         let segment = Segment { keys: groups.keys, starts, content: Content::Groups(groups.words) };
         self.segment_bytes = segment.bytes();
-        self.compacted_at = COMPACTED_BYTES.max(4 * self.segment_bytes);
+        self.compacted_at = COMPACTED_BYTES.max(4 * (self.segment_bytes + self.states.heap.bytes()));
         self.segments = vec![segment];
+    }
+
+    /// Takes over the texts of merged groups, and of all that is not in a segment.
+    fn keep_texts(&mut self, merged: &mut [u64], heaps: &Heaps) {
+        let (states, stride) = (&mut self.states, self.grouping.states.stride());
+        for word in self.grouping.states.texts() {
+            let mut heap = std::mem::take(&mut states.heap);
+            for words in [&mut *merged, &mut self.given_up.words, states.words_mut()] {
+                words.chunks_exact_mut(stride).for_each(|words| heap.adopt(&mut words[word + 1], heaps));
+            }
+            states.heap = heap;
+        }
+        for kept in &mut self.kept {
+            kept.texts_mut().iter_mut().for_each(|[_, address]| states.heap.adopt(address, heaps));
+        }
     }
 
     /// Takes the groups of the table as one part.
@@ -471,7 +515,7 @@ impl<K: PackedKey> Worker<K> {
         let kept = self.kept_keys.capacity() * size_of::<K>();
         let kept = kept + self.kept.iter().map(OwnedArgument::bytes).sum::<usize>();
         let kept = kept + self.given_up.bytes();
-        self.table.bytes() + self.states.bytes() + self.segment_bytes + kept
+        self.table.bytes() + self.states.bytes() + self.states.heap.bytes() + self.segment_bytes + kept
     }
 
     /// All rows were added.
@@ -480,7 +524,7 @@ impl<K: PackedKey> Worker<K> {
         self.sort_rows(level);
         self.sort_given_up(level);
         let groups = self.take_groups();
-        Finished { segments: self.segments, groups }
+        Finished { segments: self.segments, groups, heap: self.states.heap }
     }
 }
 
@@ -490,6 +534,7 @@ pub struct Finished<K> {
     segments: Vec<Segment<K>>,
     /// The groups of its table.
     groups: Groups<K>,
+    heap: Heap,
 }
 
 /// The groups of all threads, to be merged part by part.
@@ -501,6 +546,13 @@ pub struct Merge<K: PackedKey> {
     segments: Vec<Segment<K>>,
     /// How many texts each shard has, if these are the groups.
     text_counts: Vec<usize>,
+    /// The texts of states.
+    heaps: Arc<Heaps>,
+}
+
+/// The key that a text of a shard is.
+fn key_of_text<K: PackedKey>(shard: usize, text: usize) -> K {
+    K::of_word((shard_number(text) << SHARD_BITS | shard_number(shard)).into())
 }
 
 /// The tables for merging, which are used again for the next part.
@@ -515,7 +567,8 @@ impl<K: PackedKey> MergeTables<K> {
     /// Tables without memory.
     #[must_use]
     pub fn new(merge: &Merge<K>) -> Self {
-        Self { table: None, states: States::new(&merge.grouping.states), numbers: Vec::new() }
+        let states = States::merged(&merge.grouping.states, merge.heaps.clone());
+        Self { table: None, states, numbers: Vec::new() }
     }
 }
 
@@ -538,17 +591,25 @@ impl<K: PackedKey> Merge<K> {
         text_count: impl Fn(usize) -> usize,
     ) -> Self {
         let group_count: usize = finished.iter().map(|finished| finished.groups.keys.len()).sum();
-        let is_one =
-            finished.iter().all(|finished| finished.segments.is_empty()) && group_count <= GROUPS_MAX;
-        let mut segments = Vec::new();
-        for Finished { segments: sorted, groups } in finished {
+        let is_of_texts = grouping.is_of_texts();
+        let text_count_of_all = if is_of_texts { (0..SHARDS).map(&text_count).sum() } else { 0 };
+        let is_one = finished.iter().all(|finished| finished.segments.is_empty())
+            && group_count + text_count_of_all <= GROUPS_MAX;
+        let (mut segments, mut heaps) = (Vec::new(), Vec::new());
+        for Finished { segments: sorted, groups, heap } in finished {
+            heaps.push(heap);
             segments.extend(sorted);
             segments.push(if is_one { groups.whole() } else { groups.sorted(level, grouping) });
+        }
+        if is_of_texts && is_one {
+            let texts = (0..SHARDS).flat_map(|shard| (0..text_count(shard)).map(move |text| (shard, text)));
+            let keys = texts.map(|(shard, text)| key_of_text(shard, text)).collect();
+            segments.push(Groups { keys, words: Vec::new() }.whole());
         }
         let part_bits = (!is_one).then(|| grouping.part_bits());
         let is_text = grouping.keys.is_text() && !is_one;
         let text_counts = if is_text { (0..SHARDS).map(text_count).collect() } else { Vec::new() };
-        Self { grouping: grouping.clone(), part_bits, segments, text_counts }
+        Self { grouping: grouping.clone(), part_bits, segments, text_counts, heaps: Heaps::new(heaps) }
     }
 
     /// Count of parts.
@@ -560,7 +621,7 @@ impl<K: PackedKey> Merge<K> {
     /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.segments.iter().map(Segment::bytes).sum()
+        self.segments.iter().map(Segment::bytes).sum::<usize>() + self.heaps.bytes()
     }
 
     /// The groups of a part.
@@ -616,8 +677,7 @@ impl<K: PackedKey> Merge<K> {
                 self.add(level, segment, rows, numbers, states);
             }
         }
-        let text = |number: usize| shard_number(number) << SHARD_BITS | shard_number(part);
-        let keys = (0..null).map(|number| K::of_word(u64::from(text(number))));
+        let keys = (0..null).map(|text| key_of_text(part, text));
         let null = has_null.then(|| K::of_word(NULL_TEXT.into()));
         let keys: Vec<K> = keys.chain(null).collect();
         states.truncate(keys.len());
@@ -655,7 +715,7 @@ mod tests {
     use keirin_kernels::hash::Strings;
 
     use super::*;
-    use crate::groups::{KeyType, KeyValues, OwnedValues};
+    use crate::groups::{KeyType, OwnedValues};
     use crate::states::Aggregate;
     use crate::texts::Texts;
 
@@ -802,6 +862,70 @@ mod tests {
         }
     }
 
+    /// Texts that get smaller and larger, by two threads, of which one merges early.
+    #[test]
+    fn texts_of_groups_are_those_of_a_map() {
+        for count in [2, 1 << 13, 1 << 30] {
+            let keys: Vec<u64> = (0..ROWS).map(|row| mixed(row, count)).collect();
+            let texts: Vec<String> = (0..ROWS)
+                .map(|row| match row % 3 {
+                    0 => format!("{:06}", ROWS - row),
+                    1 => format!("{:06}, a text of a good length, if not {}", row, "ö".repeat(row % 40)),
+                    _ => "\0".repeat(row % 11),
+                })
+                .collect();
+            let validity: Vec<bool> = (0..ROWS).map(|row| mixed(row, 8) > 2).collect();
+            let bytes = texts.concat().into_bytes();
+            let mut offsets = vec![0_i64];
+            texts.iter().for_each(|text| offsets.push(offsets.last().unwrap() + text.len() as i64));
+            let mut states = StateLayout::default();
+            let words = [states.word_of(Aggregate::MinText(0)), states.word_of(Aggregate::MaxText(0))];
+            let grouping =
+                Arc::new(Grouping::new(KeyLayout::new(&[key(8)]).unwrap(), states, vec![NumberType::Text]));
+            let level = Level::best();
+            let finished = [0..ROWS / 2, ROWS / 2..ROWS].map(|half| {
+                let mut worker = Worker::<u64>::new(&grouping);
+                if half.start > 0 {
+                    worker.compacted_at = 1 << 18;
+                }
+                for start in half.clone().step_by(20_011) {
+                    let rows = start..half.end.min(start + 20_011);
+                    let values = Numbers::Texts(Strings::Offsets64(&offsets[start..=rows.end], &bytes));
+                    let argument = Argument { values, validity: Some(&validity[rows.clone()]), unit: 0 };
+                    let column = KeyColumn { values: KeyValues::Bytes8(&keys[rows.clone()]), validity: None };
+                    worker.add(level, &[column], &[argument], rows.len()).unwrap();
+                }
+                // A group of two texts of up to 120 bytes does not need ten times that.
+                let group_count = (ROWS / 2).min(count as usize);
+                assert!(worker.states.heap.bytes() < group_count * 10 * 240 + (1 << 18), "{count}");
+                worker.finish(level)
+            });
+            let merge = Merge::new(level, &grouping, finished.into(), |_| 0);
+            let mut tables = MergeTables::new(&merge);
+            let mut found = BTreeMap::new();
+            for part in 0..merge.part_count() {
+                let Part { keys, states } = merge.part(level, part, &mut tables);
+                let [least, most] = words.map(|word| states.extreme_texts(word));
+                let text = |text: Option<&[u8]>| text.map(|text| str::from_utf8(text).unwrap().to_owned());
+                found.extend(keys.into_iter().zip(least.map(text).zip(most.map(text))));
+            }
+            let mut expected = BTreeMap::new();
+            for row in 0..ROWS {
+                let (least, most) = expected.entry(keys[row]).or_insert((None, None));
+                if validity[row] {
+                    let text = &texts[row];
+                    if least.as_ref().is_none_or(|least| text < least) {
+                        *least = Some(text.clone());
+                    }
+                    if most.as_ref().is_none_or(|most| text > most) {
+                        *most = Some(text.clone());
+                    }
+                }
+            }
+            assert!(found == expected, "{count}");
+        }
+    }
+
     #[test]
     fn small_keys_are_groups() {
         let twos: Vec<u16> = (0..ROWS).map(|row| mixed(row, 1 << 16) as u16).collect();
@@ -825,6 +949,28 @@ mod tests {
                 let types = [KeyType { width: None, is_nullable: true }];
                 let column = KeyColumn { values: KeyValues::Bytes4(&numbers), validity: None };
                 check::<u32>(&types, &[column], Some(&known), |row| vec![u64::from(numbers[row])]);
+                // Of which nothing is kept.
+                let layout = KeyLayout::new(&types).unwrap();
+                let grouping = Arc::new(Grouping::new(layout, StateLayout::default(), Vec::new()));
+                let mut found = Vec::new();
+                let finished = numbers.chunks(ROWS / 2).map(|numbers| {
+                    let mut worker = Worker::<u32>::new(&grouping);
+                    let column = KeyColumn { values: KeyValues::Bytes4(numbers), validity: None };
+                    worker.add(Level::best(), &[column], &[], numbers.len()).unwrap();
+                    worker.finish(Level::best())
+                });
+                let merge =
+                    Merge::new(Level::best(), &grouping, finished.collect(), |shard| known.count(shard));
+                let mut tables = MergeTables::new(&merge);
+                for part in 0..merge.part_count() {
+                    let Part { keys, states } = merge.part(Level::best(), part, &mut tables);
+                    assert_eq!(keys.len(), states.len());
+                    found.extend(keys);
+                }
+                found.sort_unstable();
+                numbers.sort_unstable();
+                numbers.dedup();
+                assert!(found == numbers);
             }
         }
     }

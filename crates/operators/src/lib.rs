@@ -17,7 +17,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`arguments`] | numbers that aggregates are computed of |
+//! | [`arguments`] | numbers and texts that aggregates are computed of |
 //! | [`grouping`] | groups of rows that several threads have, with states of aggregates |
 //! | [`groups`] | the group of each row, by keys of any number of columns |
 //! | [`join`] | which rows of two sides have the same key |
@@ -32,6 +32,7 @@
 pub mod arguments;
 pub mod grouping;
 pub mod groups;
+mod heap;
 pub mod join;
 pub mod packed;
 pub mod pattern;

@@ -1,14 +1,17 @@
 //! States of aggregates: for each group a row of words, so that all of them are in one cache line or two.
 //!
 //! Counts and sums of narrow integers take a word, sums of 64-bit integers two, of decimals three, of floats four
-//! ([`wide`](crate::wide)). A word that stands for an integer has its two's complement; of smallest and largest values
+//! ([`wide`](crate::wide)), smallest and largest texts two ([`heap`](crate::heap)). A word that stands for an integer has its two's complement; of smallest and largest values
 //! with a sign, the highest bit is turned over, and floats are in their total order. States of the same rows are merged
 //! in any order with the same result.
+
+use std::sync::Arc;
 
 use keirin_kernels::Level;
 
 use crate::arguments::{Argument, NumberType, Numbers, each_word};
-use crate::wide::{FLOAT_WORDS, FloatSum, add_decimals, add_floats, add_three, add_two, narrowed};
+use crate::heap::{Heap, Heaps, NO_TEXT};
+use crate::wide::{FLOAT_WORDS, FloatSum, add_decimals, add_floats, add_three, add_two, is_short, narrowed};
 
 /// What is kept of the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub enum Aggregate {
     MinDecimal(usize),
     /// The largest decimal, as the smallest.
     MaxDecimal(usize),
+    /// The smallest text, in two words.
+    MinText(usize),
+    /// The largest text, in two words.
+    MaxText(usize),
 }
 
 /// Where the words of each aggregate are.
@@ -60,6 +67,7 @@ impl StateLayout {
             Aggregate::Min(_) => self.initial.push(u64::MAX),
             Aggregate::Max(_) => self.initial.push(0),
             Aggregate::MinDecimal(_) => self.initial.extend([u64::MAX; 2]),
+            Aggregate::MinText(_) | Aggregate::MaxText(_) => self.initial.extend([0, NO_TEXT]),
         }
         word
     }
@@ -77,6 +85,12 @@ impl StateLayout {
     #[must_use]
     pub fn stride(&self) -> usize {
         self.initial.len()
+    }
+
+    /// The first words of texts.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = usize> + '_ {
+        let is_text = |aggregate| matches!(aggregate, Aggregate::MinText(_) | Aggregate::MaxText(_));
+        self.aggregates.iter().filter(move |(aggregate, _)| is_text(*aggregate)).map(|(_, word)| *word)
     }
 
     /// Whether floats of this argument are added up.
@@ -101,13 +115,23 @@ pub struct States {
     words: Vec<u64>,
     stride: usize,
     len: usize,
+    /// Where the texts of rows that are added go.
+    pub(crate) heap: Heap,
+    /// Where the texts are of states that are merged.
+    heaps: Arc<Heaps>,
 }
 
 impl States {
-    /// No groups.
+    /// No groups, of rows whose texts go to a heap.
     #[must_use]
-    pub fn new(layout: &StateLayout) -> Self {
-        Self { words: Vec::new(), stride: layout.stride(), len: 0 }
+    pub(crate) fn new(layout: &StateLayout, heap: Heap) -> Self {
+        Self { stride: layout.stride(), heap, ..Self::default() }
+    }
+
+    /// No groups, of states and of rows that were kept, whose texts are in these heaps.
+    #[must_use]
+    pub(crate) fn merged(layout: &StateLayout, heaps: Arc<Heaps>) -> Self {
+        Self { stride: layout.stride(), heaps, ..Self::default() }
     }
 
     /// Count of groups.
@@ -162,9 +186,17 @@ impl States {
     /// # Panics
     /// When groups have fewer words.
     pub fn decimals(&self, word: usize) -> impl ExactSizeIterator<Item = Option<i128>> + '_ {
+        self.wide_decimals(word).map(narrowed)
+    }
+
+    /// The sum of decimals of each group, in three words, the lowest first.
+    ///
+    /// # Panics
+    /// When groups have fewer words.
+    pub fn wide_decimals(&self, word: usize) -> impl ExactSizeIterator<Item = [u64; 3]> + '_ {
         assert!(word + 2 < self.stride, "three words of a group");
         let words = self.words.chunks_exact(self.stride);
-        words.map(move |words| narrowed([words[word], words[word + 1], words[word + 2]]))
+        words.map(move |words| [words[word], words[word + 1], words[word + 2]])
     }
 
     /// The smallest or largest decimal of each group.
@@ -173,6 +205,14 @@ impl States {
     /// When groups have fewer words.
     pub fn extreme_decimals(&self, word: usize) -> impl ExactSizeIterator<Item = i128> + '_ {
         self.wide(word).map(|value| value ^ i128::MIN)
+    }
+
+    /// The smallest or largest text of each group, when all are merged; `None` if it has none.
+    ///
+    /// # Panics
+    /// When groups have fewer words.
+    pub fn extreme_texts(&self, word: usize) -> impl ExactSizeIterator<Item = Option<&[u8]>> + '_ {
+        self.word(word + 1).map(|address| (address != NO_TEXT).then(|| self.heaps.get(address)))
     }
 
     /// The sum of floats of each group, in this unit.
@@ -215,18 +255,21 @@ impl States {
         groups: &[u32],
         arguments: &[Argument<'_>],
     ) {
+        let is_few = are_few(self.len, groups.len());
         let (words, stride) = (&mut self.words[..], self.stride);
         for (aggregate, word) in &layout.aggregates {
             let word = *word;
             match *aggregate {
-                Aggregate::Rows => each(words, stride, word, groups, |count| *count += 1),
-                Aggregate::Values(argument) => match arguments[argument].validity {
-                    None => each(words, stride, word, groups, |count| *count += 1),
-                    Some(validity) => {
-                        let flags = validity.iter().map(|flag| u64::from(*flag));
-                        with_each(words, stride, word, groups, flags, |count, flag| *count += flag);
-                    }
-                },
+                Aggregate::Rows => count(words, stride, word, groups, None, is_few),
+                Aggregate::Values(argument) => {
+                    count(words, stride, word, groups, arguments[argument].validity, is_few);
+                }
+                Aggregate::Sum(argument) if is_few => {
+                    each_word!(arguments[argument].values, values => {
+                        let sums = short_sums(self.len, groups, values, arguments[argument].validity, Word::word);
+                        add_each(words, stride, word, &sums);
+                    });
+                }
                 Aggregate::Sum(argument) => {
                     let add = |sum: &mut u64, value: u64| *sum = sum.wrapping_add(value);
                     with_values(words, stride, word, groups, arguments[argument], 0, add);
@@ -255,6 +298,18 @@ impl States {
                 Aggregate::Max(argument) => {
                     let most = |state: &mut u64, value: u64| *state = (*state).max(value);
                     with_ordered(words, stride, word, groups, arguments[argument], 0, most);
+                }
+                Aggregate::MinText(argument) | Aggregate::MaxText(argument) => {
+                    let is_max = matches!(aggregate, Aggregate::MaxText(_));
+                    let argument = arguments[argument];
+                    if let Numbers::Kept(texts) = argument.values {
+                        for (group, text) in groups.iter().zip(texts) {
+                            let state = &mut words[*group as usize * stride + word..];
+                            self.heaps.merge(state, *text, is_max);
+                        }
+                    } else {
+                        self.heap.add(words, stride, word, groups, argument, is_max);
+                    }
                 }
             }
         }
@@ -312,8 +367,19 @@ impl States {
                     let most = |state: &mut u64, value: u64| *state = (*state).max(value);
                     with_each(words, stride, word, groups, values, most);
                 }
+                Aggregate::MinText(_) | Aggregate::MaxText(_) => {
+                    let is_max = matches!(aggregate, Aggregate::MaxText(_));
+                    merge_each(words, stride, groups, others, |state, other| {
+                        self.heaps.merge(&mut state[word..], [other[word], other[word + 1]], is_max);
+                    });
+                }
             }
         }
+    }
+
+    /// The words of all groups, row by row.
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words
     }
 
     /// Takes the words of the groups, row by row. There are no groups then.
@@ -326,6 +392,83 @@ impl States {
     pub(crate) fn truncate(&mut self, len: usize) {
         self.words.truncate(len * self.stride);
         self.len = self.len.min(len);
+    }
+}
+
+/// The sums of few groups are made in so many places each: rows of one group follow one another, and a sum in one place
+/// would wait for the row before.
+const LANES: usize = 4;
+/// With more groups they are in the way.
+const FEW_GROUPS: usize = 64;
+
+/// Whether sums of rows are worth places of their own first.
+pub(crate) fn are_few(group_count: usize, row_count: usize) -> bool {
+    group_count <= FEW_GROUPS && group_count * LANES <= row_count / LANES
+}
+
+/// The sums of the values of few groups, modulo 2^64.
+#[inline(always)]
+pub(crate) fn short_sums<T: Copy>(
+    group_count: usize,
+    groups: &[u32],
+    values: &[T],
+    validity: Option<&[bool]>,
+    word: impl Fn(T) -> u64,
+) -> Vec<u64> {
+    let mut sums = vec![[0_u64; LANES]; group_count];
+    let mut add = |lane: usize, group: u32, value: u64| {
+        let sum = &mut sums[group as usize][lane];
+        *sum = sum.wrapping_add(value);
+    };
+    let (chunks, rest) = groups.as_chunks::<LANES>();
+    let (value_chunks, value_rest) = values[..groups.len()].as_chunks::<LANES>();
+    match validity {
+        None => {
+            for (groups, values) in chunks.iter().zip(value_chunks) {
+                (0..LANES).for_each(|lane| add(lane, groups[lane], word(values[lane])));
+            }
+            rest.iter().zip(value_rest).for_each(|(group, value)| add(0, *group, word(*value)));
+        }
+        Some(validity) => {
+            let (flag_chunks, flag_rest) = validity[..groups.len()].as_chunks::<LANES>();
+            let word_if = |value, flag: bool| word(value) & 0_u64.wrapping_sub(flag.into());
+            for ((groups, values), flags) in chunks.iter().zip(value_chunks).zip(flag_chunks) {
+                (0..LANES).for_each(|lane| add(lane, groups[lane], word_if(values[lane], flags[lane])));
+            }
+            for ((group, value), flag) in rest.iter().zip(value_rest).zip(flag_rest) {
+                add(0, *group, word_if(*value, *flag));
+            }
+        }
+    }
+    sums.into_iter().map(|lanes| lanes.into_iter().fold(0, u64::wrapping_add)).collect()
+}
+
+/// Adds a number to a word of each group.
+fn add_each(words: &mut [u64], stride: usize, word: usize, added: &[u64]) {
+    for (words, added) in words.chunks_exact_mut(stride).zip(added) {
+        words[word] = words[word].wrapping_add(*added);
+    }
+}
+
+/// Counts the rows of each group, or those with a value.
+fn count(
+    words: &mut [u64],
+    stride: usize,
+    word: usize,
+    groups: &[u32],
+    validity: Option<&[bool]>,
+    is_few: bool,
+) {
+    match validity {
+        _ if is_few => {
+            let counts = short_sums(words.len() / stride, groups, groups, validity, |_| 1);
+            add_each(words, stride, word, &counts);
+        }
+        None => each(words, stride, word, groups, |count| *count += 1),
+        Some(validity) => {
+            let flags = validity.iter().map(|flag| u64::from(*flag));
+            with_each(words, stride, word, groups, flags, |count, flag| *count += flag);
+        }
     }
 }
 
@@ -511,11 +654,20 @@ fn extreme_decimals(
 
 fn add_wide(words: &mut [u64], stride: usize, word: usize, groups: &[u32], argument: Argument<'_>) {
     let signs = if is_signed(argument.values) { u64::MAX } else { 0 };
+    let group_count = words.len() / stride;
     let mut add = |group: u32, value: u64| {
         let at = group as usize * stride + word;
         let high = (value.cast_signed() >> 63).cast_unsigned() & signs;
         add_two(&mut words[at..at + 2], value, high);
     };
+    if let Numbers::I64(values) = argument.values
+        && are_few(group_count, groups.len())
+        && is_short(values)
+    {
+        let sums = short_sums(group_count, groups, values, argument.validity, Word::word);
+        (0..).zip(sums).for_each(|(group, sum)| add(group, sum));
+        return;
+    }
     each_word!(argument.values, values => {
         let rows = groups.iter().zip(values.iter().map(|value| value.word()));
         match argument.validity {
@@ -540,29 +692,31 @@ mod tests {
         let wide: Vec<i64> = (0..rows as i64).map(|row| row.wrapping_mul(0x1234_5678_9ABC_DEF1)).collect();
         let narrow: Vec<i16> = wide.iter().map(|value| (value >> 48) as i16).collect();
         let unsigned: Vec<u64> = wide.iter().map(|value| value.cast_unsigned()).collect();
+        let short: Vec<i64> = wide.iter().map(|value| value >> 12).collect();
         let validity: Vec<bool> = (0..rows).map(|row| row % 3 > 0).collect();
         for validity in [None, Some(&validity[..])] {
             let arguments = [
                 Argument { values: Numbers::I64(&wide), validity, unit: 0 },
                 Argument { values: Numbers::I16(&narrow), validity, unit: 0 },
                 Argument { values: Numbers::U64(&unsigned), validity, unit: 0 },
+                Argument { values: Numbers::I64(&short), validity, unit: 0 },
             ];
             let mut layout = StateLayout::default();
             let count = layout.word_of(Aggregate::Rows);
             let values = layout.word_of(Aggregate::Values(0));
             let sum = layout.word_of(Aggregate::Sum(1));
-            let wide_sums = [0, 2].map(|argument| layout.word_of(Aggregate::WideSum(argument)));
+            let wide_sums = [0, 2, 3].map(|argument| layout.word_of(Aggregate::WideSum(argument)));
             let extremes = [0, 1, 2].map(|argument| {
                 (layout.word_of(Aggregate::Min(argument)), layout.word_of(Aggregate::Max(argument)))
             });
             assert_eq!(layout.word_of(Aggregate::Sum(1)), sum, "it is shared");
-            let mut whole = States::new(&layout);
+            let mut whole = States::new(&layout, Heap::default());
             whole.grow(&layout, 8);
             whole.add(Level::best(), &layout, &groups, &arguments);
-            let mut merged = States::new(&layout);
+            let mut merged = States::new(&layout, Heap::default());
             merged.grow(&layout, 8);
             for piece in [0..1, 1..400, 400..rows] {
-                let mut states = States::new(&layout);
+                let mut states = States::new(&layout, Heap::default());
                 states.grow(&layout, 8);
                 let arguments = arguments.map(|argument| argument.slice(piece.clone()));
                 states.add(Level::best(), &layout, &groups[piece], &arguments);
@@ -583,6 +737,8 @@ mod tests {
                     assert_eq!(states.wide(wide_sums[0]).nth(group), Some(expected));
                     let expected = valid.iter().map(|row| i128::from(unsigned[*row])).sum();
                     assert_eq!(states.wide(wide_sums[1]).nth(group), Some(expected));
+                    let expected = valid.iter().map(|row| i128::from(short[*row])).sum();
+                    assert_eq!(states.wide(wide_sums[2]).nth(group), Some(expected));
                     let extreme = |(least, most): (usize, usize), number_type| {
                         let of = |word| states.extreme(word, number_type).nth(group).unwrap();
                         (of(least).cast_signed(), of(most).cast_signed())
@@ -621,10 +777,10 @@ mod tests {
         let of_floats = [2, 3].map(|argument| {
             (layout.word_of(Aggregate::Min(argument)), layout.word_of(Aggregate::Max(argument)))
         });
-        let mut states = States::new(&layout);
+        let mut states = States::new(&layout, Heap::default());
         states.grow(&layout, 2);
         for rows in [0..1, 1..4, 4..6] {
-            let mut part = States::new(&layout);
+            let mut part = States::new(&layout, Heap::default());
             part.grow(&layout, 2);
             let arguments = arguments.map(|argument| argument.slice(rows.clone()));
             part.add(Level::best(), &layout, &groups[rows], &arguments);

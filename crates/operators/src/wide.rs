@@ -11,6 +11,7 @@ use keirin_kernels::Level;
 use keirin_kernels::aggregate::{BitRange, ExactSum, add_scaled, divided_scaled, scaled};
 
 use crate::arguments::{Argument, Numbers};
+use crate::states::{are_few, short_sums};
 
 /// The words of a sum of floats.
 pub(crate) const FLOAT_WORDS: usize = 4;
@@ -116,7 +117,7 @@ fn for_each<T: Copy>(groups: &[u32], values: &[T], validity: Option<&[bool]>, mu
 }
 
 /// Whether the sum of some of these values has room in a word, whichever.
-fn is_short(values: &[i64]) -> bool {
+pub(crate) fn is_short(values: &[i64]) -> bool {
     let bits = values.iter().fold(0, |bits, value| bits | (value ^ (value >> 63)));
     let of_values = u64::BITS - bits.cast_unsigned().leading_zeros();
     let of_count = usize::BITS - values.len().leading_zeros();
@@ -137,6 +138,12 @@ pub(crate) fn add_decimals(
         add_three(&mut words[at..at + 3], [low, high, sign(high)]);
     };
     match argument.values {
+        Numbers::I64(values) if is_short(values) && are_few(group_count, groups.len()) => {
+            let sums = short_sums(group_count, groups, values, argument.validity, i64::cast_unsigned);
+            for (group, low) in sums.into_iter().enumerate() {
+                add(group, low, sign(low));
+            }
+        }
         Numbers::I64(values) if is_short(values) && group_count <= values.len() / ROWS_PER_SUM => {
             let mut sums = vec![0_i64; group_count];
             for_each(groups, values, argument.validity, |group, value: i64| sums[group] += value);
@@ -262,19 +269,20 @@ pub(crate) fn narrowed(words: [u64; 3]) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::Heap;
     use crate::states::{Aggregate, StateLayout, States};
 
     fn sums(values: &[f64], groups: &[u32], validity: Option<&[bool]>) -> Option<Vec<FloatSum>> {
         let unit = Unit::default();
         let mut layout = StateLayout::default();
         let word = layout.word_of(Aggregate::FloatSum(0));
-        let mut merged = States::new(&layout);
+        let mut merged = States::new(&layout, Heap::default());
         merged.grow(&layout, 4);
         let chunks = values.chunks(50).zip(groups.chunks(50)).enumerate();
         for (chunk, (values, groups)) in chunks {
             let validity = validity.map(|validity| &validity[chunk * 50..][..values.len()]);
             let unit = unit.of(Level::best(), values, validity).ok()?;
-            let mut states = States::new(&layout);
+            let mut states = States::new(&layout, Heap::default());
             states.grow(&layout, 4);
             states.add(
                 Level::best(),

@@ -11,8 +11,8 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, Primitiv
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int8Type, Int16Type, Int32Type,
-    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, Field, FieldRef, Int8Type, Int16Type,
+    Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
@@ -182,7 +182,11 @@ fn decimals(
             Operation::Multiply => numeric::mul(left, right)?,
         };
         if let DataType::Decimal128(precision, _) = result.data_type() {
-            result.as_primitive::<Decimal128Type>().validate_decimal_precision(*precision)?;
+            // Arrow's own check of columns takes a negative scale for a large one.
+            let has_digits = |value| Decimal128Type::is_valid_decimal_precision(value, *precision);
+            if !result.as_primitive::<Decimal128Type>().iter().flatten().all(has_digits) {
+                return Err(ArrowError::ArithmeticOverflow(format!("more than {precision} digits")));
+            }
         }
         Ok(result)
     };

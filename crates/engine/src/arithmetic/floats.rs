@@ -6,9 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, BooleanArray, Float64Array, UInt64Array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, LargeBinaryBuilder, UInt64Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{ScalarValue, internal_datafusion_err};
@@ -20,7 +18,7 @@ use keirin_kernels::aggregate::{CompactSum, ExactSum};
 use keirin_kernels::{Bits, Level, Selection};
 
 /// The type of a partial sum.
-pub(crate) const FLOAT_STATE: DataType = DataType::Binary;
+pub(crate) const FLOAT_STATE: DataType = DataType::LargeBinary;
 
 /// What is computed of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +57,7 @@ impl What {
 
     /// The accumulator for groups.
     pub(super) fn groups(self) -> Box<dyn GroupsAccumulator> {
-        Box::new(Groups { sums: Vec::new(), counts: Vec::new(), what: self })
+        Box::new(Groups::new(self))
     }
 
     fn of(self, sum: &ExactSum, count: u64) -> Option<f64> {
@@ -98,7 +96,7 @@ impl Accumulator for Total {
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let [counts @ .., sums] = states else { return Ok(()) };
         let mut all = CompactSum::default();
-        let sums = sums.as_binary::<i32>();
+        let sums = sums.as_binary::<i64>();
         for sum in sums.iter().flatten() {
             all.merge(&parsed(sum)?);
         }
@@ -112,7 +110,7 @@ impl Accumulator for Total {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let has_values = self.count > 0;
-        let sum = ScalarValue::Binary(has_values.then(|| CompactSum::from(self.sum.clone()).to_bytes()));
+        let sum = ScalarValue::LargeBinary(has_values.then(|| CompactSum::from(self.sum.clone()).to_bytes()));
         Ok(match self.what {
             What::Sum => vec![sum],
             What::Average => vec![ScalarValue::UInt64(Some(self.count)), sum],
@@ -235,17 +233,33 @@ struct Groups {
     sums: Vec<CompactSum>,
     /// Of sums, only whether it is zero matters.
     counts: Vec<u64>,
+    /// Memory of the sums besides.
+    heap_bytes: usize,
     what: What,
 }
 
 impl Groups {
+    fn new(what: What) -> Self {
+        Self { sums: Vec::new(), counts: Vec::new(), heap_bytes: 0, what }
+    }
+
+    /// Changes the sum of a group.
+    fn change(&mut self, group: usize, change: impl FnOnce(&mut CompactSum)) {
+        let sum = &mut self.sums[group];
+        let before = sum.heap_bytes();
+        change(sum);
+        self.heap_bytes += sum.heap_bytes() - before;
+    }
+
     fn resize(&mut self, group_count: usize) {
         self.sums.resize(group_count, CompactSum::default());
         self.counts.resize(group_count, 0);
     }
 
     fn take(&mut self, emit_to: EmitTo) -> (Vec<CompactSum>, Vec<u64>) {
-        (emit_to.take_needed(&mut self.sums), emit_to.take_needed(&mut self.counts))
+        let sums = emit_to.take_needed(&mut self.sums);
+        self.heap_bytes -= sums.iter().map(CompactSum::heap_bytes).sum::<usize>();
+        (sums, emit_to.take_needed(&mut self.counts))
     }
 }
 
@@ -263,7 +277,7 @@ impl GroupsAccumulator for Groups {
                 && filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
             {
                 let group = group_indices[row];
-                self.sums[group].push(value);
+                self.change(group, |sum| sum.push(value));
                 self.counts[group] += 1;
             }
         }
@@ -279,10 +293,11 @@ impl GroupsAccumulator for Groups {
         self.resize(group_count);
         let [counts @ .., sums] = states else { return Ok(()) };
         let counts = counts.first().map(|counts| counts.as_primitive::<UInt64Type>());
-        for (row, sum) in sums.as_binary::<i32>().iter().enumerate() {
+        for (row, sum) in sums.as_binary::<i64>().iter().enumerate() {
             let Some(sum) = sum else { continue };
             let group = group_indices[row];
-            self.sums[group].merge(&parsed(sum)?);
+            let added = parsed(sum)?;
+            self.change(group, |sum| sum.merge(&added));
             self.counts[group] += counts.map_or(1, |counts| counts.value(row));
         }
         Ok(())
@@ -309,29 +324,28 @@ impl GroupsAccumulator for Groups {
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        let mut alone = Self { sums: Vec::new(), counts: Vec::new(), what: self.what };
+        let mut alone = Self::new(self.what);
         let rows = values[0].len();
         alone.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         alone.state(EmitTo::All)
     }
 
     fn size(&self) -> usize {
-        let heap: usize = self.sums.iter().map(CompactSum::heap_bytes).sum();
-        heap + self.sums.capacity() * size_of::<CompactSum>() + self.counts.capacity() * size_of::<u64>()
+        let sums = self.sums.capacity() * size_of::<CompactSum>();
+        self.heap_bytes + sums + self.counts.capacity() * size_of::<u64>()
     }
 }
 
 /// The partial sums of groups, some without values.
 pub(crate) fn float_states<'a>(sums: impl ExactSizeIterator<Item = Option<&'a CompactSum>>) -> ArrayRef {
-    let mut states = BinaryBuilder::with_capacity(sums.len(), 0);
+    let mut states = LargeBinaryBuilder::with_capacity(sums.len(), 0);
     for sum in sums {
         match sum {
             Some(sum) => states.append_value(sum.to_bytes()),
             None => states.append_null(),
         }
     }
-    let states: BinaryArray = states.finish();
-    Arc::new(states)
+    Arc::new(states.finish())
 }
 
 #[cfg(test)]

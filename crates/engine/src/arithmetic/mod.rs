@@ -27,7 +27,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
-pub(crate) use self::average::ExactAverage;
+pub(crate) use self::average::{DecimalQuotient, ExactAverage};
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
 pub(crate) use self::floats::{FLOAT_STATE, float_states};

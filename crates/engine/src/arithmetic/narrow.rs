@@ -16,7 +16,7 @@ use arrow::datatypes::{
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::checked::{Checked, Operation};
@@ -95,11 +95,13 @@ impl NarrowDecimals {
         decimals
     }
 
-    /// Whether an expression is arithmetic of decimals.
+    /// Whether an expression is arithmetic of decimals that columns and literals are, and nothing else.
     pub(crate) fn is_one(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
         let mut decimals = Self::default();
         let step = decimals.step(expression, schema);
+        let is_own = |step: &Step| !matches!(step.kind, Kind::Other) || step.expression.is::<Column>();
         step.is_some_and(|step| decimals.steps[step].kind.is_arithmetic())
+            && decimals.steps.iter().all(is_own)
     }
 
     /// The step that computes a decimal.
@@ -128,9 +130,14 @@ impl NarrowDecimals {
         let (operator, [left, right]) = operands(expression)?;
         let (left_scale, right_scale) = (scale_of(left, schema)?, scale_of(right, schema)?);
         if operator == Operator::Multiply {
-            let is_exact = i32::from(left_scale) + i32::from(right_scale) == i32::from(scale);
+            if i32::from(left_scale) + i32::from(right_scale) != i32::from(scale) {
+                return None;
+            }
             let (left, right) = (self.step(left, schema)?, self.step(right, schema)?);
-            return is_exact.then_some(Kind::Multiply { left, right });
+            return Some(Kind::Multiply { left, right });
+        }
+        if !matches!(operator, Operator::Plus | Operator::Minus) {
+            return None;
         }
         let left = self.scaled(left, scale.checked_sub(left_scale)?, schema)?;
         let right = self.scaled(right, scale.checked_sub(right_scale)?, schema)?;

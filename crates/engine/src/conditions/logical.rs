@@ -21,14 +21,18 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerRule};
 
 use super::can_fail;
-use crate::rules::rewrite_expressions;
+use crate::rules::{WholeSums, rewrite_expressions};
 
-/// DataFusion's rules, changed as the [module](super) describes.
+/// DataFusion's rules, changed as the [module](super) and [`WholeSums`] describe.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
     for rule in Optimizer::new().rules {
         if rule.name() == PushDownFilter::new().name() {
             rules.push(Arc::new(PushDown(PushDownFilter::new())));
+            continue;
+        }
+        if rule.name() == WholeSums::default().name() {
+            rules.push(Arc::new(WholeSums::default()));
             continue;
         }
         let is_common = rule.name() == CommonSubexprEliminate::new().name();

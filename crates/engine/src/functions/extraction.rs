@@ -12,6 +12,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF};
+use keirin_kernels::hash::Strings;
 use keirin_operators::pattern::{Chain, Match};
 use regex::Regex;
 
@@ -78,6 +79,8 @@ impl<'a> Extraction<'a> {
     fn of_texts(&self, texts: &StringViewArray) -> Result<StringViewArray> {
         /// The bytes of a text within its view.
         const INLINE_BYTES: usize = 12;
+        /// Texts are fetched from memory so many rows ahead.
+        const AHEAD_ROWS: usize = 16;
         /// After so many texts that the chain gives up, it is not tried any more.
         const FAILURES_MAX: usize = 8;
         let mut failures = 0;
@@ -88,7 +91,10 @@ impl<'a> Extraction<'a> {
         for buffer in texts.data_buffers() {
             answer.append_block(buffer.clone());
         }
+        let buffers: Vec<&[u8]> = texts.data_buffers().iter().map(Buffer::as_slice).collect();
+        let ahead = Strings::Views(texts.views(), &buffers);
         for row in 0..texts.len() {
+            ahead.prefetch(row + AHEAD_ROWS);
             if texts.is_null(row) {
                 answer.append_null();
                 continue;

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Float32Array, Float64Array, Int64Array, PrimitiveArray,
-    RecordBatch, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryViewArray, Decimal128Array, Float32Array, Float64Array, Int64Array,
+    PrimitiveArray, RecordBatch, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
+use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Float32Type,
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
@@ -22,11 +23,15 @@ use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal, c
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_kernels::aggregate::divided;
 use keirin_kernels::{Bits, Level, bitmaps};
+use keirin_operators::KeyValues;
 use keirin_operators::arguments::{Argument, NumberType, Numbers};
 use keirin_operators::states::{Aggregate, StateLayout, States, float_at, narrow_float_at};
 
+use super::keys::Held;
 use super::table::may_be_null;
-use crate::arithmetic::{CheckedSum, ExactAverage, Narrow, NarrowDecimals, Values, overflow};
+use crate::arithmetic::{
+    CheckedSum, DecimalQuotient, ExactAverage, Narrow, NarrowDecimals, Values, overflow,
+};
 
 /// The aggregates of a plan, with what they are computed of.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +87,15 @@ enum Kind {
     DecimalAverage {
         word: usize,
         count: usize,
-        /// What a sum is multiplied by, to have the digits of the average.
-        factor: i256,
+        quotient: DecimalQuotient,
     },
     Extreme {
         word: usize,
         number_type: NumberType,
         count: Option<usize>,
+    },
+    ExtremeText {
+        word: usize,
     },
 }
 
@@ -116,6 +123,18 @@ fn number_type(data_type: &DataType) -> Option<NumberType> {
     })
 }
 
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8View
+            | DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::BinaryView
+            | DataType::Binary
+            | DataType::LargeBinary
+    )
+}
+
 impl Aggregates {
     /// The aggregates of these expressions over the rows of `input` that pass the filters beside them; `None` if some
     /// need other states.
@@ -133,6 +152,10 @@ impl Aggregates {
         aggregates.narrow = NarrowDecimals::new(arguments, &input.schema());
         aggregates.layout_without = aggregates.layout.clone();
         if aggregates.distinct.is_some() {
+            // The texts of groups are not handed on when they are grouped again.
+            if aggregates.arguments.iter().any(|(_, number_type)| *number_type == NumberType::Text) {
+                return None;
+            }
             aggregates.layout = aggregates.layout.with_count();
         }
         Some(aggregates)
@@ -201,20 +224,14 @@ impl Aggregates {
                     count: count(&mut self.layout),
                     is_average,
                 },
-                (NumberType::Decimal, DataType::Decimal128(_, scale)) => {
-                    let DataType::Decimal128(_, from) = argument.data_type(&input.schema()).ok()? else {
-                        return None;
-                    };
-                    let digits = u32::try_from(scale - from).ok()?;
+                (NumberType::Decimal, DataType::Decimal128(..)) => {
+                    let from = argument.data_type(&input.schema()).ok()?;
+                    let quotient = DecimalQuotient::new(&data_type, &from, expression.name())?;
                     let word = self.layout.word_of(Aggregate::DecimalSum(place));
                     match is_average {
-                        false if digits == 0 => Kind::DecimalSum { word, count: values },
+                        false if quotient.is_sum() => Kind::DecimalSum { word, count: values },
                         false => return None,
-                        true => Kind::DecimalAverage {
-                            word,
-                            count: count(&mut self.layout),
-                            factor: i256::from_i128(10_i128.checked_pow(digits)?),
-                        },
+                        true => Kind::DecimalAverage { word, count: count(&mut self.layout), quotient },
                     }
                 }
                 (_, DataType::Float64) if is_average => Kind::Average {
@@ -223,6 +240,10 @@ impl Aggregates {
                 },
                 _ => return None,
             }
+        } else if matches!(name, "min" | "max") && is_text(&data_type) {
+            let place = self.place(argument, NumberType::Text);
+            let aggregate = if name == "min" { Aggregate::MinText(place) } else { Aggregate::MaxText(place) };
+            Kind::ExtremeText { word: self.layout.word_of(aggregate) }
         } else if matches!(name, "min" | "max") {
             let (place, number_type) = self.argument(argument, input)?;
             let aggregate = match (name, number_type) {
@@ -246,21 +267,21 @@ impl Aggregates {
         input: &Arc<dyn ExecutionPlan>,
     ) -> Option<(usize, NumberType)> {
         let number_type = number_type(&argument.data_type(&input.schema()).ok()?)?;
-        if let Some(place) = self.arguments.iter().position(|(known, _)| known == argument) {
-            return Some((place, number_type));
-        }
-        self.arguments.push((argument.clone(), number_type));
-        Some((self.arguments.len() - 1, number_type))
+        Some((self.place(argument, number_type), number_type))
+    }
+
+    fn place(&mut self, argument: &Arc<dyn PhysicalExpr>, number_type: NumberType) -> usize {
+        let known = self.arguments.iter().position(|(known, _)| known == argument);
+        known.unwrap_or_else(|| {
+            self.arguments.push((argument.clone(), number_type));
+            self.arguments.len() - 1
+        })
     }
 
     /// The place of an argument that is one where another has a value of any type.
     fn flag(&mut self, argument: &Arc<dyn PhysicalExpr>) -> usize {
         let flag: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(argument.clone()));
-        let known = self.arguments.iter().position(|(known, _)| known == &flag);
-        known.unwrap_or_else(|| {
-            self.arguments.push((flag, NumberType::U8));
-            self.arguments.len() - 1
-        })
+        self.place(&flag, NumberType::U8)
     }
 
     /// The word that counts the values of an argument, if some rows may have none.
@@ -387,26 +408,21 @@ impl Output {
                 let sums = Decimal128Array::new(sums.collect::<Result<_>>()?, nulls(count));
                 Arc::new(sums.with_data_type(self.data_type.clone()))
             }
-            Kind::DecimalAverage { word, count, factor } => {
-                let average = |(sum, count): (Option<i128>, u64)| {
-                    if count == 0 {
-                        return Ok(None);
-                    }
-                    let sum = i256::from_i128(sum.ok_or_else(too_large)?);
-                    let average = sum
-                        .checked_mul(factor)
-                        .and_then(|sum| sum.checked_div(i256::from_i128(count.into())));
-                    let average = average.and_then(i256::to_i128).filter(has_digits);
-                    average.map(Some).ok_or_else(too_large)
+            Kind::DecimalAverage { word, count, ref quotient } => {
+                let sum = |[low, middle, high]: [u64; 3]| {
+                    let low = u128::from(low) | u128::from(middle) << u64::BITS;
+                    i256::from_parts(low, high.cast_signed().into())
                 };
-                let averages = states.decimals(word).zip(states.word(count)).map(average);
-                let averages = averages.collect::<Result<Decimal128Array>>()?;
-                Arc::new(averages.with_data_type(self.data_type.clone()))
+                quotient.averages(states.wide_decimals(word).map(sum).zip(states.word(count)))?
             }
             Kind::Extreme { word, number_type: NumberType::Decimal, count } => {
                 let values = states.extreme_decimals(word).collect();
                 let values = Decimal128Array::new(values, nulls(count));
                 Arc::new(values.with_data_type(self.data_type.clone()))
+            }
+            Kind::ExtremeText { word } => {
+                let texts: BinaryViewArray = states.extreme_texts(word).collect();
+                cast(&texts, &self.data_type)?
             }
             Kind::Extreme { word, number_type, count } => {
                 extremes(&self.data_type, states.extreme(word, number_type), nulls(count))?
@@ -479,6 +495,7 @@ enum Source {
     Flags(Vec<u8>),
     /// Decimals of 64 bits.
     Narrow(Arc<Vec<i64>>),
+    Texts(Held),
 }
 
 fn bools(nulls: &NullBuffer) -> Vec<bool> {
@@ -489,6 +506,9 @@ impl Lent {
     fn new(array: ArrayRef) -> Self {
         let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
         let validity = nulls.map(bools);
+        if is_text(array.data_type()) {
+            return Self { source: Source::Texts(Held::new(&array)), validity };
+        }
         let flags = array.as_boolean_opt().map(|flags| {
             let bits = Bits::new(flags.values().values(), flags.values().offset(), flags.len());
             bitmaps::to_bools(Level::best(), bits).into_iter().map(u8::from).collect()
@@ -496,8 +516,17 @@ impl Lent {
         Self { source: flags.map_or(Source::Array(array), Source::Flags), validity }
     }
 
-    pub(super) fn argument(&self) -> Result<Argument<'_>> {
+    /// The buffers that views point into.
+    pub(super) fn buffers(&self) -> Vec<&[u8]> {
+        if let Source::Texts(texts) = &self.source { texts.texts() } else { Vec::new() }
+    }
+
+    pub(super) fn argument<'a>(&'a self, buffers: &'a [&'a [u8]]) -> Result<Argument<'a>> {
         let values = match &self.source {
+            Source::Texts(texts) => match texts.key(buffers).values {
+                KeyValues::Text(texts) => Numbers::Texts(texts),
+                _ => return internal_err!("texts that are none"),
+            },
             Source::Flags(flags) => Numbers::U8(flags),
             Source::Narrow(values) => Numbers::I64(values),
             Source::Array(array) => numbers(array)?,

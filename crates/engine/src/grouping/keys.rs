@@ -134,10 +134,6 @@ impl Held {
         Self { data: column.to_data(), flags }
     }
 
-    pub(super) fn has_nulls(&self) -> bool {
-        self.data.null_count() > 0
-    }
-
     /// The buffers that views point into.
     pub(super) fn texts(&self) -> Vec<&[u8]> {
         match self.data.data_type() {

@@ -17,6 +17,7 @@ mod sort_keys;
 mod subqueries;
 mod uuids;
 mod volatile;
+mod whole_sums;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub(crate) use sort_keys::SortKeys;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;
+pub(crate) use whole_sums::WholeSums;
 
 /// The plan with all expressions rewritten from the leaves up, each with the schema of its inputs; columns
 /// keep their names.

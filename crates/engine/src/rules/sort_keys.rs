@@ -1,5 +1,6 @@
 //! The keys by which `array_agg` and `string_agg` are ordered become columns of a projection. DataFusion's
-//! check of plans does not recognise an order by a key that compares the value of a function.
+//! check of plans does not recognise an order by a key that compares the value of a function. Keys of aggregates for
+//! which no order matters, `avg(x ORDER BY y)` say, are left out: some of its accumulators take them for arguments.
 
 use std::sync::Arc;
 
@@ -12,6 +13,36 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::functions::gathers;
+
+/// Aggregates for which no order matters, but do not say so.
+const INSENSITIVE: [&str; 26] = [
+    "approx_distinct",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "count",
+    "covar_pop",
+    "covar_samp",
+    "grouping",
+    "median",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "stddev",
+    "stddev_pop",
+    "var",
+    "var_pop",
+];
 
 /// See the [module](self). The rule runs last: others change the keys.
 #[derive(Debug)]
@@ -30,20 +61,23 @@ impl AnalyzerRule for SortKeys {
 fn projected(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
-    let mut keys = Vec::new();
+    let (mut keys, mut is_changed) = (Vec::new(), false);
     let by_columns = |expr: &Expr| {
         let name = names.save(expr);
         let changed = expr.clone().transform(|node| with_columns(node, &mut keys))?;
+        is_changed |= changed.transformed;
         Ok(name.restore(changed.data))
     };
     let aggregates = aggregate.aggr_expr.iter().map(by_columns).collect::<Result<Vec<_>>>()?;
-    if keys.is_empty() {
+    if !is_changed {
         return Ok(Transformed::no(plan));
     }
-    let input = &aggregate.input;
-    let columns = input.schema().columns().into_iter().map(Expr::Column).chain(keys).collect();
-    let input = LogicalPlan::Projection(Projection::try_new(columns, input.clone())?);
-    let aggregate = Aggregate::try_new(Arc::new(input), aggregate.group_expr.clone(), aggregates)?;
+    let mut input = aggregate.input.clone();
+    if !keys.is_empty() {
+        let columns = input.schema().columns().into_iter().map(Expr::Column).chain(keys).collect();
+        input = Arc::new(LogicalPlan::Projection(Projection::try_new(columns, input)?));
+    }
+    let aggregate = Aggregate::try_new(input, aggregate.group_expr.clone(), aggregates)?;
     Ok(Transformed::yes(LogicalPlan::Aggregate(aggregate)))
 }
 
@@ -51,6 +85,12 @@ fn projected(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// argument itself.
 fn with_columns(node: Expr, keys: &mut Vec<Expr>) -> Result<Transformed<Expr>> {
     let Expr::AggregateFunction(mut call) = node else { return Ok(Transformed::no(node)) };
+    let is_insensitive =
+        || call.func.order_sensitivity().is_insensitive() || INSENSITIVE.contains(&call.func.name());
+    if !call.params.order_by.is_empty() && is_insensitive() {
+        call.params.order_by.clear();
+        return Ok(Transformed::yes(Expr::AggregateFunction(call)));
+    }
     if call.params.distinct || !gathers(&call.func) {
         return Ok(Transformed::no(Expr::AggregateFunction(call)));
     }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, GenericByteViewArray, ListArray,
-    MapArray, RecordBatch, StructArray, make_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, DictionaryArray,
+    GenericByteViewArray, ListArray, MapArray, RecordBatch, StructArray, UInt32Array, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -234,13 +234,18 @@ pub(crate) fn array(column: Column<'static>, data_type: &DataType) -> Result<Arr
     }
 }
 
-/// Text that was read, as an array of views.
+/// Text that was read, as an array of views; if `is_coded`, entries of a dictionary stay one.
 ///
 /// # Errors
 /// When bytes from disk are no text.
-pub(super) fn text_array(text: Text, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+pub(super) fn text_array(text: Text, data_type: &DataType, is_coded: bool) -> Result<ArrayRef, ArrowError> {
     match text {
         Text::Rows(column) => array(column, data_type),
+        Text::Entries { validity, codes, offsets, bytes } if is_coded => {
+            let nulls = validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
+            let entries = views(&offsets, Buffer::from_vec(bytes), None, None, data_type)?;
+            Ok(Arc::new(DictionaryArray::try_new(UInt32Array::new(codes.into(), nulls), entries)?))
+        }
         Text::Entries { validity, codes, offsets, bytes } => {
             let nulls = validity.map(|flags| NullBuffer::new(boolean_buffer(flags)));
             views(&offsets, Buffer::from_vec(bytes), Some(&codes), nulls, data_type)

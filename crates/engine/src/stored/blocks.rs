@@ -125,11 +125,11 @@ impl BlockCache {
         }
     }
 
-    /// All rows of a block as values of this type.
-    pub(super) fn get(&self, key: &BlockKey, data_type: &DataType) -> Option<ArrayRef> {
+    /// All rows of a block, if it is kept as values of such a type.
+    pub(super) fn get(&self, key: &BlockKey, is_wanted: impl Fn(&DataType) -> bool) -> Option<ArrayRef> {
         let mut state = self.state.lock();
         let kept = &state.kept[*state.places.get(key)?];
-        let array = Some(&kept.array).filter(|array| array.data_type() == data_type)?.clone();
+        let array = Some(&kept.array).filter(|array| is_wanted(array.data_type()))?.clone();
         state.count(key);
         state.usage.hits += 1;
         Some(array)
@@ -263,7 +263,7 @@ mod tests {
 
     /// Reads blocks as a scan does; how many of them were found.
     fn scan(cache: &BlockCache, stripes: impl Iterator<Item = usize>, took: Duration) -> usize {
-        let find = |stripe: &usize| match cache.get(&key(*stripe), &DataType::Int64) {
+        let find = |stripe: &usize| match cache.get(&key(*stripe), |kept| *kept == DataType::Int64) {
             Some(array) => array.len() == BLOCK_ROWS,
             None => {
                 cache.offer(key(*stripe), &block(), took);
@@ -281,7 +281,7 @@ mod tests {
         let Usage { blocks, bytes, hits, misses, evictions, .. } = cache.usage();
         assert_eq!((blocks, hits, misses, evictions), (10, 20, 20, 0));
         assert_eq!(pool.reserved(), bytes);
-        assert!(cache.get(&key(0), &DataType::Int32).is_none(), "it has another type");
+        assert!(cache.get(&key(0), |kept| *kept == DataType::Int32).is_none(), "it has another type");
 
         assert_eq!(
             [(); 3].map(|()| scan(&cache, 20..30, Duration::from_nanos(100))),

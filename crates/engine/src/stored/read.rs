@@ -17,7 +17,7 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::compute::{CastOptions, cast_with_options, filter, prep_null_mask_filter, take};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::PhysicalExpr;
@@ -336,6 +336,32 @@ impl<'a> Stripe<'a> {
     /// The rows that are left, with columns of these places in the table's schema.
     pub(super) fn batch(&mut self, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
         let columns = columns.iter().map(|index| self.column(*index)).collect::<Result<_>>()?;
+        self.batch_of(columns, schema)
+    }
+
+    /// As [`batch`](Self::batch); columns of text at the places `coded` are dictionaries where they are stored as such,
+    /// whatever `schema` says.
+    pub(super) fn coded_batch(
+        &mut self,
+        columns: &[usize],
+        coded: &[usize],
+        schema: &SchemaRef,
+    ) -> Result<RecordBatch> {
+        let columns = columns.iter().enumerate().map(|(place, index)| {
+            if coded.contains(&place) { self.coded(*index) } else { self.column(*index) }
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let mut fields = schema.fields().to_vec();
+        for place in coded {
+            let data_type = columns[*place].data_type();
+            if fields[*place].data_type() != data_type {
+                fields[*place] = Arc::new(fields[*place].as_ref().clone().with_data_type(data_type.clone()));
+            }
+        }
+        self.batch_of(columns, &Arc::new(Schema::new(fields)))
+    }
+
+    fn batch_of(&self, columns: Vec<ArrayRef>, schema: &SchemaRef) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
         batch.map_err(|error| self.mistyped(error.into()))
@@ -552,10 +578,10 @@ impl<'a> Stripe<'a> {
         }
         let column = match self.part.column(index) {
             Place::Numbers => Arc::new(self.row_numbers()) as ArrayRef,
-            Place::Here(column) => self.stored(*column, self.table.schema.field(index).data_type())?,
+            Place::Here(column) => self.stored(*column, self.table.schema.field(index).data_type(), false)?,
             Place::Cast(column, stored_type) => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
-                let stored = self.stored(*column, stored_type)?;
+                let stored = self.stored(*column, stored_type, false)?;
                 cast_with_options(&stored, self.table.schema.field(index).data_type(), &options)?
             }
             Place::Nowhere(value) => value.to_array_of_size(self.row_count)?,
@@ -565,34 +591,53 @@ impl<'a> Stripe<'a> {
         Ok(column)
     }
 
-    fn stored(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
+    /// As [`column`](Self::column), but a dictionary if it is text that is stored as one and nobody has read it.
+    fn coded(&mut self, index: usize) -> Result<ArrayRef> {
+        match self.part.column(index) {
+            Place::Here(column) if self.read[index].is_none() && is_text(&self.part.reader, *column) => {
+                self.stored(*column, self.table.schema.field(index).data_type(), true)
+            }
+            _ => self.column(index),
+        }
+    }
+
+    fn stored(&self, column: usize, data_type: &DataType, is_coded: bool) -> Result<ArrayRef> {
         // What is kept was verified, and is not verified again.
         let is_once = self.part.reader.verify() == Verify::Once;
         let Some(blocks) = self.table.blocks.as_ref().filter(|_| is_once) else {
-            return self.decoded(column, data_type);
+            return self.decoded(column, data_type, is_coded);
         };
         let key = BlockKey { part: self.part.reader.key(), column, stripe: self.number };
-        if let Some(block) = blocks.get(&key, data_type) {
+        let is_wanted = |kept: &DataType| match kept {
+            DataType::Dictionary(_, entries) => **entries == *data_type,
+            kept => kept == data_type,
+        };
+        if let Some(mut block) = blocks.get(&key, is_wanted) {
             self.counts.cached.add(1);
+            if let Some(dictionary) = block.as_any_dictionary_opt()
+                && !is_coded
+            {
+                block = take(dictionary.values(), dictionary.keys(), None)?;
+            }
             return Ok(match self.left.rows() {
                 None => block,
                 Some(rows) => without_unused_text(take(&block, &UInt32Array::from(rows.to_vec()), None)?),
             });
         }
         let started = Instant::now();
-        let decoded = self.decoded(column, data_type)?;
+        let decoded = self.decoded(column, data_type, is_coded)?;
         if matches!(self.left, Left::All) {
             blocks.offer(key, &decoded, started.elapsed());
         }
         Ok(decoded)
     }
 
-    fn decoded(&self, column: usize, data_type: &DataType) -> Result<ArrayRef> {
+    fn decoded(&self, column: usize, data_type: &DataType, is_coded: bool) -> Result<ArrayRef> {
         let (reader, selection) = self.reader(column);
         let array = match data_type {
             DataType::Utf8View | DataType::BinaryView if is_text(reader, column) => {
                 let text = reader.read_text(column, self.number, selection);
-                text_array(text.map_err(|error| self.unreadable(error))?, data_type)
+                text_array(text.map_err(|error| self.unreadable(error))?, data_type, is_coded)
             }
             _ => {
                 let values = reader.read(column, self.number, selection);

@@ -310,6 +310,7 @@ impl StoredScan {
             own: None,
             ahead: Ahead::default(),
             remaining: self.limit,
+            coded: Vec::new(),
             rest: None,
             read_bytes_max: self.part_bytes(context) / READ_SHARE,
             reservation: consumer.register(context.memory_pool()),
@@ -720,6 +721,8 @@ pub(crate) struct Worker {
     /// How far ahead of it files were told what will be read.
     ahead: Ahead,
     remaining: Option<usize>,
+    /// Columns of batches that are dictionaries where they are stored as such.
+    coded: Vec<usize>,
     /// Rows of a large stripe that were not read yet.
     rest: Option<Rest>,
     /// Rows of about this size are read at a time.
@@ -751,6 +754,12 @@ pub(crate) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
 }
 
 impl Worker {
+    /// Has these columns of batches, of text, as dictionaries where they are stored as such, whatever the schema says.
+    pub(crate) fn with_coded(mut self, columns: Vec<usize>) -> Self {
+        self.coded = columns;
+        self
+    }
+
     /// Takes several stripes at a time, which are worth more together, where no rows are left out.
     pub(super) fn take_runs(&mut self) {
         self.takes_runs = self.run.is_none() && self.remaining.is_none() && self.shared.condition.is_none();
@@ -836,13 +845,13 @@ impl Worker {
 
     /// The next rows: of a stripe, or of a slice of one that is large for the memory that there is.
     fn next_batch(&mut self) -> Result<Step<RecordBatch>> {
-        let (shared, bytes_max) = (self.shared.clone(), self.read_bytes_max);
+        let (shared, bytes_max, coded) = (self.shared.clone(), self.read_bytes_max, self.coded.clone());
         let read = |stripe: &mut Stripe<'_>| {
             let bytes = decoded_bytes(stripe.part, &shared.projection, stripe.number);
             let rows = stripe.part.reader.stripe(stripe.number);
             let row_bytes = bytes / usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX).max(1);
             let rest = stripe.split_off((bytes_max / row_bytes.max(1)).max(1));
-            Ok((stripe.batch(&shared.projection, &shared.schema)?, rest))
+            Ok((stripe.coded_batch(&shared.projection, &coded, &shared.schema)?, rest))
         };
         let (batch, rest) = match self.rest.take() {
             Some(rest) => {

@@ -13,6 +13,7 @@
 use super::Seed;
 use crate::Bits;
 use crate::bits::WORD_BITS;
+use crate::region::prefetch;
 
 /// The most bytes that fit inside a 16-byte view.
 pub(crate) const INLINE_BYTES: usize = 12;
@@ -56,6 +57,41 @@ impl<'a> Strings<'a> {
             Self::Offsets32(offsets, bytes) => Self::Offsets32(&offsets[rows.start..=rows.end], bytes),
             Self::Offsets64(offsets, bytes) => Self::Offsets64(&offsets[rows.start..=rows.end], bytes),
             Self::Views(views, buffers) => Self::Views(&views[rows], buffers),
+        }
+    }
+
+    /// The bytes of a row; `inline` keeps those of a short one.
+    ///
+    /// # Panics
+    /// When `row` is not a row, or its bytes are not in the buffer.
+    #[inline(always)]
+    pub fn get<'b>(&self, row: usize, inline: &'b mut [u8; 16]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self.word_or_bytes(row) {
+            Ok(word) => {
+                *inline = word.to_le_bytes();
+                &inline[4..4 + word as u32 as usize]
+            }
+            Err(bytes) => bytes,
+        }
+    }
+
+    /// Fetches the bytes of a row to the caches, if there is such a row.
+    #[inline(always)]
+    pub fn prefetch(&self, row: usize) {
+        let first = match *self {
+            Self::Offsets32(offsets, bytes) => offsets.get(row).map(|offset| (bytes, *offset as usize)),
+            Self::Offsets64(offsets, bytes) => offsets.get(row).map(|offset| (bytes, *offset as usize)),
+            Self::Views(views, buffers) => views.get(row).and_then(|view| {
+                let is_long = *view as u32 as usize > INLINE_BYTES;
+                let buffer = buffers.get((view >> 64) as u32 as usize).filter(|_| is_long)?;
+                Some((*buffer, (view >> 96) as usize))
+            }),
+        };
+        if let Some(byte) = first.and_then(|(bytes, offset)| bytes.get(offset)) {
+            prefetch(byte);
         }
     }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef, UInt32Type};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{internal_err, resources_err};
 use datafusion::error::{DataFusionError, Result};
@@ -15,16 +15,18 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
-use keirin_kernels::Level;
-use keirin_kernels::hash::WideKey;
+use keirin_kernels::gather::gather;
+use keirin_kernels::hash::{Strings, WideKey};
+use keirin_kernels::{Bits, Level};
 use keirin_operators::arguments::Argument;
 use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, Worker};
 use keirin_operators::packed::{KeyLayout, PackedKey};
-use keirin_operators::texts::Texts;
+use keirin_operators::texts::{NULL_TEXT, Texts, TooManyTexts};
 use keirin_operators::{KeyColumn, KeyValues, OwnedKeys, OwnedValues};
 use parking_lot::Mutex;
 
@@ -63,6 +65,20 @@ impl Work {
 
     pub(super) fn is_counted(&self) -> bool {
         self.is_counted
+    }
+
+    /// The columns of rows that are keys of text and nothing else.
+    fn coded(&self) -> Vec<usize> {
+        let column = |(key, expression): (usize, &Arc<dyn PhysicalExpr>)| {
+            Some(expression.downcast_ref::<Column>()?.index()).filter(|_| self.is_text(key))
+        };
+        let arguments = self.aggregates.arguments.iter().map(|(argument, _)| argument);
+        let others = |index: &usize| {
+            let expressions = self.key_expressions.iter().chain(arguments.clone());
+            expressions.flat_map(collect_columns).filter(|column| column.index() == *index).count()
+        };
+        let keys = self.key_expressions.iter().enumerate().filter_map(column);
+        keys.filter(|index| others(index) == 1).collect()
     }
 
     /// Whether a column of the groups is a key that is a text.
@@ -240,7 +256,9 @@ impl<K: PackedKey> Groups<K> {
                 let partitions = 0..plan.properties().partitioning.partition_count();
                 let rows = partitions.map(|partition| {
                     Ok(match scan {
-                        Some(scan) => Rows::Stored(Box::new(scan.worker(partition, context)?)),
+                        Some(scan) => {
+                            Rows::Stored(Box::new(scan.worker(partition, context)?.with_coded(work.coded())))
+                        }
                         None => Rows::Batches(plan.execute(partition, context.clone())?),
                     })
                 });
@@ -301,12 +319,16 @@ impl<K: PackedKey> Groups<K> {
         }
         let evaluate = |expression: &Arc<dyn PhysicalExpr>| expression.evaluate(batch)?.into_array(row_count);
         let expressions = self.work.key_expressions.iter();
-        let keys: Vec<Held> =
-            expressions.map(|key| Ok(Held::new(&one_float(evaluate(key)?)))).collect::<Result<_>>()?;
-        for (key, key_type) in keys.iter().zip(&self.work.keys.types) {
-            if !key_type.is_nullable && key.has_nulls() {
+        let mut keys = Vec::with_capacity(self.texts.len());
+        for ((expression, key_type), texts) in expressions.zip(&self.work.keys.types).zip(&self.texts) {
+            let key = one_float(evaluate(expression)?);
+            if !key_type.is_nullable && key.null_count() > 0 {
                 return internal_err!("nulls in a key that has none");
             }
+            keys.push(Held::new(&match (key.as_dictionary_opt::<UInt32Type>(), texts) {
+                (Some(key), KeyTexts::Own(texts)) => coded_numbers(level, texts, key)?,
+                _ => key,
+            }));
         }
         let buffers: Vec<Vec<&[u8]>> = keys.iter().map(Held::texts).collect();
         let columns: Vec<KeyColumn<'_>> =
@@ -318,9 +340,7 @@ impl<K: PackedKey> Groups<K> {
                 let mut numbers = Vec::new();
                 if let (KeyValues::Text(strings), KeyTexts::Own(texts)) = (column.values, texts) {
                     numbers.reserve(row_count);
-                    if texts.number(level, strings, column.validity, &mut numbers).is_err() {
-                        return resources_err!("more texts than have numbers of 32 bits");
-                    }
+                    number(level, texts, strings, column.validity, &mut numbers)?;
                 }
                 Ok(numbers)
             })
@@ -336,7 +356,10 @@ impl<K: PackedKey> Groups<K> {
         for start in (0..row_count).step_by(CHUNK_ROWS) {
             let rows = start..row_count.min(start + CHUNK_ROWS);
             let arguments = self.work.aggregates.arguments_of(&batch.slice(start, rows.len()))?;
-            let arguments: Vec<Argument<'_>> = arguments.iter().map(Lent::argument).collect::<Result<_>>()?;
+            let buffers: Vec<Vec<&[u8]>> = arguments.iter().map(Lent::buffers).collect();
+            let arguments = arguments.iter().zip(&buffers);
+            let arguments: Vec<Argument<'_>> =
+                arguments.map(|(argument, buffers)| argument.argument(buffers)).collect::<Result<_>>()?;
             let columns: Vec<KeyColumn<'_>> =
                 columns.iter().map(|column| column.slice(rows.clone())).collect();
             if worker.add(level, &columns, &arguments, rows.len()).is_err() {
@@ -596,6 +619,51 @@ impl<K: PackedKey> Shared for Groups<K> {
     fn texts(&self, key: usize) -> Option<Arc<KnownTexts>> {
         self.merging.lock().as_ref()?.texts.get(key)?.clone()
     }
+}
+
+fn number(
+    level: Level,
+    texts: &Texts,
+    strings: Strings<'_>,
+    validity: Option<Bits<'_>>,
+    numbers: &mut Vec<u32>,
+) -> Result<()> {
+    match texts.number(level, strings, validity, numbers) {
+        Ok(()) => Ok(()),
+        Err(TooManyTexts) => resources_err!("more texts than have numbers of 32 bits"),
+    }
+}
+
+/// The numbers of the texts of a dictionary's rows. Of entries without a row none is asked for.
+fn coded_numbers(level: Level, texts: &Texts, rows: &DictionaryArray<UInt32Type>) -> Result<ArrayRef> {
+    let (codes, nulls) = (rows.keys().values(), rows.keys().nulls().filter(|nulls| nulls.null_count() > 0));
+    let mut is_used = vec![false; rows.values().len()];
+    match nulls {
+        None => codes.iter().for_each(|code| is_used[*code as usize] = true),
+        Some(nulls) => nulls.valid_indices().for_each(|row| is_used[codes[row] as usize] = true),
+    }
+    let used = (0..).zip(&is_used).filter(|(_, is_used)| **is_used).map(|(entry, _)| entry);
+    let used = UInt32Array::from_iter_values(used);
+    let entries = Held::new(&match used.len() == is_used.len() {
+        true => rows.values().clone(),
+        false => take(rows.values(), &used, None)?,
+    });
+    let (buffers, mut of_used) = (entries.texts(), Vec::with_capacity(used.len()));
+    let KeyValues::Text(strings) = entries.key(&buffers).values else {
+        return internal_err!("entries of a dictionary that are no texts");
+    };
+    number(level, texts, strings, None, &mut of_used)?;
+    let mut of_entries = of_used;
+    if used.len() < is_used.len() {
+        let of_used = std::mem::replace(&mut of_entries, vec![NULL_TEXT; is_used.len()]);
+        used.values().iter().zip(of_used).for_each(|(entry, number)| of_entries[*entry as usize] = number);
+    }
+    let mut numbers = if codes.is_empty() { Vec::new() } else { gather(level, &of_entries, codes) };
+    if let Some(nulls) = nulls {
+        let rows = numbers.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
+        rows.for_each(|(_, number)| *number = NULL_TEXT);
+    }
+    Ok(Arc::new(UInt32Array::from(numbers)))
 }
 
 /// Who takes groups, part after part.

@@ -248,14 +248,16 @@ impl ParallelGroupExec {
     }
 }
 
-/// `aggregate` over a stored scan, if it is over a projection of one that leaves columns as they are or computes decimals,
-/// which are computed once all the same.
+/// `aggregate` over a stored scan, if it is over a projection of one that leaves columns as they are or computes decimals
+/// of columns, which are computed once all the same; but not where rows are left out of aggregates, for which an error
+/// in a row that is left out would be none.
 fn over_scan(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
     let projection = aggregate.input().downcast_ref::<ProjectionExec>()?;
     let scan = projection.input().downcast_ref::<StoredScan>()?;
     let schema = scan.schema();
+    let has_filters = aggregate.filter_expr().iter().any(Option::is_some);
     let is_plain = |expr: &Arc<dyn PhysicalExpr>| {
-        expr.is::<Column>() || expr.is::<Literal>() || NarrowDecimals::is_one(expr, &schema)
+        expr.is::<Column>() || expr.is::<Literal>() || !has_filters && NarrowDecimals::is_one(expr, &schema)
     };
     let is_plain = projection.expr().iter().all(|projected| is_plain(&projected.expr));
     if is_plain { over_input(aggregate, projection).ok().flatten() } else { None }

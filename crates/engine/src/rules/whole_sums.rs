@@ -1,0 +1,59 @@
+//! Sums beside `count(DISTINCT y)` stay whole.
+//!
+//! DataFusion takes `sum(x), count(DISTINCT y)` for sums of what is summed for each `y`. Floats would be rounded more than
+//! once then, and a partial sum of BIGINTs can overflow where the whole does not.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::single_distinct_to_groupby::SingleDistinctToGroupBy;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// DataFusion's rule, but for such sums.
+#[derive(Debug, Default)]
+pub(crate) struct WholeSums(SingleDistinctToGroupBy);
+
+impl OptimizerRule for WholeSums {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if let LogicalPlan::Aggregate(aggregate) = &plan {
+            for expr in &aggregate.aggr_expr {
+                if !may_be_cut(expr, aggregate.input.schema())? {
+                    return Ok(Transformed::no(plan));
+                }
+            }
+        }
+        self.0.rewrite(plan, config)
+    }
+}
+
+/// Whether a sum is the sum of any partial ones: that of DECIMALs, which is exact, and of integers that are so narrow
+/// that no table has enough of them to overflow.
+fn may_be_cut(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    let Expr::AggregateFunction(call) = expr else { return Ok(true) };
+    let [argument] = &call.params.args[..] else { return Ok(true) };
+    if call.func.name() != "sum" || call.params.distinct {
+        return Ok(true);
+    }
+    let argument = match argument {
+        Expr::Cast(Cast { expr, .. }) => expr,
+        other => other,
+    };
+    let data_type = argument.get_type(schema)?;
+    Ok(data_type.is_decimal()
+        || data_type.is_integer() && !matches!(data_type, DataType::Int64 | DataType::UInt64))
+}
