@@ -79,6 +79,7 @@ mod uuids;
 
 mod progress;
 mod stream;
+mod subplans;
 pub mod tpch;
 
 mod error;

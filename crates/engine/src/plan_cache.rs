@@ -58,6 +58,8 @@ pub(crate) struct Planned {
     /// The analyzed plan.
     pub(crate) logical: LogicalPlan,
     physical: Arc<dyn ExecutionPlan>,
+    /// Held while a copy is made: operators that share something find each other by being copied together.
+    copying: Arc<Mutex<()>>,
 }
 
 impl Planned {
@@ -67,7 +69,8 @@ impl Planned {
         let is_fixed = !depends_on_moment(logical).ok()? && runs_again(physical).ok()?;
         // A copy: what runs keeps what it has read.
         let fresh = || reset_plan_states(physical.clone()).and_then(with_own_filters).ok();
-        is_fixed.then(fresh).flatten().map(|physical| Self { logical: logical.clone(), physical })
+        let physical = is_fixed.then(fresh).flatten()?;
+        Some(Self { logical: logical.clone(), physical, copying: Arc::default() })
     }
 
     /// The plan, to run once.
@@ -75,6 +78,7 @@ impl Planned {
     /// # Errors
     /// What its operators say; none of those that are kept does.
     pub(crate) fn fresh(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let _copying = self.copying.lock();
         reset_plan_states(self.physical.clone()).and_then(with_own_filters)
     }
 }
@@ -100,11 +104,13 @@ fn depends_on_moment(plan: &LogicalPlan) -> Result<bool> {
 /// Whether a plan gives the same answer again, once its state is reset: its operators are known to forget what
 /// they have read.
 fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    const OPERATORS: [&str; 24] = [
+    const OPERATORS: [&str; 30] = [
         "AggregateExec",
+        "BoundedWindowAggExec",
         "CoalesceBatchesExec",
         "CoalescePartitionsExec",
         "CooperativeExec",
+        "CrossJoinExec",
         "EmptyExec",
         "ExchangeExec",
         "FilterExec",
@@ -112,12 +118,15 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "GroupExec",
         "HashJoinExec",
         "InOrderExec",
+        "InterleaveExec",
         "JoinExec",
         "LocalLimitExec",
+        "NestedLoopJoinExec",
         "ParallelGroupExec",
         "PlaceholderRowExec",
         "ProjectionExec",
         "RepartitionExec",
+        "SharedExec",
         "SortExec",
         "SortExec(TopK)",
         "SortPreservingMergeExec",
@@ -125,6 +134,7 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "StoredGroup",
         "StoredScan",
         "UnionExec",
+        "WindowAggExec",
     ];
     let filters = Filters::of(plan)?;
     let mut runs_again = true;

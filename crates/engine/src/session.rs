@@ -58,6 +58,7 @@ use crate::stored::{
     AggregateStored, GroupStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
 };
 use crate::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
+use crate::subplans::SharingPlanner;
 use crate::tpch::TpchFunction;
 
 /// How often [`Session::wait_until_idle`] checks.
@@ -172,6 +173,7 @@ impl Session {
             .with_expr_planners(functions::expr_planners())
             .with_type_planner(Arc::new(SqlTypes { zone: zone.as_ref().clone() }))
             .with_optimizer_rules(optimizer_rules())
+            .with_query_planner(Arc::new(SharingPlanner))
             .with_optimizer_rule(Arc::new(TextLengths))
             .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))

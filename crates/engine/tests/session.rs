@@ -99,6 +99,12 @@ fn queries_larger_than_the_memory_limit_spill_and_clean_up() {
         "SELECT count(*) FROM range(0, 2000000) a JOIN range(0, 2000000) b ON a.value = b.value",
         2_000_000,
     );
+    // Groups that would be made once, if there were room to keep them.
+    check(
+        "WITH g AS (SELECT value, count(*) AS c FROM range(0, 2000000) GROUP BY value)
+         SELECT sum(n) FROM (SELECT value * 0 + c AS n FROM g UNION ALL SELECT value * 0 + 2 * c FROM g)",
+        6_000_000,
+    );
 
     let error =
         run(&database, &session, "CREATE TABLE t AS SELECT * FROM range(0, 10000000)").expect_err("too big");
@@ -115,6 +121,29 @@ fn queries_larger_than_the_memory_limit_spill_and_clean_up() {
         std::thread::yield_now();
     }
     assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn groups_that_are_named_twice_are_made_once() {
+    let database = Database::builder().threads(2).in_memory().unwrap();
+    let session = database.session();
+    run(&database, &session, "CREATE TABLE t AS SELECT value % 9 AS k, value AS v FROM range(0, 1000)")
+        .unwrap();
+    let places = |sql: &str| {
+        let plan = run(&database, &session, &format!("EXPLAIN {sql}")).unwrap();
+        pretty_format_batches(&plan).unwrap().to_string().matches("SharedExec").count()
+    };
+    let twice =
+        "WITH g AS (SELECT k, sum(v) AS s FROM t GROUP BY k) SELECT count(*) FROM g a JOIN g b ON a.s <= b.s";
+    assert_eq!(places(twice), 2);
+    assert_eq!(number(&run(&database, &session, twice).unwrap()), 45);
+    // A condition of one place is no condition of the other.
+    assert_eq!(places(&format!("{twice} WHERE a.k > 3")), 0);
+    run(&database, &session, "CREATE VIEW g AS SELECT k, sum(v) AS s FROM t GROUP BY k").unwrap();
+    assert_eq!(places("SELECT * FROM g WHERE s = (SELECT max(s) FROM g)"), 2);
+    assert_eq!(places("SELECT * FROM g"), 0);
+    run(&database, &session, "SET keirin.fast_path = off").unwrap();
+    assert_eq!(places(twice), 0);
 }
 
 #[test]

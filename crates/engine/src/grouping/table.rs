@@ -37,6 +37,8 @@ pub(super) struct Table {
     input: AggregateInputMode,
     groups: Groups,
     choosing: Choosing,
+    /// What tells most rows that are passed over.
+    partly: Option<Partly>,
     /// The group of each row of a chunk, by kernels and by accumulators.
     numbers: Vec<u32>,
     places: Vec<usize>,
@@ -50,6 +52,14 @@ enum Choosing {
     Open(Arc<Chosen>),
     /// The groups that there are are all that are wanted.
     Done(Arc<Chosen>),
+}
+
+/// The numbers among the keys of groups that were chosen, which are faster to compare than the texts beside them.
+struct Partly {
+    /// Their places among all keys.
+    places: Vec<usize>,
+    keys: Keys,
+    groups: Groups,
 }
 
 struct Aggregate {
@@ -150,6 +160,7 @@ impl Table {
             input,
             groups: keys.groups(),
             choosing: chosen.map_or(Choosing::Not, Choosing::Open),
+            partly: None,
             keys,
             numbers: Vec::new(),
             places: Vec::new(),
@@ -205,6 +216,18 @@ impl Table {
         let count = keys[0].len();
         self.keys.number(&mut self.groups, keys, count, true, &mut self.numbers)?;
         self.choosing = Choosing::Done(chosen);
+        let types = &self.keys.types;
+        let places: Vec<usize> = (0..types.len()).filter(|place| types[*place].width.is_some()).collect();
+        let parts =
+            places.iter().map(|place| (self.keys.data_types[*place].clone(), types[*place].is_nullable));
+        if places.len() < types.len()
+            && let Some(part) = Keys::new(parts)
+        {
+            let columns: Vec<ArrayRef> = places.iter().map(|place| keys[*place].clone()).collect();
+            let mut groups = part.groups();
+            part.number(&mut groups, &columns, count, true, &mut self.numbers)?;
+            self.partly = Some(Partly { places, keys: part, groups });
+        }
         // Each has a state, if no row. Without a filter accumulators would take it that each group has a value.
         let no_rows = batch.slice(0, 0);
         for aggregate in &mut self.aggregates {
@@ -215,8 +238,25 @@ impl Table {
         Ok(())
     }
 
+    /// The rows of `numbers` that have a group.
+    fn found(&self) -> UInt32Array {
+        let rows = (0..).zip(&self.numbers).filter(|(_, number)| **number != NO_GROUP);
+        rows.map(|(row, _)| row).collect()
+    }
+
     fn add_chunk(&mut self, batch: &RecordBatch) -> Result<()> {
-        let keys = self.evaluate_keys(batch)?;
+        let mut keys = self.evaluate_keys(batch)?;
+        let (mut batch, taken) = (batch, &mut None);
+        if let Some(Partly { places, keys: part, groups }) = &mut self.partly {
+            let columns: Vec<ArrayRef> = places.iter().map(|place| keys[*place].clone()).collect();
+            part.number(groups, &columns, batch.num_rows(), false, &mut self.numbers)?;
+            let rows = self.found();
+            if rows.is_empty() {
+                return Ok(());
+            }
+            batch = taken.insert(take_record_batch(batch, &rows)?);
+            keys = self.evaluate_keys(batch)?;
+        }
         if let Choosing::Open(chosen) = &self.choosing {
             let chosen = chosen.clone();
             let chosen_keys = match chosen.done() {
@@ -232,8 +272,7 @@ impl Table {
         if grows {
             return self.add_arguments(batch);
         }
-        let rows = (0..).zip(&self.numbers).filter(|(_, number)| **number != NO_GROUP);
-        let rows: UInt32Array = rows.map(|(row, _)| row).collect();
+        let rows = self.found();
         self.numbers.retain(|number| *number != NO_GROUP);
         if rows.is_empty() { Ok(()) } else { self.add_arguments(&take_record_batch(batch, &rows)?) }
     }
@@ -271,6 +310,7 @@ impl Table {
         // Those that were chosen are there no more: they have to be taken again.
         if let Choosing::Done(chosen) = &self.choosing {
             self.choosing = Choosing::Open(chosen.clone());
+            self.partly = None;
         }
         let mut states = Vec::new();
         for aggregate in &mut self.aggregates {

@@ -38,7 +38,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::union::InterleaveExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
     replace_children_if_necessary,
@@ -88,6 +88,10 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
     }
     let plan = match in_two_steps(plan)? {
         Some(plan) => plan,
+        // What nobody relies on need not be of the same partitions.
+        None if plan.is::<InterleaveExec>() && !is_relied_on => {
+            UnionExec::try_new(plan.children().into_iter().cloned().collect())?
+        }
         None => plan.clone(),
     };
     let ends = plan.is::<RepartitionExec>()
@@ -99,7 +103,7 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
             requirements.child_distribution(child),
             None | Some(Distribution::UnspecifiedDistribution | Distribution::SinglePartition)
         );
-        replaced(input, asks || plan.is::<InterleaveExec>() || is_relied_on && !ends)
+        replaced(input, asks || is_relied_on && !ends)
     });
     let children = children.collect::<Result<_>>()?;
     replace_children_if_necessary(plan, children)

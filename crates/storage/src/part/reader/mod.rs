@@ -357,7 +357,7 @@ impl PartReader {
             return Ok(Text::Rows(Column::empty(&field.data_type)));
         }
         let (validity, values) =
-            reading.values(node, selection, |stored| reading.decoder.text(stored, rows, selection))?;
+            reading.values(node, None, selection, |stored| reading.decoder.text(stored, rows, selection))?;
         Ok(match values {
             TextValues::Rows(values) => Text::Rows(Column { validity, values }),
             TextValues::Entries { codes, entries: strings::Buffer { offsets, bytes } } => {
@@ -397,7 +397,7 @@ impl PartReader {
                 let bytes = reading.bytes(block, u64::from(block.validity_bytes))?;
                 (reading.validity(node, &bytes, selection)?, reading.values_in_map(node, read)?)
             }
-            _ => reading.values(node, selection, read)?,
+            _ => reading.values(node, None, selection, read)?,
         };
         Ok(Column { validity, values: Values::I32(lengths.into()) })
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use keirin_codecs::frame::Kind;
 use keirin_kernels::Selection;
 
 use super::PartReader;
@@ -164,23 +165,37 @@ impl Reading<'_> {
         if block.statistics.rows == 0 {
             return Ok(Column::empty(&field.data_type));
         }
-        let (validity, values) = self.values(node, selection, |stored| {
+        let kind = field.data_type.values();
+        let (validity, values) = self.values(node, kind, selection, |stored| {
             self.decoder.values(stored, &field.data_type, block.statistics.rows, selection)
         })?;
         Ok(Column { validity, values })
     }
 
-    /// The validity of the selected rows of a block, and what `read` returns for the frame with the values.
+    /// The validity of the selected rows of a block, and what `read` returns for the frame with the values; `kind` is
+    /// that of numbers.
     pub(super) fn values<T>(
         &self,
         node: usize,
+        kind: Option<Kind>,
         selection: Selection<'_>,
         read: impl FnOnce(Stored<'_>) -> std::result::Result<T, String>,
     ) -> Result<(Option<Flags<'static>>, T)> {
         let block = self.block(node);
-        // Of a few rows most bytes are not touched, and of all rows the values may stay in the bytes that were read.
-        if block.validity_bytes == 0 && !matches!(selection, Selection::All) {
-            return Ok((None, self.values_in_map(node, read)?));
+        // What was read before is in memory, probably, and need not be copied to be decoded. Numbers as they are stay in
+        // the bytes that were read, if all are wanted.
+        let is_known = self.is_verified(node, FrameOf::Values);
+        let in_map = match selection {
+            Selection::All => is_known && kind.is_some_and(|kind| !is_large(block, kind)),
+            // Of a few rows most bytes are not touched.
+            _ => is_known || block.validity_bytes == 0,
+        };
+        if in_map {
+            let validity = match u64::from(block.validity_bytes) {
+                0 => None,
+                bytes => self.validity(node, &self.bytes(block, bytes)?, selection)?,
+            };
+            return Ok((validity, self.values_in_map(node, read)?));
         }
         let bytes = self.bytes(block, block.byte_count())?;
         let validity = self.validity(node, &bytes, selection)?;
@@ -221,6 +236,15 @@ impl Reading<'_> {
         };
         Ok(Column { validity, values })
     }
+}
+
+pub(super) fn number_bytes(block: &BlockEntry, kind: Kind) -> usize {
+    block.statistics.rows as usize * (kind.value_bits().unwrap_or(0) / 8) as usize
+}
+
+/// Whether a block is at least as large as its decoded values; texts may be.
+pub(super) fn is_large(block: &BlockEntry, kind: Kind) -> bool {
+    block.value_bytes as usize >= number_bytes(block, kind)
 }
 
 /// Whether values of this type have no children.

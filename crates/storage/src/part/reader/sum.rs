@@ -11,12 +11,11 @@ use std::ops::Range;
 use keirin_codecs::frame::Kind;
 use keirin_kernels::Selection;
 
-use super::reading::{Reading, is_leaf};
+use super::reading::{Reading, is_large, is_leaf, number_bytes};
 use super::{PartReader, Result};
 use crate::part::Total;
 use crate::part::block::Stored;
 use crate::part::cache::FrameOf;
-use crate::part::footer::BlockEntry;
 
 impl PartReader {
     /// Adds the values of a column in some stripes to `total`, and returns how many they are. Returns `None` and
@@ -80,12 +79,11 @@ impl Reading<'_> {
         let node = self.part.contents.nodes[self.column];
         let block = self.block(node);
         let read = |stored: Stored<'_>| self.decoder.sum(stored, kind, block.statistics.rows, total);
-        // A block as large as its values is summed in the memory map: copying it would double the cost. A smaller
-        // block is cheap to copy, and the map would count as memory in use.
+        // Numbers as they are need not be copied to be summed.
         if is_large(block, kind) {
             return self.values_in_map(node, read);
         }
-        Ok(self.values(node, Selection::All, read)?.1)
+        Ok(self.values(node, Some(kind), Selection::All, read)?.1)
     }
 
     /// Adds this stripe and another one of the same column.
@@ -129,13 +127,4 @@ impl Reading<'_> {
         let end = usize::try_from(block.offset + block.byte_count()).expect("a block lies inside its file");
         Ok(Some(end - numbers..end))
     }
-}
-
-fn number_bytes(block: &BlockEntry, kind: Kind) -> usize {
-    block.statistics.rows as usize * (kind.value_bits().unwrap_or(0) / 8) as usize
-}
-
-/// Whether a block is at least as large as its decoded values.
-fn is_large(block: &BlockEntry, kind: Kind) -> bool {
-    block.value_bytes as usize >= number_bytes(block, kind)
 }
