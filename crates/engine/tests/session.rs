@@ -146,6 +146,23 @@ fn groups_that_are_named_twice_are_made_once() {
     assert_eq!(places(twice), 0);
 }
 
+/// Groups whose texts take 60 MB where all of them are rows, and little where they are numbers.
+#[test]
+fn groups_that_cannot_be_kept_are_made_by_each_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let database =
+        Database::builder().threads(2).memory_limit_bytes(48 << 20).open(directory.path()).unwrap();
+    let session = database.session();
+    let table = "CREATE TABLE l AS SELECT repeat('x', 1000) || (value % 1000) AS k,
+        CAST(floor(value / 1000) AS BIGINT) AS v FROM range(0, 60000)";
+    run(&database, &session, table).unwrap();
+    let sql = "WITH g AS (SELECT k, v, count(*) AS c FROM l GROUP BY k, v)
+        SELECT sum(c) + count(*) FROM g WHERE c >= (SELECT min(length(k) * 0 + v * 0 + c) FROM g)";
+    for _ in 0..3 {
+        assert_eq!(number(&run(&database, &session, sql).unwrap()), 120_000);
+    }
+}
+
 #[test]
 fn rows_come_in_the_order_of_the_table_at_any_number_of_threads() {
     for threads in [1, 2, 7] {

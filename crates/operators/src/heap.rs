@@ -75,7 +75,7 @@ impl Heap {
         let place = &mut self.parts[part][offset..];
         let room = word_at(place, 0);
         if text.len() > room {
-            return self.put(text, 2 * room);
+            return self.put(text, (2 * room).min(u32::MAX as usize));
         }
         place[4..HEADER_BYTES].copy_from_slice(&word(text.len()).to_le_bytes());
         place[HEADER_BYTES..][..text.len()].copy_from_slice(text);

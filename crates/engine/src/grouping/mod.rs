@@ -56,6 +56,7 @@ pub(crate) use self::keys::{Held, KeyRows, Keys, hash_keys};
 use self::parallel::ParallelGroupExec;
 pub(crate) use self::table::{may_be_null, one_float};
 use crate::fast_path;
+use crate::subplans::SharedExec;
 
 /// Rows that a partial group has to be of on average, to be worth making.
 const ROWS_PER_GROUP: usize = 2;
@@ -139,6 +140,7 @@ fn exchanged(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dy
         None => plan.clone(),
     };
     let ends = plan.is::<RepartitionExec>()
+        || plan.is::<SharedExec>()
         || plan.is::<ExchangeExec>()
         || plan.is::<CoalescePartitionsExec>()
         || plan.is::<SortPreservingMergeExec>();

@@ -56,6 +56,7 @@ pub(crate) use self::sides::Sides;
 use crate::fast_path;
 use crate::functions::gathers;
 use crate::grouping::may_be_null;
+use crate::subplans::SharedExec;
 
 /// Puts [`JoinExec`] in the place of hash joins. It runs while groups are DataFusion's.
 #[derive(Debug)]
@@ -96,7 +97,8 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
     };
     let ends = plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
-        || plan.is::<SortPreservingMergeExec>();
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<SharedExec>();
     let requirements = plan.input_distribution_requirements();
     let children = plan.children().into_iter().enumerate().map(|(child, input)| {
         let asks = !matches!(
@@ -155,7 +157,8 @@ fn has_partitioned_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
     let ends = plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
-        || plan.is::<SortPreservingMergeExec>();
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<SharedExec>();
     match plan.children()[..] {
         [input] if !ends => has_partitioned_join(input),
         _ => false,

@@ -41,19 +41,24 @@ impl OptimizerRule for WholeSums {
     }
 }
 
-/// Whether a sum is the sum of any partial ones: that of DECIMALs, which is exact, and of integers that are so narrow
-/// that no table has enough of them to overflow.
+/// Whether a sum is that of any partial ones, of which none overflows: of integers and DECIMALs with so few digits that no
+/// table has enough rows for that.
 fn may_be_cut(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    const DIGITS_MAX: u8 = 28;
     let Expr::AggregateFunction(call) = expr else { return Ok(true) };
     let [argument] = &call.params.args[..] else { return Ok(true) };
     if call.func.name() != "sum" || call.params.distinct {
         return Ok(true);
     }
-    let argument = match argument {
-        Expr::Cast(Cast { expr, .. }) => expr,
-        other => other,
+    let narrow = |data_type: &DataType| {
+        data_type.is_integer() && !matches!(data_type, DataType::Int64 | DataType::UInt64)
     };
-    let data_type = argument.get_type(schema)?;
-    Ok(data_type.is_decimal()
-        || data_type.is_integer() && !matches!(data_type, DataType::Int64 | DataType::UInt64))
+    Ok(match argument.get_type(schema)? {
+        DataType::Decimal128(digits, _) => digits <= DIGITS_MAX,
+        data_type if data_type.is_integer() => match argument {
+            Expr::Cast(Cast { expr, .. }) => narrow(&expr.get_type(schema)?),
+            _ => narrow(&data_type),
+        },
+        _ => false,
+    })
 }

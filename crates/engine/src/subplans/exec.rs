@@ -11,20 +11,22 @@ use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::execution_plan::{EmissionType, reset_plan_states};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
+use crate::compact::compact;
+
 /// One place of what is shared.
 #[derive(Debug)]
-pub(super) struct SharedExec {
+pub(crate) struct SharedExec {
     number: usize,
     place: usize,
     places: Arc<Places>,
@@ -61,9 +63,13 @@ impl Places {
 #[derive(Debug)]
 struct Run {
     begun: Vec<bool>,
-    partitions: usize,
     rows: SharedRows,
+    /// By place.
+    alone: Vec<Alone>,
 }
+
+/// The plan of a place that computes its rows alone, the same for all of its partitions.
+type Alone = Arc<Mutex<Option<Arc<dyn ExecutionPlan>>>>;
 
 /// The rows when they are there; `None` if there was no memory for them. Tasks of their own make them, so that nobody waits
 /// for a place that nobody asks.
@@ -84,34 +90,37 @@ impl SharedExec {
     }
 
     fn at(number: usize, place: usize, places: Arc<Places>, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::clone(input.properties()).with_emission_type(EmissionType::Final);
+        // Which rows a partition has is up to the place that has them made: no place may rely on that.
+        let partitions = Partitioning::UnknownPartitioning(input.properties().partitioning.partition_count());
+        let equivalences = EquivalenceProperties::new(input.schema());
+        let properties =
+            PlanProperties::new(equivalences, partitions, EmissionType::Final, Boundedness::Bounded);
         let metrics = ExecutionPlanMetricsSet::new();
         Self { number, place, places, input, properties: Arc::new(properties), metrics }
     }
 
-    /// The rows of a run, to which a partition belongs that was not begun in it.
-    fn rows(&self, partition: usize, context: &Arc<TaskContext>) -> Option<SharedRows> {
+    /// The rows of a run, to which a partition belongs that was not begun in it, and what computes those of this place
+    /// alone.
+    fn begin(&self, partition: usize, context: &Arc<TaskContext>) -> Result<(SharedRows, Alone)> {
         let partitions = self.properties.partitioning.partition_count();
         let place = self.place * partitions + partition;
         let mut current = self.places.run.lock();
-        let mut run = match current.take().filter(|run| run.partitions != partitions || !run.begun[place]) {
-            Some(run) => run,
-            None => Run {
-                begun: vec![false; self.places.count.load(Ordering::Relaxed) * partitions],
-                partitions,
+        let mut run = current.take().filter(|run| !run.begun[place]).unwrap_or_else(|| {
+            let places = self.places.count.load(Ordering::Relaxed);
+            Run {
+                begun: vec![false; places * partitions],
+                alone: (0..places).map(|_| Alone::default()).collect(),
                 rows: collected(self.input.clone(), context.clone()).boxed().shared(),
-            },
-        };
-        // A rule has changed this place and not the others.
-        if run.partitions != partitions {
-            *current = Some(run);
-            return None;
+            }
+        });
+        if run.begun.len() != run.alone.len() * partitions {
+            return internal_err!("places of one plan have other partitions");
         }
         run.begun[place] = true;
-        let rows = run.rows.clone();
+        let begun = (run.rows.clone(), run.alone[self.place].clone());
         // When all were begun nobody else asks.
         *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
-        Some(rows)
+        Ok(begun)
     }
 }
 
@@ -129,6 +138,8 @@ async fn collected(
             let mut batches = plan.execute(partition, context)?;
             let mut kept = Vec::new();
             while let Some(batch) = batches.next().await.transpose()? {
+                // In buffers of its own, which are counted once.
+                let batch = compact(&batch)?;
                 reservation.try_grow(batch.get_array_memory_size())?;
                 kept.push(batch);
             }
@@ -143,6 +154,8 @@ async fn collected(
                 rows._reservations.push(reservation);
             }
             Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                // Their memory is free before others need it.
+                tasks.shutdown().await;
                 return Ok(None);
             }
             Err(error) => return Err(Arc::new(error)),
@@ -212,17 +225,17 @@ impl ExecutionPlan for SharedExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let rows = self.rows(partition, &context);
+        let (rows, alone) = self.begin(partition, &context)?;
         let (input, schema) = (self.input.clone(), self.schema());
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let own_schema = schema.clone();
         let batches = stream::once(async move {
-            let rows = match rows {
-                Some(rows) => rows.await.map_err(DataFusionError::Shared)?,
-                None => None,
-            };
-            let Some(rows) = rows else {
-                return reset_plan_states(input)?.execute(partition, context);
+            let Some(rows) = rows.await.map_err(DataFusionError::Shared)? else {
+                let mut alone = alone.lock();
+                if alone.is_none() {
+                    *alone = Some(reset_plan_states(input)?);
+                }
+                return alone.as_ref().expect("it was made").execute(partition, context);
             };
             let batches = (0..rows.partitions[partition].len()).map(move |batch| {
                 let batch = rows.partitions[partition][batch].clone();

@@ -27,7 +27,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use parking_lot::Mutex;
 
-use self::exec::{Places, SharedExec};
+use self::exec::Places;
+pub(crate) use self::exec::SharedExec;
 use crate::fast_path;
 
 /// DataFusion's planner, with parts of a plan that are shared.
