@@ -1,7 +1,7 @@
 //! States of aggregates: for each group a row of words, so that all of them are in one cache line or two.
 //!
 //! Counts and sums of narrow integers take a word, sums of 64-bit integers two, of decimals three, of floats four
-//! ([`wide`](crate::wide)), smallest and largest texts two ([`heap`](crate::heap)). A word that stands for an integer has its two's complement; of smallest and largest values
+//! ([`wide`](crate::wide)), smallest and largest texts two (`heap.rs`). A word that stands for an integer has its two's complement; of smallest and largest values
 //! with a sign, the highest bit is turned over, and floats are in their total order. States of the same rows are merged
 //! in any order with the same result.
 
