@@ -62,7 +62,7 @@ def comparable(value):
     if value is None or value == "":
         return ("", 0.0)
     try:
-        return ("", float(value))
+        return ("", float(str(value)))
     except ValueError:
         return (str(value).strip(), 0.0)
 
