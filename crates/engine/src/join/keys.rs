@@ -120,9 +120,10 @@ fn validity(columns: &[ArrayRef]) -> Option<BitBuffer> {
 /// How a column of this type compares, if its values are whole numbers of at most eight bytes.
 fn order(data_type: &DataType) -> KeyOrder {
     match data_type {
-        DataType::Float32 | DataType::Float64 => KeyOrder::None,
-        // Narrow ones are packed as they are.
-        DataType::Boolean | DataType::Int8 | DataType::Int16 => KeyOrder::Unsigned,
+        // Whole numbers of fewer bits than a key are packed as they are, and those below zero are the greatest then: bounds
+        // of them would exclude the others.
+        DataType::Float32 | DataType::Float64 | DataType::Int8 | DataType::Int16 => KeyOrder::None,
+        DataType::Boolean => KeyOrder::Unsigned,
         data_type if data_type.is_unsigned_integer() => KeyOrder::Unsigned,
         _ => KeyOrder::Signed,
     }
