@@ -12,6 +12,8 @@ One JSON object a line: requests on standard input, one reply each on standard o
 engine's own memory. Turning it into JSON comes after the clock has stopped.
 `bytes` is what the table takes on disk, null where it is not on disk.
 Numbers are JSON numbers, dates and times ISO text without a zone, everything else text.
+Of an answer of more than 100,000 rows a digest is sent, one row: how many rows there are, and of each column how many
+values, their sum (of texts that of their bytes), the least and the greatest.
 """
 
 import datetime
@@ -21,6 +23,8 @@ import math
 import os
 import sys
 import time
+
+ROWS_MAX = 100_000
 
 
 def cell(value):
@@ -44,6 +48,30 @@ def rows_of(table):
     """The rows of a pyarrow table; by position, as names may repeat."""
     columns = [[cell(value) for value in column.to_pylist()] for column in table.columns]
     return [list(row) for row in zip(*columns)]
+
+
+def digest(table):
+    """What stands for the rows of a pyarrow table that has many: names, and one row."""
+    import pyarrow
+    import pyarrow.compute
+
+    names, row = ["rows"], [table.num_rows]
+    for name, column in zip(table.column_names, table.columns):
+        kind = column.type
+        if pyarrow.types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        is_text = not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind))
+        column = column.cast(pyarrow.large_string() if is_text else pyarrow.float64(), safe=False)
+        summed = pyarrow.compute.binary_length(column) if is_text else column
+        bounds = pyarrow.compute.min_max(column)
+        names += [f"{name}: {what}" for what in ("count", "sum", "least", "greatest")]
+        row += [
+            table.num_rows - column.null_count,
+            pyarrow.compute.sum(summed).as_py(),
+            bounds["min"].as_py(),
+            bounds["max"].as_py(),
+        ]
+    return names, [[cell(value) for value in row]]
 
 
 def serve(engine):
@@ -85,7 +113,9 @@ def answer(engine, request):
             result = engine.run(request["sql"])
             elapsed_ns = time.perf_counter_ns() - start
             table = engine.table(result)
-            return {"reply": "answer", "ns": elapsed_ns, "columns": table.column_names, "rows": rows_of(table)}
+            large = table.num_rows > ROWS_MAX
+            columns, rows = digest(table) if large else (table.column_names, rows_of(table))
+            return {"reply": "answer", "ns": elapsed_ns, "columns": columns, "rows": rows}
         case "drop":
             engine.drop(request["name"])
             return {"reply": "dropped"}

@@ -3,6 +3,7 @@
 //! Every engine loads the same file. The makers are deterministic and none of them is the engine
 //! under test. A file is written under a temporary name and renamed, so what is in the cache is whole.
 
+mod h2o;
 mod hits;
 mod seed;
 mod tpch;
@@ -38,6 +39,8 @@ pub(crate) struct Source {
     pub(crate) seed_rows: u64,
     /// Rows of `hits`; 0 takes the real ones of the pack.
     pub(crate) hits_rows: u64,
+    /// Rows of the large tables of `h2o`, at least a million.
+    pub(crate) h2o_rows: u64,
     /// TPC-H scale factor.
     pub(crate) scale: f64,
 }
@@ -63,6 +66,9 @@ impl Source {
                 self.cached(&format!("{stem}-{codec}.parquet"), |path| recode(&from, compression, path))?
             }
             None if name == "hits" => hits::file(self)?,
+            None if let Some(columns) = h2o::columns(name, self.h2o_rows) => {
+                self.cached(&format!("{name}-{}.parquet", self.h2o_rows), |path| h2o::write(columns, path))?
+            }
             None => match seed::columns(name) {
                 Some(columns) => self.cached(&format!("{name}-{}.parquet", self.seed_rows), |path| {
                     seed::write(columns, self.seed_rows, path)
@@ -92,6 +98,14 @@ impl Source {
         fs::rename(&made, &path).map_err(failed)?;
         Ok(path)
     }
+}
+
+/// A number for each row of each column (SplitMix64).
+fn random(row: u64, column: u64) -> u64 {
+    let z = row.wrapping_add(column << 56).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }
 
 /// The codecs in which `<table>_<codec>` is to be had.

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use keirin::arrow::array::{Array, AsArray, RecordBatch};
-use keirin::arrow::compute::cast;
-use keirin::arrow::datatypes::{DataType, UInt64Type};
+use keirin::arrow::compute::{cast, max, max_string, min, min_string, sum};
+use keirin::arrow::datatypes::{DataType, Float64Type, UInt64Type};
+use keirin::arrow::error::ArrowError;
 use keirin::arrow::util::display::{ArrayFormatter, FormatOptions};
 use keirin::{Database, Session};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::protocol::{Reply, Request, Table, serve};
 
@@ -20,6 +21,8 @@ pub(crate) const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBR
 pub(crate) const NATIVE: &str = "native";
 const UNCACHED: &str = "native-uncached";
 const LIBRARY: &str = "parquet-library";
+/// Of larger answers a digest is sent.
+const ROWS_MAX: usize = 100_000;
 
 pub(crate) struct Keirin {
     form: String,
@@ -101,12 +104,13 @@ impl Keirin {
         let start = Instant::now();
         let batches = self.execute(sql)?;
         let ns = nanoseconds(start);
-        let fields = batches.first().map(|batch| batch.schema().fields().clone()).unwrap_or_default();
-        let columns = fields.iter().map(|field| field.name().clone()).collect();
-        let mut rows = Vec::new();
-        for batch in &batches {
-            rows.extend(rows_of(batch)?);
-        }
+        let (columns, rows) = if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > ROWS_MAX {
+            digest(&batches).map_err(|error| error.to_string())?
+        } else {
+            let fields = batches.first().map(|batch| batch.schema().fields().clone()).unwrap_or_default();
+            let rows = batches.iter().map(rows_of).collect::<Result<Vec<_>, _>>()?;
+            (fields.iter().map(|field| field.name().clone()).collect(), rows.concat())
+        };
         Ok(Reply::Answer { ns, columns, rows })
     }
 
@@ -121,6 +125,51 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What stands for the rows of a large answer, as `driver.py` says: names, and one row.
+fn digest(batches: &[RecordBatch]) -> Result<(Vec<String>, Vec<Vec<Value>>), ArrowError> {
+    let row_count: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let (mut names, mut row) = (vec!["rows".to_owned()], vec![json!(row_count)]);
+    for (place, field) in batches[0].schema().fields().iter().enumerate() {
+        let (mut count, mut total) = (0, 0.0);
+        let mut bounds: Option<[Value; 2]> = None;
+        for batch in batches {
+            let column = batch.column(place);
+            count += column.len() - column.logical_null_count();
+            let (sum, least, most) = if field.data_type().is_numeric() {
+                let column = cast(column, &DataType::Float64)?;
+                let column = column.as_primitive::<Float64Type>();
+                (sum(column), min(column).map(Value::from), max(column).map(Value::from))
+            } else {
+                let column = cast(column, &DataType::LargeUtf8)?;
+                let column = column.as_string::<i64>();
+                let bytes = column.iter().flatten().map(|text| text.len() as f64).sum::<f64>();
+                (Some(bytes), min_string(column).map(Value::from), max_string(column).map(Value::from))
+            };
+            total += sum.unwrap_or(0.0);
+            bounds = match (bounds, least, most) {
+                (None, Some(least), Some(most)) => Some([least, most]),
+                (Some([first, last]), Some(least), Some(most)) => Some([
+                    if is_before(&least, &first) { least } else { first },
+                    if is_before(&last, &most) { most } else { last },
+                ]),
+                (bounds, ..) => bounds,
+            };
+        }
+        let [least, most] = bounds.unwrap_or([Value::Null, Value::Null]);
+        names.extend(["count", "sum", "least", "greatest"].map(|what| format!("{}: {what}", field.name())));
+        row.extend([json!(count), json!(total), least, most]);
+    }
+    Ok((names, vec![row]))
+}
+
+/// Whether a number or a text comes before another one.
+fn is_before(value: &Value, other: &Value) -> bool {
+    match (value.as_f64(), other.as_f64()) {
+        (Some(value), Some(other)) => value < other,
+        _ => value.as_str() < other.as_str(),
+    }
+}
+
 fn rows_of(batch: &RecordBatch) -> Result<Vec<Vec<Value>>, String> {
     let options = FormatOptions::new()
         .with_date_format(Some("%Y-%m-%d"))
@@ -133,7 +182,7 @@ fn rows_of(batch: &RecordBatch) -> Result<Vec<Vec<Value>>, String> {
 
 /// A column's values as JSON: numbers as numbers, bytes as the text they are, everything else as text.
 fn cells(array: &dyn Array, options: &FormatOptions) -> Result<Vec<Value>, String> {
-    let failed = |error: keirin::arrow::error::ArrowError| error.to_string();
+    let failed = |error: ArrowError| error.to_string();
     let text;
     let array = match array.data_type() {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
@@ -160,8 +209,6 @@ fn cells(array: &dyn Array, options: &FormatOptions) -> Result<Vec<Value>, Strin
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn check(sql: &str, expected: &Value) {
@@ -180,6 +227,14 @@ mod tests {
         check("SELECT TIMESTAMP '2020-01-02 03:04:05.5'", &json!([["2020-01-02 03:04:05.500"]]));
         check("SELECT arrow_cast('ab', 'Binary')", &json!([["ab"]]));
         check("SELECT 1 WHERE false", &json!([]));
+    }
+
+    #[test]
+    fn of_many_rows_a_digest_arrives() {
+        check(
+            "SELECT CASE WHEN value > 0 THEN value END AS v, 'n' || value % 7 AS t FROM range(200000)",
+            &json!([[200_000, 199_999, 19_999_900_000.0, 1.0, 199_999.0, 200_000, 400_000.0, "n0", "n6"]]),
+        );
     }
 
     #[test]

@@ -51,7 +51,7 @@ struct Arguments {
     /// Only these cases (q01,q05)
     #[arg(long, value_delimiter = ',', value_name = "CASES")]
     queries: Vec<String>,
-    /// Rows of the tables of seed and raw, and of hits [default: 100 million and 10 million]
+    /// Rows of the tables of seed and raw, of hits and of h2o [default: 100 million, for the last two 10 million]
     #[arg(long)]
     rows: Option<u64>,
     /// TPC-H scale factor of tpch and strings [default: 1]
@@ -173,6 +173,7 @@ fn options(arguments: &Arguments) -> Options {
             python: arguments.python.clone().unwrap_or_else(venv),
             seed_rows: arguments.rows.unwrap_or(if quick { 1_000_000 } else { 100_000_000 }),
             hits_rows: arguments.rows.unwrap_or(if quick { 0 } else { 10_000_000 }),
+            h2o_rows: arguments.rows.unwrap_or(if quick { 1_000_000 } else { 10_000_000 }).max(1_000_000),
             scale: arguments.scale.unwrap_or(if quick { 0.01 } else { 1.0 }),
         },
         definitions: benchmarks.join("definitions"),

@@ -28,10 +28,11 @@ pub(crate) struct Results {
     pub(crate) peaks: Vec<u64>,
 }
 
-pub(crate) const SUITES: [Suite; 7] = [
+pub(crate) const SUITES: [Suite; 8] = [
     Suite { name: "seed", about: "reductions at the speed of memory", run: run_sql },
     Suite { name: "clickbench", about: "the 43 queries over a wide table of web hits", run: run_sql },
     Suite { name: "tpch", about: "the 22 queries of TPC-H", run: run_sql },
+    Suite { name: "h2o", about: "grouping and joining whole tables: H2O.ai's db-benchmark", run: run_sql },
     Suite { name: "strings", about: "comparing, searching and grouping text", run: run_sql },
     Suite { name: "parquet", about: "scans of Parquet files by codec", run: run_sql },
     Suite { name: "scan", about: "every column of stored tables; loading, bytes on disk", run: run_sql },

@@ -21,6 +21,9 @@ pub(crate) const TIMED_ROWS_MIN: usize = 4096;
 const RUNS: usize = 3;
 /// Another encoding is better if its cost is below this share of the best cost so far.
 const BETTER: f64 = 0.97;
+/// The factor on the cost of values that are read where they lie, unless only bytes count: the sample is decoded in the
+/// near caches, which does not show what the decoded copy of a column costs.
+const IN_PLACE: f64 = 0.85;
 /// The factor on the cost of a compressed block, unless only bytes count: no predicate and no part of its
 /// rows can be computed before all of it was decompressed.
 const COMPRESSED: f64 = 1.25;
@@ -33,6 +36,7 @@ const ZSTD_NS: f64 = 0.7;
 pub(crate) struct Judge<'w, W> {
     writer: &'w Writer,
     is_timed: bool,
+    in_place: Option<W>,
     best: Option<(f64, W, Codec)>,
     written: Option<(W, Writer)>,
 }
@@ -44,7 +48,12 @@ pub(crate) type Verdict<W> = (W, Codec, Option<Writer>);
 impl<'w, W: Copy + PartialEq> Judge<'w, W> {
     /// A judge for a column of this many rows.
     pub(crate) fn new(writer: &'w Writer, row_count: usize) -> Self {
-        Self { writer, is_timed: writer.is_timed(row_count), best: None, written: None }
+        Self { writer, is_timed: writer.is_timed(row_count), in_place: None, best: None, written: None }
+    }
+
+    /// The same, where values that are stored this way are read where they lie.
+    pub(crate) fn with_in_place(self, way: W) -> Self {
+        Self { in_place: Some(way), ..self }
     }
 
     /// Considers a way by its result on a sample; the column is `scale` times as large. `decode` opens and
@@ -80,8 +89,13 @@ impl<'w, W: Copy + PartialEq> Judge<'w, W> {
 
     fn enter(&mut self, way: W, codec: Codec, scale: f64, byte_count: usize, ns: f64) {
         let goal = self.writer.goal();
-        let is_handicapped = codec != Codec::None && goal != Goal::Smallest;
-        let cost = goal.cost(byte_count as f64, ns) * scale * if is_handicapped { COMPRESSED } else { 1.0 };
+        let factor = match codec {
+            _ if goal == Goal::Smallest => 1.0,
+            Codec::None if self.in_place == Some(way) => IN_PLACE,
+            Codec::None => 1.0,
+            _ => COMPRESSED,
+        };
+        let cost = goal.cost(byte_count as f64, ns) * scale * factor;
         if self.best.is_none_or(|(best, ..)| cost < best * BETTER) {
             self.best = Some((cost, way, codec));
         }

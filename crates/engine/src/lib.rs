@@ -48,6 +48,7 @@ mod column_names;
 mod compact;
 mod conditions;
 mod depth;
+mod dialect;
 pub mod display;
 mod fast_path;
 mod functions;

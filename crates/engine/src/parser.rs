@@ -9,13 +9,13 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, ObjectName, Query, TableFactor, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::alterations::{Alteration, alteration};
 use crate::depth;
+use crate::dialect::KeirinDialect;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_syntax;
 use crate::numbers::{join_digits, name_units};
@@ -26,7 +26,7 @@ use crate::tokens::{
     select_all_where_from_comes_first, struct_fields_in_angle_brackets, versions_as_names,
 };
 
-const DIALECT: GenericDialect = GenericDialect {};
+const DIALECT: KeirinDialect = KeirinDialect;
 /// The most nesting that the parser accepts; its stack frames are large, so this also bounds its stack.
 pub(crate) const NESTING_MAX: usize = 128;
 

@@ -8,6 +8,8 @@ use keirin::arrow::array::{ArrayRef, Float32Array, Float64Array, RecordBatch, UI
 use keirin::arrow::datatypes::{DataType, Field, Schema};
 use parquet::basic::Compression;
 
+use super::random;
+
 const BATCH_ROWS: u64 = 65_536;
 /// Cumulated shares, in thousandths, of passenger counts 1 to 6 and 0, much as in New York's taxis.
 const SKEW: [(u64, u8); 7] = [(720, 1), (860, 2), (902, 3), (922, 4), (958, 5), (982, 6), (1000, 0)];
@@ -42,13 +44,6 @@ pub(super) fn write(columns: Vec<Column>, row_count: u64, path: &Path) -> Result
         RecordBatch::try_new(schema.clone(), arrays).expect("the columns are as the schema says")
     });
     super::write_parquet(path, schema.clone(), Compression::UNCOMPRESSED, batches)
-}
-
-fn random(row: u64, column: u64) -> u64 {
-    let z = row.wrapping_add(column << 56).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double")]

@@ -8,6 +8,7 @@
 //! `max` with a defined place for NaN.
 
 mod average;
+mod average_of_sum;
 mod checked;
 mod extremes;
 mod floats;
@@ -28,6 +29,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::AnalyzerRule;
 
 pub(crate) use self::average::{DecimalQuotient, ExactAverage};
+pub(crate) use self::average_of_sum::average_of_sum;
 use self::checked::{Checked, Operation};
 pub(crate) use self::extremes::Extreme;
 pub(crate) use self::floats::{FLOAT_STATE, float_states};

@@ -4,21 +4,22 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{assert_or_internal_err, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::utils::{JoinFilter, JoinOn};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -48,7 +49,7 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     [first].into_iter().chain(others).collect()
 }
 
-/// Wraps conditions that can fail as [fallible](super::fallible). It runs before all other rules, while the nodes are as the
+/// Wraps conditions that can fail as [fallible](super::fallible), and makes joins take -0.0 for 0.0. It runs before all other rules, while the nodes are as the
 /// planner made them.
 #[derive(Debug)]
 struct WrapFallible;
@@ -75,9 +76,15 @@ fn wrap_node(node: Plan) -> Result<Transformed<Plan>> {
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         wrap_aggregate(aggregate)?
     } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        match wrap_join(join.filter())? {
-            Some(filter) => Some(Arc::new(join.builder().with_filter(Some(filter)).build()?)),
-            None => None,
+        let (on, filter) = (one_zero(join)?, wrap_join(join.filter())?);
+        match (on, filter) {
+            (None, None) => None,
+            (on, filter) => Some(Arc::new(
+                join.builder()
+                    .with_on(on.unwrap_or_else(|| join.on().to_vec()))
+                    .with_filter(filter.or_else(|| join.filter().cloned()))
+                    .build()?,
+            )),
         }
     } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
         let (left, right) = (join.left().clone(), join.right().clone());
@@ -110,6 +117,27 @@ fn wrap_node(node: Plan) -> Result<Transformed<Plan>> {
         None
     };
     Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
+}
+
+/// The keys of a join with floats of which -0.0 is 0.0; `None` if there are none.
+fn one_zero(join: &HashJoinExec) -> Result<Option<JoinOn>> {
+    let side = |key: &Arc<dyn PhysicalExpr>, schema: &Schema| -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        let zero = match key.data_type(schema)? {
+            DataType::Float32 => lit(0.0_f32),
+            DataType::Float64 => lit(0.0),
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(BinaryExpr::new(key.clone(), Operator::Plus, zero))))
+    };
+    let (mut on, mut is_changed) = (join.on().to_vec(), false);
+    for (left_key, right_key) in &mut on {
+        for (key, input) in [(left_key, join.left()), (right_key, join.right())] {
+            if let Some(float) = side(key, &input.schema())? {
+                (*key, is_changed) = (float, true);
+            }
+        }
+    }
+    Ok(is_changed.then_some(on))
 }
 
 /// The expression with its fallible nodes wrapped; `None` if nothing changes.

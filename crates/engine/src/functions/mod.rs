@@ -27,6 +27,7 @@ mod rounding;
 mod series;
 mod session;
 mod similar;
+mod table_calls;
 mod templates;
 mod times;
 mod truncation;
@@ -73,6 +74,7 @@ pub(crate) fn register(
         state.register_udaf(Arc::new(function))?;
     }
     series::register(state);
+    state.register_relation_planner(Arc::new(table_calls::TableCalls))?;
     extraction::register(state)?;
     entries::register(state)?;
     bounded::register(state, pool, threads)?;

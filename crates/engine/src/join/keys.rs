@@ -22,7 +22,10 @@ pub(super) struct JoinKeys {
     form: Form,
     /// Whether keys without a value are equal.
     nulls_are_equal: bool,
+    /// How the numbers compare.
     pub(super) order: KeyOrder,
+    /// Whether the only column compares as the numbers do.
+    pub(super) is_ordered: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,11 +45,11 @@ impl JoinKeys {
             Some(layout) => Form::Packed(layout),
             None => Form::Hashed(Seed::random()),
         };
-        let order = match (&form, &keys.data_types[..], &keys.types[..]) {
+        let (order, is_ordered) = match (&form, &keys.data_types[..], &keys.types[..]) {
             (Form::Packed(_), [data_type], [key]) if !key.is_nullable => order(data_type),
-            _ => KeyOrder::None,
+            _ => (KeyOrder::None, false),
         };
-        Some(Self { form, nulls_are_equal, order })
+        Some(Self { form, nulls_are_equal, order, is_ordered })
     }
 
     /// Numbers as a column of the keys, which is one of this type and compares as they do.
@@ -117,15 +120,15 @@ fn validity(columns: &[ArrayRef]) -> Option<BitBuffer> {
     })
 }
 
-/// How a column of this type compares, if its values are whole numbers of at most eight bytes.
-fn order(data_type: &DataType) -> KeyOrder {
+/// How the packed keys of a column of this type compare, and whether its values do so.
+fn order(data_type: &DataType) -> (KeyOrder, bool) {
     match data_type {
-        // Whole numbers of fewer bits than a key are packed as they are, and those below zero are the greatest then: bounds
-        // of them would exclude the others.
-        DataType::Float32 | DataType::Float64 | DataType::Int8 | DataType::Int16 => KeyOrder::None,
-        DataType::Boolean => KeyOrder::Unsigned,
-        data_type if data_type.is_unsigned_integer() => KeyOrder::Unsigned,
-        _ => KeyOrder::Signed,
+        DataType::Float32 | DataType::Float64 => (KeyOrder::None, false),
+        // Packed into wider keys without their sign: those below zero are the greatest then.
+        DataType::Int8 | DataType::Int16 => (KeyOrder::Unsigned, false),
+        DataType::Boolean => (KeyOrder::Unsigned, true),
+        data_type if data_type.is_unsigned_integer() => (KeyOrder::Unsigned, true),
+        _ => (KeyOrder::Signed, true),
     }
 }
 

@@ -30,7 +30,7 @@ use futures::{FutureExt, StreamExt, stream};
 use keirin_kernels::arrow::concat_views;
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{Bits, Level};
-use keirin_operators::join::{Build, Collected, KeyOrder, Kind, NO_ROW, Pairs, Probe, Unbuilt};
+use keirin_operators::join::{Build, Collected, Kind, NO_ROW, Pairs, Probe, Unbuilt};
 use keirin_operators::packed::PackedKey;
 
 use super::filter::{Bounds, condition, is_used, key_condition};
@@ -383,7 +383,7 @@ impl<K: PackedKey> Collecting<K> {
         self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
             self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
         });
-        if let Some(bounds) = self.bounds.as_mut().filter(|_| self.work.keys.order == KeyOrder::None) {
+        if let Some(bounds) = self.bounds.as_mut().filter(|_| !self.work.keys.is_ordered) {
             bounds.add(&evaluated)?;
         }
         self.batches.push(columns);
@@ -463,7 +463,8 @@ async fn finish<K: PackedKey>(
         (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
     let mut column_bytes = 0;
     for mut collecting in collecting {
-        if let (Some(bounds), Some(known)) = (&mut collecting.bounds, collecting.collected.bounds()) {
+        let known = collecting.collected.bounds().filter(|_| work.keys.is_ordered);
+        if let (Some(bounds), Some(known)) = (&mut collecting.bounds, known) {
             bounds.add(&[work.keys.column(known, &work.left_keys[0].data_type(&left.schema())?)?])?;
         }
         column_bytes += collecting.bytes;

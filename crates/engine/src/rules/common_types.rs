@@ -227,6 +227,8 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                     let data_type = type_of(value);
                     is_changed |= with_one_zero(value, &data_type);
                 }
+            } else {
+                is_changed |= sorts_with_one_zero(&mut params.order_by, type_of);
             }
             is_changed |= sorts_by_length(&mut params.order_by, type_of);
             changed_if(is_changed, Expr::AggregateFunction(AggregateFunction { func, params }))
@@ -562,6 +564,15 @@ fn with_one_zero(value: &mut Expr, data_type: &DataType) -> bool {
     true
 }
 
+/// Makes rows whose keys are -0.0 and 0.0 sort by the keys behind them; returns whether a key changed.
+fn sorts_with_one_zero(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> bool {
+    let Some((_, before_last)) = sorts.split_last_mut() else { return false };
+    before_last.iter_mut().fold(false, |is_changed, sort| {
+        let data_type = type_of(&sort.expr);
+        with_one_zero(&mut sort.expr, &data_type) || is_changed
+    })
+}
+
 fn may_be_zero(value: &Expr) -> bool {
     match value {
         Expr::Literal(number, _) => match number.cast_to(&DataType::Float64) {
@@ -583,14 +594,15 @@ fn sorts_by_length(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) -> b
 }
 
 /// Converts the columns of a UNION to common types, and makes intervals that are sorted, grouped or joined by
-/// compare by length.
+/// compare by length and floats that are sorted by have one zero.
 fn with_common_rows(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(match plan {
         LogicalPlan::Union(union) => with_common_columns(union)?,
-        LogicalPlan::Sort(mut sort) if is_by_length(sort.input.schema()) => {
+        LogicalPlan::Sort(mut sort) => {
             let schema = sort.input.schema().clone();
-            sorts_by_length(&mut sort.expr, |expr| expr.get_type(schema.as_ref()).unwrap_or(DataType::Null));
-            Transformed::yes(LogicalPlan::Sort(sort))
+            let type_of = |expr: &Expr| expr.get_type(schema.as_ref()).unwrap_or(DataType::Null);
+            let is_changed = sorts_with_one_zero(&mut sort.expr, type_of);
+            changed_if(sorts_by_length(&mut sort.expr, type_of) || is_changed, LogicalPlan::Sort(sort))
         }
         LogicalPlan::Distinct(Distinct::All(input)) if is_by_length(input.schema()) => {
             let input = columns_by_length(Arc::unwrap_or_clone(input), |_| true)?;

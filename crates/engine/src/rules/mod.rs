@@ -44,7 +44,7 @@ pub(crate) use sort_keys::SortKeys;
 pub(crate) use subqueries::Subqueries;
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;
-pub(crate) use whole_sums::WholeSums;
+pub(crate) use whole_sums::{WholeSums, may_be_cut};
 
 /// The plan with all expressions rewritten from the leaves up, each with the schema of its inputs; columns
 /// keep their names.

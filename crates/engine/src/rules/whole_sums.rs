@@ -43,7 +43,7 @@ impl OptimizerRule for WholeSums {
 
 /// Whether a sum is that of any partial ones, of which none overflows: of integers and DECIMALs with so few digits that no
 /// table has enough rows for that.
-fn may_be_cut(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+pub(crate) fn may_be_cut(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     const DIGITS_MAX: u8 = 28;
     let Expr::AggregateFunction(call) = expr else { return Ok(true) };
     let [argument] = &call.params.args[..] else { return Ok(true) };

@@ -8,6 +8,7 @@
 //! Not shared is what differs each time it is computed, what asks subqueries, and anything in queries that are recursive.
 
 mod exec;
+mod grouping_sets;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,29 +43,48 @@ impl QueryPlanner for SharingPlanner {
         plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let shared = if fast_path::is_on(session.config_options()) { shared(plan)? } else { None };
+        let ours = if fast_path::is_on(session.config_options()) { ours(plan)? } else { None };
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Shares::default())]);
-        planner.create_physical_plan(shared.as_ref().unwrap_or(plan), session).await
+        planner.create_physical_plan(ours.as_ref().unwrap_or(plan), session).await
     }
+}
+
+/// `plan` with grouping sets in steps and with what it has more than once as [`Shared`] nodes, if there is something.
+fn ours(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let (mut is_recursive, mut has_sets) = (false, false);
+    plan.apply_with_subqueries(|node| {
+        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
+        has_sets |= matches!(
+            node,
+            LogicalPlan::Aggregate(aggregate) if matches!(aggregate.group_expr[..], [Expr::GroupingSet(_)])
+        );
+        Ok(if is_recursive { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if is_recursive {
+        return Ok(None);
+    }
+    if !has_sets {
+        return shared(plan);
+    }
+    let plan = grouping_sets::in_steps(plan)?;
+    Ok(Some(shared(&plan)?.unwrap_or(plan)))
 }
 
 /// `plan` with what it has more than once as [`Shared`] nodes, if there is something.
 fn shared(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut counts: HashMap<Part, usize> = HashMap::new();
-    let mut is_recursive = false;
     plan.apply_with_subqueries(|node| {
-        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
         if is_group(node) {
             *counts.entry(Part::of(node)?).or_default() += 1;
         }
-        Ok(if is_recursive { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(TreeNodeRecursion::Continue)
     })?;
     counts.retain(|_, count| *count > 1);
-    if is_recursive || counts.is_empty() {
+    if counts.is_empty() {
         return Ok(None);
     }
     // Of what is in something else that is shared, one place is left.
-    let mut outermost: HashMap<Part, (usize, usize)> = HashMap::new();
+    let mut places: HashMap<Part, (usize, usize)> = HashMap::new();
     plan.apply_with_subqueries(|node| {
         if !is_group(node) || !is_fixed(node)? {
             return Ok(TreeNodeRecursion::Continue);
@@ -73,23 +93,30 @@ fn shared(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         if !counts.contains_key(&part) {
             return Ok(TreeNodeRecursion::Continue);
         }
-        let number = outermost.len();
-        outermost.entry(part).or_insert((number, 0)).1 += 1;
-        Ok(TreeNodeRecursion::Jump)
+        let number = places.len();
+        let (_, count) = places.entry(part).or_insert((number, 0));
+        *count += 1;
+        Ok(if *count == 1 { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Jump })
     })?;
-    outermost.retain(|_, (_, count)| *count > 1);
-    if outermost.is_empty() {
+    let numbers = places.into_iter().filter(|(_, (_, count))| *count > 1);
+    let numbers: HashMap<Part, usize> = numbers.map(|(part, (number, _))| (part, number)).collect();
+    if numbers.is_empty() {
         return Ok(None);
     }
-    let replaced = plan.clone().transform_down_with_subqueries(|node| {
+    with_shared(plan.clone(), &numbers).map(Some)
+}
+
+fn with_shared(plan: LogicalPlan, numbers: &HashMap<Part, usize>) -> Result<LogicalPlan> {
+    let replace = |node: LogicalPlan| {
         if !is_group(&node) {
             return Ok(Transformed::no(node));
         }
-        let Some((number, _)) = outermost.get(&Part::of(&node)?) else { return Ok(Transformed::no(node)) };
-        let node = Arc::new(Shared { number: *number, input: node });
+        let Some(number) = numbers.get(&Part::of(&node)?) else { return Ok(Transformed::no(node)) };
+        let input = node.map_children(|child| with_shared(child, numbers).map(Transformed::yes))?.data;
+        let node = Arc::new(Shared { number: *number, input });
         Ok(Transformed::new(LogicalPlan::Extension(Extension { node }), true, TreeNodeRecursion::Jump))
-    });
-    replaced.data().map(Some)
+    };
+    plan.transform_down_with_subqueries(replace).data()
 }
 
 /// A part of a plan, with the tables that it reads: plans are equal, too, that read tables of one name and schema.
