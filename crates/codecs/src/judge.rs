@@ -46,14 +46,11 @@ pub(crate) struct Judge<'w, W> {
 pub(crate) type Verdict<W> = (W, Codec, Option<Writer>);
 
 impl<'w, W: Copy + PartialEq> Judge<'w, W> {
-    /// A judge for a column of this many rows.
-    pub(crate) fn new(writer: &'w Writer, row_count: usize) -> Self {
-        Self { writer, is_timed: writer.is_timed(row_count), in_place: None, best: None, written: None }
-    }
-
-    /// The same, where values that are stored this way are read where they lie.
-    pub(crate) fn with_in_place(self, way: W) -> Self {
-        Self { in_place: Some(way), ..self }
+    /// A judge for a column of this many rows; those stored `in_place` are read where they lie, if the column is no part of
+    /// another one.
+    pub(crate) fn new(writer: &'w Writer, row_count: usize, in_place: Option<W>) -> Self {
+        let in_place = in_place.filter(|_| writer.is_outermost());
+        Self { writer, is_timed: writer.is_timed(row_count), in_place, best: None, written: None }
     }
 
     /// Considers a way by its result on a sample; the column is `scale` times as large. `decode` opens and

@@ -62,10 +62,12 @@ mod prepared;
 mod refused;
 mod relations;
 mod rules;
+mod sorting;
 mod table_clauses;
 mod text;
 mod tokens;
 mod walk;
+mod windows;
 
 mod catalog;
 mod files;

@@ -104,7 +104,7 @@ fn depends_on_moment(plan: &LogicalPlan) -> Result<bool> {
 /// Whether a plan gives the same answer again, once its state is reset: its operators are known to forget what
 /// they have read.
 fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    const OPERATORS: [&str; 30] = [
+    const OPERATORS: [&str; 32] = [
         "AggregateExec",
         "BoundedWindowAggExec",
         "CoalesceBatchesExec",
@@ -130,11 +130,13 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         "SortExec",
         "SortExec(TopK)",
         "SortPreservingMergeExec",
+        "SortRowsExec",
         "StoredAggregate",
         "StoredGroup",
         "StoredScan",
         "UnionExec",
         "WindowAggExec",
+        "WindowRowsExec",
     ];
     let filters = Filters::of(plan)?;
     let mut runs_again = true;

@@ -52,6 +52,7 @@ use crate::rules::{
 };
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
+use crate::sorting::SortRows;
 use crate::sql_types::{SessionZone, SqlTypes};
 use crate::statements::{self, Answer};
 use crate::stored::{
@@ -60,6 +61,7 @@ use crate::stored::{
 use crate::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
 use crate::subplans::SharingPlanner;
 use crate::tpch::TpchFunction;
+use crate::windows::WindowRows;
 
 /// How often [`Session::wait_until_idle`] checks.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
@@ -189,6 +191,8 @@ impl Session {
             .with_physical_optimizer_rule(Arc::new(AggregateStored))
             .with_physical_optimizer_rule(Arc::new(GroupStored))
             .with_physical_optimizer_rule(Arc::new(GroupRows))
+            .with_physical_optimizer_rule(Arc::new(SortRows))
+            .with_physical_optimizer_rule(Arc::new(WindowRows))
             .build();
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))

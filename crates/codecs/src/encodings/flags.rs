@@ -59,7 +59,7 @@ pub(crate) fn write(writer: &mut Writer, flags: Bits<'_>) -> Codec {
 }
 
 fn choose(writer: &Writer, flags: Bits<'_>) -> Verdict<Encoding> {
-    let mut judge = Judge::new(writer, flags.len());
+    let mut judge = Judge::new(writer, flags.len(), None);
     for encoding in [Encoding::Constant, Encoding::Raw, Encoding::Runs] {
         let mut trial = writer.trial();
         if write_as(&mut trial, encoding, flags) {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Statistics, internal_err};
+use datafusion::common::{Statistics, internal_err, resources_err};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
@@ -23,6 +23,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
 use crate::compact::compact;
+use crate::running::Running;
+
+/// What is shared may take this part of the memory limit: it is kept while others need memory, too, and cannot be spilled.
+const SHARES: usize = 16;
 
 /// One place of what is shared.
 #[derive(Debug)]
@@ -39,6 +43,9 @@ pub(crate) struct SharedExec {
 #[derive(Debug, Default)]
 pub(super) struct Places {
     count: AtomicUsize,
+    /// The statement for which there was no memory for the rows, by its address: in groups that are not shared then, what is
+    /// shared inside must not be tried by each place again. It is the same for what is renewed.
+    failed: Arc<AtomicUsize>,
     run: Mutex<Option<Run>>,
     /// The places of a plan that is to run anew, and which of them it has.
     renewed: Mutex<Option<(Arc<Self>, Vec<bool>)>>,
@@ -50,7 +57,8 @@ impl Places {
         let count = self.count.load(Ordering::Relaxed);
         let mut renewed = self.renewed.lock();
         let (places, mut given) = renewed.take().filter(|(_, given)| !given[place]).unwrap_or_else(|| {
-            let places = Self { count: AtomicUsize::new(count), ..Self::default() };
+            let failed = self.failed.clone();
+            let places = Self { count: AtomicUsize::new(count), failed, ..Self::default() };
             (Arc::new(places), vec![false; count])
         });
         given[place] = true;
@@ -110,7 +118,9 @@ impl SharedExec {
             Run {
                 begun: vec![false; places * partitions],
                 alone: (0..places).map(|_| Alone::default()).collect(),
-                rows: collected(self.input.clone(), context.clone()).boxed().shared(),
+                rows: collected(self.input.clone(), context.clone(), self.places.failed.clone())
+                    .boxed()
+                    .shared(),
             }
         });
         if run.begun.len() != run.alone.len() * partitions {
@@ -128,19 +138,34 @@ impl SharedExec {
 async fn collected(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    failed: Arc<AtomicUsize>,
 ) -> Result<Option<Arc<Rows>>, Arc<DataFusionError>> {
+    let statement = Running::of(&context).map_or(0, |running| Arc::as_ptr(&running).addr());
+    if statement != 0 && failed.load(Ordering::Relaxed) == statement {
+        return Ok(None);
+    }
+    let most = match context.memory_pool().memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes / SHARES,
+        _ => usize::MAX,
+    };
+    let bytes = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     let reservation = MemoryConsumer::new("SharedExec").register(context.memory_pool());
     let count = plan.properties().partitioning.partition_count();
     for partition in 0..count {
         let (plan, context, reservation) = (plan.clone(), context.clone(), reservation.new_empty());
+        let bytes = bytes.clone();
         tasks.spawn(async move {
             let mut batches = plan.execute(partition, context)?;
             let mut kept = Vec::new();
             while let Some(batch) = batches.next().await.transpose()? {
                 // In buffers of its own, which are counted once.
                 let batch = compact(&batch)?;
-                reservation.try_grow(batch.get_array_memory_size())?;
+                let batch_bytes = batch.get_array_memory_size();
+                if bytes.fetch_add(batch_bytes, Ordering::Relaxed) + batch_bytes > most {
+                    return resources_err!("shared rows are more than a share of the memory");
+                }
+                reservation.try_grow(batch_bytes)?;
                 kept.push(batch);
             }
             Ok::<_, DataFusionError>((partition, kept, reservation))
@@ -156,6 +181,7 @@ async fn collected(
             Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
                 // Their memory is free before others need it.
                 tasks.shutdown().await;
+                failed.store(statement, Ordering::Relaxed);
                 return Ok(None);
             }
             Err(error) => return Err(Arc::new(error)),

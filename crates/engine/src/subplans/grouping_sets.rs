@@ -8,11 +8,10 @@
 //! (Gray et al.: "Data Cube: A Relational Aggregation Operator Generalizing Group-By, Cross-Tab, and Sub-Totals", Data
 //! Mining and Knowledge Discovery 1, 1997.)
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, ExprSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::count::count_udaf;
@@ -27,8 +26,8 @@ use super::is_fixed;
 use crate::arithmetic::{CheckedSum, average_of_sum};
 use crate::rules::may_be_cut;
 
-/// A CUBE of six keys has as many sets; more are left to the planner.
-const SETS_MAX: usize = 64;
+/// More sets than these are left to the planner: what they are made of is planned for each of them.
+const SETS_MAX: usize = 12;
 
 /// The plan with each aggregation by grouping sets in steps, where that is possible.
 pub(super) fn in_steps(plan: &LogicalPlan) -> Result<LogicalPlan> {
@@ -50,32 +49,37 @@ fn steps(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     let Some(totals) = Totals::new(aggregate)?.filter(|totals| !totals.parts.is_empty()) else {
         return Ok(None);
     };
-    // What is not the same each time cannot be shared.
-    if !is_fixed(&input)? {
+    // What is not the same each time cannot be shared. The input is planned for each set: sets of sets would be too many.
+    if !is_fixed(&input)? || aggregate.input.exists(|node| Ok(is_stepwise(node)))? {
         return Ok(None);
     }
-    let finest = LogicalPlan::Aggregate(Aggregate::try_new(
-        aggregate.input.clone(),
-        keys.clone(),
-        totals.parts.clone(),
-    )?);
+    // The planner's names do not tell casts.
+    let parts =
+        totals.parts.iter().enumerate().map(|(place, part)| part.clone().alias(format!("part {place}")));
+    let finest = Aggregate::try_new(aggregate.input.clone(), keys.clone(), parts.collect())?;
+    let finest = LogicalPlan::Aggregate(finest);
     let columns = finest.schema().columns();
     let (keys, parts) = columns.split_at(keys.len());
-    let mut levels: HashMap<u64, LogicalPlan> = HashMap::new();
+    let mut levels: Vec<(u64, LogicalPlan)> = Vec::new();
     for set in &sets {
-        let from = levels.keys().filter(|other| *other & set == *set).min_by_key(|other| other.count_ones());
-        let level = match from {
+        let others = levels.iter().filter(|(other, _)| other & set == *set);
+        let level = match others.min_by_key(|(other, _)| other.count_ones()) {
             None => finest.clone(),
-            Some(from) => totals.coarser(&levels[from], chosen(*set, keys), parts, &finest)?,
+            Some((_, from)) => totals.coarser(from, chosen(*set, keys), parts, &finest)?,
         };
-        levels.insert(*set, level);
+        levels.push((*set, level));
     }
-    let branches = sets.iter().map(|set| {
-        let level = levels[set].clone();
-        Ok(Arc::new(totals.branch(level, *set, keys, parts, aggregate)?))
-    });
+    let branches = levels
+        .into_iter()
+        .map(|(set, level)| Ok(Arc::new(totals.branch(level, set, keys, parts, aggregate)?)));
     let inputs = branches.collect::<Result<Vec<_>>>()?;
     Ok(Some(LogicalPlan::Union(Union { inputs, schema: aggregate.schema.clone() })))
+}
+
+/// Whether a node is what [`steps`] makes.
+fn is_stepwise(node: &LogicalPlan) -> bool {
+    let id = Aggregate::INTERNAL_GROUPING_ID;
+    matches!(node, LogicalPlan::Union(union) if union.schema.has_column_with_unqualified_name(id))
 }
 
 /// The keys of each set as bits, those with more keys first; `None` if none has all keys, or two have the same.

@@ -37,6 +37,8 @@ pub enum Values<'a> {
     F64(&'a [f64]),
     Text(Strings<'a, i32>),
     LargeText(Strings<'a, i64>),
+    /// Texts that lie apart.
+    Slices(&'a [&'a [u8]]),
 }
 
 /// A value with a number, its rank, that orders in the same way.
@@ -107,6 +109,7 @@ impl Values<'_> {
             Values::I128(values) => values.len(),
             Values::Text(text) => text.row_count(),
             Values::LargeText(text) => text.row_count(),
+            Values::Slices(texts) => texts.len(),
             _ => unreachable!("for_ranked! has the others"),
         })
     }
@@ -117,6 +120,7 @@ impl Values<'_> {
             Values::I128(values) => values[left].cmp(&values[right]),
             Values::Text(text) => text.row(left).cmp(text.row(right)),
             Values::LargeText(text) => text.row(left).cmp(text.row(right)),
+            Values::Slices(texts) => texts[left].cmp(texts[right]),
             _ => unreachable!("for_ranked! has the others"),
         })
     }

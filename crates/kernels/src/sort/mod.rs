@@ -19,4 +19,4 @@ mod packed;
 mod radix;
 
 pub use key::{Key, Values};
-pub use packed::{Method, sort_rows};
+pub use packed::{Method, sort_rows, sort_rows_while};

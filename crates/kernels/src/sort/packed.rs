@@ -34,6 +34,8 @@ impl Method {
 const RUN_COMPARED_MAX: usize = 16;
 /// With fewer words than this a radix sort spends its time on histograms.
 const RADIX_MIN: usize = 4096;
+/// After so many rows it is asked again whether the order is wanted.
+const STEP_ROWS: usize = 1 << 16;
 /// The fewest bits in which packing a text is worth it: a byte and the length.
 const TEXT_BITS_MIN: u32 = 8 + LENGTH_BITS;
 /// The bits for the count of a text's bytes in the word; one more than fit stands for "and more".
@@ -45,6 +47,21 @@ const LENGTH_BITS: u32 = 4;
 /// When a key has not `row_count` rows, or there are more rows than `u32` can number.
 #[must_use]
 pub fn sort_rows(level: Level, method: Method, keys: &[Key<'_>], row_count: usize) -> Vec<u32> {
+    sort_rows_while(level, method, keys, row_count, &|| true).expect("nobody stops it")
+}
+
+/// As [`sort_rows`], as long as `is_wanted` says so, which is asked between passes over the rows; `None` if it does not.
+///
+/// # Panics
+/// When a key has not `row_count` rows, or there are more rows than `u32` can number.
+#[must_use]
+pub fn sort_rows_while(
+    level: Level,
+    method: Method,
+    keys: &[Key<'_>],
+    row_count: usize,
+    is_wanted: &dyn Fn() -> bool,
+) -> Option<Vec<u32>> {
     let end = u32::try_from(row_count).expect("rows are numbered by u32");
     let mut rows: Vec<u32> = (0..end).collect();
     for key in keys {
@@ -54,8 +71,14 @@ pub fn sort_rows(level: Level, method: Method, keys: &[Key<'_>], row_count: usiz
     // Runs that are still to be sorted, with the position in the keys from which on they may differ. A list
     // instead of recursion: texts may be long and equal almost to their end.
     let mut pending = vec![(0, rows.len(), Position::default())];
-    let mut words = Words::default();
+    let (mut words, mut steps) = (Words::default(), 0);
     while let Some((start, end, position)) = pending.pop() {
+        // Of short runs there are many.
+        steps += end - start;
+        if steps >= STEP_ROWS && !is_wanted() {
+            return None;
+        }
+        steps %= STEP_ROWS;
         let run = &mut rows[start..end];
         if position.key == keys.len() || run.len() < 2 {
             continue;
@@ -70,14 +93,15 @@ pub fn sort_rows(level: Level, method: Method, keys: &[Key<'_>], row_count: usiz
             });
             continue;
         }
-        words.pack(level, keys, run, position);
-        words.sort(method);
+        if !(words.pack(level, keys, run, position, is_wanted) && words.sort(method, is_wanted)) {
+            return None;
+        }
         words.reorder(run);
         words.for_each_run(|run_start, run_end, position| {
             pending.push((start + run_start, start + run_end, position));
         });
     }
-    rows
+    Some(rows)
 }
 
 /// The position up to which the keys of a run's rows are known to be equal.
@@ -115,8 +139,15 @@ fn bits_for(largest: u64) -> u32 {
 }
 
 impl Words {
-    /// Packs as many fields as fit into the words.
-    fn pack(&mut self, level: Level, keys: &[Key<'_>], rows: &[u32], mut position: Position) {
+    /// Packs as many fields as fit into the words; `false` if that is not wanted any more.
+    fn pack(
+        &mut self,
+        level: Level,
+        keys: &[Key<'_>],
+        rows: &[u32],
+        mut position: Position,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> bool {
         self.words.clear();
         self.words.resize(rows.len(), 0);
         self.place_bits = bits_for(rows.len() as u64 - 1);
@@ -127,11 +158,15 @@ impl Words {
                 self.rest = Some(Rest::At(position));
                 break;
             };
+            if rows.len() >= STEP_ROWS && !is_wanted() {
+                return false;
+            }
             position = self.pack_key(level, key, rows, position);
         }
         for (place, word) in self.words.iter_mut().enumerate() {
             *word = *word << self.place_bits | place as u64;
         }
+        true
     }
 
     fn room(&self) -> u32 {
@@ -185,6 +220,7 @@ impl Words {
             }
             Values::Text(text) => self.pack_text(&run, position, |row| text.row(row)),
             Values::LargeText(text) => self.pack_text(&run, position, |row| text.row(row)),
+            Values::Slices(texts) => self.pack_text(&run, position, |row| texts[row]),
             _ => unreachable!("for_ranked! has the others"),
         })
     }
@@ -245,13 +281,19 @@ impl Words {
         position
     }
 
-    fn sort(&mut self, method: Method) {
+    /// `false` if that is not wanted any more.
+    fn sort(&mut self, method: Method, is_wanted: &dyn Fn() -> bool) -> bool {
         if self.words.is_sorted() {
-            return;
+            return true;
         }
         match method {
-            Method::Radix if self.words.len() >= RADIX_MIN => radix::sort(&mut self.words, self.place_bits),
-            Method::Radix | Method::Comparison => self.words.sort_unstable(),
+            Method::Radix if self.words.len() >= RADIX_MIN => {
+                radix::sort(&mut self.words, self.place_bits, is_wanted)
+            }
+            Method::Radix | Method::Comparison => {
+                self.words.sort_unstable();
+                true
+            }
         }
     }
 

@@ -12,8 +12,9 @@ fn digit(number: u64, shift: u32) -> usize {
     (number >> shift & DIGIT_MASK) as usize
 }
 
-/// Sorts by the bits from `low_bit` on; numbers that are equal in these keep their order.
-pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32) {
+/// Sorts by the bits from `low_bit` on; numbers that are equal in these keep their order. `false` if that is not wanted any
+/// more, which is asked between passes.
+pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32, is_wanted: &dyn Fn() -> bool) -> bool {
     let differing = numbers.iter().fold((u64::MAX, 0), |(all, any), number| (all & number, any | number));
     let differing = differing.0 ^ differing.1;
     let shifts: Vec<u32> = (low_bit..u64::BITS)
@@ -28,6 +29,9 @@ pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32) {
     }
     let mut sorted = vec![0; numbers.len()];
     for (histogram, shift) in histograms.iter_mut().zip(&shifts) {
+        if !is_wanted() {
+            return false;
+        }
         let mut start = 0;
         for place in histogram.iter_mut() {
             start += std::mem::replace(place, start);
@@ -39,4 +43,5 @@ pub(super) fn sort(numbers: &mut Vec<u64>, low_bit: u32) {
         }
         std::mem::swap(numbers, &mut sorted);
     }
+    true
 }

@@ -92,7 +92,7 @@ pub(crate) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> Codec {
 fn choose<F: Float>(writer: &Writer, values: &[F]) -> Verdict<Encoding> {
     let sample = super::sample(values);
     let scale = values.len() as f64 / sample.len().max(1) as f64;
-    let mut judge = Judge::new(writer, values.len()).with_in_place(Encoding::Raw);
+    let mut judge = Judge::new(writer, values.len(), Some(Encoding::Raw));
     // The simplest first: later ones must be clearly better.
     for encoding in [Encoding::Raw, Encoding::Bits, Encoding::Alp, Encoding::Split] {
         let mut trial = writer.trial();

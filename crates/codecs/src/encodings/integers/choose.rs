@@ -24,7 +24,7 @@ pub(super) fn choose<T: Int>(writer: &Writer, values: &[T]) -> Verdict<Encoding>
         return (Encoding::Constant, Codec::None, None);
     }
     let sample = sample(values);
-    let mut judge = Judge::new(writer, values.len()).with_in_place(Encoding::Raw);
+    let mut judge = Judge::new(writer, values.len(), Some(Encoding::Raw));
     let row_count = values.len();
     let mut consider = |encoding, values: &[T], scale| {
         let mut trial = writer.trial();

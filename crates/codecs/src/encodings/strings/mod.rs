@@ -161,7 +161,7 @@ fn choose(writer: &Writer, rows: Rows<'_>) -> Verdict<Encoding> {
     }
     let sample = sample(rows);
     let sample = sample.rows(writer.level);
-    let mut judge = Judge::new(writer, rows.row_count());
+    let mut judge = Judge::new(writer, rows.row_count(), None);
     let row_count = rows.row_count();
     let mut consider = |encoding, rows: Rows<'_>, scale| {
         let mut trial = writer.trial();

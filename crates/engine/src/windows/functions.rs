@@ -1,0 +1,241 @@
+//! The functions, and where the window partitions of rows that are in order begin.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{EmitTo, WindowFrameBound, WindowFrameUnits};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
+use datafusion::physical_plan::windows::WindowUDFExpr;
+
+type Exprs = Vec<Arc<dyn PhysicalExpr>>;
+
+/// A function over rows that come in the order of its partitions.
+pub(super) struct Function {
+    kind: Kind,
+    data_type: DataType,
+    partitions: Edges,
+}
+
+enum Kind {
+    Rank {
+        rank: Rank,
+        peers: Edges,
+        counts: Counts,
+    },
+    /// The same for all rows of a partition.
+    Aggregate(Arc<AggregateFunctionExpr>),
+}
+
+#[derive(Clone, Copy)]
+enum Rank {
+    RowNumber,
+    Rank,
+    DenseRank,
+}
+
+/// The ranks of the row before.
+#[derive(Default)]
+struct Counts {
+    row_number: i64,
+    rank: i64,
+    dense_rank: i64,
+}
+
+impl Function {
+    /// `None` if the function is none of ours, over rows of this schema.
+    pub(super) fn of(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<Option<Self>> {
+        let Some(partitions) = Edges::new(expr.partition_by().to_vec(), schema)? else { return Ok(None) };
+        let order = expr.order_by().iter().map(|sort| sort.expr.clone()).collect();
+        let kind = if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
+            let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
+            let rank = match function.map(|function| function.fun().name()) {
+                Some("row_number") => Rank::RowNumber,
+                Some("rank") => Rank::Rank,
+                Some("dense_rank") => Rank::DenseRank,
+                _ => return Ok(None),
+            };
+            let Some(peers) = Edges::new(order, schema)? else { return Ok(None) };
+            Kind::Rank { rank, peers, counts: Counts::default() }
+        } else if let Some(plain) = expr.as_any().downcast_ref::<PlainAggregateWindowExpr>() {
+            let aggregate = plain.get_aggregate_expr();
+            // Whether there is a FILTER, it tells nobody.
+            let has_filter = !format!("{plain:?}").ends_with("filter: None }");
+            let is_whole = has_whole_frame(expr) && aggregate.order_bys().is_empty();
+            if has_filter || !is_whole || !aggregate.groups_accumulator_supported() {
+                return Ok(None);
+            }
+            Kind::Aggregate(Arc::new(aggregate.clone()))
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { kind, data_type: expr.field()?.data_type().clone(), partitions }))
+    }
+
+    /// Looks at the next rows.
+    pub(super) fn see(&mut self, batch: &RecordBatch) -> Result<()> {
+        if matches!(self.kind, Kind::Aggregate(_)) {
+            self.partitions.see(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Where partitions begin in the rows seen last, if the function wants whole ones.
+    pub(super) fn partition_starts(&self) -> Option<&Starts> {
+        matches!(self.kind, Kind::Aggregate(_)).then_some(&self.partitions.starts)
+    }
+
+    /// The values for the rows that come next, which are whole partitions if it wants that.
+    pub(super) fn column(&mut self, batch: &RecordBatch) -> Result<ArrayRef> {
+        let values = match &mut self.kind {
+            Kind::Rank { rank, peers, counts } => {
+                self.partitions.see(batch)?;
+                peers.see(batch)?;
+                ranks(*rank, counts, batch.num_rows(), &self.partitions.starts, &peers.starts)
+            }
+            Kind::Aggregate(aggregate) => {
+                // What was seen of the rows behind these is seen again.
+                let mut partitions = Edges::of(self.partitions.keys.clone());
+                partitions.see(batch)?;
+                whole(aggregate, batch, &partitions.starts)?
+            }
+        };
+        if *values.data_type() == self.data_type { Ok(values) } else { Ok(cast(&values, &self.data_type)?) }
+    }
+}
+
+/// Whether the frame of each row is its whole partition.
+fn has_whole_frame(expr: &Arc<dyn WindowExpr>) -> bool {
+    let frame = expr.get_window_frame();
+    let has_peers_only = frame.units == WindowFrameUnits::Range && expr.order_by().is_empty();
+    [&frame.start_bound, &frame.end_bound].iter().all(|bound| match bound {
+        WindowFrameBound::CurrentRow => has_peers_only,
+        bound => bound.is_unbounded(),
+    })
+}
+
+fn ranks(rank: Rank, counts: &mut Counts, row_count: usize, partitions: &Starts, peers: &Starts) -> ArrayRef {
+    let values = (0..row_count).map(|row| {
+        if partitions.is_start(row) {
+            *counts = Counts { row_number: 1, rank: 1, dense_rank: 1 };
+        } else {
+            counts.row_number += 1;
+            if peers.is_start(row) {
+                counts.rank = counts.row_number;
+                counts.dense_rank += 1;
+            }
+        }
+        match rank {
+            Rank::RowNumber => counts.row_number,
+            Rank::Rank => counts.rank,
+            Rank::DenseRank => counts.dense_rank,
+        }
+    });
+    Arc::new(Int64Array::from_iter_values(values))
+}
+
+/// The aggregate of each partition, for each of its rows.
+fn whole(aggregate: &AggregateFunctionExpr, batch: &RecordBatch, partitions: &Starts) -> Result<ArrayRef> {
+    let (mut groups, mut count) = (Vec::with_capacity(batch.num_rows()), 0);
+    for row in 0..batch.num_rows() {
+        count += usize::from(row == 0 || partitions.is_start(row));
+        groups.push(count - 1);
+    }
+    let arguments = aggregate
+        .expressions()
+        .into_iter()
+        .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()));
+    let arguments = arguments.collect::<Result<Vec<_>>>()?;
+    let mut accumulator = aggregate.create_groups_accumulator()?;
+    accumulator.update_batch(&arguments, &groups, None, count)?;
+    let values = accumulator.evaluate(EmitTo::All)?;
+    if values.len() != count {
+        return internal_err!("{} has {} values for {count} partitions", aggregate.name(), values.len());
+    }
+    let rows: UInt64Array = groups.into_iter().map(|group| group as u64).collect();
+    Ok(take(&values, &rows, None)?)
+}
+
+/// Where the values of some columns differ from those of the row before.
+struct Edges {
+    keys: Exprs,
+    /// The values of the row seen last.
+    last: Option<Vec<ArrayRef>>,
+    starts: Starts,
+}
+
+impl Edges {
+    /// `None` if values of some type cannot be compared.
+    fn new(keys: Exprs, schema: &Schema) -> Result<Option<Self>> {
+        for key in &keys {
+            if key.data_type(schema)?.is_nested() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self::of(keys)))
+    }
+
+    fn of(keys: Exprs) -> Self {
+        Self { keys, last: None, starts: Starts::default() }
+    }
+
+    /// Looks at the rows behind those seen before.
+    fn see(&mut self, batch: &RecordBatch) -> Result<()> {
+        let row_count = batch.num_rows();
+        let keys = self.keys.iter().map(|key| key.evaluate(batch)?.into_array(row_count));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let mut differ: Option<BooleanBuffer> = None;
+        for key in &keys {
+            let other = distinct(&key.slice(0, row_count - 1), &key.slice(1, row_count - 1))?;
+            differ = Some(differ.map_or_else(|| other.values().clone(), |differ| &differ | other.values()));
+        }
+        let mut is_first = self.last.is_none();
+        for (last, key) in self.last.iter().flatten().zip(&keys) {
+            is_first |= distinct(last, &key.slice(0, 1))?.value(0);
+        }
+        self.starts = Starts { is_first, behind: differ };
+        // In buffers of their own: a slice would keep the batch.
+        let row = UInt32Array::from(vec![u32::try_from(row_count - 1).unwrap_or(u32::MAX)]);
+        self.last = Some(keys.iter().map(|key| take(key, &row, None)).collect::<Result<_, _>>()?);
+        Ok(())
+    }
+}
+
+/// Which rows begin something.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Starts {
+    is_first: bool,
+    /// Of the rows behind the first one; none of them if it does not say.
+    behind: Option<BooleanBuffer>,
+}
+
+impl Starts {
+    fn is_start(&self, row: usize) -> bool {
+        match row.checked_sub(1) {
+            None => self.is_first,
+            Some(row) => self.behind.as_ref().is_some_and(|behind| behind.value(row)),
+        }
+    }
+
+    /// The rows that begin something by each of these; `None` if there are none to ask.
+    pub(super) fn all<'a>(mut each: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let first = each.next()?.clone();
+        Some(each.fold(first, |all, other| Self {
+            is_first: all.is_first && other.is_first,
+            behind: all.behind.as_ref().zip(other.behind.as_ref()).map(|(all, other)| all & other),
+        }))
+    }
+
+    /// The last row that begins something.
+    pub(super) fn last(&self) -> Option<usize> {
+        let behind = self.behind.as_ref().and_then(|behind| behind.set_indices().last());
+        behind.map(|row| row + 1).or_else(|| self.is_first.then_some(0))
+    }
+}
