@@ -16,6 +16,7 @@ use std::fmt;
 use std::ops::Range;
 
 use keirin_kernels::Level;
+use keirin_kernels::compact::{Strings, gather_strings};
 use keirin_kernels::decode::{SYMBOL_BYTES, Symbols, decode_symbols};
 
 use super::{Buffer, Ends, Node, Rows, TEXT_BYTES_MAX, check_bytes, offset, raw, rebase};
@@ -28,6 +29,9 @@ mod symbols;
 mod train;
 
 use symbols::{Matcher, Symbol};
+
+/// Rows are decoded all where at least one in so many is wanted.
+const DENSE: usize = 4;
 
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     if !writer.may_nest() {
@@ -131,6 +135,15 @@ impl Node for Fsst<'_> {
     }
 
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
+        // Codes that lie together are decoded several times as fast as those of single rows.
+        if rows.len() >= self.count / DENSE {
+            let mut all = Buffer::with_capacity(self.count);
+            self.decode_into(level, 0..self.count, byte_limit, &mut all)?;
+            let length = |row: &u32| (all.offsets[*row as usize + 1] - all.offsets[*row as usize]) as usize;
+            check_bytes(rows.iter().map(length).sum(), byte_limit)?;
+            let (offsets, bytes) = gather_strings(level, Strings::new(&all.offsets, &all.bytes), rows);
+            return Ok(Buffer { offsets, bytes });
+        }
         let mut buffer = Buffer::with_capacity(rows.len());
         let (ranges, code_ranges) = (self.ends.ranges(level, rows)?, self.code_ends.ranges(level, rows)?);
         for (range, codes) in ranges.into_iter().zip(code_ranges) {
