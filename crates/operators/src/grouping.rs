@@ -129,32 +129,33 @@ impl Grouping {
 #[derive(Debug)]
 enum Table<K: PackedKey> {
     Hash(GroupTable<K>),
-    /// Of one or two bytes.
-    Small(DenseTable),
+    /// Of one or two bytes, or of four as long as they are such numbers; the seed is for when they are not.
+    Small(DenseTable, Seed),
 }
 
 impl<K: PackedKey> Table<K> {
     fn new(grouping: &Grouping) -> Self {
         let bytes = grouping.keys.bytes();
-        // The type of such keys is `u64`.
-        if bytes <= 2 && size_of::<K>() == size_of::<u64>() {
-            let last = (1 << (8 * bytes)) - 1;
-            return Self::Small(DenseTable::new(0, last, usize::MAX).expect("few keys fit into an array"));
+        // The type of keys of one and two bytes is `u64`.
+        if bytes > 2 && size_of::<K>() > size_of::<u32>() {
+            return Self::Hash(GroupTable::new(grouping.seed));
         }
-        Self::Hash(GroupTable::new(grouping.seed))
+        let last = (1 << (8 * bytes.min(2))) - 1;
+        let table = DenseTable::new(0, last, usize::MAX).expect("few keys fit into an array");
+        Self::Small(table, grouping.seed)
     }
 
     fn len(&self) -> usize {
         match self {
             Self::Hash(table) => table.len(),
-            Self::Small(table) => table.keys().len(),
+            Self::Small(table, _) => table.keys().len(),
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Hash(table) => table.bytes(),
-            Self::Small(table) => table.bytes(),
+            Self::Small(table, _) => table.bytes(),
         }
     }
 
@@ -162,8 +163,16 @@ impl<K: PackedKey> Table<K> {
         groups.resize(keys.len(), 0);
         match self {
             Self::Hash(table) => table.find_or_insert(level, keys, None, groups),
-            Self::Small(table) => {
-                assert!(K::number_small(level, table, keys, groups), "keys of two bytes");
+            Self::Small(table, seed) => {
+                if K::number_small(level, table, keys, groups) {
+                    return;
+                }
+                // In the same order, groups have the same numbers.
+                let small: Vec<K> = table.take_keys().into_iter().map(K::of_word).collect();
+                let mut table = GroupTable::new(*seed);
+                table.find_or_insert(level, &small, None, &mut vec![0; small.len()]);
+                table.find_or_insert(level, keys, None, groups);
+                *self = Self::Hash(table);
             }
         }
     }
@@ -369,7 +378,7 @@ impl<K: PackedKey> Worker<K> {
             }
         }
         self.row_count += rows.len();
-        if self.table.len() < self.tried || matches!(self.table, Table::Small(_)) {
+        if self.table.len() < self.tried || matches!(self.table, Table::Small(..)) {
             return;
         }
         let new_groups = self.table.len() - self.judged_groups;
@@ -504,7 +513,7 @@ impl<K: PackedKey> Worker<K> {
     fn take_groups(&mut self) -> Groups<K> {
         let keys = match &mut self.table {
             Table::Hash(table) => table.take_keys(),
-            Table::Small(table) => table.take_keys().into_iter().map(K::of_word).collect(),
+            Table::Small(table, _) => table.take_keys().into_iter().map(K::of_word).collect(),
         };
         Groups { keys, words: self.states.take() }
     }
@@ -800,6 +809,20 @@ mod tests {
     /// Numbers in no order, of which so many are different.
     fn mixed(row: usize, count: u64) -> u64 {
         (row as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 & (count - 1)
+    }
+
+    #[test]
+    fn a_table_of_small_keys_takes_large_ones() {
+        let small = DenseTable::new(0, u16::MAX.into(), usize::MAX).unwrap();
+        let mut table = Table::<u32>::Small(small, Seed::random());
+        let mut groups = Vec::new();
+        for (keys, expected) in
+            [([5, 7, 5], [0, 1, 0]), ([65_536, 7, NULL_TEXT], [2, 1, 3]), ([NULL_TEXT, 5, 9], [3, 0, 4])]
+        {
+            table.number(Level::best(), &keys, &mut groups);
+            assert_eq!(groups, expected, "{keys:?}");
+        }
+        assert_eq!(table.len(), 5);
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub trait PackedKey: Key {
     /// The bits from `shift` on of one of the halves, or as many as there are.
     fn word(self, half: usize, shift: u32) -> u64;
 
-    /// Sets `groups` to the groups of keys of one or two bytes; `false` if these are no such keys.
+    /// Sets `groups` to the groups of keys of one or two bytes; `false`, and nothing changes, if some are not.
     fn number_small(_: Level, _: &mut DenseTable, _: &[Self], _: &mut [u32]) -> bool {
         false
     }
@@ -198,6 +198,10 @@ impl PackedKey for u32 {
 
     fn of_word(word: u64) -> Self {
         low(word)
+    }
+
+    fn number_small(level: Level, table: &mut DenseTable, keys: &[Self], groups: &mut [u32]) -> bool {
+        table.find_or_insert(level, keys, groups)
     }
 }
 
@@ -237,8 +241,7 @@ impl PackedKey for u64 {
     }
 
     fn number_small(level: Level, table: &mut DenseTable, keys: &[Self], groups: &mut [u32]) -> bool {
-        assert!(table.find_or_insert(level, keys, groups), "keys of two bytes");
-        true
+        table.find_or_insert(level, keys, groups)
     }
 }
 
