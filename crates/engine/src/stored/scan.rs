@@ -19,7 +19,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Statistics, assert_or_internal_err, project_schema};
+use datafusion::common::{ScalarValue, Statistics, assert_or_internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -147,6 +147,14 @@ impl StoredScan {
     /// Whether all parts could be opened.
     pub(crate) fn is_whole(&self) -> bool {
         self.table.parts.iter().all(|part| part.is_ok())
+    }
+
+    /// Between which values those of a column are, by the footers, if these tell.
+    pub(crate) fn bounds(&self, column: usize) -> Option<[ScalarValue; 2]> {
+        let statistics = prune::statistics(&self.table, &[*self.projection.get(column)?]);
+        let column = &statistics.column_statistics[0];
+        let bounds = [column.min_value.get_value()?.clone(), column.max_value.get_value()?.clone()];
+        bounds.iter().all(|bound| !bound.is_null()).then_some(bounds)
     }
 
     /// Whether rows are left out.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::take;
-use arrow::datatypes::{Field, Schema, SchemaRef, UInt32Type};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{internal_err, resources_err};
 use datafusion::error::{DataFusionError, Result};
@@ -520,7 +520,8 @@ impl<K: PackedKey> Groups<K> {
         let starts = (0..row_count).step_by(self.batch_rows);
         let batches = starts.map(|start| {
             let rows = self.batch_rows.min(row_count - start);
-            let keys = columns.iter_mut().map(|column| column.take(start, rows));
+            let keys = columns.iter_mut().zip(work.schema.fields());
+            let keys = keys.map(|(column, field)| typed(column.take(start, rows)?, field.data_type()));
             let aggregates = aggregates.iter().map(|aggregate| Ok(aggregate.slice(start, rows)));
             let columns: Vec<ArrayRef> = keys.chain(aggregates).collect::<Result<_>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -666,6 +667,11 @@ fn coded_numbers(level: Level, texts: &Texts, rows: &DictionaryArray<UInt32Type>
     Ok(Arc::new(UInt32Array::from(numbers)))
 }
 
+/// Keys as a column of this type, of which they may have been narrowed.
+fn typed(keys: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if keys.data_type() == data_type { Ok(keys) } else { Ok(cast(&keys, data_type)?) }
+}
+
 /// Who takes groups, part after part.
 struct Taking<K: PackedKey> {
     groups: Arc<Groups<K>>,
@@ -683,7 +689,10 @@ impl<K: PackedKey> Parts for Taking<K> {
             OwnedValues::Bytes4(numbers) if work.is_text(key) => {
                 Ok(Arc::new(UInt32Array::new(numbers.into(), nulls(column.validity))) as ArrayRef)
             }
-            values => KeyRows::new(OwnedKeys { values, ..column }, data_type)?.take(0, keys.len()),
+            values => {
+                let values = KeyRows::new(OwnedKeys { values, ..column }, data_type)?.take(0, keys.len())?;
+                typed(values, work.schema.field(key).data_type())
+            }
         });
         let mut columns = columns.collect::<Result<Vec<_>>>()?;
         let unit = |argument| self.groups.unit(argument);

@@ -17,12 +17,13 @@ mod texts;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Statistics, internal_err};
+use datafusion::common::{ScalarValue, Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{Column, IsNotNullExpr, Literal};
+use datafusion::physical_expr::expressions::{CastExpr, Column, IsNotNullExpr, Literal};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
@@ -137,6 +138,10 @@ impl ParallelGroupExec {
                 let aggregates = aggregates.without_distinct();
                 Some(Arc::new(Work::new(key_expressions, Keys::new(types)?, aggregates, plan)?))
             }
+        };
+        let (key_expressions, keys) = match distinct {
+            None => narrowed(key_expressions, keys, input),
+            Some(_) => (key_expressions, keys),
         };
         let work = Work::new(key_expressions, keys, aggregates, plan)?.keeping(last.first.clone());
         let is_chained = distinct.is_none()
@@ -370,4 +375,39 @@ impl Work {
             is_counted: false,
         })
     }
+}
+
+/// Keys that are too wide to be packed, with integers of a table on disk in as few bytes as its bounds need.
+fn narrowed(
+    mut expressions: Vec<Arc<dyn PhysicalExpr>>,
+    mut keys: Keys,
+    input: &Arc<dyn ExecutionPlan>,
+) -> (Vec<Arc<dyn PhysicalExpr>>, Keys) {
+    let Some(scan) = input.downcast_ref::<StoredScan>().filter(|_| KeyLayout::new(&keys.types).is_none())
+    else {
+        return (expressions, keys);
+    };
+    let kept = keys.data_types.iter().zip(&keys.types).zip(&mut expressions).map(
+        |((data_type, key), expression)| {
+            let column = expression.downcast_ref::<Column>().filter(|_| data_type.is_integer());
+            let narrow = column.and_then(|column| scan.bounds(column.index())).and_then(narrowest);
+            let narrow = narrow.filter(|narrow| narrow.primitive_width() < data_type.primitive_width());
+            if let Some(narrow) = &narrow {
+                *expression = Arc::new(CastExpr::new(expression.clone(), narrow.clone(), None));
+            }
+            (narrow.unwrap_or_else(|| data_type.clone()), key.is_nullable)
+        },
+    );
+    let kept: Vec<_> = kept.collect();
+    if let Some(narrow) = Keys::new(kept) {
+        keys = narrow;
+    }
+    (expressions, keys)
+}
+
+/// The smallest type of integers for all between these.
+fn narrowest([least, greatest]: [ScalarValue; 2]) -> Option<DataType> {
+    [DataType::Int8, DataType::Int16, DataType::Int32].into_iter().find(|data_type| {
+        [&least, &greatest].iter().all(|bound| bound.cast_to(data_type).is_ok_and(|bound| !bound.is_null()))
+    })
 }
