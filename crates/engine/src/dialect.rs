@@ -1,7 +1,7 @@
 //! The dialect of SQL: sqlparser's generic one, with operators that bind as PostgreSQL's and DuckDB's do.
 //!
-//! There `||`, `&`, `|`, `<<` and `>>` bind alike, less than `+` and more than comparisons; sqlparser lets `||` bind as `*`
-//! does, and each of the others in a way of its own.
+//! There `||`, `&`, `|`, `<<` and `>>` bind alike, less than `+` and more than comparisons and the colon of a map;
+//! sqlparser lets `||` bind as `*` does, and each of the others in a way of its own.
 
 use std::any::TypeId;
 
@@ -42,8 +42,10 @@ impl Dialect for KeirinDialect {
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         match parser.peek_token_ref().token {
             Token::StringConcat | Token::Ampersand | Token::Pipe | Token::ShiftLeft | Token::ShiftRight => {
-                Some(Ok(self.prec_value(Precedence::Pipe)))
+                Some(Ok(self.prec_value(Precedence::Ampersand)))
             }
+            // The exclusive or, as in MySQL.
+            Token::Caret => Some(Ok(self.prec_value(Precedence::Xor))),
             _ => None,
         }
     }

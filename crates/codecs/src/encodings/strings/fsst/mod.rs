@@ -30,8 +30,9 @@ mod train;
 
 use symbols::{Matcher, Symbol};
 
-/// Rows are decoded all where at least one in so many is wanted.
+/// Rows are decoded all where at least one in so many is wanted, and not few.
 const DENSE: usize = 4;
+const DENSE_ROWS_MIN: usize = 64;
 
 pub(super) fn write(writer: &mut Writer, rows: Rows<'_>) -> bool {
     if !writer.may_nest() {
@@ -136,7 +137,7 @@ impl Node for Fsst<'_> {
 
     fn take(&self, level: Level, rows: &[u32], byte_limit: usize) -> Result<Buffer> {
         // Codes that lie together are decoded several times as fast as those of single rows.
-        if rows.len() >= self.count / DENSE {
+        if rows.len() >= DENSE_ROWS_MIN.max(self.count / DENSE) {
             let mut all = Buffer::with_capacity(self.count);
             self.decode_into(level, 0..self.count, byte_limit, &mut all)?;
             let length = |row: &u32| (all.offsets[*row as usize + 1] - all.offsets[*row as usize]) as usize;
