@@ -26,7 +26,7 @@ pub(super) struct Function {
 
 enum Kind {
     Rank {
-        rank: Rank,
+        place: Place,
         peers: Edges,
         counts: Counts,
     },
@@ -35,13 +35,13 @@ enum Kind {
 }
 
 #[derive(Clone, Copy)]
-enum Rank {
+enum Place {
     RowNumber,
     Rank,
     DenseRank,
 }
 
-/// The ranks of the row before.
+/// The places of the row before.
 #[derive(Default)]
 struct Counts {
     row_number: i64,
@@ -56,14 +56,14 @@ impl Function {
         let order = expr.order_by().iter().map(|sort| sort.expr.clone()).collect();
         let kind = if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
             let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
-            let rank = match function.map(|function| function.fun().name()) {
-                Some("row_number") => Rank::RowNumber,
-                Some("rank") => Rank::Rank,
-                Some("dense_rank") => Rank::DenseRank,
+            let place = match function.map(|function| function.fun().name()) {
+                Some("row_number") => Place::RowNumber,
+                Some("rank") => Place::Rank,
+                Some("dense_rank") => Place::DenseRank,
                 _ => return Ok(None),
             };
             let Some(peers) = Edges::new(order, schema)? else { return Ok(None) };
-            Kind::Rank { rank, peers, counts: Counts::default() }
+            Kind::Rank { place, peers, counts: Counts::default() }
         } else if let Some(plain) = expr.as_any().downcast_ref::<PlainAggregateWindowExpr>() {
             let aggregate = plain.get_aggregate_expr();
             // Whether there is a FILTER, it tells nobody.
@@ -95,10 +95,10 @@ impl Function {
     /// The values for the rows that come next, which are whole partitions if it wants that.
     pub(super) fn column(&mut self, batch: &RecordBatch) -> Result<ArrayRef> {
         let values = match &mut self.kind {
-            Kind::Rank { rank, peers, counts } => {
+            Kind::Rank { place, peers, counts } => {
                 self.partitions.see(batch)?;
                 peers.see(batch)?;
-                ranks(*rank, counts, batch.num_rows(), &self.partitions.starts, &peers.starts)
+                ranks(*place, counts, batch.num_rows(), &self.partitions.starts, &peers.starts)
             }
             Kind::Aggregate(aggregate) => {
                 // What was seen of the rows behind these is seen again.
@@ -121,7 +121,13 @@ fn has_whole_frame(expr: &Arc<dyn WindowExpr>) -> bool {
     })
 }
 
-fn ranks(rank: Rank, counts: &mut Counts, row_count: usize, partitions: &Starts, peers: &Starts) -> ArrayRef {
+fn ranks(
+    place: Place,
+    counts: &mut Counts,
+    row_count: usize,
+    partitions: &Starts,
+    peers: &Starts,
+) -> ArrayRef {
     let values = (0..row_count).map(|row| {
         if partitions.is_start(row) {
             *counts = Counts { row_number: 1, rank: 1, dense_rank: 1 };
@@ -132,10 +138,10 @@ fn ranks(rank: Rank, counts: &mut Counts, row_count: usize, partitions: &Starts,
                 counts.dense_rank += 1;
             }
         }
-        match rank {
-            Rank::RowNumber => counts.row_number,
-            Rank::Rank => counts.rank,
-            Rank::DenseRank => counts.dense_rank,
+        match place {
+            Place::RowNumber => counts.row_number,
+            Place::Rank => counts.rank,
+            Place::DenseRank => counts.dense_rank,
         }
     });
     Arc::new(Int64Array::from_iter_values(values))
