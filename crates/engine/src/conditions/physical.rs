@@ -49,7 +49,7 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     [first].into_iter().chain(others).collect()
 }
 
-/// Wraps conditions that can fail as [fallible](super::fallible), and makes joins take -0.0 for 0.0. It runs before all other rules, while the nodes are as the
+/// Wraps conditions that can fail as [fallible](super::fallible), and makes hash joins take -0.0 for 0.0. It runs before all other rules, while the nodes are as the
 /// planner made them.
 #[derive(Debug)]
 struct WrapFallible;

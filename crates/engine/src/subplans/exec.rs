@@ -128,7 +128,7 @@ impl SharedExec {
         }
         run.begun[place] = true;
         let begun = (run.rows.clone(), run.alone[self.place].clone());
-        // When all were begun nobody else asks.
+        // When all were begun nobody else asks. Places inside of other shared groups are begun at one of theirs only: their rows are kept until the plan ends.
         *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
         Ok(begun)
     }
