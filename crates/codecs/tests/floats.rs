@@ -177,6 +177,18 @@ fn broken_bytes_give_errors_or_as_many_values() {
     }
 }
 
+#[test]
+fn upper_bits_that_do_not_fit_are_refused() {
+    // Found by fuzzing: 18 lower bits, so 14 above them, and upper bits of 16.
+    let bytes = [
+        2, 18, 3, 1, 0, 104, 0, 104, 3, 0, 22, 0, 0, 0, 13, 166, 246, 230, 0, 0, 0, 0, 0, 0, 247, 0, 0, 44, 0,
+    ];
+    let column = Column::<f32>::open(Level::best(), &bytes, 5).expect("opens");
+    let error = column.decode(Level::best()).expect_err("refused");
+    assert_eq!(error.to_string(), "byte 2: upper bits of floats that are too many");
+    assert_eq!(column.select(Level::best(), Selection::Rows(&[0])), Err(error));
+}
+
 proptest! {
     #[test]
     fn any_values_come_back(bits in prop::collection::vec(any::<u64>(), 0..200), goal in 0..3) {

@@ -57,6 +57,8 @@ pub(super) fn write<F: Float>(writer: &mut Writer, values: &[F]) -> bool {
 
 #[derive(Debug)]
 pub(super) struct Split<'a, F: Float> {
+    /// Where the upper bits begin.
+    at: usize,
     width: u32,
     uppers: BoxNode<'a, u16>,
     lowers: PackedBits<'a, F::Bits>,
@@ -69,9 +71,19 @@ impl<'a, F: Float> Split<'a, F> {
         if !(F::BITS - UPPER_MAX..F::BITS).contains(&width) {
             return Err(Error::Corrupt { at, reason: "floats split at a place where they never are" });
         }
+        let at = reader.at();
         let uppers = integers::open(reader, count)?;
         let bytes = reader.take(packed_bytes(count, width))?;
-        Ok(Self { width, uppers, lowers: PackedBits::new(bytes, width, count, F::Bits::default()) })
+        Ok(Self { at, width, uppers, lowers: PackedBits::new(bytes, width, count, F::Bits::default()) })
+    }
+
+    /// Refuses upper bits that are more than fit above the lower ones: they would be lost without a word.
+    fn check(&self, uppers: &[u16]) -> Result<()> {
+        let all = uppers.iter().fold(0, |all, upper| all | upper);
+        if u32::from(all) >> (F::BITS - self.width) == 0 {
+            return Ok(());
+        }
+        Err(Error::Corrupt { at: self.at, reason: "upper bits of floats that are too many" })
     }
 }
 
@@ -85,6 +97,7 @@ impl<F: Float> Node<F> for Split<'_, F> {
         for (index, out) in out.chunks_mut(BLOCK).enumerate() {
             let (uppers, lowers) = (&mut uppers[..out.len()], &mut lowers[..out.len()]);
             self.uppers.decode_into(level, first + index * BLOCK, uppers)?;
+            self.check(uppers)?;
             F::Bits::unpack_into(level, self.lowers, first + index * BLOCK, lowers);
             join_halves(level, uppers, lowers, self.width, out);
         }
@@ -94,6 +107,7 @@ impl<F: Float> Node<F> for Split<'_, F> {
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<F>) -> Result<()> {
         let mut uppers = Vec::with_capacity(rows.len());
         self.uppers.take(level, rows, &mut uppers)?;
+        self.check(&uppers)?;
         out.extend(
             rows.iter()
                 .zip(uppers)
