@@ -39,6 +39,7 @@ fn check<T: Int>(level: Level, bytes: &[u8], count: usize, place: u8) {
     let kept: BitBuffer = (0..count).map(|row| row * usize::from(place) % 7 < 3).collect();
     let by_rows = column.select(level, Selection::Rows(&rows));
     let by_bits = column.select(level, Selection::Bits(kept.as_bits()));
+    let by_bits_narrow = column.select_narrow(level, Selection::Bits(kept.as_bits()));
     let sum = column.sum(level, middle..count);
     let constant = part.first().copied().unwrap_or_default();
     let compared = Comparison::ALL.map(|comparison| column.compare(level, comparison, constant));
@@ -48,6 +49,12 @@ fn check<T: Int>(level: Level, bytes: &[u8], count: usize, place: u8) {
     assert!(part == values[middle..]);
     assert!(by_rows.expect("rows") == rows.iter().map(|row| values[*row as usize]).collect::<Vec<_>>());
     assert!(by_bits.expect("bits") == kept.as_bits().ones().map(|row| values[row]).collect::<Vec<_>>());
+    let narrow: Option<Vec<i64>> = values.iter().map(|value| i64::try_from(value.to_i128()).ok()).collect();
+    match (by_bits_narrow.expect("narrow"), narrow) {
+        (Some(found), Some(all)) => assert!(found == kept.as_bits().ones().map(|row| all[row]).collect::<Vec<_>>()),
+        (None, Some(_)) => panic!("all have room"),
+        _ => {}
+    }
     let expected = part.iter().try_fold(0_i128, |sum, value| sum.checked_add(value.to_i128()));
     match sum {
         Ok(sum) => assert!(expected.is_none_or(|expected| expected == sum)),

@@ -87,12 +87,15 @@ fn check<T: Cut>(bytes: &[u8], values: &[T], seed: u64, name: &str) {
         let expected: Vec<T> = kept.as_bits().ones().map(|row| values[row]).collect();
         let found = column.select(level, Selection::Bits(kept.as_bits()));
         assert_eq!(found.as_ref(), Ok(&expected), "{name}, {spread:?}");
+        check_narrow(&column, values, Selection::Bits(kept.as_bits()), &expected, &name);
     }
+    check_narrow(&column, values, Selection::All, values, &name);
     if values.is_empty() {
         return;
     }
     let rows: Vec<u32> = (0..50).map(|_| random.below(values.len() as u64) as u32).collect();
     let expected: Vec<T> = rows.iter().map(|row| values[*row as usize]).collect();
+    check_narrow(&column, values, Selection::Rows(&rows), &expected, &name);
     assert_eq!(column.select(level, Selection::Rows(&rows)), Ok(expected), "{name}");
     let some = values[random.below(values.len() as u64) as usize];
     for constant in [some, some.plus(T::cut(1)), T::cut(0), T::cut(i128::MIN), T::cut(i128::MAX)] {
@@ -102,6 +105,25 @@ fn check<T: Cut>(bytes: &[u8], values: &[T], seed: u64, name: &str) {
             assert_eq!(found, Ok(expected), "{name}, {comparison:?} {constant:?}");
         }
     }
+}
+
+/// Values of 64 bits, unless some of the column have no room.
+fn check_narrow<T: Cut>(
+    column: &Column<'_, T>,
+    values: &[T],
+    selection: Selection<'_>,
+    expected: &[T],
+    name: &str,
+) {
+    let narrow = |value: &T| i64::try_from(value.to_i128()).ok();
+    let expected: Option<Vec<i64>> = expected.iter().map(narrow).collect();
+    match column.select_narrow(Level::best(), selection).expect(name) {
+        None => assert!(values.iter().any(|value| narrow(value).is_none()), "{name}, all have room"),
+        found => assert_eq!(found, expected, "{name}"),
+    }
+    let mut all = vec![0; values.len()];
+    let have_room = column.decode_narrow_into(Level::best(), 0, &mut all).expect(name);
+    assert_eq!(have_room.then_some(all), values.iter().map(narrow).collect::<Option<Vec<_>>>(), "{name}");
 }
 
 fn check_all<T: Cut>() {

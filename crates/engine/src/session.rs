@@ -152,6 +152,8 @@ impl Session {
         config.options_mut().sql_parser.parse_float_as_decimal = true;
         // The rows of a query keep the order of an inner ORDER BY: in a subquery, a query of WITH or a view.
         config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
+        // Its filter drops rows that an aggregate beside, which is of no column, still needs.
+        config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;
         // A file for each batch that an exchange spills. With more in one, DataFusion's reader waits for the end of a file
         // that its writer, waiting for the reader, does not come back to (`spill_pool.rs`, several writers).

@@ -4,7 +4,7 @@
 //! all of them are equal). Texts are numbers of [`Texts`](crate::texts::Texts), which have one for no value. Keys have 4,
 //! 8, 16 or 32 bytes; those of 32 have two halves, and no column in both.
 
-use keirin_kernels::group_table::{self, DenseTable, pack_keys};
+use keirin_kernels::group_table::{self, DenseTable, Fold, fold_keys, pack_keys};
 use keirin_kernels::hash::{Key, WideKey};
 use keirin_kernels::{BitBuffer, Level};
 
@@ -84,6 +84,25 @@ impl KeyLayout {
     #[must_use]
     pub fn is_four_bytes(&self) -> bool {
         matches!(self.pieces[..], [Piece { width: 4, is_nullable: false, .. }])
+    }
+
+    /// How keys of up to eight bytes and few columns become numbers of 16 bits.
+    pub(crate) fn fold(&self) -> Option<Fold> {
+        const PIECES_MAX: usize = Fold::FIELDS / 2;
+        let is_one = self.pieces.iter().all(|piece| piece.half == 0);
+        if self.bytes > size_of::<u64>() || !is_one || self.pieces.len() > PIECES_MAX {
+            return None;
+        }
+        let count = |count: usize| u32::try_from(count).expect("few bytes");
+        let bits = |bytes| 8 * count(bytes);
+        let flag_count = self.pieces.iter().filter(|piece| piece.is_nullable).count();
+        let value_bits = (u16::BITS - count(flag_count)) / count(self.pieces.len());
+        let fields = self.pieces.iter().flat_map(|piece| {
+            let value = (piece.shift, bits(piece.width).min(value_bits));
+            let flag = piece.is_nullable.then_some((piece.shift + bits(piece.width), 1));
+            [Some(value), flag]
+        });
+        Some(Fold::new(fields.flatten()))
     }
 
     /// The columns of these keys, a row each; of texts their numbers.
@@ -167,6 +186,12 @@ pub trait PackedKey: Key {
         false
     }
 
+    /// Sets `folded` to keys of up to eight bytes as numbers of 16 bits; `false`, with any content, if some are not
+    /// small.
+    fn fold(_: Level, _: &Fold, _: &[Self], _folded: &mut Vec<u16>) -> bool {
+        false
+    }
+
     /// The key whose low bits are these, and the others zero.
     fn of_word(word: u64) -> Self;
 
@@ -242,6 +267,11 @@ impl PackedKey for u64 {
 
     fn number_small(level: Level, table: &mut DenseTable, keys: &[Self], groups: &mut [u32]) -> bool {
         table.find_or_insert(level, keys, groups)
+    }
+
+    fn fold(level: Level, fold: &Fold, keys: &[Self], folded: &mut Vec<u16>) -> bool {
+        folded.resize(keys.len(), 0);
+        fold_keys(level, fold, keys, folded)
     }
 }
 

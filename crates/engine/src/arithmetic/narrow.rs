@@ -5,10 +5,11 @@
 //! has not, whoever asks computes the expression as it is. What several expressions have in common is computed once.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     UInt8Type, UInt16Type, UInt32Type,
@@ -17,6 +18,7 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::checked::{Checked, Operation};
@@ -77,7 +79,7 @@ pub(crate) struct Narrow {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
-    Each(Arc<Vec<i64>>),
+    Each(ScalarBuffer<i64>),
     All(i64),
 }
 
@@ -188,6 +190,24 @@ impl NarrowDecimals {
         self.push(&expression, Kind::Scaled { of, factor })
     }
 
+    /// The columns of decimals that are computed with here and nowhere else in `expressions`, by their places: they may
+    /// come as integers of 64 bits.
+    pub(crate) fn columns<'a>(
+        &self,
+        expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,
+        schema: &Schema,
+    ) -> Vec<usize> {
+        let is_other = |step: &&Step| matches!(step.kind, Kind::Other);
+        let (own, inside): (Vec<&Step>, Vec<&Step>) =
+            self.steps.iter().filter(is_other).partition(|step| step.expression.is::<Column>());
+        let unknown = expressions.zip(&self.results).filter(|(_, result)| result.is_none());
+        let others = inside.iter().map(|step| &step.expression).chain(unknown.map(|(other, _)| other));
+        let others: HashSet<usize> = others.flat_map(collect_columns).map(|column| column.index()).collect();
+        let own = own.iter().flat_map(|step| collect_columns(&step.expression));
+        let own = own.map(|column| column.index()).filter(|column| !others.contains(column));
+        own.filter(|column| matches!(schema.field(*column).data_type(), DataType::Decimal128(..))).collect()
+    }
+
     /// The values of the expressions of which all have room in 64 bits.
     pub(crate) fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<Option<Narrow>>> {
         let mut found: Vec<Option<Narrow>> = Vec::with_capacity(self.steps.len());
@@ -244,7 +264,7 @@ fn operands(expression: &Arc<dyn PhysicalExpr>) -> Option<(Operator, [&Arc<dyn P
 
 /// The values of a column, if all have room in 64 bits.
 fn narrowed(column: &ArrayRef) -> Option<Narrow> {
-    fn integers<T: ArrowPrimitiveType>(column: &ArrayRef) -> Option<Vec<i64>>
+    fn integers<T: ArrowPrimitiveType>(column: &ArrayRef) -> Option<ScalarBuffer<i64>>
     where
         T::Native: Into<i64>,
     {
@@ -259,12 +279,12 @@ fn narrowed(column: &ArrayRef) -> Option<Narrow> {
                 .iter()
                 .zip(values.iter())
                 .fold(0, |lost, (narrow, value)| lost | (*value >> 64) as i64 ^ (narrow >> 63));
-            (lost == 0).then_some(narrow)
+            (lost == 0).then(|| narrow.into())
         }
         DataType::Int8 => integers::<Int8Type>(column),
         DataType::Int16 => integers::<Int16Type>(column),
         DataType::Int32 => integers::<Int32Type>(column),
-        DataType::Int64 => integers::<Int64Type>(column),
+        DataType::Int64 => Some(column.as_primitive::<Int64Type>().values().clone()),
         DataType::UInt8 => integers::<UInt8Type>(column),
         DataType::UInt16 => integers::<UInt16Type>(column),
         DataType::UInt32 => integers::<UInt32Type>(column),
@@ -275,7 +295,7 @@ fn narrowed(column: &ArrayRef) -> Option<Narrow> {
     let bound = if bits == 0 { 1 } else { u64::MAX >> bits.leading_zeros() };
     // -2^k has one bit more than its mirror.
     let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
-    Some(Narrow { values: Values::Each(Arc::new(values)), nulls, bound: bound.saturating_add(1) })
+    Some(Narrow { values: Values::Each(values), nulls, bound: bound.saturating_add(1) })
 }
 
 /// No value of 64 bits with a sign is farther from zero.
@@ -289,9 +309,7 @@ impl Narrow {
         let values = match &self.values {
             _ if factor == 1 => self.values.clone(),
             Values::All(value) => Values::All(value * factor),
-            Values::Each(values) => {
-                Values::Each(Arc::new(values.iter().map(|value| value * factor).collect()))
-            }
+            Values::Each(values) => Values::Each(values.iter().map(|value| value * factor).collect()),
         };
         Some(Self { values, nulls: self.nulls.clone(), bound })
     }
@@ -306,7 +324,7 @@ fn combined(
 ) -> Option<Narrow> {
     let (left, right) = (left?, right?);
     let bound = bound(left.bound, right.bound).filter(|bound| fits(*bound))?;
-    let each = |values: Vec<i64>| Values::Each(Arc::new(values));
+    let each = |values: Vec<i64>| Values::Each(values.into());
     let values = match (&left.values, &right.values) {
         (Values::All(left), Values::All(right)) => Values::All(operation(*left, *right)),
         (Values::All(left), Values::Each(right)) => {
@@ -316,7 +334,7 @@ fn combined(
             each(left.iter().map(|left| operation(*left, *right)).collect())
         }
         (Values::Each(left), Values::Each(right)) => {
-            each(left.iter().zip(&**right).map(|(left, right)| operation(*left, *right)).collect())
+            each(left.iter().zip(right.iter()).map(|(left, right)| operation(*left, *right)).collect())
         }
     };
     Some(Narrow { values, nulls: NullBuffer::union(left.nulls.as_ref(), right.nulls.as_ref()), bound })

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, make_array};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, make_array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int64Type,
-    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float16Type, Float32Type,
+    Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
 use datafusion::common::{ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::error::Result;
@@ -286,6 +286,11 @@ impl ScalarUDFImpl for PositiveNan {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         each(&arguments.args[0], |values| {
             Ok(match values.data_type() {
+                DataType::Float16 => {
+                    Arc::new(values.as_primitive::<Float16Type>().unary::<_, Float16Type>(|value| {
+                        if value.is_nan() { <Float16Type as ArrowPrimitiveType>::Native::NAN } else { value }
+                    }))
+                }
                 DataType::Float32 => Arc::new(
                     values
                         .as_primitive::<Float32Type>()

@@ -13,7 +13,7 @@ use datafusion::logical_expr::utils::{
     conjunction, merge_schema, split_conjunction, split_conjunction_owned,
 };
 use datafusion::logical_expr::{
-    BinaryExpr, Case, Distinct, Expr, Filter, Join, JoinType, LogicalPlan, Operator, Projection,
+    BinaryExpr, Case, Distinct, Expr, Filter, GroupingSet, Join, JoinType, LogicalPlan, Operator, Projection,
 };
 use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::optimizer::ApplyOrder;
@@ -100,6 +100,12 @@ impl PushDown {
             let merged = filter(conjuncts, inner.input.as_ref().clone())?;
             let rewritten = self.rewrite(merged, config)?;
             return Ok(Transformed::yes(rewritten.data));
+        }
+        // Without rows there is a group all the same: a condition that no column is in would keep it below.
+        if let LogicalPlan::Aggregate(aggregate) = outer.input.as_ref()
+            && has_group_of_all(&aggregate.group_expr)
+        {
+            return Ok(Transformed::no(LogicalPlan::Filter(outer)));
         }
         if passes_all(&outer)? {
             return self.0.rewrite(LogicalPlan::Filter(outer), config);
@@ -204,6 +210,15 @@ fn is_of_both(condition: &Expr, join: &Join) -> bool {
         ))
     };
     has(&join.left) && has(&join.right) && !condition.exists(is_subquery).unwrap_or(true)
+}
+
+/// Whether one of the groups is that of all rows.
+fn has_group_of_all(keys: &[Expr]) -> bool {
+    keys.iter().all(|key| match key {
+        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),
+        Expr::GroupingSet(_) => true,
+        _ => false,
+    })
 }
 
 /// Whether all conditions of a filter can move below its input together and see the same rows there.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, Decimal128Array, Float32Array, Float64Array, Int64Array,
-    PrimitiveArray, RecordBatch, UInt64Array,
+    PrimitiveArray, RecordBatch, RecordBatchOptions, UInt64Array,
 };
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit, TimestampMicrosecondType,
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type, i256,
 };
@@ -20,6 +20,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr, Literal, case};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use keirin_kernels::aggregate::divided;
 use keirin_kernels::{Bits, Level, bitmaps};
@@ -41,6 +42,8 @@ pub(super) struct Aggregates {
     pub(super) arguments: Vec<(Arc<dyn PhysicalExpr>, NumberType)>,
     /// What computes those of them that are arithmetic of decimals.
     narrow: NarrowDecimals,
+    /// The columns of rows, with their types, that are decimals for it alone and may come as integers of 64 bits.
+    pub(super) decimals: Vec<(usize, DataType)>,
     /// That of which different values are counted, in the last word.
     pub(super) distinct: Option<Arc<dyn PhysicalExpr>>,
     /// The words without that.
@@ -149,7 +152,14 @@ impl Aggregates {
             aggregates.outputs.push(output);
         }
         let arguments = aggregates.arguments.iter().map(|(argument, _)| argument);
-        aggregates.narrow = NarrowDecimals::new(arguments, &input.schema());
+        let schema = input.schema();
+        aggregates.narrow = NarrowDecimals::new(arguments.clone(), &schema);
+        let distinct = aggregates.distinct.iter().flat_map(collect_columns);
+        let distinct: Vec<usize> = distinct.map(|column| column.index()).collect();
+        let decimals = aggregates.narrow.columns(arguments, &schema).into_iter();
+        let decimals = decimals.filter(|column| !distinct.contains(column));
+        aggregates.decimals =
+            decimals.map(|column| (column, schema.field(column).data_type().clone())).collect();
         aggregates.layout_without = aggregates.layout.clone();
         if aggregates.distinct.is_some() {
             // The texts of groups are not handed on when they are grouped again.
@@ -313,6 +323,14 @@ impl Aggregates {
     /// The arguments of rows.
     pub(super) fn arguments_of(&self, batch: &RecordBatch) -> Result<Vec<Lent>> {
         let narrow = self.narrow.evaluate(batch)?;
+        let is_wide = |((_, number_type), narrow): (&(_, NumberType), &Option<Narrow>)| {
+            *number_type == NumberType::Decimal
+                && !matches!(narrow, Some(Narrow { values: Values::Each(_), .. }))
+        };
+        let batch = match self.arguments.iter().zip(&narrow).any(is_wide) {
+            true => &self.widened(batch)?,
+            false => batch,
+        };
         let arguments = self.arguments.iter().zip(narrow).map(|((argument, _), narrow)| match narrow {
             Some(Narrow { values: Values::Each(values), nulls, .. }) => {
                 Ok(Lent { validity: nulls.as_ref().map(bools), source: Source::Narrow(values) })
@@ -320,6 +338,22 @@ impl Aggregates {
             _ => Ok(Lent::new(argument.evaluate(batch)?.into_array(batch.num_rows())?)),
         });
         arguments.collect()
+    }
+}
+
+impl Aggregates {
+    /// The rows with decimals that are decimals.
+    fn widened(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let (mut fields, mut columns) = (batch.schema().fields().to_vec(), batch.columns().to_vec());
+        for (index, data_type) in &self.decimals {
+            if let Some(narrow) = columns[*index].as_primitive_opt::<Int64Type>() {
+                let wide = narrow.unary::<_, Decimal128Type>(i128::from).with_data_type(data_type.clone());
+                columns[*index] = Arc::new(wide);
+                fields[*index] = Arc::new(fields[*index].as_ref().clone().with_data_type(data_type.clone()));
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 }
 
@@ -494,7 +528,7 @@ enum Source {
     /// Flags as numbers.
     Flags(Vec<u8>),
     /// Decimals of 64 bits.
-    Narrow(Arc<Vec<i64>>),
+    Narrow(ScalarBuffer<i64>),
     Texts(Held),
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let left = Box::new(Change::apply(of_left, *left));
             let right = Box::new(Change::apply(of_right, *right));
             let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
-            if matches!(op, Operator::Divide | Operator::Modulo) && type_of(&expr).is_floating() {
+            if type_of(&expr).is_floating() && may_make_nan(&expr) {
                 return Ok(Transformed::yes(positive_nan(expr)));
             }
             changed_if(is_changed, expr)
@@ -571,6 +571,26 @@ fn sorts_with_one_zero(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) 
         let data_type = type_of(&sort.expr);
         with_one_zero(&mut sort.expr, &data_type) || is_changed
     })
+}
+
+/// Whether arithmetic may give NaN for operands that are none, as infinity minus itself.
+fn may_make_nan(expr: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return false };
+    let number = |value: &Expr| match value {
+        Expr::Literal(value, _) => value.cast_to(&DataType::Float64).ok(),
+        _ => None,
+    };
+    let is_finite =
+        |value: &Expr| matches!(number(value), Some(ScalarValue::Float64(Some(value))) if value.is_finite());
+    match op {
+        Operator::Divide | Operator::Modulo => true,
+        Operator::Plus | Operator::Minus => !is_finite(left) && !is_finite(right),
+        Operator::Multiply => {
+            let is_harmless = |value: &Expr| is_finite(value) && !may_be_zero(value);
+            !is_harmless(left) && !is_harmless(right)
+        }
+        _ => false,
+    }
 }
 
 fn may_be_zero(value: &Expr) -> bool {

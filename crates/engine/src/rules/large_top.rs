@@ -1,7 +1,8 @@
-//! ORDER BY with a LIMIT so large that its rows need much memory.
+//! ORDER BY with a LIMIT where DataFusion's way to keep the first rows or groups fails.
 //!
-//! DataFusion keeps the first rows in memory and cannot spill them: a large LIMIT fails where the whole sort
-//! would spill. From [`ROWS_MIN`] on, rows are sorted, which spills, and then cut.
+//! It keeps the first rows in memory and cannot spill them: a large LIMIT fails where the whole sort would spill. From
+//! [`ROWS_MIN`] on, rows are sorted, which spills, and then cut. And it looks for groups that are to go by `=`, with which
+//! it does not find NaN: of groups by floats all are kept.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
@@ -23,6 +25,12 @@ pub(crate) struct LargeTop;
 impl PhysicalOptimizerRule for LargeTop {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let sorted = plan.transform_up(|node| {
+            if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
+                && aggregate.limit_options().is_some_and(|limit| limit.descending().is_some())
+                && is_by_float(aggregate)
+            {
+                return Ok(Transformed::yes(Arc::new(aggregate.with_new_limit_options(None))));
+            }
             let large = node.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?)));
             Ok(match large {
                 // One limit for each partition, as the sort may leave several partitions unmerged.
@@ -42,4 +50,11 @@ impl PhysicalOptimizerRule for LargeTop {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+fn is_by_float(aggregate: &AggregateExec) -> bool {
+    let schema = aggregate.input_schema();
+    let keys = aggregate.group_expr().expr().iter();
+    let mut types = keys.filter_map(|(key, _)| key.data_type(&schema).ok());
+    types.any(|data_type| data_type.is_floating())
 }

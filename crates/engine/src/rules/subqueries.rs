@@ -678,6 +678,7 @@ fn lateral(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
         },
         _ => return Ok(None),
     };
+    check_aggregates(&subquery.subquery)?;
     if is_pulled_up(subquery, None) {
         return Ok(None);
     }

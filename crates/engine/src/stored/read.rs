@@ -339,8 +339,8 @@ impl<'a> Stripe<'a> {
         self.batch_of(columns, schema)
     }
 
-    /// As [`batch`](Self::batch); columns of text at the places `coded` are dictionaries where they are stored as such,
-    /// whatever `schema` says.
+    /// As [`batch`](Self::batch); whatever `schema` says, columns at the places `coded` are dictionaries if they are text
+    /// that is stored as such, and integers of 64 bits if they are decimals that have room there.
     pub(super) fn coded_batch(
         &mut self,
         columns: &[usize],
@@ -544,11 +544,13 @@ impl<'a> Stripe<'a> {
             return Ok(());
         }
         self.filter_read(passes)?;
-        let places = positions(Level::best(), bits);
-        self.left = Left::Rows(match self.left.rows() {
-            None => places,
-            Some(rows) => places.into_iter().map(|place| rows[place as usize]).collect(),
-        });
+        self.left = match self.left.rows() {
+            None => Left::Marked(BitBuffer::from_words(bits.words().collect(), bits.len()), OnceCell::new()),
+            Some(rows) => {
+                let places = positions(Level::best(), bits);
+                Left::Rows(places.into_iter().map(|place| rows[place as usize]).collect())
+            }
+        };
         self.row_count = passed;
         Ok(())
     }
@@ -591,11 +593,25 @@ impl<'a> Stripe<'a> {
         Ok(column)
     }
 
-    /// As [`column`](Self::column), but a dictionary if it is text that is stored as one and nobody has read it.
+    /// As [`column`](Self::column), but of what nobody has read, text is a dictionary if it is stored as one, and
+    /// decimals are integers of 64 bits if all have room.
     fn coded(&mut self, index: usize) -> Result<ArrayRef> {
+        let data_type = self.table.schema.field(index).data_type();
         match self.part.column(index) {
             Place::Here(column) if self.read[index].is_none() && is_text(&self.part.reader, *column) => {
-                self.stored(*column, self.table.schema.field(index).data_type(), true)
+                self.stored(*column, data_type, true)
+            }
+            Place::Here(column)
+                if self.read[index].is_none() && matches!(data_type, DataType::Decimal128(..)) =>
+            {
+                let (reader, selection) = self.reader(*column);
+                let narrow = reader.read_narrow(*column, self.number, selection);
+                match narrow.map_err(|error| self.unreadable(error))? {
+                    Some(narrow) => {
+                        array(narrow, &DataType::Int64).map_err(|error| self.mistyped(error.into()))
+                    }
+                    None => self.column(index),
+                }
             }
             _ => self.column(index),
         }
@@ -661,8 +677,16 @@ impl<'a> Stripe<'a> {
 
     /// What reads a column, and the rows that are left; its bytes are counted.
     fn reader(&self, column: usize) -> (&'a PartReader, Selection<'_>) {
+        /// One row in so many is as fast found by its number as by passing over the others.
+        const DENSE: usize = 4;
         self.count_bytes(column);
-        (&self.part.reader, self.left.rows().map_or(Selection::All, Selection::Rows))
+        let selection = match &self.left {
+            Left::Marked(marks, _) if self.row_count * DENSE >= marks.len() => {
+                Selection::Bits(marks.as_bits())
+            }
+            left => left.rows().map_or(Selection::All, Selection::Rows),
+        };
+        (&self.part.reader, selection)
     }
 
     fn count_bytes(&self, column: usize) {

@@ -729,7 +729,7 @@ pub(crate) struct Worker {
     /// How far ahead of it files were told what will be read.
     ahead: Ahead,
     remaining: Option<usize>,
-    /// Columns of batches that are dictionaries where they are stored as such.
+    /// Columns of batches that are dictionaries or narrow where they are stored as such.
     coded: Vec<usize>,
     /// Rows of a large stripe that were not read yet.
     rest: Option<Rest>,
@@ -762,7 +762,8 @@ pub(crate) async fn blocking_step<W: Send + 'static, T: Send + 'static>(
 }
 
 impl Worker {
-    /// Has these columns of batches, of text, as dictionaries where they are stored as such, whatever the schema says.
+    /// Has these columns of batches, whatever the schema says, as dictionaries if they are text that is stored as such, and
+    /// as integers of 64 bits if they are decimals that have room there.
     pub(crate) fn with_coded(mut self, columns: Vec<usize>) -> Self {
         self.coded = columns;
         self

@@ -26,7 +26,7 @@ mod table;
 mod views;
 
 pub use dense::DenseTable;
-pub use pack::{KeyColumn, KeyValues, pack_keys, packed_bytes};
+pub use pack::{Fold, KeyColumn, KeyValues, fold_keys, pack_keys, packed_bytes};
 pub use partition::{PartitionedRows, partition_rows};
 pub(crate) use slots::{BLOCK_ROWS, Slot, Slots, Ticket};
 pub use strings::StringGroupTable;

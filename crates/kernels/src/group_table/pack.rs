@@ -107,3 +107,71 @@ where
         }
     }
 }
+/// Some bits of keys, side by side in 16 bits.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    /// Where bits are, which, and where they go; those that are not used have none.
+    fields: [(u32, u64, u32); Self::FIELDS],
+    /// All other bits.
+    rest: u64,
+}
+
+impl Fold {
+    /// The most fields.
+    pub const FIELDS: usize = 8;
+
+    /// Folds these fields, of each its lowest bit in keys and its count of bits, the first lowest.
+    ///
+    /// # Panics
+    /// When there are more than [`Self::FIELDS`], a field ends behind the key, or all have more than 16 bits.
+    #[must_use]
+    pub fn new(fields: impl IntoIterator<Item = (u32, u32)>) -> Self {
+        let mut fold = Self { fields: [(0, 0, 0); Self::FIELDS], rest: u64::MAX };
+        let mut used = 0;
+        for (place, (shift, bits)) in fields.into_iter().enumerate() {
+            assert!(shift + bits <= u64::BITS && used + bits <= u16::BITS, "fields within a key, in 16 bits");
+            let mask = (1 << bits) - 1;
+            fold.fields[place] = (shift, mask, used);
+            fold.rest &= !(mask << shift);
+            used += bits;
+        }
+        fold
+    }
+
+    /// The key of a number.
+    #[must_use]
+    pub fn unfold(&self, number: u64) -> u64 {
+        self.fields.iter().fold(0, |key, (shift, mask, used)| key | (number >> used & mask) << shift)
+    }
+}
+
+kernel! {
+    /// Sets `folded` to the number of each key; `false`, with any numbers, if some keys have other bits.
+    ///
+    /// # Panics
+    /// When lengths differ.
+    pub fn fold_keys(fold: &Fold, keys: &[u64], folded: &mut [u16]) -> bool = fold_plain;
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "fields have 16 bits together")]
+fn fold_plain(fold: &Fold, keys: &[u64], folded: &mut [u16]) -> bool {
+    /// Numbers that stay in registers or nearly while field after field is added.
+    const CHUNK: usize = 64;
+    assert_eq!(keys.len(), folded.len(), "a number a key");
+    let used = fold.fields.iter().filter(|(_, mask, _)| *mask > 0);
+    let mut rest = 0;
+    for (keys, folded) in keys.chunks(CHUNK).zip(folded.chunks_mut(CHUNK)) {
+        let mut numbers = [0; CHUNK];
+        for (shift, mask, place) in used.clone() {
+            for (number, key) in numbers.iter_mut().zip(keys) {
+                *number |= (key >> shift & mask) << place;
+            }
+        }
+        for ((folded, number), key) in folded.iter_mut().zip(numbers).zip(keys) {
+            *folded = number as u16;
+            rest |= key & fold.rest;
+        }
+    }
+    rest == 0
+}

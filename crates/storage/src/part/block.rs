@@ -436,6 +436,30 @@ impl BlockDecoder<'_> {
         Ok(values)
     }
 
+    /// The values of selected rows of decimals in 64 bits; `None` if some have no room.
+    pub(super) fn narrow(
+        &self,
+        stored: Stored<'_>,
+        row_count: u32,
+        selection: Selection<'_>,
+    ) -> Read<Option<Buffer<'static, i64>>> {
+        let level = self.level;
+        self.with_frame(stored, Kind::I128, row_count, |frame, _| {
+            let column = frame.integers::<i128>(level)?;
+            if matches!(selection, Selection::All) {
+                let mut have_room = false;
+                let decoded = self.pool.numbers(column.len(), |numbers| {
+                    have_room = column.decode_narrow_into(level, 0, numbers)?;
+                    Ok(())
+                })?;
+                if let Some(values) = decoded {
+                    return Ok(have_room.then_some(Buffer::Shared(values)));
+                }
+            }
+            Ok(column.select_narrow(level, selection)?.map(Buffer::from))
+        })
+    }
+
     /// The text of selected rows, not checked to be UTF-8.
     pub(super) fn text(
         &self,

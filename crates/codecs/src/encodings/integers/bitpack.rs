@@ -188,6 +188,20 @@ impl<T: Int> Node<T> for Bitpack<'_, T> {
         Ok(())
     }
 
+    fn decode_narrow_into(&self, level: Level, first: usize, out: &mut [i64]) -> Result<bool> {
+        if !T::unpack_narrow_into(level, self.bits, first, out) {
+            return super::decode_narrow_into(self, level, first, out);
+        }
+        let have_room = self.patches(first..first + out.len()).all(|(row, value)| {
+            let narrow = i64::try_from(value.to_i128());
+            narrow.is_ok_and(|value| {
+                out[row] = value;
+                true
+            })
+        });
+        Ok(have_room)
+    }
+
     fn take(&self, _: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()> {
         out.extend(rows.iter().map(|row| match self.patch_rows.binary_search(row) {
             Ok(place) => self.patches[place],

@@ -87,6 +87,12 @@ pub trait Int: Comparable + Key + Number + Ordered + Ord + sealed::Sealed {
     #[doc(hidden)]
     fn unpack_into(level: Level, bits: PackedBits<'_, Self>, first: usize, out: &mut [Self]);
 
+    /// As [`unpack_into`](Self::unpack_into) with values of 64 bits, if packed ones are known to have room.
+    #[doc(hidden)]
+    fn unpack_narrow_into(_: Level, _: PackedBits<'_, Self>, _first: usize, _out: &mut [i64]) -> bool {
+        false
+    }
+
     #[doc(hidden)]
     fn unpack_one(bits: PackedBits<'_, Self>, row: usize) -> Self;
 
@@ -307,6 +313,15 @@ impl Int for i128 {
                 *value = bits.reference.wrapping_add(Self::from(*low));
             }
         }
+    }
+
+    fn unpack_narrow_into(level: Level, bits: PackedBits<'_, Self>, first: usize, out: &mut [i64]) -> bool {
+        let greatest = bits.reference.saturating_add(Self::low_bits(bits.width));
+        let (Ok(reference), Ok(_)) = (i64::try_from(bits.reference), i64::try_from(greatest)) else {
+            return false;
+        };
+        bitpack::unpack_into(level, Packed::new(bits.bytes, bits.width, bits.count, reference), first, out);
+        true
     }
 
     fn unpack_one(bits: PackedBits<'_, Self>, row: usize) -> Self {

@@ -13,6 +13,7 @@
 //! | 4 | runs | equal values after one another |
 //! | 5 | dict | few distinct values, far apart |
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ use keirin_kernels::aligned::numbers;
 use keirin_kernels::compare::{Comparison, compare_constant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 
-use super::check_count;
+use super::{BLOCK, check_count};
 use crate::blocks::Codec;
 use crate::reader::Reader;
 use crate::writer::Writer;
@@ -139,6 +140,12 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
     /// Decodes values `first .. first + out.len()`.
     fn decode_into(&self, level: Level, first: usize, out: &mut [T]) -> Result<()>;
 
+    /// As [`decode_into`](Self::decode_into) with values of 64 bits; `false`, with any values in `out`, if some have
+    /// no room.
+    fn decode_narrow_into(&self, level: Level, first: usize, out: &mut [i64]) -> Result<bool> {
+        decode_narrow_into(self, level, first, out)
+    }
+
     /// Appends the values of `rows`, in this order.
     fn take(&self, level: Level, rows: &[u32], out: &mut Vec<T>) -> Result<()>;
 
@@ -176,6 +183,37 @@ pub(crate) trait Node<T: Int>: fmt::Debug + Send + Sync {
 }
 
 pub(crate) type BoxNode<'a, T> = Box<dyn Node<T> + 'a>;
+
+/// Decodes and narrows block by block; see [`Node::decode_narrow_into`].
+fn decode_narrow_into<T: Int, N: Node<T> + ?Sized>(
+    node: &N,
+    level: Level,
+    first: usize,
+    out: &mut [i64],
+) -> Result<bool> {
+    let mut values = [T::default(); BLOCK];
+    for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+        let values = &mut values[..out.len()];
+        node.decode_into(level, first + index * BLOCK, values)?;
+        if !narrow_into(values, out) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Values in 64 bits; `false` if some have no room.
+fn narrow_into<T: Int>(values: &[T], out: &mut [i64]) -> bool {
+    let mut lost = 0;
+    for (value, out) in values.iter().zip(out) {
+        let value = value.to_i128();
+        #[expect(clippy::cast_possible_truncation, reason = "what is cut is looked at")]
+        let (low, high) = (value as i64, (value >> 64) as i64);
+        *out = low;
+        lost |= high ^ (low >> 63);
+    }
+    lost == 0
+}
 
 /// Decodes a range of rows block by block, or visits it at once if its values are stored as they are.
 pub(crate) fn for_each_block<T: Int, N: Node<T> + ?Sized>(
@@ -310,6 +348,49 @@ impl<'a, T: Int> Column<'a, T> {
             |rows, out| self.node.take(level, rows, out),
             |first, out| self.node.decode_into(level, first, out),
         )
+    }
+
+    /// As [`select`](Self::select) with values of 64 bits; `None` if some have no room.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When the selection has rows beyond the end.
+    pub fn select_narrow(&self, level: Level, selection: Selection<'_>) -> Result<Option<Vec<i64>>> {
+        let have_room = Cell::new(true);
+        let note = |has_room| have_room.set(have_room.get() && has_room);
+        let values = super::select(
+            level,
+            selection,
+            self.len(),
+            if self.node.as_bytes().is_some() { f64::INFINITY } else { self.node.decode_ns() },
+            |rows, out| {
+                let (mut values, first) = (Vec::with_capacity(rows.len()), out.len());
+                self.node.take(level, rows, &mut values)?;
+                out.resize(first + values.len(), 0);
+                note(narrow_into(&values, &mut out[first..]));
+                Ok(())
+            },
+            |first, out| {
+                note(self.node.decode_narrow_into(level, first, out)?);
+                Ok(())
+            },
+        )?;
+        Ok(have_room.get().then_some(values))
+    }
+
+    /// As [`decode_into`](Self::decode_into) with values of 64 bits; `false`, with any values in `out`, if some have
+    /// no room.
+    ///
+    /// # Errors
+    /// When the bytes turn out to be corrupt.
+    ///
+    /// # Panics
+    /// When there are fewer values.
+    pub fn decode_narrow_into(&self, level: Level, first: usize, out: &mut [i64]) -> Result<bool> {
+        self.check_rows(&(first..first.saturating_add(out.len())));
+        self.node.decode_narrow_into(level, first, out)
     }
 
     /// Selects the rows for whose values the comparison with `constant` holds; computed on the encoded form

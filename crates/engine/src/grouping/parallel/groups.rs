@@ -67,7 +67,7 @@ impl Work {
         self.is_counted
     }
 
-    /// The columns of rows that are keys of text and nothing else.
+    /// The columns of rows that are keys of text and nothing else, or decimals that are only computed with.
     fn coded(&self) -> Vec<usize> {
         let column = |(key, expression): (usize, &Arc<dyn PhysicalExpr>)| {
             Some(expression.downcast_ref::<Column>()?.index()).filter(|_| self.is_text(key))
@@ -77,8 +77,12 @@ impl Work {
             let expressions = self.key_expressions.iter().chain(arguments.clone());
             expressions.flat_map(collect_columns).filter(|column| column.index() == *index).count()
         };
-        let keys = self.key_expressions.iter().enumerate().filter_map(column);
-        keys.filter(|index| others(index) == 1).collect()
+        let texts = self.key_expressions.iter().enumerate().filter_map(column);
+        let texts = texts.filter(|index| others(index) == 1);
+        let of_keys: Vec<Column> = self.key_expressions.iter().flat_map(collect_columns).collect();
+        let decimals = self.aggregates.decimals.iter().map(|(index, _)| *index);
+        let is_key = |index: &usize| of_keys.iter().any(|column| column.index() == *index);
+        texts.chain(decimals.filter(|index| !is_key(index))).collect()
     }
 
     /// Whether a column of the groups is a key that is a text.

@@ -366,6 +366,36 @@ impl PartReader {
         })
     }
 
+    /// The selected rows of a column of decimals in a stripe, in 64 bits each; `None` if some have no room.
+    ///
+    /// # Errors
+    /// `Damaged` when the bytes are not what was written.
+    ///
+    /// # Panics
+    /// When there is no such column or stripe, it has no decimals, or the selection names rows that the stripe does not
+    /// have.
+    pub fn read_narrow(
+        &self,
+        column: usize,
+        stripe: usize,
+        selection: Selection<'_>,
+    ) -> Result<Option<Column<'static>>> {
+        let reading = self.reading(column, stripe);
+        let node = self.contents.nodes[column];
+        let Statistics { rows, min, max, .. } = &reading.block(node).statistics;
+        let has_room = |bound: &Vec<u8>| {
+            let bound = bound.as_slice().try_into().map(i128::from_le_bytes);
+            bound.is_ok_and(|bound| i64::try_from(bound).is_ok())
+        };
+        if *rows == 0 || ![min, max].into_iter().flatten().all(has_room) {
+            return Ok(None);
+        }
+        let (validity, values) = reading.values(node, Some(Kind::I128), selection, |stored| {
+            reading.decoder.narrow(stored, *rows, selection)
+        })?;
+        Ok(values.map(|values| Column { validity, values: Values::I64(values) }))
+    }
+
     /// The lengths of the selected rows of a column of text or binary in a stripe, without decoding the text where
     /// possible.
     ///
