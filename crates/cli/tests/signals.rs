@@ -1,5 +1,6 @@
 //! What signals leave behind: nothing, and the exit code that shells expect.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -108,6 +109,29 @@ fn an_unfinished_output_file_is_removed_too() {
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signals:?}");
         assert_eq!(left_in(directory.path()), Vec::<String>::new(), "{signals:?}");
     }
+}
+
+#[test]
+fn a_merge_that_is_stopped_leaves_a_table_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |sql: &str| {
+        let output = keirin(directory.path(), &["db", "-c", sql]).output().unwrap();
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rows = "SELECT value * 7919 % 300007 AS a, 'text ' || value AS s FROM range(0, 300000)";
+    run(&format!("CREATE TABLE t ORDER BY s AS {rows}"));
+    run(&format!("INSERT INTO t {rows}"));
+    let parts = || left_in(&directory.path().join("db/tables/1")).into_iter().collect::<BTreeSet<_>>();
+    let before = parts();
+    let mut child = keirin(directory.path(), &["db", "-c", "OPTIMIZE TABLE t FINAL"]).spawn().unwrap();
+    wait_until("the merge begins", || parts() != before);
+    send(&child, "INT");
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!((child.wait().unwrap().code(), told.as_str()), (Some(130), "cancelled\n"));
+    assert_eq!(parts(), before);
+    assert_eq!(run("SELECT count(*), sum(a) FROM t").lines().last(), Some("600000,90000143408"));
 }
 
 #[test]

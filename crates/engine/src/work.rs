@@ -87,19 +87,22 @@ pub(crate) async fn blocking<T: Send + 'static>(
     spawn(work).await.map_err(broken)?
 }
 
+/// Cancels work when it goes away.
+pub(crate) struct CancelOnDrop(pub(crate) Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 /// As [`blocking`], for work that checks its [`Cancel`] now and then; it is cancelled when the caller stops
 /// waiting.
 pub(crate) async fn cancellable<T: Send + 'static>(
     work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    struct OnDrop(Cancel);
-    impl Drop for OnDrop {
-        fn drop(&mut self) {
-            self.0.cancel();
-        }
-    }
     let cancel = Cancel::default();
-    let _on_drop = OnDrop(cancel.clone());
+    let _cancelling = CancelOnDrop(cancel.clone());
     blocking(move || work(&cancel)).await
 }
 

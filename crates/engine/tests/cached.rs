@@ -147,6 +147,18 @@ fn flip(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
+fn a_file_that_could_not_be_read_and_is_there_again_is_read() {
+    let (_directory, database, path) = one_raw_part();
+    let (session, sql) = (database.session(), "SELECT sum(a), max(s) FROM t");
+    let expected = query(&database, &session, sql).expect("it is whole");
+    let whole = fs::read(&path).expect("it is there");
+    fs::write(&path, &whole[..whole.len() / 4]).expect("it can be written");
+    query(&database, &session, sql).expect_err("it is too short");
+    fs::write(&path, &whole).expect("it can be written");
+    assert_eq!(query(&database, &session, sql).as_ref(), Ok(&expected));
+}
+
+#[test]
 fn checksums_are_verified_as_the_setting_says() {
     let sum = "SELECT sum(a % 1000) FROM t";
     for (verify, is_found_first, is_found_later) in

@@ -135,16 +135,17 @@ impl Source {
 }
 
 impl Transaction {
-    /// Replaces parts of one partition by one part with their live rows, if there are any; columns that a part
-    /// lacks become nulls. The rows are sorted by the table's key, or keep their order if there is none. A sorted
-    /// part takes the memory of one stripe; unsorted rows are sorted in runs, and runs that are too large together
-    /// become parts of their own.
+    /// Replaces parts of one partition by one part with their live rows, if there are any; columns that a part lacks
+    /// become nulls. The rows are sorted by the table's key, or keep their order if there is
+    /// none. A sorted part takes the memory of one stripe; unsorted rows are sorted in runs, and runs that are too large
+    /// together become parts of their own. So do rows of so many columns that a part has not room for all; returns
+    /// `false` if that makes no fewer parts.
     ///
     /// # Errors
     /// `Cancelled`; `Invalid` when there is no such table or part, the parts are of several partitions, a part lacks a column
     /// that must not be null or has another value there, or has it of another type; `Damaged` when rows cannot be
     /// read.
-    pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<()> {
+    pub fn compact(&mut self, table: u64, parts: &[u64], options: WriteOptions) -> Result<bool> {
         let found = Arc::clone(self.table(table)?);
         let mut entries = Vec::new();
         for part in parts {
@@ -159,8 +160,9 @@ impl Transaction {
         }
         let is_sorted = !found.definition.keys.is_empty();
         let options = WriteOptions { is_sorted, ..options };
-        let mut writer = self.write_part(table, options.clone())?;
         let level = self.level();
+        let mut merged =
+            Parts { transaction: self, table, options: options.clone(), writer: None, done: Vec::new() };
         let sources = entries.into_iter().map(|part| {
             let deletions = self.base().deletions(&found, part)?;
             Source::open(self, &found, part, deletions, &options)
@@ -188,26 +190,63 @@ impl Transaction {
                     added.push(writer.finish()?);
                 }
             }
-            merge(level, definition, inputs, &mut writer)?;
+            merge(level, definition, inputs, &mut |rows| merged.push(rows))?;
         } else {
             for source in sources {
                 let mut source = source?;
                 while !source.is_at_end() {
-                    append_live(&mut source, level, &mut writer)?;
+                    merged.push(&source.next(level)?)?;
                 }
             }
         }
-        if writer.row_count() > 0 {
-            added.push(writer.finish()?);
-        }
+        let merged = merged.finish()?;
+        let is_split = merged.len() > 1;
+        added.extend(merged);
         added.iter_mut().for_each(|part| part.partition = Arc::clone(&partition));
-        self.replace_parts(table, parts, added)
+        let is_in_vain = is_split && added.len() >= parts.len();
+        self.replace_parts(table, parts, added)?;
+        Ok(!is_in_vain)
     }
 }
 
 /// Writes the live rows of the next stripe.
 pub(crate) fn append_live(source: &mut Source, level: Level, writer: &mut PartWriter) -> Result<()> {
     writer.push(&source.next(level)?)
+}
+
+/// Rows that become a part, or several if one has not room for all.
+struct Parts<'a> {
+    transaction: &'a Transaction,
+    table: u64,
+    options: WriteOptions,
+    writer: Option<PartWriter>,
+    done: Vec<Part>,
+}
+
+impl Parts<'_> {
+    fn push(&mut self, rows: &[Column<'_>]) -> Result<()> {
+        if row_count(rows) == 0 {
+            return Ok(());
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(self.transaction.write_part(self.table, self.options.clone())?),
+        };
+        writer.push(rows)?;
+        if writer.is_full() { self.end_part() } else { Ok(()) }
+    }
+
+    fn end_part(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.done.push(writer.finish()?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<Part>> {
+        self.end_part()?;
+        Ok(self.done)
+    }
 }
 
 pub(crate) fn empty(definition: &Definition) -> Vec<Column<'static>> {
@@ -321,5 +360,51 @@ mod tests {
         let reader = snapshot.open_part(found, found.parts()[0]).unwrap();
         let Values::I64(values) = reader.read(0, 0, Selection::All).unwrap().values else { panic!() };
         assert_eq!(values[..], [1, 2, 3, 4, 5, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn rows_of_many_columns_become_several_parts() {
+        const COLUMNS: usize = 256;
+        let database = open(&new());
+        let names: Vec<String> = (0..COLUMNS).map(|column| format!("c{column}")).collect();
+        let columns = names.iter().map(|name| (name.as_str(), DataType::I64)).collect();
+        let mut transaction = database.begin().unwrap();
+        let table = transaction.create_table(Definition::new("main", "t", columns)).unwrap();
+        // A stripe a row, of which a part may have 64.
+        let options = WriteOptions { stripe_bytes_max: Some(8 * COLUMNS), ..WriteOptions::default() };
+        let rows = |rows: Range<i64>| {
+            let values = || Values::I64(rows.clone().collect::<Vec<i64>>().into());
+            (0..COLUMNS).map(|_| Column { validity: None, values: values() }).collect::<Vec<_>>()
+        };
+        let mut parts = Vec::new();
+        for start in (0..60).step_by(20) {
+            let mut writer = transaction.write_part(table, options.clone()).unwrap();
+            writer.push(&rows(start..start + 20)).unwrap();
+            let part = writer.finish().unwrap();
+            parts.push(part.number);
+            transaction.add_part(table, part).unwrap();
+        }
+        transaction.commit().unwrap();
+        let mut found = Vec::new();
+        // Sixty rows are two parts, and stay two.
+        for is_worth_it in [true, false] {
+            let mut transaction = database.begin().unwrap();
+            assert_eq!(transaction.compact(table, &parts, options.clone()).unwrap(), is_worth_it);
+            transaction.commit().unwrap();
+            let snapshot = database.snapshot();
+            let table = snapshot.table(table).unwrap();
+            found.clear();
+            for part in table.parts() {
+                let reader = snapshot.open_part(table, part).unwrap();
+                for stripe in 0..reader.stripe_count() {
+                    let column = reader.read(COLUMNS - 1, stripe, Selection::All).unwrap();
+                    let Values::I64(values) = column.values else { panic!() };
+                    found.extend(values.iter().copied());
+                }
+            }
+            assert_eq!(found, Vec::from_iter(0..60));
+            parts = table.parts().iter().map(|part| part.number).collect();
+            assert_eq!(parts.len(), 2);
+        }
     }
 }

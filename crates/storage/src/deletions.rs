@@ -127,4 +127,26 @@ mod tests {
             assert!(DeletionVector::read(level, &bytes[..length], 7, 200_000).is_err());
         }
     }
+
+    #[test]
+    fn rows_that_a_part_does_not_have_take_no_memory() {
+        let level = Level::best();
+        let all: BitBuffer = (0..STRIPE_ROWS).map(|_| true).collect();
+        let mut vector = DeletionVector::default();
+        (0..3).for_each(|stripe| vector.delete(level, stripe, all.as_bits()));
+        let read = |row_count: u64| {
+            let bytes = vector.write(level, 7, row_count).unwrap();
+            assert!(bytes.len() < 300, "{} bytes stand for three stripes", bytes.len());
+            DeletionVector::read(level, &bytes, 7, row_count).map_err(|error| error.to_string())
+        };
+        let stripe = STRIPE_ROWS as u64;
+        assert_eq!(read(3 * stripe).as_ref(), Ok(&vector));
+        for (row_count, left) in [(3 * stripe - 1, stripe - 1), (stripe, 0), (9, 9)] {
+            let refused = read(row_count).unwrap_err();
+            assert!(
+                refused.contains(&format!("65536 rows or bytes of values, {left} are allowed")),
+                "{refused}"
+            );
+        }
+    }
 }

@@ -109,7 +109,11 @@ impl Merge {
         let options = options(now);
         let outcome = transaction.compact(number, &self.parts, options);
         let give_up = |parts: &[u64]| locked(&writing.compacting).given_up.extend(parts);
-        match outcome.and_then(|()| transaction.commit()) {
+        if let Ok(false) = outcome {
+            give_up(&self.parts);
+            return Ok(true);
+        }
+        match outcome.and_then(|_| transaction.commit()) {
             Ok(_) => Ok(true),
             Err(Error::Conflict { .. }) => Ok(false),
             Err(Error::Damaged(damage)) => {

@@ -13,7 +13,7 @@ use keirin_kernels::Level;
 use crate::column::Column;
 use crate::compaction::{Source, append, byte_count, empty, row_count};
 use crate::error::Result;
-use crate::part::{PartWriter, STRIPE_ROWS};
+use crate::part::STRIPE_ROWS;
 use crate::schema::Definition;
 use crate::sort::sort_rows;
 
@@ -175,7 +175,7 @@ pub(crate) fn merge(
     level: Level,
     table: &Definition,
     mut inputs: Vec<Input>,
-    writer: &mut PartWriter,
+    write: &mut dyn FnMut(&[Column<'_>]) -> Result<()>,
 ) -> Result<()> {
     let keys = Keys::new(level, table);
     loop {
@@ -187,7 +187,7 @@ pub(crate) fn merge(
         if let Some(alone) = keys.alone(&inputs)? {
             let input = &mut inputs[alone];
             let end = row_count(&input.rows);
-            writer.push(&input.to(end))?;
+            write(&input.to(end))?;
             input.written = end;
             continue;
         }
@@ -199,7 +199,7 @@ pub(crate) fn merge(
         }
         let order = sort_rows(level, table, &rows)?;
         let sorted: Vec<_> = rows.iter().map(|column| column.take(level, &order)).collect();
-        writer.push(&sorted)?;
+        write(&sorted)?;
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use keirin_kernels::Level;
 
+use crate::cancel::Cancel;
 use crate::column::Column;
 use crate::error::Result;
 use crate::schema::Definition;
-use crate::sort::sort_rows;
+use crate::sort::{sort_rows, sort_rows_unless};
 
 /// Rows of one table in memory, to be sorted and written as a new part or appended to one.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub struct Run {
     is_mixed: bool,
     /// The last row of the previous sorted run.
     last: Option<Vec<Column<'static>>>,
+    cancel: Cancel,
 }
 
 impl Run {
@@ -30,7 +32,18 @@ impl Run {
     #[must_use]
     pub fn new(definition: Arc<Definition>) -> Self {
         let columns = definition.fields.iter().map(|field| Column::empty(&field.data_type)).collect();
-        Self { definition, columns, order: Vec::new(), is_mixed: false, last: None }
+        let cancel = Cancel::default();
+        Self { definition, columns, order: Vec::new(), is_mixed: false, last: None, cancel }
+    }
+
+    /// The same run, which is no longer sorted or written when this is cancelled.
+    #[must_use]
+    pub fn stopped_by(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
+    }
+
+    pub(crate) fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
     pub(crate) fn columns(&self) -> &[Column<'static>] {
@@ -59,7 +72,7 @@ impl Run {
     /// collecting more of them.
     ///
     /// # Errors
-    /// `Invalid` when a key is of a type without an order.
+    /// `Invalid` when a key is of a type without an order; `Cancelled`.
     pub fn is_in_order(&mut self) -> Result<bool> {
         /// As many rows show of most unsorted runs that they are.
         const FEW: usize = 1024;
@@ -80,7 +93,7 @@ impl Run {
     /// Sorts the rows by the table's key, if it has one, and returns whether they all follow the previous run.
     ///
     /// # Errors
-    /// `Invalid` when a key is of a type without an order.
+    /// `Invalid` when a key is of a type without an order; `Cancelled`.
     pub fn sort(&mut self) -> Result<bool> {
         self.set_order()?;
         let follows = self.follows()?;
@@ -92,7 +105,7 @@ impl Run {
 
     fn set_order(&mut self) -> Result<()> {
         if self.order.len() != self.row_count() {
-            self.order = sort_rows(Level::best(), &self.definition, &self.columns)?;
+            self.order = sort_rows_unless(Level::best(), &self.definition, &self.columns, &self.cancel)?;
         }
         Ok(())
     }

@@ -519,4 +519,18 @@ pub(crate) mod tests {
         definition.keys = vec![SortKey { field: 0, is_descending: false, nulls_first: false }];
         check(definition, "no order");
     }
+
+    #[test]
+    fn decimals_that_cannot_be_are_malformed() {
+        let check = |precision, scale, expected: &str| {
+            let mut bytes = Vec::new();
+            DataType::Decimal { precision, scale }.write(&mut bytes);
+            let error = DataType::read(&mut Reader::new(&bytes), 0).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(0, 0, "a decimal of 0 digits");
+        check(39, 2, "a decimal of 39 digits");
+        check(5, 6, "a decimal of 5 digits, 6 of them behind the point");
+        check(38, 127, "a decimal of 38 digits, 127 of them behind the point");
+    }
 }

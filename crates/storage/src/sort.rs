@@ -4,6 +4,7 @@ use keirin_kernels::Level;
 use keirin_kernels::sort::{self, Key, Method};
 use keirin_kernels::text::Strings;
 
+use crate::cancel::Cancel;
 use crate::column::{Column, Values};
 use crate::error::{Error, Result};
 use crate::schema::{DataType, Definition};
@@ -17,6 +18,22 @@ use crate::schema::{DataType, Definition};
 /// # Panics
 /// When the columns are not those of the table, or have 2^32 rows.
 pub(crate) fn sort_rows(level: Level, definition: &Definition, columns: &[Column<'_>]) -> Result<Vec<u32>> {
+    sort_rows_unless(level, definition, columns, &Cancel::default())
+}
+
+/// As [`sort_rows`], unless it is cancelled meanwhile.
+///
+/// # Errors
+/// As [`sort_rows`]; `Cancelled`.
+///
+/// # Panics
+/// As [`sort_rows`].
+pub(crate) fn sort_rows_unless(
+    level: Level,
+    definition: &Definition,
+    columns: &[Column<'_>],
+    cancel: &Cancel,
+) -> Result<Vec<u32>> {
     let row_count = columns.first().map_or(0, Column::row_count);
     let indices: Vec<usize> =
         definition.keys.iter().filter_map(|key| definition.index_of(key.field)).collect();
@@ -61,5 +78,6 @@ pub(crate) fn sort_rows(level: Level, definition: &Definition, columns: &[Column
         Ok(Key { values, validity, is_descending: key.is_descending, nulls_first: key.nulls_first })
     });
     let keys = keys.collect::<Result<Vec<_>>>()?;
-    Ok(sort::sort_rows(level, Method::Radix, &keys, row_count))
+    let is_wanted = || !cancel.is_cancelled();
+    sort::sort_rows_while(level, Method::Radix, &keys, row_count, &is_wanted).ok_or(Error::Cancelled)
 }

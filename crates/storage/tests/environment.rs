@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keirin_codecs::blocks::Codec;
 use keirin_kernels::Selection;
 use keirin_storage::column::{Column, Values};
 use keirin_storage::io::Disk;
-use keirin_storage::part::{PartReader, WriteOptions};
+use keirin_storage::part::{ColumnCodec, PartReader, Total, WriteOptions};
 use keirin_storage::schema::{DataType, Definition};
 use keirin_storage::{Access, Database, Options, Result, Transaction};
 
@@ -104,5 +105,41 @@ fn the_working_directory_matters_when_a_database_is_opened_and_no_more() {
     for database in [database, reading] {
         let readers = readers(&database).unwrap();
         assert_eq!(readers.iter().map(value).collect::<Result<Vec<_>>>().unwrap(), [0, 1]);
+    }
+}
+
+/// How many files of parts below a directory this process has mapped to memory.
+#[cfg(target_os = "linux")]
+fn mapped_count(path: &Path) -> usize {
+    let path = path.canonicalize().unwrap().display().to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains(&path) && line.contains(".kpart")).count()
+}
+
+/// Other tests here may find maps switched off, and do not notice.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_program_that_wants_no_memory_maps_gets_none() {
+    for is_wanted in [true, false] {
+        if !is_wanted {
+            keirin_kernels::map::switch_off();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let database = database(directory.path(), 0, 4);
+        let mut transaction = database.begin().unwrap();
+        let columns = vec![("a", DataType::F64)];
+        let table = transaction.create_table(Definition::new("main", "f", columns)).unwrap();
+        let options = WriteOptions { codecs: vec![ColumnCodec::Raw(Codec::None)], ..WriteOptions::default() };
+        let mut writer = transaction.write_part(table, options).unwrap();
+        writer.push(&[Column { validity: None, values: Values::F64(vec![0.5; 1000].into()) }]).unwrap();
+        transaction.add_part(table, writer.finish().unwrap()).unwrap();
+        transaction.commit().unwrap();
+        let snapshot = database.snapshot();
+        let table = snapshot.table(table).unwrap();
+        let reader = snapshot.open_part(table, table.parts()[0]).unwrap();
+        let mut total = Total::default();
+        assert_eq!(reader.sum(0, 0..1, &mut total).unwrap(), Some(1000));
+        assert_eq!(total.floats.value().to_bits(), 500_f64.to_bits());
+        assert_eq!(mapped_count(directory.path()), usize::from(is_wanted));
     }
 }

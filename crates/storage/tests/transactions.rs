@@ -120,6 +120,23 @@ fn a_checkpoint_of_another_database_is_passed_over() {
     set(&database, "c", "ours");
 }
 
+#[test]
+fn a_commit_too_large_for_memory_is_not_read() {
+    const BYTES: u64 = (256 << 20) + 1;
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = open(directory.path());
+    set(&database, "a", "1");
+    drop(database);
+    let path = "log/00000000000000000002.commit";
+    let file = std::fs::File::create_new(directory.path().join(path)).expect("room");
+    file.set_len(BYTES).expect("it takes no room");
+    let database = open(directory.path());
+    let damage: Vec<_> = database.damage().into_iter().map(|damage| (damage.path, damage.reason)).collect();
+    let reason = format!("it has {BYTES} bytes, at most {} are possible", BYTES - 1);
+    assert_eq!(damage, [(path.to_owned(), reason)]);
+    assert_eq!((database.snapshot().version(), database.is_behind()), (1, true));
+}
+
 /// A table with one part that has one row.
 fn table_with(transaction: &mut Transaction, name: &str, number: i64) -> u64 {
     let definition = Definition::new("main", name, vec![("a", DataType::I64)]);

@@ -1,7 +1,8 @@
 //! Sums beside `count(DISTINCT y)` stay whole.
 //!
 //! DataFusion takes `sum(x), count(DISTINCT y)` for sums of what is summed for each `y`. Floats would be rounded more than
-//! once then, and a partial sum of BIGINTs can overflow where the whole does not.
+//! once then, a partial sum of BIGINTs can overflow where the whole does not, and a sum of sums of DECIMALs has more digits
+//! than what the sum is compared with.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -31,14 +32,20 @@ impl OptimizerRule for WholeSums {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         if let LogicalPlan::Aggregate(aggregate) = &plan {
+            let schema = aggregate.input.schema();
             for expr in &aggregate.aggr_expr {
-                if !may_be_cut(expr, aggregate.input.schema())? {
+                let is_decimal = matches!(expr.get_type(schema)?, DataType::Decimal128(..));
+                if is_decimal && is_sum(expr) || !may_be_cut(expr, schema)? {
                     return Ok(Transformed::no(plan));
                 }
             }
         }
         self.0.rewrite(plan, config)
     }
+}
+
+fn is_sum(expr: &Expr) -> bool {
+    matches!(expr, Expr::AggregateFunction(call) if call.func.name() == "sum")
 }
 
 /// Whether a sum is that of any partial ones, of which none overflows: of integers and DECIMALs with so few digits that no

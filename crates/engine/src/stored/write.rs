@@ -34,14 +34,14 @@ use futures::{StreamExt, stream};
 use keirin_storage::column::Column;
 use keirin_storage::part::{PartWriter, STRIPE_ROWS, WriteOptions};
 use keirin_storage::schema::Definition;
-use keirin_storage::{Part, Run, Transaction};
+use keirin_storage::{Cancel, Part, Run, Transaction};
 
 use super::definition::codecs;
 use super::partitions::{Partitions, check_count};
 use super::store::{Store, write_options};
 use super::{arrow_schema, column, storable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::work::{blocking, feed};
+use crate::work::{CancelOnDrop, blocking, feed};
 
 /// Rows and bytes up to which an insert is a small one.
 const SMALL_ROWS: usize = 1 << 16;
@@ -344,6 +344,8 @@ pub(crate) struct PartsWriter {
     partition_count: usize,
     run: Run,
     run_bytes: usize,
+    /// For when nobody waits for the rows any more.
+    cancel: Cancel,
     writer: Option<PartWriter>,
     parts: Vec<Part>,
     booked: MemoryReservation,
@@ -362,6 +364,7 @@ impl PartsWriter {
     ) -> Self {
         let booked = MemoryConsumer::new(format!("writing table {}", definition.name)).register(pool);
         threads.writer_count.fetch_add(1, Ordering::Relaxed);
+        let cancel = Cancel::default();
         Self {
             transaction: transaction.clone(),
             table,
@@ -369,8 +372,9 @@ impl PartsWriter {
             partitions: partitions.clone(),
             partition: Arc::default(),
             partition_count: 0,
-            run: Run::new(definition.clone()),
+            run: Run::new(definition.clone()).stopped_by(&cancel),
             run_bytes: 0,
+            cancel,
             writer: None,
             parts: Vec::new(),
             booked,
@@ -455,8 +459,8 @@ impl PartsWriter {
         writer.push_run(&self.run, self.threads.share())?;
         self.run.clear();
         self.run_bytes = 0;
-        let is_full = writer.row_count() >= PART_ROWS_MAX || writer.byte_count() >= PART_BYTES_MAX;
-        if is_full { self.finish_writer() } else { Ok(()) }
+        let is_large = writer.row_count() >= PART_ROWS_MAX || writer.byte_count() >= PART_BYTES_MAX;
+        if is_large || writer.is_full() { self.finish_writer() } else { Ok(()) }
     }
 
     fn finish_writer(&mut self) -> Result<()> {
@@ -472,7 +476,7 @@ impl PartsWriter {
     fn end_part(&mut self) -> Result<()> {
         self.end_run()?;
         self.finish_writer()?;
-        self.run = Run::new(self.definition.clone());
+        self.run = Run::new(self.definition.clone()).stopped_by(&self.cancel);
         self.booked.free();
         Ok(())
     }
@@ -489,11 +493,12 @@ impl Drop for PartsWriter {
     }
 }
 
-/// Writes the rows of a stream.
+/// Writes the rows of a stream, as long as somebody waits for that.
 pub(crate) async fn write_stream(
     stream: SendableRecordBatchStream,
     writer: PartsWriter,
 ) -> DataFusionResult<Vec<Part>> {
+    let _cancelling = CancelOnDrop(writer.cancel.clone());
     let writer = feed(stream, writer, PartsWriter::push).await?;
     let written = blocking(move || writer.finish()).await;
     written.map_err(|error| DataFusionError::External(Box::new(error)))

@@ -124,7 +124,7 @@ fn narrow<T: Integer, const GROUPS: usize>(
         for (index, group) in groups.iter_mut().enumerate() {
             // SAFETY: the step was counted as one whose loads lie inside.
             let at = unsafe { bytes.as_ptr().add((step * GROUPS + index) * width) };
-            // SAFETY: as above.
+            // SAFETY: the loads of a group that was counted lie inside.
             let loaded = unsafe { _mm256_loadu2_m128i(at.add(plan.starts[1]).cast(), at.cast()) };
             let lanes = _mm256_shuffle_epi8(loaded, shuffle);
             *group = _mm256_and_si256(_mm256_srlv_epi32(lanes, shifts), mask);
@@ -159,7 +159,7 @@ fn wide<T: Integer>(
         let mut halves = [_mm256_setzero_si256(); 2];
         for (index, half) in halves.iter_mut().enumerate() {
             let [low, high] = [plan.starts[2 * index], plan.starts[2 * index + 1]];
-            // SAFETY: as above.
+            // SAFETY: the loads of a step that was counted lie inside.
             let loaded = unsafe { _mm256_loadu2_m128i(at.add(high).cast(), at.add(low).cast()) };
             let lanes = _mm256_shuffle_epi8(loaded, shuffles[index]);
             *half = _mm256_and_si256(_mm256_srlv_epi64(lanes, shifts[index]), mask);

@@ -552,3 +552,34 @@ fn for_each_dense<K: SmallKey, T: Comparable>(
         work(&gathered.0, &gathered.1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the keys of the outliers have sums beside the tables: other rows of their blocks went the fast way.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes blocks of full size")]
+    fn values_that_fit_no_unit_cost_no_block() {
+        const ROWS: usize = 3 * BLOCK + 100;
+        let keys: Vec<u8> = (0..50_u8).cycle().take(ROWS).collect();
+        let outliers = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, 5e-324, 1e-10 / 3.0];
+        for outlier in outliers {
+            let mut values: Vec<f64> = (0..ROWS).map(|row| (row % 977) as f64 / 100.0).collect();
+            // One in the first block, which is tried as a whole, and one in the next, which is not.
+            let places = [57, ROWS / 2 + 7];
+            places.iter().for_each(|row| values[*row] = outlier);
+            let expected = std::collections::BTreeSet::from(places.map(|row| row % 50));
+            for level in Level::available() {
+                for variant in Variant::ALL {
+                    let mut sums = GroupSums::new::<u8>();
+                    sums.add(*level, *variant, &keys, &values, None, Selection::All);
+                    sums.flush();
+                    let found: std::collections::BTreeSet<usize> =
+                        sums.outlier_sums.keys().copied().collect();
+                    assert_eq!(found, expected, "{outlier} {level} {}", variant.name());
+                }
+            }
+        }
+    }
+}

@@ -66,7 +66,7 @@ const ALIGN_BYTES: u64 = 64;
 /// The most stripes of a part.
 const STRIPES_MAX: usize = 1 << 16;
 /// The most blocks of a part.
-const BLOCKS_MAX: usize = 1 << 20;
+const BLOCKS_MAX: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 /// The most rows of a block: those of lists can be more than a stripe has.
 const BLOCK_ROWS_MAX: u32 = 1 << 26;
 /// The most bytes that the values of a block take.

@@ -19,6 +19,7 @@ use super::details::{
 use super::footer::{BlockEntry, Footer, RecordEntry};
 use super::statistics::DistinctSum;
 use super::{ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCKS_MAX, STRIPE_ROWS, STRIPES_MAX, align};
+use crate::cancel::Cancel;
 use crate::column::Column;
 use crate::error::{Error, Result};
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
@@ -146,6 +147,14 @@ impl PartWriter {
         self.buffer_at + (self.buffer.len() + self.encoded_bytes) as u64
     }
 
+    /// Whether it has half of the stripes that a part may have: of many columns these are few, so another should be
+    /// begun.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let node_count = self.definition.fields.iter().flat_map(Field::nodes).count();
+        self.stripe_rows.len() >= STRIPES_MAX.min(BLOCKS_MAX / node_count.max(1)) / 2
+    }
+
     /// Appends rows: as many columns as the table has, of its types, all of one length.
     ///
     /// # Errors
@@ -196,7 +205,7 @@ impl PartWriter {
     /// Appends the rows of a sorted run, encoded by `thread_count` threads.
     ///
     /// # Errors
-    /// As [`PartWriter::push`].
+    /// As [`PartWriter::push`], and `Cancelled` when the run was.
     ///
     /// # Panics
     /// When rows were appended to the run since it was sorted.
@@ -206,8 +215,10 @@ impl PartWriter {
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
         let (row_bytes, stripe_bytes) = ((bytes / order.len().max(1)).max(1), self.options.stripe_bytes());
         let rows_at_once = (PIECE_BYTES.min(stripe_bytes) / row_bytes).clamp(1, STRIPE_ROWS);
+        let cancel = run.cancel();
         let push = |writer: &mut Self, rows: &[u32]| {
             rows.chunks(rows_at_once).try_for_each(|rows| {
+                cancel.check()?;
                 let taken: Vec<_> = columns.iter().map(|column| column.taken(level, rows)).collect();
                 writer.push(&taken)
             })
@@ -221,8 +232,8 @@ impl PartWriter {
         let (front, rest) = order.split_at(if here == 0 { 0 } else { order.len().min(STRIPE_ROWS - here) });
         push(self, front)?;
         let stripes: Vec<&[u32]> = rest.chunks_exact(STRIPE_ROWS).collect();
-        for (blocks, rows) in self.encode_stripes(columns, &stripes, thread_count)?.into_iter().zip(&stripes)
-        {
+        let encoded = self.encode_stripes(columns, &stripes, thread_count, cancel)?;
+        for (blocks, rows) in encoded.into_iter().zip(&stripes) {
             self.draw_sample(columns, STRIPE_ROWS, Some(rows))?;
             self.add_stripe(STRIPE_ROWS, blocks)?;
         }
@@ -235,6 +246,7 @@ impl PartWriter {
         columns: &[Column<'_>],
         stripes: &[&[u32]],
         thread_count: usize,
+        cancel: &Cancel,
     ) -> Result<Vec<Vec<Block>>> {
         self.renew_plans();
         let encoding = Encoding {
@@ -249,6 +261,7 @@ impl PartWriter {
             // Choosing encodings takes far longer than encoding: for the first stripe the threads share the
             // columns, so that each choice is made once.
             let (columns, ()) = in_turns(thread_count, columns.len(), &(), |(), index| {
+                cancel.check()?;
                 let (mut plans, mut blocks) = (Vec::new(), Vec::new());
                 let rows = columns[index].taken(level, first);
                 encoding.column(index, &mut plans, &rows, &mut blocks)?;
@@ -261,6 +274,7 @@ impl PartWriter {
             stripes = rest;
         }
         let (rest, plans) = in_turns(thread_count, stripes.len(), &self.plans, |plans, stripe| {
+            cancel.check()?;
             let column = |index: usize| columns[index].taken(level, stripes[stripe]);
             encoding.stripe(plans, column)
         })?;

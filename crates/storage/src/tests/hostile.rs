@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use keirin_codecs::blocks::Codec;
-use keirin_kernels::Level;
+use keirin_kernels::{Level, Selection};
 
 use crate::deletions::DeletionVector;
 use crate::fuzzing::read_all;
 use crate::header::{self, FileKind, HEADER_BYTES, Identity};
-use crate::io::Disk;
+use crate::io::{Disk, Io};
 use crate::log::Record;
 use crate::part::{ColumnCodec, PartReader, Verify, WriteOptions};
 use crate::simulated_disk::{Random, Unreliable};
@@ -113,6 +113,29 @@ fn parts_that_lie_are_errors() {
             read_all(&reader);
         }
     });
+}
+
+/// A few bytes may stand for much memory: how much a block takes follows from its rows, whatever its frame says.
+#[test]
+fn memory_that_the_rows_of_a_block_cannot_need_is_not_asked_for() {
+    /// In the header of a frame: how it is compressed, and the bytes after decompression.
+    const COMPRESSION: usize = 2;
+    const ENCODED_BYTES: usize = 7;
+    const ZSTD: u8 = 3;
+    let (io, identity, part) = one_part();
+    // The numbers are the first block, behind the header.
+    io.tamper(&part_path(identity.table, part.number), |bytes| {
+        let frame = &mut bytes[HEADER_BYTES..];
+        frame[COMPRESSION] = ZSTD;
+        frame[ENCODED_BYTES..ENCODED_BYTES + 4].copy_from_slice(&(1_u32 << 29).to_le_bytes());
+    });
+    for verify in [Verify::Always, Verify::Never] {
+        let store = Store::new(Arc::clone(&io) as Arc<dyn Io>, Options { verify, ..Options::default() });
+        let reader = PartReader::open(Arc::new(store), identity, &part).unwrap();
+        let refused = reader.read(0, 0, Selection::All).unwrap_err().to_string();
+        // 500 numbers of up to 16 bytes, twice, and 64 KiB.
+        assert!(refused.contains("536870912 rows or bytes of values, 81536 are allowed"), "{refused}");
+    }
 }
 
 /// Details are changed; nobody looks at their checksums.

@@ -12,7 +12,7 @@ use crate::log::{self, Record};
 use crate::part::WriteOptions;
 use crate::simulated_disk::{Faults, Unreliable};
 use crate::tests::simulation::{Row, columns, definition, read};
-use crate::{Access, Database, DeletionVector, Error, Options, Result};
+use crate::{Access, Database, DeletionVector, Error, Options, RepairLoss, Result};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -430,6 +430,50 @@ fn a_repair_while_files_cannot_be_read_loses_nothing() {
     drop(database);
     let database = open(&io);
     assert_eq!((database.damage(), numbers(&database).expect("whole")), (vec![], Vec::from_iter(0..10)));
+}
+
+#[test]
+fn a_repair_whose_names_may_be_lost_ends_writing() {
+    let io = new();
+    let database = open(&io);
+    set(&database, "1").expect("room");
+    set(&database, "2").expect("room");
+    drop(database);
+    io.tamper("log/00000000000000000002.commit", |bytes| bytes[100] ^= 1);
+    let database = open(&io);
+    io.set_faults(Faults { refused: Some(("sync_directory", ErrorKind::Other, false)), ..Faults::default() });
+    let refused = database.repair_log();
+    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    io.set_faults(Faults::default());
+    for stopped in [database.repair_log().map(|_| 0), set(&database, "3")] {
+        assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
+    }
+}
+
+/// A read that fails once is tried again, before rows are given up for it.
+#[test]
+fn a_repair_while_a_disk_fails_now_and_then_loses_hardly_anything() {
+    const RUNS: u64 = 300;
+    let (mut faults, mut lost) = (0, 0);
+    for seed in 0..RUNS {
+        let io = Arc::new(Unreliable::new(seed));
+        let database = open(&io);
+        let part = insert(&database, 0..10);
+        let mut transaction = database.begin().expect("it can be written to");
+        let table = transaction.state().table_named("main", "t").expect("there").number;
+        io.set_faults(Faults { read_error: 12, ..Faults::default() });
+        let outcome = transaction.repair_part(table, part, WriteOptions::default());
+        io.set_faults(Faults::default());
+        faults += u64::from(io.had_fault());
+        match outcome {
+            Ok(outcome) => lost += u64::from(outcome != RepairLoss::default()),
+            // The statement fails, and nothing was changed.
+            Err(error) => assert!(matches!(error, Error::Io { .. } | Error::Damaged(_)), "{error:?}"),
+        }
+    }
+    assert!(faults > RUNS / 5, "{faults} of {RUNS} runs had faults");
+    // Two reads in a row may fail.
+    assert!(lost < RUNS / 15, "{lost} of {RUNS} runs lost rows");
 }
 
 #[test]

@@ -256,3 +256,64 @@ pub(super) fn is_leaf(data_type: &DataType) -> bool {
 pub(super) fn place(block: &BlockEntry) -> usize {
     usize::try_from(block.values_at()).expect("a block lies inside its file")
 }
+
+#[cfg(test)]
+mod tests {
+    use keirin_codecs::blocks::Codec;
+    use keirin_race::Races;
+
+    use super::*;
+    use crate::part::{ColumnCodec, WriteOptions};
+    use crate::tests::recovery::{new, open};
+    use crate::tests::simulation::{columns, definition};
+
+    /// The streams of blocks that are decompressed, each with its class, in the order of the classes.
+    fn streams(races: &Races) -> Vec<(String, String)> {
+        let all = races.all().into_iter();
+        let singles = all.filter(|(kernel, ..)| kernel.ends_with(" decode"));
+        singles.map(|(_, class, stream, _)| (stream, class)).collect()
+    }
+
+    #[test]
+    fn unlike_frames_have_decoders_of_their_own_which_are_made_once() {
+        let database = open(&new());
+        let mut transaction = database.begin().unwrap();
+        let table = transaction.create_table(definition("t")).unwrap();
+        let codecs = vec![ColumnCodec::Raw(Codec::Lz4); 3];
+        let options = WriteOptions { codecs, ..WriteOptions::default() };
+        let mut writer = transaction.write_part(table, options).unwrap();
+        let rows: Vec<_> = (0..3000).map(|row| (row / 100, (row % 500 > 250).then_some(4))).collect();
+        for _ in 0..3 {
+            writer.push(&columns(&rows)).unwrap();
+            writer.end_stripe().unwrap();
+        }
+        let part = writer.finish().unwrap();
+        transaction.add_part(table, part.clone()).unwrap();
+        transaction.commit().unwrap();
+        let snapshot = database.snapshot();
+        let reader = snapshot.open_part(snapshot.table(table).unwrap(), &part).unwrap();
+        let races = &reader.file.store.races;
+        let read =
+            |stripe| (0..3).for_each(|column| _ = reader.read(column, stripe, Selection::All).unwrap());
+        read(0);
+        // A column of numbers, one of text, and lists of numbers.
+        let expected = [
+            ("c 1 i32", "i32"),
+            ("a i64", "i64"),
+            ("b text", "text"),
+            ("c u32", "u32"),
+            ("b validity", "validity"),
+            ("c validity", "validity"),
+        ];
+        let expected = expected.map(|(stream, class)| (format!("{table}.{stream}"), class.to_owned()));
+        let found = streams(races);
+        assert_eq!(found, expected);
+        // No block after the first looks them up again.
+        for (node, frame) in [(0, FrameOf::Values), (1, FrameOf::Values), (1, FrameOf::Validity)] {
+            let decoders = reader.contents.decoders(node, frame);
+            decoders.get(Codec::Lz4, || unreachable!("it was made for the first stripe"));
+        }
+        (1..3).for_each(read);
+        assert_eq!(streams(races), found);
+    }
+}
