@@ -208,6 +208,11 @@ impl PlanCache {
         Some(planned)
     }
 
+    /// Forgets the plan of `text`.
+    pub(crate) fn forget(&self, text: &str) {
+        self.0.lock().plans.retain(|(kept, _)| **kept != *text);
+    }
+
     /// Keeps the plan of `text`, which was made at `moment`.
     pub(crate) fn keep(&self, text: &str, moment: &Moment, planned: Planned) {
         if text.len() > TEXT_BYTES_MAX {

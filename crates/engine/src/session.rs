@@ -349,8 +349,8 @@ impl Session {
         let change = (!statement.is_query()).then(|| Change::begin(&self.shared.changes));
         session.running = Some(running.clone());
         // What could not be read may be there again when the text comes again, so it is planned anew.
-        let changes = self.shared.changes.clone();
-        let forget_plans = move || drop(Change::begin(&changes));
+        let (plans, text) = (self.plans.clone(), statement.text().to_owned());
+        let forget_plan = move || plans.forget(&text);
         // However the task ends, this stops the work that it leaves behind.
         let end = StopOnDrop(stop.clone());
         let task = self.shared.runtime().spawn(running.task(async move {
@@ -373,7 +373,7 @@ impl Session {
                     batches
                 }
                 Err(error) => {
-                    forget_plans();
+                    forget_plan();
                     // Fails if no caller is waiting any more, who then needs no error.
                     let _ = answered.send(Err(error));
                     return;
@@ -382,7 +382,7 @@ impl Session {
             while let Some(batch) = survived(stream.next()).await.unwrap_or_else(|error| Some(Err(error))) {
                 let is_error = batch.is_err();
                 if is_error {
-                    forget_plans();
+                    forget_plan();
                 }
                 if !hand_over(&sender, batch).await || is_error {
                     break;

@@ -84,7 +84,7 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let left = Box::new(Change::apply(of_left, *left));
             let right = Box::new(Change::apply(of_right, *right));
             let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
-            if type_of(&expr).is_floating() && may_make_nan(&expr) {
+            if type_of(&expr).is_floating() && may_make_nan(&expr, type_of) {
                 return Ok(Transformed::yes(positive_nan(expr)));
             }
             changed_if(is_changed, expr)
@@ -574,22 +574,39 @@ fn sorts_with_one_zero(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) 
 }
 
 /// Whether arithmetic may give NaN for operands that are none, as infinity minus itself.
-fn may_make_nan(expr: &Expr) -> bool {
+fn may_make_nan(expr: &Expr, type_of: impl Fn(&Expr) -> DataType) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return false };
-    let number = |value: &Expr| match value {
-        Expr::Literal(value, _) => value.cast_to(&DataType::Float64).ok(),
-        _ => None,
+    // What was cast to a float from another type has no infinity, unless it is a text.
+    let is_finite = |value: &Expr| match value {
+        Expr::Cast(cast) if type_of(&cast.expr).is_integer() || type_of(&cast.expr).is_decimal() => true,
+        value => constant(value).is_some_and(f64::is_finite),
     };
-    let is_finite =
-        |value: &Expr| matches!(number(value), Some(ScalarValue::Float64(Some(value))) if value.is_finite());
     match op {
         Operator::Divide | Operator::Modulo => true,
         Operator::Plus | Operator::Minus => !is_finite(left) && !is_finite(right),
         Operator::Multiply => {
-            let is_harmless = |value: &Expr| is_finite(value) && !may_be_zero(value);
+            let is_harmless =
+                |value: &Expr| constant(value).is_some_and(|value| value.is_finite() && value != 0.0);
             !is_harmless(left) && !is_harmless(right)
         }
         _ => false,
+    }
+}
+
+/// The number that a literal is, with a sign or a cast or without.
+fn constant(value: &Expr) -> Option<f64> {
+    match value {
+        Expr::Literal(value, _) => match value.cast_to(&DataType::Float64) {
+            Ok(ScalarValue::Float64(value)) => value,
+            _ => None,
+        },
+        Expr::Cast(cast) => {
+            let value =
+                ScalarValue::Float64(Some(constant(&cast.expr)?)).cast_to(cast.field.data_type()).ok()?;
+            constant(&lit(value))
+        }
+        Expr::Negative(value) => constant(value).map(|value| -value),
+        _ => None,
     }
 }
 

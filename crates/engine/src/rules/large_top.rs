@@ -53,7 +53,7 @@ impl PhysicalOptimizerRule for LargeTop {
 }
 
 fn is_by_float(aggregate: &AggregateExec) -> bool {
-    let schema = aggregate.input_schema();
+    let schema = aggregate.input().schema();
     let keys = aggregate.group_expr().expr().iter();
     let mut types = keys.filter_map(|(key, _)| key.data_type(&schema).ok());
     types.any(|data_type| data_type.is_floating())

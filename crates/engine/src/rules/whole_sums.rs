@@ -1,14 +1,14 @@
 //! Sums beside `count(DISTINCT y)` stay whole.
 //!
 //! DataFusion takes `sum(x), count(DISTINCT y)` for sums of what is summed for each `y`. Floats would be rounded more than
-//! once then, a partial sum of BIGINTs can overflow where the whole does not, and a sum of sums of DECIMALs has more digits
-//! than what the sum is compared with.
+//! once then, and a partial sum of BIGINTs can overflow where the whole does not. A sum of sums of DECIMALs would have more
+//! digits than the sum.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Projection, cast};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::single_distinct_to_groupby::SingleDistinctToGroupBy;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
@@ -32,20 +32,29 @@ impl OptimizerRule for WholeSums {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         if let LogicalPlan::Aggregate(aggregate) = &plan {
-            let schema = aggregate.input.schema();
             for expr in &aggregate.aggr_expr {
-                let is_decimal = matches!(expr.get_type(schema)?, DataType::Decimal128(..));
-                if is_decimal && is_sum(expr) || !may_be_cut(expr, schema)? {
+                if !may_be_cut(expr, aggregate.input.schema())? {
                     return Ok(Transformed::no(plan));
                 }
             }
         }
-        self.0.rewrite(plan, config)
+        let schema = plan.schema().clone();
+        self.0.rewrite(plan, config)?.map_data(|plan| with_types(plan, &schema))
     }
 }
 
-fn is_sum(expr: &Expr) -> bool {
-    matches!(expr, Expr::AggregateFunction(call) if call.func.name() == "sum")
+/// The columns of a projection in the types of a schema.
+fn with_types(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = plan else { return Ok(plan) };
+    let pairs = projection.expr.into_iter().zip(schema.iter());
+    let expressions = pairs.map(|(expr, (qualifier, field))| {
+        if expr.get_type(projection.input.schema())? == *field.data_type() {
+            return Ok(expr);
+        }
+        Ok(cast(expr.unalias(), field.data_type().clone()).alias_qualified(qualifier.cloned(), field.name()))
+    });
+    let expressions = expressions.collect::<Result<_>>()?;
+    Ok(LogicalPlan::Projection(Projection::try_new(expressions, projection.input)?))
 }
 
 /// Whether a sum is that of any partial ones, of which none overflows: of integers and DECIMALs with so few digits that no

@@ -677,7 +677,7 @@ impl<'a> Stripe<'a> {
 
     /// What reads a column, and the rows that are left; its bytes are counted.
     fn reader(&self, column: usize) -> (&'a PartReader, Selection<'_>) {
-        /// One row in so many is as fast found by its number as by passing over the others.
+        /// Where fewer rows than one in so many are left, each is found by its number.
         const DENSE: usize = 4;
         self.count_bytes(column);
         let selection = match &self.left {

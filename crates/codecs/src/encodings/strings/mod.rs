@@ -493,6 +493,12 @@ impl<'a> Column<'a> {
                 if is_sparse(selection.count(level, self.len()), self.len()) {
                     return self.node.take(level, &positions(level, bits), self.byte_limit);
                 }
+                let mut offsets = Vec::new();
+                if let Some(bytes) = self.node.as_bytes(level, &mut offsets)? {
+                    let (offsets, bytes) =
+                        compact_strings(level, compact::Strings::new(&offsets, bytes), bits);
+                    return Ok(Buffer { offsets, bytes });
+                }
                 let all = self.decode(level)?;
                 let (offsets, bytes) =
                     compact_strings(level, compact::Strings::new(&all.offsets, &all.bytes), bits);
