@@ -183,24 +183,46 @@ fn detect() -> Kind {
 /// it in microcode at some eight cycles a bit, and a loop is faster.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_fast_pext() -> bool {
-    static IS_FAST: LazyLock<bool> = LazyLock::new(|| {
-        use std::arch::x86_64::__cpuid;
-        let maker = __cpuid(0);
-        let maker = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes);
-        is_pext_fast(maker.as_flattened(), __cpuid(1).eax)
-    });
-    *IS_FAST
+    // Excavator, Zen to Zen 2, and Hygon's copy of Zen.
+    !matches!(*AMD_FAMILY, Some(0x15..=0x18))
 }
 
-/// Decides by the vendor's name and the signature with the family.
+/// How far ahead of its use a column is worth prefetching that CPUs prefetch by themselves, too, but not across
+/// pages: 4096 bytes, or none, which is written as zero. Sums from memory with that, relative to none: 1.2 on
+/// Intel's Emerald Rapids; 0.65 to 0.95 on Zen 4, whose own prefetching it disturbs. On Zen 5, exact sums of
+/// doubles reached 0.93 of a plain read with 2048 bytes, 0.98 with 3072, 1.0 with 4096, 0.95 with 5120.
 #[cfg(target_arch = "x86_64")]
-fn is_pext_fast(maker: &[u8], signature: u32) -> bool {
-    let family = match signature >> 8 & 0xF {
+pub(crate) fn stream_ahead_bytes() -> usize {
+    // Zen 3 and 4.
+    if *AMD_FAMILY == Some(0x19) { 0 } else { 4096 }
+}
+
+/// As on other CPUs.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn stream_ahead_bytes() -> usize {
+    4096
+}
+
+/// The family of a CPU of AMD, or of Hygon, which builds them.
+#[cfg(target_arch = "x86_64")]
+static AMD_FAMILY: LazyLock<Option<u32>> = LazyLock::new(|| {
+    use std::arch::x86_64::__cpuid;
+    if cfg!(miri) {
+        return None; // has no such instruction
+    }
+    let maker = __cpuid(0);
+    let maker = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes);
+    let is_amd = matches!(maker.as_flattened(), b"AuthenticAMD" | b"HygonGenuine");
+    is_amd.then(|| family(__cpuid(1).eax))
+});
+
+/// The family in a CPU's signature.
+#[cfg(target_arch = "x86_64")]
+fn family(signature: u32) -> u32 {
+    match signature >> 8 & 0xF {
         0xF => 0xF + (signature >> 20 & 0xFF),
         family => family,
-    };
-    // Excavator, Zen to Zen 2, and Hygon's copy of Zen.
-    !(matches!(maker, b"AuthenticAMD" | b"HygonGenuine") && (0x15..=0x18).contains(&family))
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -388,11 +410,9 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn old_cpus_of_amd_take_bits_out_slowly() {
-        // Signatures of Zen 2, Zen 3, Zen 5 and Ice Lake.
-        assert!(!is_pext_fast(b"AuthenticAMD", 0x0083_0F10));
-        assert!(is_pext_fast(b"AuthenticAMD", 0x00A0_0F11));
-        assert!(is_pext_fast(b"AuthenticAMD", 0x00B0_0F21));
-        assert!(is_pext_fast(b"GenuineIntel", 0x0006_06A6));
+    fn the_family_is_in_two_parts_of_the_signature() {
+        // Zen 2, Zen 3, Zen 5 and Ice Lake.
+        let signatures = [0x0083_0F10, 0x00A0_0F11, 0x00B0_0F21, 0x0006_06A6];
+        assert_eq!(signatures.map(family), [0x17, 0x19, 0x1A, 6]);
     }
 }

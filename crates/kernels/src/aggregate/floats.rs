@@ -11,7 +11,7 @@
 //! accumulator is added to the [`ExactSum`] as one integer. So the work is 3 additions a value and
 //! accumulator, no more than the TwoSum of a compensated sum, and the answer is better.
 //!
-//! A block holds some 16384 values, about 2^10 in each lane. With values below 2^top and a first accumulator
+//! A block holds some 31 thousand values, fewer than 2^11 in each lane. With values below 2^top and a first accumulator
 //! that starts at 1.5 * 2^(top + 12), lanes sum to less than 2^(top + 11) and never leave their power of two.
 //! Rests are at most half the last bit, so the next accumulator may lie 41 powers lower. Two cover the bits
 //! from 2^top down to 2^(top - 81): full doubles whose sizes differ by 2^28. The window, which is `top` and
@@ -39,19 +39,20 @@ use super::exact::{ExactSum, power_of_two};
 use super::x86;
 use crate::{Bits, Level, Selection};
 
-/// Values in a block: with 8192, sums from memory take 2 % longer.
-const BLOCK: usize = 16384;
+/// Values in a block, nearly the most for which lanes have room: with half as many, sums from memory take 5 %
+/// longer.
+const BLOCK: usize = 31 << 10;
 /// Values in the first block.
 const FIRST_BLOCK: usize = 1024;
 /// Chunks in one of its two runs.
 const RUN_CHUNKS: usize = BLOCK / CHUNK / 2;
 /// Accumulators side by side, so that additions need not wait for each other.
 const LANES: usize = 16;
-/// About the number of additions to a lane in a block, as a power of two; there is room for twice as many.
-const HEADROOM: i32 = 10;
-const _: () = assert!((BLOCK + 2 * CHUNK) / LANES < 2 << HEADROOM);
+/// More than the number of additions to a lane in a block, as a power of two.
+const HEADROOM: i32 = 11;
+const _: () = assert!((BLOCK + 2 * CHUNK) / LANES < 1 << HEADROOM);
 /// The distance between accumulators, as a power of two.
-pub(super) const STEP: i32 = 51 - HEADROOM;
+pub(super) const STEP: i32 = 52 - HEADROOM;
 /// The most accumulators; a value that needs more is cheaper to add alone.
 pub(super) const MOST_PARTS: u8 = 3;
 /// Blocks that are added float by float after a block that fitted no window.
@@ -94,12 +95,12 @@ impl Window {
 
     /// The exponent of the first accumulator.
     pub(super) fn place(self) -> i32 {
-        self.top + HEADROOM + 2
+        self.top + HEADROOM + 1
     }
 
     /// `top` limited to the range in which all accumulators are normal floats.
     pub(super) fn clamp(top: i32) -> i32 {
-        top.clamp(-1022 + (i32::from(MOST_PARTS) - 1) * STEP - HEADROOM - 2, 1023 - HEADROOM - 2)
+        top.clamp(-1022 + (i32::from(MOST_PARTS) - 1) * STEP - HEADROOM - 1, 1023 - HEADROOM - 1)
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m512d, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_ps, _mm512_add_epi32, _mm512_add_epi64,
+    __m512, __m512d, __m512i, _mm256_loadu_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd,
     _mm512_and_si512, _mm512_castpd_si512, _mm512_castps512_ps256, _mm512_castsi512_pd, _mm512_castsi512_ps,
     _mm512_cvtps_epi64, _mm512_cvtps_pd, _mm512_extractf32x8_ps, _mm512_fmadd_pd, _mm512_fnmadd_pd,
     _mm512_loadu_pd, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_epi8, _mm512_mask_mov_epi16,
@@ -23,15 +23,15 @@ use std::arch::x86_64::{
 };
 use std::hint::black_box;
 
-use super::chunks::{AHEAD_BYTES, CHUNK, Mask, keep_plain};
+use super::chunks::{CHUNK, Mask, keep_plain};
 use super::floats::{BlockRows, Float, Scaled, Sums, starts};
 use super::integers::{BLOCK, Narrow, Wide};
+use crate::dispatch::stream_ahead_bytes;
+use crate::region::prefetch_ptr;
 use crate::sealed::Sealed as Number;
 
 /// Bytes of a vector.
 const VECTOR: usize = size_of::<__m512i>();
-/// The prefetch distance in bytes: the copies keep the CPU from prefetching so far itself.
-const AHEAD: usize = 2048;
 /// Values of 64 bits in a vector.
 const LANES: usize = 8;
 /// Vectors side by side, so that additions need not wait for each other.
@@ -54,6 +54,8 @@ struct Block<const PARTS: usize> {
     rests: __m512i,
     largest: [__m512d; 2],
     one: __m512d,
+    /// The prefetch distance in bytes.
+    ahead: usize,
 }
 
 impl<const PARTS: usize> Block<PARTS> {
@@ -61,9 +63,14 @@ impl<const PARTS: usize> Block<PARTS> {
     #[target_feature(enable = "avx512f", enable = "avx512dq")]
     fn add(&mut self, side: usize, value: __m512d) {
         let mut rest = value;
-        for sums in &mut self.sums {
+        for (part, sums) in self.sums.iter_mut().enumerate() {
             let before = sums[side % SIDES];
-            let after = _mm512_fmadd_pd(rest, self.one, before);
+            // CPUs have units that multiply and units that add: both shall have work.
+            let after = if (side + part) % 2 == 0 {
+                _mm512_add_pd(rest, before)
+            } else {
+                _mm512_fmadd_pd(rest, self.one, before)
+            };
             sums[side % SIDES] = after;
             rest = _mm512_fnmadd_pd(_mm512_sub_pd(after, before), self.one, rest);
         }
@@ -83,8 +90,8 @@ impl<const PARTS: usize> Block<PARTS> {
         for first in (0..CHUNK).step_by(SIDES / RUNS * LANES) {
             for side in 0..SIDES {
                 let (chunk, start) = (chunks[side % RUNS], first + side / RUNS * LANES);
-                let here = chunk.as_ptr().wrapping_add(start).cast::<i8>();
-                _mm_prefetch::<_MM_HINT_T0>(here.wrapping_add(AHEAD_BYTES));
+                let here = chunk.as_ptr().wrapping_add(start);
+                prefetch_ptr(here.wrapping_byte_add(self.ahead));
                 let mut value = load(chunk, start);
                 if MASKED {
                     value = _mm512_castsi512_pd(apart(_mm512_castpd_si512(value)));
@@ -105,6 +112,7 @@ pub(super) fn block<T: Float, const PARTS: usize>(rows: BlockRows<'_, T>, top: i
         rests: _mm512_setzero_si512(),
         largest: [_mm512_setzero_pd(); 2],
         one: _mm512_set1_pd(black_box(1.0)),
+        ahead: stream_ahead_bytes(),
     };
     let BlockRows { runs: [first, second], rest, mask } = rows;
     for (first, second) in first.iter().zip(second) {
@@ -143,55 +151,84 @@ pub(super) fn scaled<T: Float>(rows: BlockRows<'_, T>, factor: f64) -> Option<Sc
     if size_of::<T>() != size_of::<f32>() {
         return None;
     }
-    let factor = _mm512_set1_ps(factor as f32);
-    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
-    let (mut sums, mut least, mut largest) = ([zero; SIDES], _mm512_set1_epi32(-1), zero);
-    let mut add = |side: usize, bits: __m512i| {
-        // Shifted, without the sign; zero minus one wraps to the largest, so that zeros do not count as the
-        // smallest.
-        let magnitudes = _mm512_slli_epi32::<1>(bits);
-        largest = _mm512_max_epu32(largest, magnitudes);
-        least = _mm512_min_epu32(least, _mm512_sub_epi32(magnitudes, one));
-        let values = _mm512_mul_ps(_mm512_castsi512_ps(bits), factor);
-        let lower = _mm512_cvtps_epi64(_mm512_castps512_ps256(values));
-        let upper = _mm512_cvtps_epi64(_mm512_extractf32x8_ps::<1>(values));
-        sums[side] = _mm512_add_epi64(_mm512_add_epi64(sums[side], lower), upper);
+    let zero = _mm512_setzero_si512();
+    let mut lanes = ScaledLanes {
+        sums: [zero; SIDES],
+        least: _mm512_set1_epi32(-1),
+        largest: zero,
+        factor: _mm512_set1_ps(factor as f32),
     };
     let BlockRows { runs: [first, second], rest, mask } = rows;
-    for_each_vector(first, second, &mut add);
+    lanes = lanes.with_runs(first, second);
     let (chunks, tail) = rest.as_chunks::<CHUNK>();
     if matches!(mask, Mask::All) {
-        for_each_vector(chunks, &[], &mut add);
+        lanes = lanes.with_runs(chunks, &[]);
     } else {
         for (index, chunk) in chunks.iter().enumerate() {
-            add_kept(chunk, mask.word(index), &mut add);
+            lanes.add_kept(chunk, mask.word(index));
         }
     }
     if !tail.is_empty() {
         let mut chunk = [T::default(); CHUNK];
         chunk[..tail.len()].copy_from_slice(tail);
-        add_kept(&chunk, mask.word(chunks.len()), &mut add);
+        lanes.add_kept(&chunk, mask.word(chunks.len()));
     }
-    let uppers = fold(sums.map(|sum| _mm512_srai_epi64::<32>(sum)));
-    let lowers = fold(sums.map(|sum| _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFF_FFFF))));
+    let uppers = fold(lanes.sums.map(|sum| _mm512_srai_epi64::<32>(sum)));
+    let lowers = fold(lanes.sums.map(|sum| _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFF_FFFF))));
     let [uppers, lowers] = [uppers, lowers].map(|sum| i128::from(_mm512_reduce_add_epi64(sum)));
     Some(Scaled {
         sum: (uppers << 32) + lowers,
-        least: f32::from_bits(_mm512_reduce_min_epu32(least).wrapping_add(1) >> 1),
-        largest: f32::from_bits(_mm512_reduce_max_epu32(largest) >> 1),
+        least: f32::from_bits(_mm512_reduce_min_epu32(lanes.least).wrapping_add(1) >> 1),
+        largest: f32::from_bits(_mm512_reduce_max_epu32(lanes.largest) >> 1),
     })
 }
 
-/// Calls `add` with vectors of the 32-bit values of a chunk, with zero in place of those without a bit, and
-/// with the index of the accumulator.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-fn add_kept<T: Number>(chunk: &[T; CHUNK], word: u64, mut add: impl FnMut(usize, __m512i)) {
-    for (side, line) in lines(std::slice::from_ref(chunk)).iter().enumerate() {
-        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast::<i8>().wrapping_add(AHEAD_BYTES));
-        // SAFETY: as many bytes as a vector has.
-        let values = apart(unsafe { _mm512_loadu_si512(line.as_ptr().cast()) });
-        add(side % SIDES, _mm512_maskz_mov_epi32((word >> (16 * side)) as u16, values));
+/// The accumulators of a block of 32-bit floats that is scaled to integers.
+#[derive(Clone, Copy)]
+struct ScaledLanes {
+    sums: [__m512i; SIDES],
+    /// The smallest of all bits shifted by one, minus one.
+    least: __m512i,
+    /// The largest of all bits shifted by one.
+    largest: __m512i,
+    factor: __m512,
+}
+
+impl ScaledLanes {
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+    fn add(&mut self, side: usize, bits: __m512i) {
+        // Shifted, without the sign; zero minus one wraps to the largest, so that zeros do not count as the
+        // smallest.
+        let magnitudes = _mm512_slli_epi32::<1>(bits);
+        self.largest = _mm512_max_epu32(self.largest, magnitudes);
+        self.least = _mm512_min_epu32(self.least, _mm512_sub_epi32(magnitudes, _mm512_set1_epi32(1)));
+        let values = _mm512_mul_ps(_mm512_castsi512_ps(bits), self.factor);
+        let lower = _mm512_cvtps_epi64(_mm512_castps512_ps256(values));
+        let upper = _mm512_cvtps_epi64(_mm512_extractf32x8_ps::<1>(values));
+        self.sums[side] = _mm512_add_epi64(_mm512_add_epi64(self.sums[side], lower), upper);
+    }
+
+    /// With all values of runs. The accumulators are passed by value: a loop that adds to those of its caller
+    /// keeps them in memory, and takes twice the time.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+    fn with_runs<T: Number>(mut self, first: &[[T; CHUNK]], second: &[[T; CHUNK]]) -> Self {
+        for_each_vector(first, second, |side, bits| self.add(side, bits));
+        self
+    }
+
+    /// Adds the values of a chunk that have a bit.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+    fn add_kept<T: Number>(&mut self, chunk: &[T; CHUNK], word: u64) {
+        let ahead = stream_ahead_bytes();
+        for (side, line) in lines(std::slice::from_ref(chunk)).iter().enumerate() {
+            prefetch_ptr(line.as_ptr().wrapping_byte_add(ahead));
+            // SAFETY: as many bytes as a vector has.
+            let values = apart(unsafe { _mm512_loadu_si512(line.as_ptr().cast()) });
+            self.add(side % SIDES, _mm512_maskz_mov_epi32((word >> (16 * side)) as u16, values));
+        }
     }
 }
 
@@ -226,9 +263,10 @@ fn for_each_vector<T: Number>(
     second: &[[T; CHUNK]],
     mut work: impl FnMut(usize, __m512i),
 ) {
+    let ahead = stream_ahead_bytes();
     let mut read = |side: usize, line: &[u8; VECTOR]| {
         let here = line.as_ptr();
-        _mm_prefetch::<_MM_HINT_T0>(here.cast::<i8>().wrapping_add(AHEAD_BYTES));
+        prefetch_ptr(here.wrapping_byte_add(ahead));
         // SAFETY: as many bytes as a vector has.
         work(side, unsafe { _mm512_loadu_si512(here.cast()) });
     };
@@ -366,7 +404,6 @@ pub(super) fn keep<T: Copy>(chunk: &[T; CHUNK], word: u64, fill: T) -> [T; CHUNK
     let fill_bits = fill_bits(&fill);
     let mut kept = [fill; CHUNK];
     for start in (0..CHUNK).step_by(lanes) {
-        _mm_prefetch::<_MM_HINT_T0>(chunk.as_ptr().wrapping_add(start).cast::<i8>().wrapping_add(AHEAD));
         // SAFETY: `start + lanes` is at most `CHUNK`, because the size of `T` divides that of a vector.
         let vector = apart(unsafe { _mm512_loadu_si512(chunk.as_ptr().add(start).cast()) });
         let vector = blend(size_of::<T>(), fill_bits, word >> start, vector);

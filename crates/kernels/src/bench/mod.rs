@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::compare::Comparable;
+use crate::dispatch::stream_ahead_bytes;
 use crate::region::{advise_huge_pages, prefetch_ptr};
 
 pub mod glibc;
@@ -47,14 +48,14 @@ fn read_plain<T: Comparable>(values: &[T]) -> u64 {
     /// A cache line.
     #[repr(align(64))]
     struct Line([u64; 8]);
-    const AHEAD_LINES: usize = 64;
+    let ahead = stream_ahead_bytes();
     let mut sums = [[0_u64; 8]; 4];
     // SAFETY: numbers have no padding, and every word is a number.
     let (_, lines, _) = unsafe { values.align_to::<Line>() };
     let (first, second) = lines.split_at(lines.len() / 2);
     for (first, second) in first.as_chunks::<2>().0.iter().zip(second.as_chunks::<2>().0) {
         for (sums, line) in sums.iter_mut().zip([&first[0], &second[0], &first[1], &second[1]]) {
-            prefetch_ptr(std::ptr::from_ref(line).wrapping_add(AHEAD_LINES));
+            prefetch_ptr(std::ptr::from_ref(line).wrapping_byte_add(ahead));
             for (sum, word) in sums.iter_mut().zip(line.0) {
                 *sum = sum.wrapping_add(word);
             }
