@@ -8,10 +8,9 @@ use std::cmp::Ordering;
 
 use guard::AtPageEnd;
 use keirin_kernels::text::{
-    Case, Extreme, Inequality, LayoutError, LikePattern, Offset, Pad, SearchMethod, Strings, Text, Views,
-    change_case, char_lengths, compare_columns, compare_constant, ends_with, equal_columns, equal_constant,
-    equal_constant_padded, equal_constant_view, extreme_row, facts, is_ascii, is_utf8, like, like_view,
-    starts_with, trimmed,
+    Inequality, LayoutError, LikePattern, Offset, Pad, SearchMethod, Strings, Text, Views, char_lengths,
+    compare_columns, compare_constant, ends_with, equal_columns, equal_constant, equal_constant_padded,
+    equal_constant_view, facts, is_ascii, is_utf8, like, like_view, starts_with, trimmed,
 };
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_testkit::columns::{Random, Spread, miri_or};
@@ -243,44 +242,6 @@ fn columns_are_compared_row_by_row() {
     }
 }
 
-#[test]
-fn the_extreme_row_is_the_first_of_the_selected_ones() {
-    for (row_count, len_max) in [(0, 1), (1, 3), (64, 3), (200, 2), (333, 20)].into_iter().take(miri_or(3, 5))
-    {
-        let column = Column::random(row_count, len_max, 5);
-        for spread in Spread::ALL.into_iter().step_by(miri_or(3, 1)) {
-            let flags = spread.rows(row_count, 9);
-            let bits: BitBuffer = flags.iter().copied().collect();
-            let numbers: Vec<u32> =
-                oracle::rows(row_count, None, Some(&flags)).map(|row| row as u32).collect();
-            for (pad, extreme) in
-                PADS.into_iter().flat_map(|pad| [(pad, Extreme::Least), (pad, Extreme::Greatest)])
-            {
-                let mut expected: Option<usize> = None;
-                for row in oracle::rows(row_count, None, Some(&flags)) {
-                    let wanted = if extreme == Extreme::Least { Ordering::Less } else { Ordering::Greater };
-                    if expected.is_none_or(|best| {
-                        naive_compare(pad, &column.rows[row], &column.rows[best]) == wanted
-                    }) {
-                        expected = Some(row);
-                    }
-                }
-                for level in Level::available() {
-                    each_layout!(column, *level, |layout| {
-                        for selection in [Selection::Bits(bits.as_bits()), Selection::Rows(&numbers)] {
-                            let actual = extreme_row(*level, layout, selection, extreme, pad);
-                            assert_eq!(actual, expected, "{level} {spread:?} {extreme:?} {pad:?}");
-                        }
-                        if spread == Spread::All {
-                            assert_eq!(extreme_row(*level, layout, Selection::All, extreme, pad), expected);
-                        }
-                    });
-                }
-            }
-        }
-    }
-}
-
 fn check_like(column: &Column, pattern: &str, escape: Option<char>, selected: Option<&[bool]>) {
     let prepared = LikePattern::new(pattern, escape);
     let holds = |row: &Vec<u8>| naive::like(std::str::from_utf8(row).unwrap(), pattern, escape);
@@ -507,15 +468,6 @@ fn check_scan(rows: &[&str]) {
                 char_lengths(*level, layout, known).into_iter().map(|length| length.index() as i64).collect();
             let expected: Vec<i64> = rows.iter().map(|row| row.chars().count() as i64).collect();
             assert_eq!(lengths, expected, "{level}: {rows:?}");
-            for case in [Case::Lower, Case::Upper] {
-                let changed = change_case(*level, layout, case, known).unwrap();
-                let texts =
-                    changed.offsets.windows(2).map(|ends| &changed.bytes[ends[0].index()..ends[1].index()]);
-                let change =
-                    |row: &&str| if case == Case::Lower { row.to_lowercase() } else { row.to_uppercase() };
-                let expected: Vec<String> = rows.iter().map(change).collect();
-                assert!(texts.eq(expected.iter().map(|text| text.as_bytes())), "{level}: {rows:?}");
-            }
         });
         assert_eq!(is_ascii(*level, &column.bytes), column.bytes.is_ascii());
         #[cfg(feature = "arrow")]
@@ -528,6 +480,7 @@ fn check_scan(rows: &[&str]) {
 fn check_case_of_views(level: Level, rows: &[&str]) {
     use arrow_array::{Array, StringViewArray};
     use keirin_kernels::arrow::change_case_of_views;
+    use keirin_kernels::text::Case;
     let nullable = |rows: &[&str], change: fn(&str) -> String| -> StringViewArray {
         let value = |(row, text): (usize, &&str)| (row % 5 != 3).then(|| change(text));
         rows.iter().enumerate().map(value).collect()
@@ -566,8 +519,6 @@ fn rows_that_are_not_utf8_are_noticed() {
     assert!(!is_utf8(level, cut.strings(level)), "both bytes together are UTF-8");
     let broken = Column::new(&[&b"\xFF"[..]], 0);
     assert!(!is_utf8(level, broken.strings(level)));
-    let known = facts(level, broken.strings(level));
-    assert_eq!(change_case(level, broken.strings(level), Case::Upper, known).unwrap().bytes, b"\xFF");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use arrow::array::{Array, BooleanArray, Scalar, StringArray, StringViewArray};
 use arrow::compute::kernels::comparison::{like as arrow_like, starts_with as arrow_starts_with};
 use arrow::compute::kernels::{aggregate, cmp};
 use keirin_kernels::text::{
-    Case, Extreme, Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Text, Views, change_case,
-    char_lengths, compare_constant, equal_columns, equal_constant, equal_constant_padded,
-    equal_constant_view, extreme_row, facts, is_utf8, like, like_view, starts_with,
+    Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Text, Views, char_lengths, compare_constant,
+    equal_columns, equal_constant, equal_constant_padded, equal_constant_view, facts, is_utf8, like,
+    like_view, starts_with,
 };
 use keirin_kernels::{BitBuffer, Level, Selection, count_ones};
 use keirin_race::Race;
@@ -200,19 +200,6 @@ fn order(report: &mut Report, kind: Kind, column: &Column) {
         }),
     ];
     report.case(&format!("prefix/{}", kind.name()), Unit::Rows, count, lanes);
-
-    let strings = column.strings();
-    let rank = |text: Option<&str>| {
-        text.map_or(0, |text| text.bytes().fold(0, |sum, byte| sum * 31 % 1_000_003 + u64::from(byte)))
-    };
-    let lanes = vec![
-        Lane::new("keirin", move || {
-            let row = extreme_row(level, strings, Selection::All, Extreme::Least, Pad::None);
-            rank(row.map(|row| column.array.value(row)))
-        }),
-        Lane::new("arrow", move || rank(aggregate::min_string(&column.array))),
-    ];
-    report.case(&format!("min/{}", kind.name()), Unit::Rows, count, lanes);
 }
 
 /// What is done once a block: facts, validation, lengths, case.
@@ -242,17 +229,6 @@ fn block(report: &mut Report, kind: Kind, column: &Column) {
             }),
         ];
         report.case(&format!("char-length/{}/{name}", kind.name()), Unit::Rows, count, lanes);
-        let upper = |column: &StringArray| -> u64 {
-            let rows = column.iter().flatten().map(str::to_uppercase);
-            StringArray::from_iter_values(rows).value_data().len() as u64
-        };
-        let lanes = vec![
-            Lane::new("keirin", move || {
-                change_case(level, strings, Case::Upper, known).expect("it fits").bytes.len() as u64
-            }),
-            Lane::new("std", move || upper(&column.array)),
-        ];
-        report.case(&format!("upper/{}/{name}", kind.name()), Unit::Rows, count, lanes);
     }
 }
 

@@ -29,7 +29,7 @@ use datafusion::physical_plan::{
 
 use super::fallible::{Conditions, Nodes, fallible};
 use crate::join::Sides;
-use crate::rules::SameNames;
+use crate::rules::{FilteredStatistics, SameNames};
 
 type Plan = Arc<dyn ExecutionPlan>;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -39,6 +39,7 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     let first: Rule = Arc::new(WrapFallible);
     let others = PhysicalOptimizer::new().rules.into_iter().flat_map(|rule| -> Vec<Rule> {
         match rule.name() {
+            "aggregate_statistics" => vec![Arc::new(FilteredStatistics(rule))],
             "ProjectionPushdown" => vec![Arc::new(Projections(rule))],
             "LimitPushPastWindows" => vec![Arc::new(LimitedWindows(rule))],
             name if name.starts_with("FilterPushdown") => vec![Arc::new(SameNames(rule))],

@@ -18,9 +18,12 @@ pub(super) const DEFINITIONS: &[(&str, &str)] = &[
     // Conditions.
     ("if(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
     ("iff(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
+    // The planner's own knows few types.
+    ("ifnull(a, b)", "coalesce(a, b)"),
     ("iif(condition, a, b)", "CASE WHEN condition THEN a ELSE b END"),
     ("isnull(x)", "x IS NULL"),
     ("isnotnull(x)", "x IS NOT NULL"),
+    ("nvl(a, b)", "coalesce(a, b)"),
     // Text.
     ("base64(x)", "encode(x, 'base64pad')"),
     ("char(code)", "chr(code)"),

@@ -131,12 +131,22 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
             let mut is_changed = match (func.name(), args.as_mut_slice()) {
                 ("nullif", [value, other]) => {
                     let [of_value, of_other] = comparison(&types[0], &types[1]);
+                    // Only compared as another type: the value is not to lose digits by it.
+                    let has_types = types[0] != types[1] && !types.contains(&DataType::Null);
+                    if has_types && !value.is_volatile() {
+                        let is_equal = value.clone().eq(std::mem::take(other));
+                        let is_equal = Box::new(with_common_types(is_equal, schema)?.data);
+                        let none = Box::new(lit(ScalarValue::try_from(&types[0])?));
+                        let value = Box::new(std::mem::take(value));
+                        let case = Case::new(None, vec![(is_equal, none)], Some(value));
+                        return Ok(Transformed::yes(Expr::Case(case)));
+                    }
                     let is_changed = of_value.is_some() || of_other.is_some();
                     change_in_place(of_value, value);
                     change_in_place(of_other, other);
                     is_changed
                 }
-                ("greatest" | "least" | "nvl", args) => unify(args, &types, common),
+                ("greatest" | "least", args) => unify(args, &types, common),
                 (_, args) => unify(args, &types, met),
             };
             if compares_items(func.name()) {
@@ -211,6 +221,9 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
                 }
                 ("concat", lists) if !lists.is_empty() && types.iter().all(is_list) => {
                     Transformed::yes(array_concat(lists.to_vec()))
+                }
+                (name, _) if MAKE_NAN.contains(&name) => {
+                    Transformed::yes(positive_nan(Expr::ScalarFunction(ScalarFunction { func, args })))
                 }
                 _ => changed_if(is_changed, Expr::ScalarFunction(ScalarFunction { func, args })),
             }
@@ -572,6 +585,10 @@ fn sorts_with_one_zero(sorts: &mut [Sort], type_of: impl Fn(&Expr) -> DataType) 
         with_one_zero(&mut sort.expr, &data_type) || is_changed
     })
 }
+
+/// Functions that give NaN for numbers outside their domain.
+const MAKE_NAN: [&str; 13] =
+    ["acos", "acosh", "asin", "atanh", "cos", "cot", "ln", "log", "log10", "log2", "power", "sin", "tan"];
 
 /// Whether arithmetic may give NaN for operands that are none, as infinity minus itself.
 fn may_make_nan(expr: &Expr, type_of: impl Fn(&Expr) -> DataType) -> bool {

@@ -1,7 +1,7 @@
 //! Computes volatile expressions as often as they are written.
 //!
-//! DataFusion expands `x BETWEEN a AND b` to `x >= a AND x <= b`, and `coalesce(x, y)` and `nvl(x, y)` to `CASE
-//! WHEN x IS NOT NULL THEN x ELSE y END`. With `random()` in `x` the two uses of `x` are different numbers; so
+//! DataFusion expands `x BETWEEN a AND b` to `x >= a AND x <= b`, and `coalesce(x, y)` to `CASE WHEN x IS NOT
+//! NULL THEN x ELSE y END`. With `random()` in `x` the two uses of `x` are different numbers; so
 //! with such operands they become functions, whose arguments are computed once. And a condition without columns,
 //! such as `random() < 0.5` or `(SELECT false)`, must be computed for the groups, windows or joined rows that it
 //! filters, not for the rows below them, to which DataFusion would push it.
@@ -41,7 +41,7 @@ fn computed_once(expr: Expr) -> Transformed<Expr> {
             Transformed::yes(if negated { Expr::Not(Box::new(between)) } else { between })
         }
         Expr::ScalarFunction(function)
-            if matches!(function.func.name(), "coalesce" | "nvl") && is_written_twice(&function.args) =>
+            if function.func.name() == "coalesce" && is_written_twice(&function.args) =>
         {
             Transformed::yes(call(once::COALESCE, function.args))
         }
@@ -49,7 +49,7 @@ fn computed_once(expr: Expr) -> Transformed<Expr> {
     }
 }
 
-/// Whether `coalesce`, or `nvl`, would duplicate a volatile argument: it tests all but the last for NULL first.
+/// Whether `coalesce` would duplicate a volatile argument: it tests all but the last for NULL first.
 fn is_written_twice(arguments: &[Expr]) -> bool {
     arguments.split_last().is_some_and(|(_, first)| first.iter().any(Expr::is_volatile))
 }

@@ -10,6 +10,7 @@
 //! Nothing here handles NULLs: the caller combines bitmaps. Collations other than that of bytes are in
 //! another crate.
 
+#[cfg(feature = "arrow")]
 mod case;
 mod columns;
 mod equal;
@@ -31,14 +32,15 @@ mod search_x86;
 mod views;
 
 #[cfg(feature = "arrow")]
+pub use case::Case;
+#[cfg(feature = "arrow")]
 pub(crate) use case::change_ascii;
-pub use case::{Case, TextBuffer, change_case};
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
 pub use equal::{ends_with, equal_constant, equal_constant_padded, equal_constant_view, starts_with};
 pub use equal_columns::equal_columns;
 pub use find::{Finder, find, find_byte};
 pub use like::{LikePattern, SearchMethod, like, like_view};
-pub use order::{Extreme, Inequality, compare_columns, compare_constant, extreme_row};
+pub use order::{Inequality, compare_columns, compare_constant};
 pub use pad::{Pad, trimmed};
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};
 #[cfg(feature = "arrow")]

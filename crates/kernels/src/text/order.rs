@@ -1,4 +1,4 @@
-//! Order of text: compared with a constant, compared between columns, and the least and the greatest row.
+//! Order of text: compared with a constant, and between columns.
 //!
 //! The first bytes decide for most rows, so these need no function call: big-endian prefixes are compared 64
 //! at a time, and the whole text is compared only if they are equal.
@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 use super::columns::{Text, prefix_of};
 use super::pad::{Pad, trimmed};
-use super::rows::{collect_words, for_each_row, gather_word, retain};
+use super::rows::{collect_words, gather_word, retain};
+use crate::BitBuffer;
 use crate::bits::WORD_BITS;
-use crate::{BitBuffer, Selection};
 
 /// The comparisons that are not equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,50 +144,4 @@ fn less_and_ties(left: &[u64; WORD_BITS], right: &[u64; WORD_BITS], count: usize
     let less = gather_word(0, WORD_BITS, |row| left[row] < right[row]);
     let ties = gather_word(0, WORD_BITS, |row| left[row] == right[row]);
     (less, ties & (u64::MAX >> (WORD_BITS - count)))
-}
-
-/// An end of the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say all")]
-pub enum Extreme {
-    Least,
-    Greatest,
-}
-
-kernel! {
-    /// The first row that is the least or the greatest of the selected ones; `None` if none is selected.
-    ///
-    /// # Panics
-    /// When the selection has not as many bits as rows or names a row that is not there.
-    pub fn extreme_row[T: Text][T](column: T, selection: Selection<'_>, extreme: Extreme, pad: Pad)
-        -> Option<usize> = extreme_row_plain;
-}
-
-#[inline(always)]
-fn extreme_row_plain<T: Text>(
-    column: T,
-    selection: Selection<'_>,
-    extreme: Extreme,
-    pad: Pad,
-) -> Option<usize> {
-    // Inverted, the greatest prefix becomes the least.
-    let flip = if extreme == Extreme::Least { 0 } else { u64::MAX };
-    let (mut best, mut best_prefix) = (None, u64::MAX);
-    for_each_row(column.row_count(), selection, |row| {
-        let prefix = prefix_padded(&column, row, pad) ^ flip;
-        if prefix > best_prefix {
-            return;
-        }
-        let is_better = match best {
-            Some(best) if prefix == best_prefix => {
-                let ordering = pad.compare(column.row(row), column.row(best));
-                if extreme == Extreme::Least { ordering.is_lt() } else { ordering.is_gt() }
-            }
-            _ => true,
-        };
-        if is_better {
-            (best, best_prefix) = (Some(row), prefix);
-        }
-    });
-    best
 }
