@@ -4,8 +4,8 @@
 //! rows have the constant's length, and for 1M. `LIKE` has a race pick the method for each block of rows. `keirin` works on offsets, `keirin:views` on 16-byte views.
 
 use arrow::array::{Array, BooleanArray, Scalar, StringArray, StringViewArray};
+use arrow::compute::kernels::cmp;
 use arrow::compute::kernels::comparison::{like as arrow_like, starts_with as arrow_starts_with};
-use arrow::compute::kernels::{aggregate, cmp};
 use keirin_kernels::text::{
     Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Text, Views, char_lengths, compare_constant,
     equal_columns, equal_constant, equal_constant_padded, equal_constant_view, facts, is_utf8, like,
