@@ -146,6 +146,60 @@ fn groups_that_are_named_twice_are_made_once() {
     assert_eq!(places(twice), 0);
 }
 
+#[test]
+fn joins_are_ordered_by_the_rows_that_they_leave() {
+    let database = Database::builder().threads(2).in_memory().unwrap();
+    let session = database.session();
+    for (name, rows) in [("d1", 1_000), ("d2", 2_000), ("d3", 10_000), ("d4", 100)] {
+        let table = format!("CREATE TABLE {name} AS SELECT value AS id, value % 5 AS k FROM range({rows})");
+        run(&database, &session, &table).unwrap();
+    }
+    let facts =
+        "CREATE TABLE facts AS SELECT value AS id, value % 1000 AS a, value % 2000 AS b, value % 10000 AS c,
+        value % 100 AS d FROM range(400000)";
+    run(&database, &session, facts).unwrap();
+    let plan = |sql: &str| {
+        let plan = run(&database, &session, &format!("EXPLAIN {sql}")).unwrap();
+        let plan = pretty_format_batches(&plan).unwrap().to_string();
+        plan[plan.find("physical_plan").unwrap()..].to_owned()
+    };
+    let depth = |plan: &str, part: &str| {
+        let line = plan.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {plan}"));
+        line.split_once(|symbol: char| symbol.is_alphabetic()).unwrap().0.len()
+    };
+    // The least first, and what no condition connects not at all.
+    let star = "SELECT count(*) FROM facts JOIN d1 ON a = d1.id JOIN d2 ON b = d2.id JOIN d3 ON c = d3.id
+        JOIN d1 e ON a = e.id JOIN d2 f ON b = f.id JOIN d3 g ON c = g.id
+        JOIN d4 ON d = d4.id JOIN d4 h ON d = h.id WHERE d4.k = 3 AND h.k = 3 AND (d1.k = 1 OR d3.k > 1)";
+    let ordered = plan(star);
+    assert!(depth(&ordered, "table=d4") > depth(&ordered, "table=d1"), "{ordered}");
+    let product =
+        "SELECT count(*) FROM d1 CROSS JOIN d3 JOIN facts ON a = d1.id AND c = d3.id WHERE d1.k + d3.k < 6";
+    assert!(!plan(product).contains("CrossJoinExec"), "{}", plan(product));
+    // Few keys before many rows.
+    let keys = "SELECT count(*) FROM d1 JOIN facts f ON f.a = d1.id JOIN facts g ON g.id = f.id
+        JOIN d2 ON f.b = d2.id JOIN d3 ON f.c = d3.id JOIN facts h ON h.id = f.id
+        WHERE f.a IN (SELECT id FROM d1 GROUP BY id HAVING count(*) > 1 OR id < 5)
+        AND f.b IN (SELECT id FROM d2 GROUP BY id HAVING count(*) > 1 OR id < 9)";
+    let ordered = plan(keys);
+    assert!(depth(&ordered, "Semi") > depth(&ordered, "Inner"), "{ordered}");
+    // What costs nothing stays as it is written, and so does what is no inner join.
+    let small =
+        plan("SELECT count(*) FROM d1 x JOIN d1 y ON x.id = y.id JOIN d4 ON y.id = d4.id WHERE d4.k = 3");
+    assert!(depth(&small, "table=d4") < depth(&small, "table=d1"), "{small}");
+
+    let answers = |sql: &str| number(&run(&database, &session, sql).unwrap());
+    let outer =
+        "SELECT count(*) FROM facts LEFT JOIN d1 ON a = d1.id + 990 JOIN d2 ON b = d2.id JOIN d3 ON c = d3.id
+        JOIN d4 ON d = d4.id WHERE d4.k = 3 AND d1.id IS NULL";
+    let not_in = "SELECT count(*) FROM facts f JOIN d1 ON f.a = d1.id JOIN facts g ON g.id = f.id
+        WHERE f.b NOT IN (SELECT id FROM d2 WHERE k = 1) AND NOT EXISTS (SELECT 1 FROM d3 WHERE d3.id = f.c AND d3.k = 2)";
+    let statements = [star, product, keys, outer, not_in];
+    let ordered = statements.map(answers);
+    run(&database, &session, "SET keirin.fast_path = off").unwrap();
+    assert_eq!(ordered, statements.map(answers));
+}
+
 /// Groups whose texts take 60 MB where all of them are rows, and little where they are numbers.
 #[test]
 fn groups_that_cannot_be_kept_are_made_by_each_place() {

@@ -28,7 +28,7 @@ use datafusion::physical_plan::{
 };
 
 use super::fallible::{Conditions, Nodes, fallible};
-use crate::join::Sides;
+use crate::join::{JoinOrder, Sides};
 use crate::rules::{FilteredStatistics, SameNames};
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -43,7 +43,7 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
             "ProjectionPushdown" => vec![Arc::new(Projections(rule))],
             "LimitPushPastWindows" => vec![Arc::new(LimitedWindows(rule))],
             name if name.starts_with("FilterPushdown") => vec![Arc::new(SameNames(rule))],
-            "join_selection" => vec![rule, Arc::new(Sides)],
+            "join_selection" => vec![Arc::new(JoinOrder), rule, Arc::new(Sides)],
             _ => vec![rule],
         }
     });

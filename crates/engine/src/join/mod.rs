@@ -8,11 +8,14 @@
 //! Before the probe side is read, it learns the bounds of the build side's keys and, exactly or nearly, which there are
 //! ([`filter`]): scans leave out stripes and drop rows by that.
 //!
+//! Before that, [`JoinOrder`] looks for a cheaper order of joins, and [`Sides`] for the side to build.
+//!
 //! Without memory a join fails as DataFusion's does, and the query begins anew with joins that sort.
 
 mod filter;
 mod keys;
 mod narrowed;
+mod order;
 mod run;
 mod sides;
 
@@ -51,6 +54,7 @@ use self::filter::is_used;
 pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
 use self::keys::JoinKeys;
 use self::narrowed::narrowed;
+pub(crate) use self::order::JoinOrder;
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
 use crate::fast_path;
