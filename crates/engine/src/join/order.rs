@@ -256,9 +256,7 @@ impl Graph {
         let pairs = |one| (0..count).map(|other| graph.paired(one, other)).collect();
         graph.pairs = (0..count).map(pairs).collect();
         let choices = graph.relations.len() + graph.keys.len();
-        let is_of_bits =
-            graph.relations.len() <= Set::BITS as usize && graph.keys.len() <= Set::BITS as usize;
-        Ok((choices > 2 && is_of_bits && graph.relations.len() > 1).then_some(graph))
+        Ok((choices > 2 && graph.relations.len() > 1).then_some(graph))
     }
 
     /// Adds what a plan joins; returns the numbers of its columns, or `None` if something stands against it.
@@ -314,7 +312,7 @@ impl Graph {
                 on.push((numbered(left, &columns)?, right.clone()));
             }
             let relations = on.iter().fold(0, |all, (key, _)| all | self.relations_of(key));
-            if relations.count_ones() != 1 {
+            if relations.count_ones() != 1 || self.keys.len() == Set::BITS as usize {
                 return Ok(None);
             }
             let relation = relations.trailing_zeros() as usize;
@@ -323,7 +321,7 @@ impl Graph {
             let (plan, join_type, number) = (join.right().clone(), *join.join_type(), self.keys.len());
             self.keys.push(Keys { plan, on, join_type, relation, rows, kept });
             self.written.push(Step::Keys(number, left));
-            Joined { keys: left.keys | 1_u32.checked_shl(number as u32).unwrap_or(0), ..left }
+            Joined { keys: left.keys | 1 << number, ..left }
         };
         if let Some(projection) = &join.projection {
             columns = projection.iter().map(|column| columns[*column]).collect();

@@ -66,7 +66,7 @@ impl<const PARTS: usize> Block<PARTS> {
         for (part, sums) in self.sums.iter_mut().enumerate() {
             let before = sums[side % SIDES];
             // CPUs have units that multiply and units that add: both shall have work.
-            let after = if (side + part) % 2 == 0 {
+            let after = if (side + part).is_multiple_of(2) {
                 _mm512_add_pd(rest, before)
             } else {
                 _mm512_fmadd_pd(rest, self.one, before)
