@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use crate::protocol::{Reply, Request, Table, serve};
 
 /// Where Keirin's tables may live: in a database directory, in memory, in files; `native-uncached` decodes blocks
-/// each time, `parquet-library` decompresses pages by the parquet crate.
-pub(crate) const FORMS: [&str; 5] = [NATIVE, UNCACHED, "memory", "parquet", LIBRARY];
+/// each time, `native-planned` plans queries each time, `parquet-library` decompresses pages by the parquet crate.
+pub(crate) const FORMS: [&str; 6] = [NATIVE, UNCACHED, PLANNED, "memory", "parquet", LIBRARY];
 pub(crate) const NATIVE: &str = "native";
 const UNCACHED: &str = "native-uncached";
+const PLANNED: &str = "native-planned";
 const LIBRARY: &str = "parquet-library";
 /// Of larger answers a digest is sent.
 const ROWS_MAX: usize = 100_000;
@@ -32,7 +33,7 @@ pub(crate) struct Keirin {
 
 /// Whether tables live in a database directory.
 fn is_native(form: &str) -> bool {
-    [NATIVE, UNCACHED].contains(&form)
+    [NATIVE, UNCACHED, PLANNED].contains(&form)
 }
 
 /// Answers requests on standard input until it ends.
@@ -67,6 +68,9 @@ impl Keirin {
         }
         if engine.form == UNCACHED {
             engine.execute("SET keirin.block_cache_limit = 0")?;
+        }
+        if engine.form == PLANNED {
+            engine.execute("SET keirin.plan_cache = off")?;
         }
         Ok(engine)
     }
@@ -242,7 +246,7 @@ mod tests {
         let Err(error) = Keirin::open("tape".into(), 1, PathBuf::new()) else { panic!("it opened") };
         assert_eq!(
             error,
-            "no form \"tape\"; there are native, native-uncached, memory, parquet, parquet-library"
+            "no form \"tape\"; there are native, native-uncached, native-planned, memory, parquet, parquet-library"
         );
     }
 }

@@ -8,7 +8,7 @@
 
 use std::fmt::Debug;
 
-use keirin_kernels::group_small::{GroupSums, Shape, SmallKey, Value, Variant, suggest};
+use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant};
 use keirin_kernels::{BitBuffer, Level, Selection};
 use keirin_testkit::columns::{Keys, Random, Spread, miri_or};
 use keirin_testkit::oracle::{self, aggregate};
@@ -129,6 +129,19 @@ fn integers() {
         |value| value as f64,
         |value| Some(value.into()),
     );
+    // Short at first, so that counts share their words.
+    check(
+        |key| key as u8,
+        |random| if random.chance(0.001) { i64::MIN } else { random.bits() as i64 >> 30 },
+        |value| value as f64,
+        |value| Some(value.into()),
+    );
+    check(
+        |key| key as u8,
+        |random| random.bits() >> 20,
+        |value: u64| value as f64,
+        |value| Some(value.into()),
+    );
     check(
         |key| key as u8,
         |random| if random.chance(0.1) { 1 << 63 } else { random.bits() >> 12 },
@@ -165,7 +178,7 @@ fn cuts_variants_and_merges_give_the_same_bits() {
         let mut start = 0;
         while start < length {
             let end = start + 1 + random.below((length - start) as u64) as usize;
-            let variant = Variant::ALL[random.below(5) as usize];
+            let variant = Variant::ALL[random.below(Variant::ALL.len() as u64) as usize];
             let level = Level::available()[random.below(Level::available().len() as u64) as usize];
             sums[random.below(3) as usize].add(
                 level,
@@ -194,26 +207,24 @@ fn cuts_variants_and_merges_give_the_same_bits() {
 
 #[test]
 #[cfg_attr(miri, ignore = "statistics of many keys, without unsafe code")]
-fn shapes_are_told_apart() {
+fn many_keys_take_one_table() {
     #[track_caller]
-    fn check(keys: Keys, expected: Shape) {
+    fn check(keys: Keys, expected: Variant) {
         let keys: Vec<u16> = keys.rows(100_000, 1).into_iter().map(|key| key as u16).collect();
-        assert_eq!(suggest(&keys), expected);
+        assert_eq!(Variant::suggest(&keys), expected);
     }
-    check(Keys::Uniform(256), Shape::Even);
-    check(Keys::Uniform(30_000), Shape::Many);
-    check(Keys::Skewed, Shape::Few);
-    check(Keys::Single, Shape::Runs);
-    check(Keys::Runs(5_000), Shape::Runs);
-    check(Keys::Zipf(256), Shape::Skewed);
-    assert_eq!(suggest::<u8>(&[]), Shape::Few);
+    check(Keys::Uniform(100), Variant::EightTables);
+    check(Keys::Uniform(30_000), Variant::OneTable);
+    check(Keys::Skewed, Variant::EightTables);
+    check(Keys::Single, Variant::EightTables);
+    assert_eq!(Variant::suggest::<u16>(&[]), Variant::EightTables);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(miri_or(2, 256)))]
 
     #[test]
-    fn any_doubles_by_any_keys(rows in prop::collection::vec((0_u8..4, any::<f64>()), 0..200), number in 0_usize..5) {
+    fn any_doubles_by_any_keys(rows in prop::collection::vec((0_u8..4, any::<f64>()), 0..200), number in 0..Variant::ALL.len()) {
         let (keys, values): (Vec<u8>, Vec<f64>) = rows.iter().copied().unzip();
         let mut sums = GroupSums::new::<u8>();
         sums.add(Level::best(), Variant::ALL[number], &keys, &values, None, Selection::All);

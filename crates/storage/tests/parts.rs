@@ -146,7 +146,6 @@ fn sums_of_blocks_are_those_of_their_rows() {
             before.floats.push(0.25);
             let mut expected = before.clone();
             let is_value = |row: usize| column.validity.as_ref().is_none_or(|valid| valid.as_bits().get(row));
-            let has_nulls = column.validity.is_some();
             let mut add = |values: Vec<i128>| {
                 let values = values.into_iter().enumerate().filter(|(row, _)| is_value(*row));
                 add(&mut expected, values.map(|(_, value)| value))
@@ -156,13 +155,14 @@ fn sums_of_blocks_are_those_of_their_rows() {
                 Values::I64(values) => add(values.iter().map(|value| i128::from(*value)).collect()),
                 Values::U32(values) => add(values.iter().map(|value| i128::from(*value)).collect()),
                 Values::I128(values) => add(values.to_vec()),
-                _ if has_nulls => false,
                 Values::F32(values) => {
-                    expected.floats.extend(values.iter().map(|value| f64::from(*value)));
+                    let values = values.iter().enumerate().filter(|(row, _)| is_value(*row));
+                    expected.floats.extend(values.map(|(_, value)| f64::from(*value)));
                     true
                 }
                 Values::F64(values) => {
-                    expected.floats.extend(values.iter().copied());
+                    let values = values.iter().enumerate().filter(|(row, _)| is_value(*row));
+                    expected.floats.extend(values.map(|(_, value)| *value));
                     true
                 }
                 _ => false,
@@ -208,8 +208,15 @@ fn sums_of_stripes_are_those_of_each() {
         (
             DataType::I64,
             Column {
-                validity: Some(Flags::Owned(with_null)),
+                validity: Some(Flags::Owned(with_null.clone())),
                 values: Values::I64((0..rows).map(number).collect::<Vec<_>>().into()),
+            },
+        ),
+        (
+            DataType::F64,
+            Column {
+                validity: Some(Flags::Owned(with_null)),
+                values: Values::F64((0..rows).map(|row| number(row) as f64 / 9.9).collect::<Vec<_>>().into()),
             },
         ),
     ];

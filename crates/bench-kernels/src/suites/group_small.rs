@@ -2,7 +2,7 @@
 //!
 //! Four million rows come in blocks of 65,536, as an engine hands them on, into one state: either one block,
 //! decoded into the second cache, again and again (`l2`), or a column in memory, which is then the limit for
-//! runs (`read-limit` only reads both columns). `keirin` is the race's choice among the loops for that shape of keys.
+//! runs (`read-limit` only reads both columns). `keirin` is the loop that is suggested for such keys.
 //! `clickhouse-unroll4` is the cure that ClickHouse took in 2020: four tables of (sum, count) taken in turn by
 //! a loop unrolled four times, merged at the end; `one-table` is what it had before. Both sum in doubles, in
 //! the order of rows; ours are exact.
@@ -13,9 +13,8 @@ use std::hint::black_box;
 
 use keirin_kernels::bench::{read, vec_in_huge_pages};
 use keirin_kernels::compare::Comparable;
-use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
+use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant};
 use keirin_kernels::{Level, Selection};
-use keirin_race::Races;
 use keirin_testkit::columns::{Keys, Random};
 
 use crate::duel::{Lane, Report, Unit};
@@ -88,12 +87,8 @@ fn case<K: SmallKey + Comparable, T: Value + Comparable + Into<f64>>(
         let values: Vec<T> = vec_in_huge_pages(len, || value(&mut random));
         let rows = Rows { keys: &keys, values: &values, times };
         let answer = ours(rows, |work| work(Variant::ALL[0]));
-        let shape = suggest(&keys);
-        let arms = shape.variants();
-        let names: Vec<&'static str> = arms.iter().map(|variant| variant.name()).collect();
-        let race = Races::default().race("avg", shape.name(), &name, &names);
         let mut lanes = Vec::new();
-        lanes.push(Lane::new("keirin", || ours(rows, |work| race.run(BLOCK as u64, |arm| work(arms[arm])))));
+        lanes.push(Lane::new("keirin", || ours(rows, |work| work(Variant::suggest(rows.keys)))));
         for variant in Variant::ALL {
             lanes
                 .push(Lane::new(&format!("keirin:{}", variant.name()), || ours(rows, |work| work(*variant))));

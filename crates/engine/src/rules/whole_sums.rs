@@ -31,11 +31,10 @@ impl OptimizerRule for WholeSums {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if let LogicalPlan::Aggregate(aggregate) = &plan {
-            for expr in &aggregate.aggr_expr {
-                if !may_be_cut(expr, aggregate.input.schema())? {
-                    return Ok(Transformed::no(plan));
-                }
+        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+        for expr in &aggregate.aggr_expr {
+            if !may_be_cut(expr, aggregate.input.schema())? {
+                return Ok(Transformed::no(plan));
             }
         }
         let schema = plan.schema().clone();

@@ -18,7 +18,6 @@ use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::functions_aggregate::count::Count;
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -284,10 +283,9 @@ impl Counted {
         aggregate: &AggregateFunctionExpr,
         argument: &Arc<dyn PhysicalExpr>,
         input: &SchemaRef,
-        place: impl Fn(usize) -> usize,
+        scan: &StoredScan,
     ) -> Result<Option<Self>> {
-        let function: &dyn Any = aggregate.fun().inner().as_ref();
-        if aggregate.is_distinct() || !function.is::<Count>() {
+        if aggregate.is_distinct() || aggregate.fun().name() != "count" {
             return Ok(None);
         }
         if let Some(literal) = argument.downcast_ref::<Literal>() {
@@ -299,7 +297,10 @@ impl Counted {
             cast.expr().data_type(input).is_ok_and(|from| is_widened(&from, cast.cast_type()))
         });
         let values = widened.map_or(argument, CastExpr::expr);
-        Ok(values.downcast_ref::<Column>().map(|column| Self::Values(place(column.index()))))
+        Ok(values.downcast_ref::<Column>().map(|column| match scan.may_have_nulls(column.index()) {
+            true => Self::Values(scan.projection()[column.index()]),
+            false => Self::Rows,
+        }))
     }
 }
 
@@ -340,7 +341,7 @@ impl Input {
             _ => None,
         };
         let counted = match (&arguments[..], &filter) {
-            ([argument], None) => Counted::of(aggregate, argument, input, place)?,
+            ([argument], None) => Counted::of(aggregate, argument, input, scan)?,
             _ => None,
         };
         let arguments = arguments.into_iter().map(|argument| reassign_expr_columns(argument, &schema));

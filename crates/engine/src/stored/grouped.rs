@@ -36,7 +36,7 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, stream};
 use keirin_kernels::aggregate::CompactSum;
-use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant, suggest};
+use keirin_kernels::group_small::{GroupSums, SmallKey, Value, Variant};
 use keirin_kernels::{Bits, Level, Selection};
 
 use super::aggregate::Summed;
@@ -256,7 +256,7 @@ impl Work {
         stripe: &mut Stripe<'_>,
         sums: &mut [GroupSums],
     ) -> Result<()> {
-        let variant = suggest(keys).variants()[0];
+        let variant = Variant::suggest(keys);
         for (place, sums) in self.columns.iter().zip(&mut *sums) {
             let column = stripe.column(*place)?;
             macro_rules! add {

@@ -1,24 +1,25 @@
 //! Groups by keys of 8 or 16 bits: a table with a state for every possible key.
 //!
-//! What slows such a table down is not its size but skew: a row whose key just occurred waits until the store
-//! of that state can be loaded again, so a single key is 7 times slower than 256 evenly distributed ones. The
-//! [`Variant`]s differ in how they avoid the wait; none is best everywhere, and all give the same bits, so
-//! they may race block by block; [`suggest`] classifies data for that. The study behind it: A. Milovidov,
-//! "Optimizing one aggregate function", 2020; the exact sums by integers (`units.rs`) are ours and cost
-//! nothing.
+//! What slows such a table down is not its size but its stores, of which the CPU does one a cycle, and skew: a row
+//! whose key just occurred waits until the store of that state can be loaded again, so a single key is 7 times slower
+//! than 256 evenly distributed ones. So a row stores one word where a number leaves room for the count (`units.rs`),
+//! and several tables are used in turn ([`Variant`]). The study behind it: A. Milovidov, "Optimizing one aggregate
+//! function", 2020; the exact sums by integers are ours.
 //!
-//! ns a row, avg(f32) by u8 from the second-level cache, one core (Zen 4); the levels differ by less than a tenth:
+//! ns a row, avg by u8 from the second-level cache, one core (Zen 4). Cents from 2.50 to 100 as f32 leave room for
+//! the counts of 8,128 rows, those up to 1,000 for 960 rows; as f64 they take two words:
 //!
-//! | keys | ClickHouse's 4 tables | one | four | eight | sixteen | runs |
-//! |---|---|---|---|---|---|---|
-//! | 256 evenly | 0.57 | 0.76 | 0.75 | 0.86 | 1.0 | 0.75 |
-//! | 7, the first 72 % | 0.70 | 1.5 | 0.75 | 0.73 | 0.72 | 0.77 |
-//! | one | 0.90 | 2.0 | 0.87 | 0.79 | 0.79 | 0.35 |
+//! | keys | ClickHouse's 4 tables | f32 to 100 | f32 to 1,000 | f64 |
+//! |---|---|---|---|---|
+//! | 256 evenly | 0.53 | 0.54 | 0.70 | 0.88 |
+//! | 7, the first 72 % | 0.69 | 0.54 | 0.78 | 1.05 |
+//! | one | 0.84 | 0.28 | 0.47 | 0.43 |
 //!
-//! The exact sum costs 0.14 of it. Tried and rejected: a vector of sums for each of up to eight keys (0.45 where
-//! the others took 0.3 for the 7 keys, and useless for more), states of doubles with a check beside them (the
-//! same), and for AVX-512 a loop that adds states as vectors of two words right after converting: 0.31 on a Zen 5,
-//! but 1.17 on a Zen 4.
+//! Before counts shared words, rows of the next chunk were converted while those of one were added, and keys were loaded
+//! eight at a time, f32 took 0.86 to 0.89. Tried and rejected: a vector of sums for each of up to eight keys (0.45
+//! where the others took 0.3 for the 7 keys, and useless for more), states of doubles with a check beside them (the
+//! same), for AVX-512 a loop that adds states as vectors of two words right after converting (0.31 on a Zen 5, but
+//! 1.17 on a Zen 4), and looking for the range of bytes, to empty less (the same, or slower).
 
 #![allow(clippy::cast_possible_wrap, reason = "bits are few")]
 
@@ -36,7 +37,7 @@ use crate::gather::{gather, gather_bits};
 use crate::{Bits, Level, Selection, bitmaps};
 use std::ops::Range;
 use tables::Tables;
-use units::Plan;
+use units::{COUNTED, PACKED, Plan};
 
 /// Rows whose sums are kept or undone together.
 const BLOCK: usize = 1 << 13;
@@ -46,6 +47,8 @@ const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
 const BLOCKS_WITH_OUTLIERS: u8 = 7;
 /// Values from which a unit is first guessed.
 const SAMPLE: usize = 1 << 10;
+/// The most keys whose sums and counts share a word: such words are added to states after each block.
+const PACKED_KEYS: usize = 1 << 9;
 /// With keys beyond this, more than four tables would fill the second-level cache.
 const MANY_KEYS: usize = 1 << 12;
 
@@ -55,6 +58,14 @@ pub trait SmallKey: Comparable + Default + Ord + Send + sealed::Sealed {
     const COUNT: usize;
     /// The key as a number below [`SmallKey::COUNT`].
     fn index(self) -> usize;
+    /// Eight keys, as they are loaded at once.
+    #[doc(hidden)]
+    type Eight: Copy;
+    #[doc(hidden)]
+    fn eight(keys: &[Self; 8]) -> Self::Eight;
+    /// [`Self::index`] of one of them.
+    #[doc(hidden)]
+    fn index_of(keys: Self::Eight, place: usize) -> usize;
 }
 
 mod sealed {
@@ -69,6 +80,15 @@ impl SmallKey for u8 {
     fn index(self) -> usize {
         usize::from(self)
     }
+    type Eight = u64;
+    #[inline(always)]
+    fn eight(keys: &[Self; 8]) -> u64 {
+        u64::from_le_bytes(*keys)
+    }
+    #[inline(always)]
+    fn index_of(keys: u64, place: usize) -> usize {
+        (keys >> (8 * place) & 0xFF) as usize
+    }
 }
 
 impl SmallKey for u16 {
@@ -77,9 +97,19 @@ impl SmallKey for u16 {
     fn index(self) -> usize {
         usize::from(self)
     }
+    type Eight = [Self; 8];
+    #[inline(always)]
+    fn eight(keys: &[Self; 8]) -> [Self; 8] {
+        *keys
+    }
+    #[inline(always)]
+    fn index_of(keys: [Self; 8], place: usize) -> usize {
+        usize::from(keys[place])
+    }
 }
 
-/// Loops that give the same sums; the first is the reference.
+/// Loops that give the same sums; the first is the reference. What is asked for more tables than the nearest cache holds
+/// takes fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// One table: for many 16-bit keys, whose states fill the second-level cache.
@@ -88,16 +118,11 @@ pub enum Variant {
     FourTables,
     /// Eight tables, used in turn.
     EightTables,
-    /// Sixteen tables, used in turn.
-    SixteenTables,
-    /// Four tables; but 64 rows with equal keys are summed in registers first.
-    Runs,
 }
 
 impl Variant {
     /// All variants.
-    pub const ALL: &[Self] =
-        &[Self::OneTable, Self::FourTables, Self::EightTables, Self::SixteenTables, Self::Runs];
+    pub const ALL: &[Self] = &[Self::OneTable, Self::FourTables, Self::EightTables];
 
     /// A short name.
     #[must_use]
@@ -106,98 +131,42 @@ impl Variant {
             Self::OneTable => "one-table",
             Self::FourTables => "four-tables",
             Self::EightTables => "eight-tables",
-            Self::SixteenTables => "sixteen-tables",
-            Self::Runs => "runs",
         }
+    }
+
+    /// The variant for keys like these, from a sample: one table if they are thousands. Bytes need no look.
+    #[must_use]
+    pub fn suggest<K: SmallKey>(keys: &[K]) -> Self {
+        const STRETCH: usize = 16;
+        const STRETCHES: usize = 16;
+        if K::COUNT == 1 << 8 {
+            return Self::EightTables;
+        }
+        let mut sample = Vec::with_capacity(STRETCH * STRETCHES);
+        for stretch in keys.chunks((keys.len() / STRETCHES).max(STRETCH)).take(STRETCHES) {
+            sample.extend_from_slice(&stretch[..stretch.len().min(STRETCH)]);
+        }
+        sample.sort_unstable();
+        let key_count = sample.chunk_by(|left, right| left == right).count();
+        if key_count > STRETCH * STRETCHES / 2 { Self::OneTable } else { Self::EightTables }
     }
 
     fn table_count(self) -> usize {
         match self {
             Self::OneTable => 1,
-            Self::FourTables | Self::Runs => 4,
+            Self::FourTables => 4,
             Self::EightTables => 8,
-            Self::SixteenTables => 16,
         }
     }
 
-    /// The variant to use for keys of this range.
-    fn over(self, keys: &Range<usize>) -> Self {
+    /// The variant to use for keys of this range: eight tables of two words would fill the first-level cache, and it takes
+    /// long to empty them after few rows.
+    fn over(self, keys: &Range<usize>, plan: &Plan) -> Self {
+        let is_frugal = plan.layout == PACKED && plan.block_rows() >= BLOCK / 4;
         match self {
-            Self::EightTables | Self::SixteenTables if keys.len() > MANY_KEYS => Self::FourTables,
+            Self::EightTables if !is_frugal || keys.len() > MANY_KEYS => Self::FourTables,
             variant => variant,
         }
-    }
-}
-
-/// Kinds of key distributions, for which different variants are fastest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Neighbours are mostly equal.
-    Runs,
-    /// At most eight keys.
-    Few,
-    /// One key in more than an eighth of the rows.
-    Skewed,
-    /// Thousands of keys, whose states exceed the first-level cache.
-    Many,
-    /// None of these.
-    Even,
-}
-
-impl Shape {
-    /// A short name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Runs => "runs",
-            Self::Few => "few",
-            Self::Skewed => "skewed",
-            Self::Many => "many",
-            Self::Even => "even",
-        }
-    }
-
-    /// The variants worth racing, the one that is usually fastest first. The others are several times slower
-    /// here, or leave many tables to be emptied.
-    #[must_use]
-    pub fn variants(self) -> &'static [Variant] {
-        use Variant::{EightTables, FourTables, OneTable, Runs, SixteenTables};
-        match self {
-            Self::Runs => &[Runs, SixteenTables, EightTables],
-            Self::Few => &[SixteenTables, EightTables, FourTables],
-            Self::Skewed => &[FourTables, EightTables, SixteenTables, Runs],
-            Self::Many => &[OneTable],
-            Self::Even => &[FourTables, OneTable, EightTables, Runs],
-        }
-    }
-}
-
-/// The shape of keys, from a sample: some 1,000 rows in stretches of 64.
-#[must_use]
-pub fn suggest<K: SmallKey>(keys: &[K]) -> Shape {
-    const STRETCH: usize = 64;
-    const STRETCHES: usize = 16;
-    let mut sample = Vec::with_capacity(STRETCH * STRETCHES);
-    let mut repeats = 0;
-    let step = (keys.len() / STRETCHES).max(STRETCH);
-    for stretch in keys.chunks(step).take(STRETCHES) {
-        let stretch = &stretch[..stretch.len().min(STRETCH)];
-        repeats += stretch.windows(2).filter(|pair| pair[0] == pair[1]).count();
-        sample.extend_from_slice(stretch);
-    }
-    sample.sort_unstable();
-    let counts = || sample.chunk_by(|a, b| a == b).map(<[K]>::len);
-    let (rows, key_count, most) = (sample.len(), counts().count(), counts().max().unwrap_or(0));
-    if repeats * 20 > rows * 19 {
-        Shape::Runs
-    } else if key_count <= 8 {
-        Shape::Few
-    } else if most * 8 > rows {
-        Shape::Skewed
-    } else if key_count > 512 {
-        Shape::Many
-    } else {
-        Shape::Even
     }
 }
 
@@ -255,38 +224,50 @@ impl GroupSums {
         selection: Selection<'_>,
     ) {
         assert_eq!(self.counts.len(), K::COUNT, "keys are of the type that the sums are for");
-        for_each_dense(level, keys, values, validity, selection, |keys, values| {
-            for (keys, values) in keys.chunks(BLOCK).zip(values.chunks(BLOCK)) {
-                self.add_block(level, variant, keys, values);
+        for_each_dense(level, keys, values, validity, selection, |mut keys, mut values| {
+            while !keys.is_empty() {
+                let added = self.add_block(level, variant, keys, values);
+                (keys, values) = (&keys[added..], &values[added..]);
             }
         });
     }
 
-    fn add_block<K: SmallKey, T: Value>(&mut self, level: Level, variant: Variant, keys: &[K], values: &[T]) {
+    /// Adds the first of these rows, and returns how many.
+    fn add_block<K: SmallKey, T: Value>(
+        &mut self,
+        level: Level,
+        variant: Variant,
+        keys: &[K],
+        values: &[T],
+    ) -> usize {
+        let rows = keys.len().min(self.plan.block_rows());
+        let (mut keys, mut values) = (&keys[..rows], &values[..rows]);
         let range = tables::range(level, keys);
-        let variant = variant.over(&range);
         self.note(&range);
-        if self.tables.count() < variant.table_count() {
-            self.flush();
-            self.tables.resize(variant.table_count());
-        }
         // If even a sample fits no unit, the block will not either.
         let sample = &values[..values.len().min(SAMPLE)];
-        let mut has_plan = self.blocks_with_outliers == 0 && (self.plan.suits::<T>() || self.fit_to(sample));
-        // Tries again when the values differ from the sample, and once more with two parts.
-        for _ in 0..3 {
+        let least = self.least_layout();
+        let mut has_plan =
+            self.blocks_with_outliers == 0 && (self.plan.suits::<T>(least) || self.fit_to(sample));
+        // Tries again when the values differ from the sample, and once more for each wider layout.
+        for _ in 0..4 {
             if !has_plan {
                 break;
             }
+            let rows = keys.len().min(self.plan.block_rows());
+            (keys, values) = (&keys[..rows], &values[..rows]);
             if self.add_fitting(level, variant, &range, keys, values) {
-                return;
+                return rows;
             }
             // Whatever was added, even garbage, is subtracted again: integers wrap both ways. The same value
             // always converts to the same garbage, also NaN, for which the CPUs of all levels do.
-            tables::undo(level, keys, values, &self.plan, self.tables.states(&range));
+            if self.plan.layout != PACKED {
+                tables::undo(level, keys, values, &self.plan, self.tables.states(&self.plan, &range));
+            }
             has_plan = self.fit_to(values);
         }
         self.add_without_outliers(level, variant, &range, keys, values);
+        keys.len()
     }
 
     /// Adds rows to the tables by the current plan, and returns whether that was exact.
@@ -298,10 +279,19 @@ impl GroupSums {
         keys: &[K],
         values: &[T],
     ) -> bool {
+        let variant = variant.over(range, &self.plan);
+        if self.tables.count() < variant.table_count() {
+            self.flush();
+            self.tables.resize(variant.table_count());
+        }
         self.reserve_rows(keys.len() as u64);
-        let fit = tables::group(level, keys, values, &self.plan, variant, self.tables.states(range));
+        let states = self.tables.states(&self.plan, range);
+        let is_exact = tables::group(level, keys, values, &self.plan, variant, states).is_exact(&self.plan);
+        if self.plan.layout == PACKED {
+            self.tables.unpack(level, &self.plan, variant.table_count(), range, is_exact);
+        }
         self.most_rows += keys.len() as u64;
-        fit.is_exact(&self.plan)
+        is_exact
     }
 
     /// Adds a block with zeros in place of its outliers, and then the outliers one by one: values that are
@@ -316,8 +306,9 @@ impl GroupSums {
         values: &[T],
     ) {
         let (mut fitting, mut outliers) = (Vec::with_capacity(values.len()), Vec::new());
-        let before = self.plan.suits::<T>().then_some(self.plan);
-        let most = || T::plan_for_most(&values[..values.len().min(SAMPLE)], &self.plan);
+        let least = self.least_layout();
+        let before = self.plan.suits::<T>(least).then_some(self.plan);
+        let most = || T::plan_for_most(&values[..values.len().min(SAMPLE)], least, &self.plan);
         let plan = [before].into_iter().chain(std::iter::once_with(most)).flatten().find(|plan| {
             fitting.clear();
             outliers.clear();
@@ -337,8 +328,11 @@ impl GroupSums {
             self.flush();
             self.plan = plan;
         }
-        let is_exact = self.add_fitting(level, variant, range, keys, &fitting);
-        assert!(is_exact, "each of the values was seen to fit");
+        let block = plan.block_rows();
+        for (keys, fitting) in keys.chunks(block).zip(fitting.chunks(block)) {
+            let is_exact = self.add_fitting(level, variant, range, keys, fitting);
+            assert!(is_exact, "each of the values was seen to fit");
+        }
         for row in &outliers {
             let (key, value) = (keys[*row as usize], values[*row as usize]);
             value.push_to(self.outlier_sums.entry(key.index()).or_default());
@@ -348,6 +342,11 @@ impl GroupSums {
 
     fn note(&mut self, keys: &Range<usize>) {
         self.keys = union(&self.keys, keys);
+    }
+
+    /// The narrowest layout of states for so many keys.
+    fn least_layout(&self) -> u8 {
+        if self.keys.len() > PACKED_KEYS { COUNTED } else { PACKED }
     }
 
     /// Makes sure that tables can take this many more rows.
@@ -364,7 +363,7 @@ impl GroupSums {
     /// Sets a plan that the values fit; false if there is none.
     fn fit_to<T: Value>(&mut self, values: &[T]) -> bool {
         self.flush();
-        let plan = T::plan(values, &self.plan);
+        let plan = T::plan(values, self.least_layout(), &self.plan);
         if let Some(plan) = plan {
             self.plan = plan;
         }

@@ -476,13 +476,14 @@ impl BlockDecoder<'_> {
         })
     }
 
-    /// Adds all values to `total`, without decoding where possible. Returns false and leaves the total unchanged if
-    /// it would overflow 128 bits or the values are not numbers.
+    /// Adds all valid values to `total`, without decoding where possible. Returns false and leaves the total unchanged
+    /// if it would overflow 128 bits, the values are not numbers, or they are integers with nulls.
     pub(super) fn sum(
         &self,
         stored: Stored<'_>,
         kind: Kind,
         row_count: u32,
+        validity: Option<Bits<'_>>,
         total: &mut Total,
     ) -> Read<bool> {
         let level = self.level;
@@ -490,6 +491,9 @@ impl BlockDecoder<'_> {
             let rows = 0..frame.row_count();
             macro_rules! integers {
                 ($number:ty) => {{
+                    if validity.is_some() {
+                        return Ok(false);
+                    }
                     let sum = match frame.integers::<$number>(level)?.sum(level, rows) {
                         Ok(sum) => total.integers.checked_add(sum),
                         Err(keirin_codecs::Error::SumOverflow) => None,
@@ -504,14 +508,14 @@ impl BlockDecoder<'_> {
                     let column = frame.floats::<$number>(level)?;
                     let sum = &mut total.floats;
                     match column.as_bytes().and_then(numbers::<$number>) {
-                        Some(values) => sum.add(level, values, None, Selection::All),
+                        Some(values) => sum.add(level, values, validity, Selection::All),
                         None => {
                             let decoded = self
                                 .pool
                                 .numbers(rows.len(), |values| column.decode_into(level, 0, values))?;
                             match decoded {
-                                Some(values) => sum.add::<$number>(level, &values, None, Selection::All),
-                                None => sum.add(level, &column.decode(level)?, None, Selection::All),
+                                Some(values) => sum.add::<$number>(level, &values, validity, Selection::All),
+                                None => sum.add(level, &column.decode(level)?, validity, Selection::All),
                             }
                         }
                     }

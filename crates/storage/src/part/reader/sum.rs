@@ -13,15 +13,16 @@ use keirin_kernels::Selection;
 
 use super::reading::{Reading, is_large, is_leaf, number_bytes};
 use super::{PartReader, Result};
+use crate::column::Flags;
 use crate::part::Total;
 use crate::part::block::Stored;
 use crate::part::cache::FrameOf;
 
 impl PartReader {
-    /// Adds the values of a column in some stripes to `total`, and returns how many they are. Returns `None` and
-    /// leaves the total unchanged if the footer has no sum of a block and there are nulls, a stripe has no rows, the
-    /// type has no sum, or the sum would overflow 128 bits. Several stripes in one call are read faster than each by
-    /// itself. After an error the total is of no use.
+    /// Adds the values of a column in some stripes to `total`, and returns how many they are. Returns `None` if the footer
+    /// has no sum of a block and integers have nulls, a stripe has no rows, the type has no sum, or the sum would overflow
+    /// 128 bits; the total is as it was then, and after an error of no use. Several stripes in one call are read faster
+    /// than each by itself.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not what was written.
@@ -37,11 +38,12 @@ impl PartReader {
             total.integers = sum;
             return Ok(Some(values));
         }
-        let is_whole = |stripe| {
+        let is_float = matches!(kind, Kind::F32 | Kind::F64);
+        let has_sum = |stripe| {
             let statistics = self.statistics(column, stripe);
-            statistics.rows > 0 && statistics.nulls == 0
+            statistics.rows > 0 && (is_float || statistics.nulls == 0)
         };
-        if matches!(kind, Kind::Flags | Kind::Text) || !stripes.clone().all(is_whole) {
+        if matches!(kind, Kind::Flags | Kind::Text) || !stripes.clone().all(has_sum) {
             return Ok(None);
         }
         let before = total.integers;
@@ -78,9 +80,14 @@ impl Reading<'_> {
     fn add(&self, kind: Kind, total: &mut Total) -> Result<bool> {
         let node = self.part.contents.nodes[self.column];
         let block = self.block(node);
-        let read = |stored: Stored<'_>| self.decoder.sum(stored, kind, block.statistics.rows, total);
+        let validity = match u64::from(block.validity_bytes) {
+            0 => None,
+            bytes => self.validity(node, &self.bytes(block, bytes)?, Selection::All)?,
+        };
+        let valid = validity.as_ref().map(Flags::as_bits);
+        let read = |stored: Stored<'_>| self.decoder.sum(stored, kind, block.statistics.rows, valid, total);
         // Numbers as they are need not be copied to be summed.
-        if is_large(block, kind) {
+        if is_large(block, kind) || validity.is_some() {
             return self.values_in_map(node, read);
         }
         Ok(self.values(node, Some(kind), Selection::All, read)?.1)
@@ -89,8 +96,10 @@ impl Reading<'_> {
     /// Adds this stripe and another one of the same column.
     fn add_two(&self, other: &Self, kind: Kind, total: &mut Total) -> Result<bool> {
         let node = self.part.contents.nodes[self.column];
-        let alike = self.block(node).statistics.rows == other.block(node).statistics.rows;
-        if alike
+        let blocks = [self.block(node), other.block(node)];
+        let are_alike = blocks[0].statistics.rows == blocks[1].statistics.rows
+            && blocks.iter().all(|block| block.validity_bytes == 0);
+        if are_alike
             && let (Some(first), Some(second)) = (self.place_of(node, kind)?, other.place_of(node, kind)?)
             && let Some(map) = self.part.contents.map(|| self.part.file.input())?
         {
