@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp::distinct;
-use arrow::compute::{cast, take};
+use arrow::compute::{cast, interleave, take};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
@@ -14,6 +14,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::WindowUDFExpr;
+
+use super::running::Running;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
@@ -32,6 +34,43 @@ enum Kind {
     },
     /// The same for all rows of a partition.
     Aggregate(Arc<AggregateFunctionExpr>),
+    /// Of the rows up to each row, or to the last of its peers.
+    Running(Box<Running>, Option<Peers>),
+    /// The value of the first row of the partition.
+    First(Arc<dyn PhysicalExpr>, Option<ArrayRef>),
+    /// The value of the last of a row's peers.
+    Last(Arc<dyn PhysicalExpr>, Peers),
+}
+
+/// Rows that are equal in what they are ordered by.
+struct Peers {
+    /// Where they begin in the rows seen last.
+    ahead: Edges,
+    /// Where they begin in the rows that columns were made for.
+    behind: Edges,
+}
+
+impl Peers {
+    fn new(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<Option<Self>> {
+        let order = expr.order_by().iter().map(|sort| sort.expr.clone());
+        let keys: Exprs = expr.partition_by().iter().cloned().chain(order).collect();
+        let behind = Edges::new(keys.clone(), schema)?;
+        Ok(behind.map(|behind| Self { ahead: Edges::of(keys), behind }))
+    }
+
+    /// The last peer of each row, of rows that begin and end with whole peers.
+    fn last(&mut self, batch: &RecordBatch) -> Result<UInt64Array> {
+        self.behind.see(batch)?;
+        let mut last = batch.num_rows();
+        let mut rows = vec![0; last];
+        for row in (0..rows.len()).rev() {
+            rows[row] = last as u64 - 1;
+            if self.behind.starts.is_start(row) {
+                last = row;
+            }
+        }
+        Ok(rows.into())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -60,7 +99,7 @@ impl Function {
                 Some("row_number") => Place::RowNumber,
                 Some("rank") => Place::Rank,
                 Some("dense_rank") => Place::DenseRank,
-                _ => return Ok(None),
+                _ => return Self::of_value(expr, standard, schema, partitions),
             };
             let Some(peers) = Edges::new(order, schema)? else { return Ok(None) };
             Kind::Rank { place, peers, counts: Counts::default() }
@@ -68,31 +107,86 @@ impl Function {
             let aggregate = plain.get_aggregate_expr();
             // Whether there is a FILTER, it tells nobody.
             let has_filter = !format!("{plain:?}").ends_with("filter: None }");
-            let is_whole = has_whole_frame(expr) && aggregate.order_bys().is_empty();
-            if has_filter || !is_whole || !aggregate.groups_accumulator_supported() {
+            if has_filter {
                 return Ok(None);
             }
-            Kind::Aggregate(Arc::new(aggregate.clone()))
+            if has_whole_frame(expr) {
+                if !aggregate.order_bys().is_empty() || !aggregate.groups_accumulator_supported() {
+                    return Ok(None);
+                }
+                Kind::Aggregate(Arc::new(aggregate.clone()))
+            } else {
+                let frame = expr.get_window_frame();
+                let is_running =
+                    is_start(&frame.start_bound) && matches!(frame.end_bound, WindowFrameBound::CurrentRow);
+                let running = if is_running { Running::of(aggregate, schema)? } else { None };
+                let Some(running) = running else { return Ok(None) };
+                let mut peers = None;
+                if frame.units != WindowFrameUnits::Rows {
+                    peers = Peers::new(expr, schema)?;
+                    if peers.is_none() {
+                        return Ok(None);
+                    }
+                }
+                Kind::Running(Box::new(running), peers)
+            }
         } else {
             return Ok(None);
         };
         Ok(Some(Self { kind, data_type: expr.field()?.data_type().clone(), partitions }))
     }
 
+    /// `first_value` and `last_value`.
+    fn of_value(
+        expr: &Arc<dyn WindowExpr>,
+        standard: &StandardWindowExpr,
+        schema: &Schema,
+        partitions: Edges,
+    ) -> Result<Option<Self>> {
+        let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
+        let Some(function) = function else { return Ok(None) };
+        let [argument] = function.args() else { return Ok(None) };
+        // Nothing else tells.
+        if !format!("{function:?}").ends_with("is_reversed: false, ignore_nulls: false }") {
+            return Ok(None);
+        }
+        let frame = expr.get_window_frame();
+        let kind = match (function.fun().name(), &frame.end_bound) {
+            ("first_value", WindowFrameBound::CurrentRow | WindowFrameBound::Following(_))
+                if is_start(&frame.start_bound) =>
+            {
+                Kind::First(argument.clone(), None)
+            }
+            ("last_value", WindowFrameBound::CurrentRow)
+                if is_start(&frame.start_bound) && frame.units != WindowFrameUnits::Rows =>
+            {
+                let Some(peers) = Peers::new(expr, schema)? else { return Ok(None) };
+                Kind::Last(argument.clone(), peers)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { kind, data_type: expr.field()?.data_type().clone(), partitions }))
+    }
+
     /// Looks at the next rows.
     pub(super) fn see(&mut self, batch: &RecordBatch) -> Result<()> {
-        if matches!(self.kind, Kind::Aggregate(_)) {
-            self.partitions.see(batch)?;
+        match &mut self.kind {
+            Kind::Aggregate(_) => self.partitions.see(batch),
+            Kind::Running(_, Some(peers)) | Kind::Last(_, peers) => peers.ahead.see(batch),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// Where partitions begin in the rows seen last, if the function wants whole ones.
-    pub(super) fn partition_starts(&self) -> Option<&Starts> {
-        matches!(self.kind, Kind::Aggregate(_)).then_some(&self.partitions.starts)
+    /// Where partitions or peers begin in the rows seen last, if the function wants whole ones.
+    pub(super) fn wanted_starts(&self) -> Option<&Starts> {
+        match &self.kind {
+            Kind::Aggregate(_) => Some(&self.partitions.starts),
+            Kind::Running(_, Some(peers)) | Kind::Last(_, peers) => Some(&peers.ahead.starts),
+            _ => None,
+        }
     }
 
-    /// The values for the rows that come next, which are whole partitions if it wants that.
+    /// The values for the rows that come next, which are whole partitions or peers if it wants that.
     pub(super) fn column(&mut self, batch: &RecordBatch) -> Result<ArrayRef> {
         let values = match &mut self.kind {
             Kind::Rank { place, peers, counts } => {
@@ -105,6 +199,20 @@ impl Function {
                 let mut partitions = Edges::of(self.partitions.keys.clone());
                 partitions.see(batch)?;
                 whole(aggregate, batch, &partitions.starts)?
+            }
+            Kind::Running(running, peers) => {
+                self.partitions.see(batch)?;
+                let rows = peers.as_mut().map(|peers| peers.last(batch)).transpose()?;
+                running.column(batch, &self.partitions.starts, rows.as_ref())?
+            }
+            Kind::First(argument, kept) => {
+                self.partitions.see(batch)?;
+                let values = argument.evaluate(batch)?.into_array(batch.num_rows())?;
+                first(&values, &self.partitions.starts, kept)?
+            }
+            Kind::Last(argument, peers) => {
+                let values = argument.evaluate(batch)?.into_array(batch.num_rows())?;
+                take(&values, &peers.last(batch)?, None)?
             }
         };
         if *values.data_type() == self.data_type { Ok(values) } else { Ok(cast(&values, &self.data_type)?) }
@@ -119,6 +227,28 @@ fn has_whole_frame(expr: &Arc<dyn WindowExpr>) -> bool {
         WindowFrameBound::CurrentRow => has_peers_only,
         bound => bound.is_unbounded(),
     })
+}
+
+/// Whether a frame begins with its partition.
+fn is_start(bound: &WindowFrameBound) -> bool {
+    matches!(bound, WindowFrameBound::Preceding(_)) && bound.is_unbounded()
+}
+
+/// The value of the first row of the partition, for each row; `kept` is that of the partition that goes on.
+fn first(values: &ArrayRef, partitions: &Starts, kept: &mut Option<ArrayRef>) -> Result<ArrayRef> {
+    let before = kept.take().unwrap_or_else(|| values.slice(0, 1));
+    let mut place = (0, 0);
+    let places = (0..values.len()).map(|row| {
+        if partitions.is_start(row) {
+            place = (1, row);
+        }
+        place
+    });
+    let firsts = interleave(&[&before, values], &places.collect::<Vec<_>>())?;
+    // In a buffer of its own: a slice would keep all.
+    let last = UInt64Array::from(vec![firsts.len() as u64 - 1]);
+    *kept = Some(take(&firsts, &last, None)?);
+    Ok(firsts)
 }
 
 fn ranks(
@@ -223,7 +353,7 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    fn is_start(&self, row: usize) -> bool {
+    pub(super) fn is_start(&self, row: usize) -> bool {
         match row.checked_sub(1) {
             None => self.is_first,
             Some(row) => self.behind.as_ref().is_some_and(|behind| behind.value(row)),

@@ -1,11 +1,14 @@
-//! Window functions that need no row's frame: ranks, and aggregates of whole partitions.
+//! Window functions that need no row's frame: ranks, aggregates of whole partitions or of what is before a row, and
+//! first and last values.
 //!
 //! DataFusion evaluates them row by row or partition by partition. Here `row_number`, `rank` and `dense_rank` are counted in
-//! one pass over the rows as they come, and an aggregate whose frame is the whole partition is the same as that of a group:
-//! the accumulators of GROUP BY take many partitions at once. Only rows of a partition that is not complete are kept, and
-//! only for aggregates. Operators with any other function stay DataFusion's.
+//! one pass over the rows as they come, as are aggregates of the rows up to each row ([`running`]); and an aggregate
+//! whose frame is the whole partition is the same as that of a group: the accumulators of GROUP BY take many partitions
+//! at once. Only rows of a partition, or of peers, that are not complete are kept, and only for functions that
+//! want them whole. Operators with any other function stay DataFusion's.
 
 mod functions;
+mod running;
 
 use std::fmt;
 use std::sync::Arc;
@@ -235,7 +238,7 @@ impl Adding {
         for function in &mut self.functions {
             function.see(&batch)?;
         }
-        let starts = self.functions.iter().filter_map(Function::partition_starts);
+        let starts = self.functions.iter().filter_map(Function::wanted_starts);
         let Some(starts) = Starts::all(starts) else { return self.with_columns(batch).map(Some) };
         let end = starts.last().unwrap_or(0);
         if end > 0 {
