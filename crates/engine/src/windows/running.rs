@@ -128,7 +128,8 @@ impl Running {
                 }
                 // Only these have to fit.
                 if let Some(rows) = rows {
-                    sums = rows.values().iter().map(|row| sums[*row as usize]).collect();
+                    let place = |row: &u64| usize::try_from(*row).expect("rows of a batch");
+                    sums = rows.values().iter().map(|row| sums[place(row)]).collect();
                 }
                 return divided.column(sums, &self.data_type, &self.name);
             }
