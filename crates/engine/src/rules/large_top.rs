@@ -2,7 +2,8 @@
 //!
 //! It keeps the first rows in memory and cannot spill them: a large LIMIT fails where the whole sort would spill. From
 //! [`ROWS_MIN`] on, rows are sorted, which spills, and then cut. And it looks for groups that are to go by `=`, with which
-//! it does not find NaN: of groups by floats all are kept.
+//! it does not find NaN: of groups by floats all are kept. So they are where a LIMIT without an order is for groups of rows
+//! that have one, which it takes for the first groups by an order that nobody gave.
 
 use std::sync::Arc;
 
@@ -26,8 +27,11 @@ impl PhysicalOptimizerRule for LargeTop {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let sorted = plan.transform_up(|node| {
             if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
-                && aggregate.limit_options().is_some_and(|limit| limit.descending().is_some())
-                && is_by_float(aggregate)
+                && let Some(limit) = aggregate.limit_options()
+                && match limit.descending() {
+                    Some(_) => is_by_float(aggregate),
+                    None => !aggregate.is_unordered_unfiltered_group_by_distinct(),
+                }
             {
                 return Ok(Transformed::yes(Arc::new(aggregate.with_new_limit_options(None))));
             }
