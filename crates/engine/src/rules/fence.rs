@@ -5,8 +5,8 @@
 //! one operator that reads all rows, which never ends for an endless recursion. It sorts the inputs of a UNION by a
 //! column that equals the wanted one in each of them, and not in the UNION; and those of a window by a column in the
 //! place of one of PARTITION BY, which the window does not find. Where rows have the order of a sort with a LIMIT
-//! already, it takes the first ones below windows that look at others: `sum(k) OVER () ... ORDER BY id LIMIT 3` was a sum
-//! of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
+//! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
+//! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
 //! but none of their properties. Nor does it let filters through ([`SameNames`](super::SameNames)).
 
 use std::collections::HashSet;
@@ -17,20 +17,16 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::WindowFrameBound;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
     replace_children_if_necessary,
@@ -58,7 +54,8 @@ impl PhysicalOptimizerRule for Fences {
                 return Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?));
             }
             if node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some())
-                && is_over_other_rows(node.children()[0])
+                && node
+                    .exists(|below| Ok(below.is::<WindowAggExec>() || below.is::<BoundedWindowAggExec>()))?
             {
                 let input = Arc::new(Fence::new(node.children()[0].clone()));
                 return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
@@ -96,22 +93,6 @@ fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
     let equal = equal_columns(plan.children()[0]);
     keys.iter().flat_map(collect_columns).any(|column| equal.contains(&column))
-}
-
-/// Whether some window of rows that go on one by one looks at rows behind its own.
-fn is_over_other_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let looks_ahead = |expr: &Arc<dyn WindowExpr>| {
-        let is_lead = expr.as_any().downcast_ref::<StandardWindowExpr>().is_some_and(|standard| {
-            let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
-            function.is_none_or(|function| function.fun().name() == "lead")
-        });
-        is_lead || matches!(expr.get_window_frame().end_bound, WindowFrameBound::Following(_))
-    };
-    let bounded = plan.downcast_ref::<BoundedWindowAggExec>();
-    let goes_on = bounded.is_some() || plan.is::<ProjectionExec>() || plan.is::<FilterExec>();
-    plan.is::<WindowAggExec>()
-        || bounded.is_some_and(|window| window.window_expr().iter().any(looks_ahead))
-        || goes_on && is_over_other_rows(plan.children()[0])
 }
 
 /// See the [module](self).

@@ -152,8 +152,11 @@ impl Function {
         }
         let frame = expr.get_window_frame();
         let kind = match (function.fun().name(), &frame.end_bound) {
-            ("first_value", WindowFrameBound::CurrentRow | WindowFrameBound::Following(_))
-                if is_start(&frame.start_bound) =>
+            // Intervals may be negative.
+            ("first_value", end)
+                if is_start(&frame.start_bound)
+                    && (matches!(end, WindowFrameBound::CurrentRow)
+                        || matches!(end, WindowFrameBound::Following(_)) && end.is_unbounded()) =>
             {
                 Kind::First(argument.clone(), None)
             }

@@ -269,7 +269,12 @@ macro_rules! integers {
                             }
                         };
                         if $bits == 0 && LAYOUT != SPLIT {
-                            fit.beyonds[lane] |= number.wrapping_add(1 << plan.bits).cast_unsigned();
+                            // Of unsigned numbers all bits from the one behind the last are too many.
+                            let seen = match <$type>::MIN {
+                                0 => number | number << 1,
+                                _ => number.wrapping_add(1 << plan.bits),
+                            };
+                            fit.beyonds[lane] |= seen.cast_unsigned();
                         }
                     }
                 }
