@@ -152,7 +152,7 @@ impl Function {
         }
         let frame = expr.get_window_frame();
         let kind = match (function.fun().name(), &frame.end_bound) {
-            // Intervals may be negative.
+            // An interval that follows may be negative, and nothing be in the frame.
             ("first_value", end)
                 if is_start(&frame.start_bound)
                     && (matches!(end, WindowFrameBound::CurrentRow)

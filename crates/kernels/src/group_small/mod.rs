@@ -43,8 +43,6 @@ use units::{COUNTED, PACKED, Plan};
 const BLOCK: usize = 1 << 13;
 /// The units, as powers of two, in which tables count floats; other floats are summed one by one.
 const UNITS: std::ops::RangeInclusive<i32> = -900..=800;
-/// After a block with outliers, blocks whose outliers are removed without trying the whole block first.
-const BLOCKS_WITH_OUTLIERS: u8 = 7;
 /// Values from which a unit is first guessed.
 const SAMPLE: usize = 1 << 10;
 /// The most keys whose sums and counts share a word: such words are added to states after each block.
@@ -188,8 +186,8 @@ pub struct GroupSums {
     most_rows: u64,
     /// By key, the sums of values that fit no unit.
     outlier_sums: BTreeMap<usize, ExactSum>,
-    /// Blocks whose outliers are still to be removed without trying the whole block first.
-    blocks_with_outliers: u8,
+    /// Whether the block before had outliers: those of the next are removed without trying the whole block first.
+    had_outliers: bool,
 }
 
 impl GroupSums {
@@ -205,7 +203,7 @@ impl GroupSums {
             plan: Plan::default(),
             most_rows: 0,
             outlier_sums: BTreeMap::new(),
-            blocks_with_outliers: 0,
+            had_outliers: false,
         }
     }
 
@@ -247,8 +245,7 @@ impl GroupSums {
         // If even a sample fits no unit, the block will not either.
         let sample = &values[..values.len().min(SAMPLE)];
         let least = self.least_layout();
-        let mut has_plan =
-            self.blocks_with_outliers == 0 && (self.plan.suits::<T>(least) || self.fit_to(sample));
+        let mut has_plan = !self.had_outliers && (self.plan.suits::<T>(least) || self.fit_to(sample));
         // Tries again when the values differ from the sample, and once more for each wider layout.
         for _ in 0..4 {
             if !has_plan {
@@ -317,7 +314,7 @@ impl GroupSums {
             outliers.len() <= values.len() / 8
         });
         let Some(plan) = plan else {
-            self.blocks_with_outliers = 0;
+            self.had_outliers = false;
             for (key, value) in keys.iter().zip(values) {
                 value.push_to(self.outlier_sums.entry(key.index()).or_default());
                 self.counts[key.index()] += 1;
@@ -337,7 +334,7 @@ impl GroupSums {
             let (key, value) = (keys[*row as usize], values[*row as usize]);
             value.push_to(self.outlier_sums.entry(key.index()).or_default());
         }
-        self.blocks_with_outliers = if outliers.is_empty() { 0 } else { BLOCKS_WITH_OUTLIERS };
+        self.had_outliers = !outliers.is_empty();
     }
 
     fn note(&mut self, keys: &Range<usize>) {
