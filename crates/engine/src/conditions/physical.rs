@@ -29,7 +29,7 @@ use datafusion::physical_plan::{
 
 use super::fallible::{Conditions, Nodes, fallible};
 use crate::join::{JoinOrder, Sides};
-use crate::rules::{FilteredStatistics, SameNames};
+use crate::rules::{Fence, FilteredStatistics, SameNames};
 
 type Plan = Arc<dyn ExecutionPlan>;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -253,34 +253,33 @@ impl PhysicalOptimizerRule for LimitedWindows {
     }
 }
 
-/// DataFusion's projection pushdown, prevented from computing what can fail below operators that exclude
-/// rows.
+/// DataFusion's projection pushdown, prevented from computing what can fail below operators that exclude rows, and from
+/// moving projections below filters that have one already: it looks for the columns of such a filter's condition, which are
+/// those of its input, among those that it gives.
 #[derive(Debug)]
 struct Projections(Rule);
 
 impl PhysicalOptimizerRule for Projections {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
-        let mut any = false;
         let fixed = plan.transform_up(|node| {
-            let Some(projection) = node.downcast_ref::<ProjectionExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let fixed = Fixed::new(projection)?;
-            any |= fixed.is_some();
+            if node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
+                return Ok(Transformed::yes(Arc::new(Fence::temporary(node)) as Plan));
+            }
+            let fixed = node.downcast_ref::<ProjectionExec>().map(Fixed::new).transpose()?.flatten();
             Ok(fixed.map_or_else(
                 || Transformed::no(node.clone()),
                 |fixed| Transformed::yes(Arc::new(fixed) as Plan),
             ))
         })?;
         let pushed = self.0.optimize(fixed.data, config)?;
-        if !any {
+        if !fixed.transformed {
             return Ok(pushed);
         }
         let back = pushed.transform_up(|node| match node.downcast_ref::<Fixed>() {
             Some(fixed) => Ok(Transformed::yes(fixed.projection()?)),
             None => Ok(Transformed::no(node)),
         })?;
-        Ok(back.data)
+        Fence::without_temporary(back.data)
     }
 
     fn name(&self) -> &str {

@@ -1,13 +1,13 @@
 //! Fences: places in a plan that DataFusion's rules do not see or move operators past.
 //!
-//! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose
-//! NULLs make them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into
-//! one operator that reads all rows, which never ends for an endless recursion. It sorts the inputs of a UNION by a
-//! column that equals the wanted one in each of them, and not in the UNION; and those of a window by a column in the
-//! place of one of PARTITION BY, which the window does not find. Where rows have the order of a sort with a LIMIT
+//! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose NULLs make
+//! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
+//! all rows, which never ends for an endless recursion. It sorts by a column that equals the wanted one in each input of a
+//! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
+//! the place of one of PARTITION BY, which the window does not find. Where rows have the order of a sort with a LIMIT
 //! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
 //! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
-//! but none of their properties. Nor does it let filters through ([`SameNames`](super::SameNames)).
+//! but none of their properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,6 +23,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
@@ -48,6 +49,9 @@ impl PhysicalOptimizerRule for Fences {
             }
             let is_wrong_in_union = node.is::<UnionExec>()
                 && node.children().into_iter().any(|input| !equal_columns(input).is_empty());
+            if is_twice_above_union(&node)? {
+                return Ok(Transformed::yes(Arc::new(Fence::new(node))));
+            }
             if is_wrong_in_union || is_partitioned_by_equal(&node) {
                 let fence = |input: &Arc<dyn ExecutionPlan>| Arc::new(Fence::new(input.clone())) as _;
                 let inputs = node.children().into_iter().map(fence).collect();
@@ -82,6 +86,13 @@ fn equal_columns(plan: &Arc<dyn ExecutionPlan>) -> HashSet<Column> {
     classes.flat_map(|class| class.iter().flat_map(collect_columns).collect::<Vec<_>>()).collect()
 }
 
+/// Whether a node is a projection with equal columns, which could be moved into a UNION.
+fn is_twice_above_union(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    Ok(plan.is::<ProjectionExec>()
+        && !equal_columns(plan).is_empty()
+        && plan.exists(|below| Ok(below.is::<UnionExec>()))?)
+}
+
 /// Whether a node is a window, of which a key of PARTITION BY is among others and equals another column.
 fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let windows = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
@@ -99,24 +110,26 @@ fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
 #[derive(Debug)]
 pub(crate) struct Fence {
     input: Arc<dyn ExecutionPlan>,
-    /// Whether it stands only while filters are moved.
-    is_against_filters: bool,
+    /// Whether it stands only while one rule runs.
+    is_temporary: bool,
     properties: Arc<PlanProperties>,
 }
 
 impl Fence {
-    /// What passes on the rows of `input` with their properties, but no filters to it.
-    pub(crate) fn against_filters(input: Arc<dyn ExecutionPlan>) -> Self {
+    /// What passes on the rows of `input` with their properties, but lets no rule move anything below it: for rules that
+    /// are made to end with [`Fence::without_temporary`].
+    pub(crate) fn temporary(input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = input.properties().clone();
-        Self { input, is_against_filters: true, properties }
+        Self { input, is_temporary: true, properties }
     }
 
-    pub(crate) fn is_against_filters(&self) -> bool {
-        self.is_against_filters
-    }
-
-    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.input
+    /// The plan without temporary fences.
+    pub(crate) fn without_temporary(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| match node.downcast_ref::<Self>().filter(|fence| fence.is_temporary) {
+            Some(fence) => Ok(Transformed::yes(fence.input.clone())),
+            None => Ok(Transformed::no(node)),
+        })
+        .data()
     }
 
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
@@ -128,7 +141,7 @@ impl Fence {
             input.boundedness(),
         )
         .with_scheduling_type(input.properties().scheduling_type);
-        Self { input, is_against_filters: false, properties: Arc::new(properties) }
+        Self { input, is_temporary: false, properties: Arc::new(properties) }
     }
 }
 
@@ -153,7 +166,7 @@ impl ExecutionPlan for Fence {
 
     // One that hides the order does maintain it, but DataFusion would then move a sort below it.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.is_against_filters]
+        vec![self.is_temporary]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -172,7 +185,7 @@ impl ExecutionPlan for Fence {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = children.swap_remove(0);
-        Ok(Arc::new(if self.is_against_filters { Self::against_filters(input) } else { Self::new(input) }))
+        Ok(Arc::new(if self.is_temporary { Self::temporary(input) } else { Self::new(input) }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -39,7 +39,7 @@ impl PhysicalOptimizerRule for SameNames {
                 return Ok(Transformed::yes(join));
             }
             Ok(match has_same_names(&node) {
-                true => Transformed::yes(Arc::new(Fence::against_filters(node)) as Arc<dyn ExecutionPlan>),
+                true => Transformed::yes(Arc::new(Fence::temporary(node)) as Arc<dyn ExecutionPlan>),
                 false => Transformed::no(node),
             })
         })?;
@@ -47,14 +47,7 @@ impl PhysicalOptimizerRule for SameNames {
         if !fenced.transformed {
             return Ok(moved);
         }
-        let without_fences = moved.transform_up(|node| {
-            let fence = node.downcast_ref::<Fence>().filter(|fence| fence.is_against_filters());
-            Ok(match fence {
-                Some(fence) => Transformed::yes(fence.input().clone()),
-                None => Transformed::no(node),
-            })
-        });
-        without_fences.data()
+        Fence::without_temporary(moved)
     }
 
     fn name(&self) -> &str {
@@ -85,7 +78,7 @@ fn with_fenced_set(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execu
     if !is_misled {
         return Ok(None);
     }
-    sides[asked] = Arc::new(Fence::against_filters(sides[asked].clone()));
+    sides[asked] = Arc::new(Fence::temporary(sides[asked].clone()));
     Ok(Some(replace_children_if_necessary(plan.clone(), sides.to_vec())?))
 }
 
