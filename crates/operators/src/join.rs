@@ -1,8 +1,10 @@
-//! Equi-joins, without the columns that are joined: which row belongs to which.
+//! Joins, without the columns that are joined: which row belongs to which.
 //!
 //! Threads collect the keys of the build side ([`Collected`]), then fill one table with them ([`Build`]), and then look
 //! for the keys of the probe side, a batch at a time ([`Probe`]). What comes out are places of rows in pairs. Whoever
 //! has the columns takes the values of these rows, asks further conditions, and gives back the pairs that are left.
+//!
+//! In joins by ranges rows of the build side are put in order instead ([`ordered`](crate::ordered)).
 //!
 //! Keys without a value match nothing, unless they are packed such that these are equal
 //! ([`KeyLayout`](crate::packed::KeyLayout)).
@@ -15,6 +17,7 @@ use keirin_kernels::hash::Seed;
 use keirin_kernels::join_table::{JoinCursor, JoinTable, KeySet, distances};
 use keirin_kernels::{BitBuffer, Bits, Level};
 
+use crate::ordered::{OrderedRows, Reach, Reached, Wanted};
 use crate::packed::PackedKey;
 
 /// The build row of a probe row that has none.
@@ -65,6 +68,23 @@ impl Kind {
         Self::RightMark,
     ];
 
+    /// The same join with its sides swapped.
+    #[must_use]
+    pub fn swapped(self) -> Self {
+        match self {
+            Self::Inner => Self::Inner,
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+            Self::Full => Self::Full,
+            Self::LeftSemi => Self::RightSemi,
+            Self::LeftAnti => Self::RightAnti,
+            Self::LeftMark => Self::RightMark,
+            Self::RightSemi => Self::LeftSemi,
+            Self::RightAnti => Self::LeftAnti,
+            Self::RightMark => Self::LeftMark,
+        }
+    }
+
     /// Whether it gives pairs.
     #[must_use]
     pub fn gives_pairs(self) -> bool {
@@ -89,8 +109,14 @@ impl Kind {
         matches!(self, Self::Inner | Self::Left | Self::RightSemi) || self.is_of_build_rows()
     }
 
+    /// Whether it gives probe rows, each once, by whether they have a pair.
+    #[must_use]
+    pub fn gives_probe_rows(self) -> bool {
+        matches!(self, Self::RightSemi | Self::RightAnti | Self::RightMark)
+    }
+
     fn marks_probe_rows(self) -> bool {
-        matches!(self, Self::Right | Self::Full | Self::RightSemi | Self::RightAnti | Self::RightMark)
+        self.gives_probe_rows() || matches!(self, Self::Right | Self::Full)
     }
 }
 
@@ -255,64 +281,97 @@ impl<K: PackedKey> Unbuilt<K> {
             Some((first, range)) => JoinTable::of_range(K::of_word(first), range, keys, validity),
             None => JoinTable::hashed(Seed::random(), keys, validity),
         };
-        let marks = if kind.marks_build_rows() { self.row_count } else { 0 };
-        Build { table, kind, is_met: (0..marks).map(|_| AtomicBool::new(false)).collect() }
+        Build::new(Table::Keys(table), kind, self.row_count)
     }
 }
 
 /// The build side of a join, which threads share.
 #[derive(Debug)]
 pub struct Build<K: PackedKey> {
-    table: JoinTable<K>,
+    table: Table<K>,
     kind: Kind,
     /// Which build rows have a pair.
     is_met: Vec<AtomicBool>,
 }
 
+#[derive(Debug)]
+enum Table<K: PackedKey> {
+    Keys(JoinTable<K>),
+    Ordered(OrderedRows),
+}
+
 impl<K: PackedKey> Build<K> {
+    fn new(table: Table<K>, kind: Kind, row_count: usize) -> Self {
+        let marks = if kind.marks_build_rows() { row_count } else { 0 };
+        Self { table, kind, is_met: (0..marks).map(|_| AtomicBool::new(false)).collect() }
+    }
+
+    /// The build side of a join by ranges, with all its rows.
+    #[must_use]
+    pub fn ordered(rows: OrderedRows, kind: Kind) -> Self {
+        let row_count = rows.len();
+        Self::new(Table::Ordered(rows), kind, row_count)
+    }
+
+    /// The table of keys.
+    ///
+    /// # Panics
+    /// In joins by ranges.
+    fn keyed(&self) -> &JoinTable<K> {
+        match &self.table {
+            Table::Keys(table) => table,
+            Table::Ordered(_) => unreachable!("rows in order have no keys"),
+        }
+    }
+
     /// The rows, to be [inserted](Self::insert) a piece at a time.
     pub fn pieces(&self) -> impl Iterator<Item = Range<usize>> + use<K> {
-        let row_count = self.table.len();
+        let row_count = self.len();
         (0..row_count).step_by(INSERTED_ROWS).map(move |start| start..row_count.min(start + INSERTED_ROWS))
     }
 
     /// Notes the keys of a piece, before any is inserted. Threads may do that for others at the same time.
     pub fn note(&self, piece: Range<usize>) {
-        self.table.note(piece);
+        self.keyed().note(piece);
     }
 
     /// Makes room for the keys, when all were noted.
     pub fn make_slots(&mut self) {
-        self.table.make_slots();
+        if let Table::Keys(table) = &mut self.table {
+            table.make_slots();
+        }
     }
 
     /// Inserts a piece when there is room. Threads may do that for others at the same time, unless one `is_alone`.
     pub fn insert(&self, level: Level, piece: Range<usize>, is_alone: bool) {
-        self.table.insert(level, piece, is_alone);
+        self.keyed().insert(level, piece, is_alone);
     }
 
     /// Count of rows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.table.len()
+        match &self.table {
+            Table::Keys(table) => table.len(),
+            Table::Ordered(rows) => rows.len(),
+        }
     }
 
     /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len() == 0
     }
 
     /// What [`keys`](Self::keys) takes, in bytes.
     #[must_use]
     pub fn set_bytes(&self) -> usize {
-        KeySet::bytes_of(&self.table)
+        KeySet::bytes_of(self.keyed())
     }
 
     /// The keys, when all are inserted.
     #[must_use]
     pub fn keys(&self, level: Level) -> KeySet<K> {
-        KeySet::of(level, &self.table)
+        KeySet::of(level, self.keyed())
     }
 
     /// Whether a build row had a pair so far. There are marks if the kind of join wants them.
@@ -369,60 +428,96 @@ impl Pairs {
 /// A batch of probe rows.
 #[derive(Debug)]
 pub struct Probe<K> {
-    keys: Vec<K>,
-    found: Vec<u32>,
-    cursor: JoinCursor,
+    found: Found<K>,
     /// Which probe rows have a pair.
     is_met: Vec<bool>,
     /// The rows before this one were given, with those that have no pair.
     given: usize,
 }
 
+#[derive(Debug)]
+enum Found<K> {
+    Keys { keys: Vec<K>, found: Vec<u32>, cursor: JoinCursor },
+    Ordered(Reached),
+}
+
 impl<K: PackedKey> Probe<K> {
     /// Looks for the keys of the batch's rows.
     ///
     /// # Panics
-    /// When lengths differ, or there are more than 2^32 rows.
+    /// When lengths differ, there are more than 2^32 rows, or it is a join by ranges.
     #[must_use]
     pub fn new(level: Level, build: &Build<K>, keys: Vec<K>, validity: Option<Bits<'_>>) -> Self {
         let mut found = vec![0; keys.len()];
-        build.table.find(level, &keys, validity, &mut found);
+        build.keyed().find(level, &keys, validity, &mut found);
         let is_met = if build.kind.marks_probe_rows() { vec![false; keys.len()] } else { Vec::new() };
-        Self { keys, found, cursor: JoinCursor::default(), is_met, given: 0 }
+        Self { found: Found::Keys { keys, found, cursor: JoinCursor::default() }, is_met, given: 0 }
     }
 
-    /// For joins that ask nothing but whether there is a row with the key: marks rows that have a pair.
+    /// Looks for what each row of the batch reaches. Joins that do not want all of it are of a kind that gives pairs.
+    ///
+    /// # Panics
+    /// When there are more than 2^32 rows, or it is a join by keys.
+    #[must_use]
+    pub fn ordered(build: &Build<K>, reaches: &[Reach], wanted: Wanted) -> Self {
+        let Table::Ordered(rows) = &build.table else { unreachable!("rows that are not in order") };
+        let has_marks = build.kind.marks_probe_rows() || wanted != Wanted::All;
+        let is_met = if has_marks { vec![false; reaches.len()] } else { Vec::new() };
+        Self { found: Found::Ordered(Reached::new(rows, reaches, wanted)), is_met, given: 0 }
+    }
+
+    /// For joins that ask nothing but whether there is a row with the key, or in reach: marks rows that have a pair.
     pub fn mark_found(&mut self, build: &Build<K>) {
-        if build.kind.is_of_build_rows() {
-            for (key, found) in self.keys.iter().zip(&self.found) {
-                // Whoever marked the first row of a key marks them all.
-                if *found == 0 || build.is_met(*found as usize - 1) {
-                    continue;
-                }
-                let mut number = *found;
-                while number != 0 {
-                    build.mark(number - 1);
-                    number = build.table.next(number, *key);
+        match (&self.found, &build.table) {
+            (Found::Keys { keys, found, .. }, Table::Keys(table)) if build.kind.is_of_build_rows() => {
+                for (key, found) in keys.iter().zip(found) {
+                    // Whoever marked the first row of a key marks them all.
+                    if *found == 0 || build.is_met(*found as usize - 1) {
+                        continue;
+                    }
+                    let mut number = *found;
+                    while number != 0 {
+                        build.mark(number - 1);
+                        number = table.next(number, *key);
+                    }
                 }
             }
-        } else {
-            self.is_met.iter_mut().zip(&self.found).for_each(|(is_met, found)| *is_met = *found != 0);
+            (Found::Keys { found, .. }, _) => {
+                self.is_met.iter_mut().zip(found).for_each(|(is_met, found)| *is_met = *found != 0);
+            }
+            (Found::Ordered(reached), Table::Ordered(rows)) if !build.kind.is_of_build_rows() => {
+                for (row, is_met) in self.is_met.iter_mut().enumerate() {
+                    *is_met = reached.reaches_any(rows, row);
+                }
+            }
+            _ => {
+                let mut pairs = Pairs::default();
+                while self.next_pairs(build, INSERTED_ROWS, &mut pairs) {
+                    pairs.build_rows.iter().for_each(|row| build.mark(*row));
+                }
+                pairs.build_rows.iter().for_each(|row| build.mark(*row));
+            }
         }
     }
 
-    /// Puts the next pairs of equal keys into `pairs`, no more than `pair_count_max`. Returns whether there may be more.
+    /// Puts the next pairs of equal keys, or in reach, into `pairs`, no more than `pair_count_max` or the rows of the batch.
+    /// Returns whether there may be more.
     pub fn next_pairs(&mut self, build: &Build<K>, pair_count_max: usize, pairs: &mut Pairs) -> bool {
         let Pairs { probe_rows, build_rows } = pairs;
         probe_rows.clear();
         build_rows.clear();
-        let is_more = build.table.pairs(
-            &self.keys,
-            &self.found,
-            &mut self.cursor,
-            pair_count_max,
-            probe_rows,
-            build_rows,
-        );
+        let is_more = match (&mut self.found, &build.table) {
+            (Found::Keys { keys, found, cursor }, _) => {
+                build.keyed().pairs(keys, found, cursor, pair_count_max, probe_rows, build_rows)
+            }
+            (Found::Ordered(reached), Table::Ordered(rows)) => {
+                // Of who gives a row once, or the nearest, one pair is enough.
+                let is_once = reached.wants_one() || build.kind.gives_probe_rows();
+                let is_done = |row: usize| is_once && self.is_met[row];
+                reached.pairs(rows, pair_count_max, is_done, probe_rows, build_rows)
+            }
+            (Found::Ordered(_), Table::Keys(_)) => unreachable!("a table of keys has no order"),
+        };
         if build.kind.is_of_build_rows() {
             // What is known need not be asked again.
             pairs.keep_if(|_, build_row| !build.is_met(build_row as usize));
@@ -436,13 +531,17 @@ impl<K: PackedKey> Probe<K> {
         if build.kind.marks_build_rows() {
             pairs.build_rows.iter().for_each(|row| build.mark(*row));
         }
-        if build.kind.marks_probe_rows() {
+        if !self.is_met.is_empty() {
             pairs.probe_rows.iter().for_each(|row| self.is_met[*row as usize] = true);
         }
         if !matches!(build.kind, Kind::Right | Kind::Full) {
             return;
         }
-        let rows = self.given..self.cursor.probe_row;
+        let done = match &self.found {
+            Found::Keys { cursor, .. } => cursor.probe_row,
+            Found::Ordered(reached) => reached.given(),
+        };
+        let rows = self.given..done;
         self.given = rows.end;
         let missing = self.is_met[rows.clone()].iter().filter(|is_met| !**is_met).count();
         if missing == 0 {

@@ -21,6 +21,7 @@
 //! | [`grouping`] | groups of rows that several threads have, with states of aggregates |
 //! | [`groups`] | the group of each row, by keys of any number of columns |
 //! | [`join`] | which rows of two sides have the same key |
+//! | [`ordered`] | which rows of one side are between two bounds |
 //! | [`packed`] | several key columns as one number |
 //! | [`pattern`] | regular expressions without an automaton |
 //! | [`states`] | what aggregates keep of each group |
@@ -34,6 +35,7 @@ pub mod grouping;
 pub mod groups;
 mod heap;
 pub mod join;
+pub mod ordered;
 pub mod packed;
 pub mod pattern;
 pub mod states;

@@ -232,6 +232,24 @@ pub(super) fn fallible(
     Ok((rewritten, rewriter.done == [true]))
 }
 
+/// What AND joins in a condition, also where it is fallible.
+pub(crate) fn conjuncts(condition: &Arc<dyn PhysicalExpr>) -> Vec<&Arc<dyn PhysicalExpr>> {
+    let binary = match condition.downcast_ref::<Fallible>() {
+        Some(fallible) => fallible.connective(),
+        None => condition.downcast_ref::<BinaryExpr>(),
+    };
+    match binary.filter(|binary| *binary.op() == Operator::And) {
+        Some(and) => [conjuncts(and.left()), conjuncts(and.right())].concat(),
+        None => vec![condition],
+    }
+}
+
+/// Whether an expression has parts that differ each time, and are not only said to do so because they can fail.
+pub(crate) fn has_volatile(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    let is_fallible = expression.is::<Fallible>();
+    !is_fallible && expression.is_volatile_node() || expression.children().into_iter().any(has_volatile)
+}
+
 /// The conditions of a filter that AND joins: those that cannot fail, and the others as one condition that is
 /// computed for only the rows that pass the first.
 #[derive(Debug)]

@@ -32,6 +32,8 @@ pub(super) struct JoinKeys {
 enum Form {
     Packed(KeyLayout),
     Hashed(Seed),
+    /// There are no keys.
+    Nothing,
 }
 
 impl JoinKeys {
@@ -52,6 +54,19 @@ impl JoinKeys {
         Some(Self { form, nulls_are_equal, order, is_ordered })
     }
 
+    /// Keys as [`new`](Self::new) takes them, or none at all, as numbers of 64 bits.
+    pub(super) fn of_words(columns: Vec<(DataType, bool)>) -> Option<Self> {
+        if columns.is_empty() {
+            let (form, order) = (Form::Nothing, KeyOrder::None);
+            return Some(Self { form, nulls_are_equal: false, order, is_ordered: false });
+        }
+        let mut keys = Self::new(columns, false)?;
+        if keys.bytes() > size_of::<u64>() {
+            keys.form = Form::Hashed(Seed::random());
+        }
+        Some(keys)
+    }
+
     /// Numbers as a column of the keys, which is one of this type and compares as they do.
     pub(super) fn column<K: PackedKey>(&self, numbers: [K; 2], data_type: &DataType) -> Result<ArrayRef> {
         let Form::Packed(layout) = &self.form else { return internal_err!("keys that are no numbers") };
@@ -65,7 +80,7 @@ impl JoinKeys {
         match &self.form {
             Form::Packed(layout) if layout.is_four_bytes() => size_of::<u32>(),
             Form::Packed(layout) => layout.bytes().next_power_of_two().max(size_of::<u64>()),
-            Form::Hashed(_) => size_of::<u64>(),
+            Form::Hashed(_) | Form::Nothing => size_of::<u64>(),
         }
     }
 
@@ -85,6 +100,7 @@ impl JoinKeys {
         let validity = if self.nulls_are_equal { None } else { validity(columns) };
         let layout = match &self.form {
             Form::Packed(layout) => layout,
+            Form::Nothing => return take(Cow::Borrowed(&[]), None),
             Form::Hashed(seed) => {
                 let numbers = hash_keys(seed, columns, row_count).into_iter().map(K::of_word).collect();
                 return take(Cow::Owned(numbers), validity);
@@ -108,7 +124,7 @@ impl JoinKeys {
 }
 
 /// Which rows have a value in all columns; all if it does not say.
-fn validity(columns: &[ArrayRef]) -> Option<BitBuffer> {
+pub(super) fn validity(columns: &[ArrayRef]) -> Option<BitBuffer> {
     let nulls =
         columns.iter().filter_map(|column| column.logical_nulls()).filter(|nulls| nulls.null_count() > 0);
     nulls.fold(None, |all: Option<BitBuffer>, nulls| {

@@ -16,15 +16,17 @@ mod filter;
 mod keys;
 mod narrowed;
 mod order;
+mod ranges;
 mod run;
 mod sides;
 
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{JoinType, NullEquality, Statistics, assert_or_internal_err};
+use datafusion::common::{JoinSide, JoinType, NullEquality, Statistics, assert_or_internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -33,8 +35,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::joins::utils::build_join_schema;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -55,6 +57,7 @@ pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
 use self::keys::JoinKeys;
 use self::narrowed::narrowed;
 pub(crate) use self::order::JoinOrder;
+use self::ranges::ByRanges;
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
 use crate::fast_path;
@@ -86,7 +89,7 @@ impl PhysicalOptimizerRule for JoinRows {
 
 /// `plan` with joins of ours, unless something above relies on partitions that would go.
 fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(join) = JoinExec::of(plan, is_relied_on) {
+    if let Some(join) = JoinExec::of(plan, is_relied_on)? {
         let join = join.with_key_filters()?;
         let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
         return Ok(Arc::new(join.over(left, right)));
@@ -157,7 +160,8 @@ fn in_two_steps(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executio
 /// Whether the partitions of `plan` are those of a join that we would take, if it may be.
 fn has_partitioned_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        return *join.partition_mode() == PartitionMode::Partitioned && JoinExec::of(plan, false).is_some();
+        return *join.partition_mode() == PartitionMode::Partitioned
+            && JoinExec::by_keys(plan, join, false).is_some();
     }
     let ends = plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
@@ -211,8 +215,15 @@ fn kind(join_type: JoinType) -> Kind {
 
 impl JoinExec {
     /// What can stand in the place of `plan`, on whose partitions something above may rely.
-    fn of(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Option<Self> {
-        let join = plan.downcast_ref::<HashJoinExec>()?;
+    fn of(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Option<Self>> {
+        match (plan.downcast_ref::<HashJoinExec>(), plan.downcast_ref::<NestedLoopJoinExec>()) {
+            (Some(join), _) => Ok(Self::by_keys(plan, join, is_relied_on)),
+            (_, Some(join)) => Self::by_ranges(plan, join, is_relied_on),
+            _ => Ok(None),
+        }
+    }
+
+    fn by_keys(plan: &Arc<dyn ExecutionPlan>, join: &HashJoinExec, is_relied_on: bool) -> Option<Self> {
         let kind = kind(*join.join_type());
         let is_bounded =
             [join.left(), join.right()].iter().all(|side| !side.properties().boundedness.is_unbounded());
@@ -231,11 +242,8 @@ impl JoinExec {
             is_same.then_some((data_type, is_nullable))
         });
         let keys = JoinKeys::new(types.collect::<Option<_>>()?, nulls_are_equal)?;
-        let (_, columns) = build_join_schema(&join.left().schema(), &join.right().schema(), join.join_type());
-        let output = match &join.projection {
-            Some(projection) => projection.iter().map(|column| columns[*column].clone()).collect(),
-            None => columns,
-        };
+        let projection = join.projection.as_deref();
+        let output = output([&join.left().schema(), &join.right().schema()], join.join_type(), projection);
         let dynamic_filter = join.dynamic_expressions_produced().into_iter().next();
         let dynamic_filter =
             dynamic_filter.and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
@@ -246,6 +254,7 @@ impl JoinExec {
             nulls_are_equal,
             left_keys,
             right_keys,
+            ranges: None,
             filter: join.filter().cloned(),
             dynamic_filter,
             key_filters: Vec::new(),
@@ -267,6 +276,72 @@ impl JoinExec {
         };
         made.properties = made.properties_over(&made.right);
         Some(made)
+    }
+
+    /// In the place of nested loops, where conditions bound the rows of a side: the left one, if both can be.
+    fn by_ranges(
+        plan: &Arc<dyn ExecutionPlan>,
+        join: &NestedLoopJoinExec,
+        is_relied_on: bool,
+    ) -> Result<Option<Self>> {
+        let (Some(filter), [left, right]) = (join.filter(), [join.left(), join.right()]) else {
+            return Ok(None);
+        };
+        let schemas = [left.schema(), right.schema()];
+        let is_bounded = [left, right].iter().all(|side| !side.properties().boundedness.is_unbounded());
+        let mut kind = kind(*join.join_type());
+        let of_left = || ByRanges::of(filter, JoinSide::Left, [&schemas[0], &schemas[1]]);
+        let of_right = || ByRanges::of(filter, JoinSide::Right, [&schemas[1], &schemas[0]]);
+        // Of a row that is given once it is enough to know that it reaches one.
+        let mut found = if kind.is_of_build_rows() { None } else { of_left()? };
+        let is_swapped = found.is_none();
+        if is_swapped {
+            found = of_right()?;
+            kind = kind.swapped();
+        }
+        let gives_unpaired = kind.is_of_build_rows() || matches!(kind, Kind::Left | Kind::Full);
+        let (Some(by_ranges), true) =
+            (found, is_bounded && !(is_relied_on && (gives_unpaired || is_swapped)))
+        else {
+            return Ok(None);
+        };
+        let projection = join.projection().as_deref();
+        let mut output = output([&schemas[0], &schemas[1]], join.join_type(), projection);
+        let mut filter = by_ranges.filter;
+        if is_swapped {
+            output.iter_mut().for_each(|column| column.side = column.side.negate());
+            filter = filter.map(|filter| JoinFilter::swap(&filter));
+        }
+        let (build, probe) = if is_swapped { (right, left) } else { (left, right) };
+        let on: Vec<String> =
+            by_ranges.build_keys.iter().chain(&by_ranges.bounds).map(ToString::to_string).collect();
+        let work = Work {
+            kind,
+            keys: JoinKeys::of_words(Vec::new()).expect("there are none"),
+            nulls_are_equal: false,
+            left_keys: by_ranges.build_keys,
+            right_keys: by_ranges.bounds,
+            ranges: Some(by_ranges.ranges),
+            filter,
+            dynamic_filter: None,
+            key_filters: Vec::new(),
+            output,
+            schema: join.schema(),
+        };
+        let mut made = Self {
+            left: whole(build).clone(),
+            right: if is_swapped { whole(probe).clone() } else { probe.clone() },
+            work: Arc::new(work),
+            on: format!("ranges of {}", on.join(", ")),
+            join_type: if is_swapped { join.join_type().swap() } else { *join.join_type() },
+            fetch: None,
+            keeps_partitions: is_relied_on,
+            properties: plan.properties().clone(),
+            run: Mutex::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        };
+        made.properties = made.properties_over(&made.right);
+        Ok(Some(made))
     }
 
     fn properties_over(&self, right: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
@@ -354,6 +429,19 @@ impl JoinExec {
         // When all were begun nobody else asks, and the plan must not keep alive what the run is done with.
         *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
         shared
+    }
+}
+
+/// The columns of the answer of a join, by side.
+fn output(
+    [left, right]: [&SchemaRef; 2],
+    join_type: &JoinType,
+    projection: Option<&[usize]>,
+) -> Vec<ColumnIndex> {
+    let (_, columns) = build_join_schema(left, right, join_type);
+    match projection {
+        Some(projection) => projection.iter().map(|column| columns[*column].clone()).collect(),
+        None => columns,
     }
 }
 

@@ -29,12 +29,14 @@ use futures::future::{BoxFuture, Shared as SharedFuture};
 use futures::{FutureExt, StreamExt, stream};
 use keirin_kernels::arrow::concat_views;
 use keirin_kernels::hash::WideKey;
-use keirin_kernels::{Bits, Level};
+use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_operators::join::{Build, Collected, Kind, NO_ROW, Pairs, Probe, Unbuilt};
+use keirin_operators::ordered::{OrderedRows, Reach};
 use keirin_operators::packed::PackedKey;
 
 use super::filter::{Bounds, condition, is_used, key_condition};
-use super::keys::{JoinKeys, comparable};
+use super::keys::{JoinKeys, comparable, validity};
+use super::ranges::Ranges;
 use crate::compact::buffer_bytes;
 use crate::running::Running;
 use crate::stored::{ScanStep, StoredScan, blocking_step};
@@ -52,6 +54,8 @@ pub(super) struct Work {
     pub(super) nulls_are_equal: bool,
     pub(super) left_keys: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) right_keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// In joins by ranges, what the keys are that need not be equal: they are the last ones.
+    pub(super) ranges: Option<Ranges>,
     /// What else is true of pairs.
     pub(super) filter: Option<JoinFilter>,
     /// What the probe side is filtered by, if it is.
@@ -75,7 +79,18 @@ pub(super) struct KeyFilter {
 impl Work {
     /// Whether keys of the build side are kept beside their numbers.
     fn keeps_keys(&self) -> bool {
-        self.keys.is_hashed() || !self.key_filters.is_empty()
+        self.keys.is_hashed() || !self.key_filters.is_empty() || self.ranges.is_some()
+    }
+
+    /// Count of keys that are equal.
+    fn equal_count(&self) -> usize {
+        self.left_keys.len() - self.ranges.as_ref().map_or(0, Ranges::key_count)
+    }
+
+    /// Which group each row is in, by those of its keys that are equal; nothing if there are none.
+    fn groups(&self, keys: &[ArrayRef], row_count: usize) -> Vec<u64> {
+        let keys = &keys[..self.equal_count()];
+        self.keys.with_numbers(keys, row_count, |numbers, _| numbers.into_owned())
     }
 
     /// Whether rows with equal numbers may be no pair.
@@ -117,6 +132,7 @@ pub(super) fn begin(
     context: &Arc<TaskContext>,
 ) -> Arc<dyn Shared> {
     match work.keys.bytes() {
+        _ if work.ranges.is_some() => Arc::new(Run::<u64>::new(work, left, right, context)),
         4 => Arc::new(Run::<u32>::new(work, left, right, context)),
         8 => Arc::new(Run::<u64>::new(work, left, right, context)),
         16 => Arc::new(Run::<u128>::new(work, left, right, context)),
@@ -349,6 +365,7 @@ struct Collecting<K> {
     work: Arc<Work>,
     columns: Vec<usize>,
     collected: Collected<K>,
+    row_count: usize,
     /// The wanted columns, then the keys that are compared, a batch each.
     batches: Vec<Vec<ArrayRef>>,
     /// Unless nobody wants to know.
@@ -377,12 +394,15 @@ impl<K: PackedKey> Collecting<K> {
         // With numbers of rows without a value, which may be all.
         let key_bytes = row_count * (size_of::<K>() + size_of::<u32>());
         self.reservation.try_resize(self.bytes + self.collected.bytes() + key_bytes)?;
-        if self.collected.len() + row_count >= u32::MAX as usize {
+        self.row_count += row_count;
+        if self.row_count >= u32::MAX as usize {
             return too_many_rows();
         }
-        self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
-            self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
-        });
+        if self.work.ranges.is_none() {
+            self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
+                self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
+            });
+        }
         if let Some(bounds) = self.bounds.as_mut().filter(|_| !self.work.keys.is_ordered) {
             bounds.add(&evaluated)?;
         }
@@ -429,6 +449,7 @@ async fn build<K: PackedKey>(
             work: work.clone(),
             columns: work.left_columns(),
             collected: Collected::<K>::new(work.keys.order),
+            row_count: 0,
             batches: Vec::new(),
             bounds: (dynamic_filter.is_some() || !work.key_filters.is_empty()).then(Bounds::default),
             bytes: 0,
@@ -461,22 +482,26 @@ async fn finish<K: PackedKey>(
     let level = Level::best();
     let (mut batches, mut parts, mut bounds, mut reservations) =
         (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
-    let mut column_bytes = 0;
+    let (mut column_bytes, mut row_count) = (0, 0);
     for mut collecting in collecting {
         let known = collecting.collected.bounds().filter(|_| work.keys.is_ordered);
         if let (Some(bounds), Some(known)) = (&mut collecting.bounds, known) {
             bounds.add(&[work.keys.column(known, &work.left_keys[0].data_type(&left.schema())?)?])?;
         }
         column_bytes += collecting.bytes;
+        row_count += collecting.row_count;
         batches.extend(collecting.batches);
         parts.push(collecting.collected);
         collecting.bounds.into_iter().for_each(|other| bounds.merge(other));
         reservations.push(collecting.reservation);
     }
-    let Some(unbuilt) = Unbuilt::new(parts) else { return too_many_rows() };
     if batches.len() > 1 {
         reservation.try_grow(column_bytes)?;
     }
+    if let Some(ranges) = &work.ranges {
+        return ordered(&work, ranges, &left, &batches, row_count, reservation).map(Arc::new);
+    }
+    let Some(unbuilt) = Unbuilt::new(parts) else { return too_many_rows() };
     reservation.try_grow(unbuilt.bytes())?;
     let build = unbuilt.build(work.kind);
     let wanted = work.left_columns();
@@ -513,13 +538,51 @@ async fn finish<K: PackedKey>(
         filter.update(known)?;
         filter.mark_complete();
     }
+    let (columns, keys) = placed(&wanted, joined, &left);
+    Ok(Arc::new(Built { build, columns, keys, _reservation: reservation }))
+}
+
+/// Columns by their places, and the keys behind them.
+fn placed(
+    wanted: &[usize],
+    joined: Vec<ArrayRef>,
+    left: &Arc<dyn ExecutionPlan>,
+) -> (Vec<Option<ArrayRef>>, Vec<ArrayRef>) {
     let mut columns = vec![None; left.schema().fields().len()];
     // Without rows there are no batches, and nobody looks at a column.
     let mut joined = VecDeque::from(joined);
     for place in wanted {
-        columns[place] = joined.pop_front();
+        columns[*place] = joined.pop_front();
     }
-    Ok(Arc::new(Built { build, columns, keys: joined.into(), _reservation: reservation }))
+    (columns, joined.into())
+}
+
+/// Puts what was collected in order.
+fn ordered<K: PackedKey>(
+    work: &Work,
+    ranges: &Ranges,
+    left: &Arc<dyn ExecutionPlan>,
+    batches: &[Vec<ArrayRef>],
+    row_count: usize,
+    reservation: MemoryReservation,
+) -> Result<Built<K>> {
+    if row_count >= u32::MAX as usize {
+        return too_many_rows();
+    }
+    let equal_count = work.equal_count();
+    reservation.try_grow(OrderedRows::bytes(row_count, equal_count > 0, ranges.has_second()))?;
+    let wanted = work.left_columns();
+    let joined = (0..wanted.len() + work.left_keys.len()).map(|place| joined(batches, place));
+    let (columns, mut keys) = placed(&wanted, joined.collect::<Result<_>>()?, left);
+    let rows = if row_count == 0 {
+        OrderedRows::new(Level::best(), &[], &[], &[], None)
+    } else {
+        let (groups, validity) = (work.groups(&keys, row_count), validity(&keys));
+        let validity = validity.as_ref().map(BitBuffer::as_bits);
+        ranges.order(&groups, &keys[equal_count..], validity)?
+    };
+    keys.truncate(equal_count);
+    Ok(Built { build: Build::ordered(rows, work.kind), columns, keys, _reservation: reservation })
 }
 
 /// The table with all its rows.
@@ -635,12 +698,17 @@ struct Probing<K> {
 
 impl<K: PackedKey> Built<K> {
     fn probe(&self, work: &Work, batch: RecordBatch) -> Result<Probing<K>> {
+        let has_rows = work.kind.gives_probe_rows();
+        if let Some(ranges) = &work.ranges {
+            let (keys, reaches) = reaches(work, ranges, &batch)?;
+            let probe = Probe::ordered(&self.build, &reaches, ranges.wanted);
+            return Ok(Probing { batch, keys, probe, has_pairs: true, has_rows });
+        }
         let keys = evaluate(&work.right_keys, &batch)?;
         let probe = work.keys.with_numbers(&keys, batch.num_rows(), |numbers, validity| {
             let validity = validity.as_ref().map(|validity| validity.as_bits());
             Probe::new(Level::best(), &self.build, numbers.into_owned(), validity)
         });
-        let has_rows = matches!(work.kind, Kind::RightSemi | Kind::RightAnti | Kind::RightMark);
         Ok(Probing { batch, keys, probe, has_pairs: true, has_rows })
     }
 
@@ -689,7 +757,7 @@ impl<K: PackedKey> Built<K> {
         let probe_rows = UInt32Array::from(pairs.probe_rows.clone());
         let mut passes: Option<BooleanArray> = None;
         if work.keys.is_hashed() {
-            for (left, right) in self.keys.iter().zip(&probing.keys) {
+            for (left, right) in self.keys.iter().zip(&probing.keys).take(work.equal_count()) {
                 let (left, right) = (take(left, &build_rows, None)?, take(right, &probe_rows, None)?);
                 let equal =
                     if work.nulls_are_equal { not_distinct(&left, &right) } else { eq(&left, &right) }?;
@@ -775,6 +843,30 @@ impl<K: PackedKey> Built<K> {
         });
         work.batch(columns.collect::<Result<_>>()?, rows.len())
     }
+}
+
+/// The keys of probe rows that are equal to those of build rows, and what the rows reach.
+fn reaches(work: &Work, ranges: &Ranges, batch: &RecordBatch) -> Result<(Vec<ArrayRef>, Vec<Reach>)> {
+    let row_count = batch.num_rows();
+    let evaluated = match evaluate(&work.right_keys, batch) {
+        Err(_) if ranges.is_fallible && row_count > 1 => {
+            let half = row_count / 2;
+            let (keys, mut all) = reaches(work, ranges, &batch.slice(0, half))?;
+            let (other_keys, others) = reaches(work, ranges, &batch.slice(half, row_count - half))?;
+            all.extend(others);
+            let both = keys.iter().zip(&other_keys).map(|(keys, others)| Ok(concat(&[keys, others])?));
+            return Ok((both.collect::<Result<_>>()?, all));
+        }
+        // Whether it fails is said by the conditions, which are asked of all pairs then.
+        Err(_) if ranges.is_fallible && work.equal_count() == 0 => {
+            return Ok((Vec::new(), vec![Reach::EVERYTHING; row_count]));
+        }
+        evaluated => evaluated?,
+    };
+    let (groups, validity) = (work.groups(&evaluated, row_count), validity(&evaluated));
+    let validity = validity.as_ref().map(BitBuffer::as_bits);
+    let (equal, bounds) = evaluated.split_at(work.equal_count());
+    Ok((equal.to_vec(), ranges.reaches(&groups, bounds, validity, row_count)?))
 }
 
 /// What joins that give probe rows give of a batch.

@@ -34,6 +34,16 @@ fn as_number(data_type: &DataType) -> Option<DataType> {
     })
 }
 
+/// The values as numbers of the same bits, if they are dates, times or short DECIMALs; others as they are.
+pub(crate) fn as_numbers(values: ArrayRef) -> Result<ArrayRef> {
+    Ok(match as_number(values.data_type()) {
+        Some(number) if number != *values.data_type() => {
+            arrow::array::make_array(values.to_data().into_builder().data_type(number).build()?)
+        }
+        _ => values,
+    })
+}
+
 fn is_text(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -56,15 +66,10 @@ pub(super) struct SortColumn {
 impl SortColumn {
     pub(super) fn new(values: ArrayRef, options: SortOptions) -> Result<Self> {
         let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0);
-        let values = match as_number(values.data_type()) {
-            Some(number) if number != *values.data_type() => {
-                arrow::array::make_array(values.to_data().into_builder().data_type(number).build()?)
-            }
-            Some(_) => values,
-            None if is_text(values.data_type()) => values,
-            None => return internal_err!("no kernel sorts values of type {}", values.data_type()),
-        };
-        Ok(Self { values, nulls, options })
+        if !has_kernel(values.data_type()) {
+            return internal_err!("no kernel sorts values of type {}", values.data_type());
+        }
+        Ok(Self { values: as_numbers(values)?, nulls, options })
     }
 
     /// The texts of all rows; none if it has numbers.

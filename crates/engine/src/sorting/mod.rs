@@ -39,6 +39,7 @@ use keirin_kernels::sort::{Method, sort_rows_while};
 use parking_lot::Mutex;
 
 use self::keys::SortColumn;
+pub(crate) use self::keys::as_numbers;
 use crate::compact::{compact, joined};
 use crate::fast_path;
 use crate::work::cancellable;
