@@ -42,6 +42,7 @@ mod settings;
 
 mod alterations;
 mod arithmetic;
+mod as_of;
 mod bind;
 mod casts;
 mod column_names;

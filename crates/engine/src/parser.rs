@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::alterations::{Alteration, alteration};
+use crate::as_of::{as_of_conditions, mark_as_of_joins};
 use crate::depth;
 use crate::dialect::KeirinDialect;
 use crate::error::{Error, ErrorKind, Result};
@@ -151,11 +152,12 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
         number_parameters(&mut tokens);
         select_all_where_from_comes_first(&mut tokens);
         versions_as_names(&mut tokens);
+        let has_as_of = as_of_conditions(&mut tokens);
         name_units(sql, &mut tokens)?;
         struct_fields_in_angle_brackets(&mut tokens);
         forget_materialized(&mut tokens);
         let has_operators = distinct_as_operators(&mut tokens);
-        statements_of(sql, tokens, has_operators)
+        statements_of(sql, tokens, has_operators, has_as_of)
     })
 }
 
@@ -168,9 +170,14 @@ fn refuse_empty_names(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
     Err(explain_syntax(sql, tokens, ParserError::ParserError(format!("{message}{}", token.span.start))))
 }
 
-/// Parses tokens of `sql` that were changed; `has_operators` says whether there are those of
-/// [`distinct_as_operators`].
-fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>, has_operators: bool) -> Result<Vec<Statement>> {
+/// Parses tokens of `sql` that were changed; `has_operators` and `has_as_of` say whether there are those of
+/// [`distinct_as_operators`] and [`as_of_conditions`].
+fn statements_of(
+    sql: &str,
+    tokens: Vec<TokenWithSpan>,
+    has_operators: bool,
+    has_as_of: bool,
+) -> Result<Vec<Statement>> {
     let mut parser = StatementParser {
         parser: Parser::new(&DIALECT)
             .with_tokens_with_locations(tokens.clone())
@@ -191,6 +198,9 @@ fn statements_of(sql: &str, tokens: Vec<TokenWithSpan>, has_operators: bool) -> 
         let mut ast = parsed.map_err(|error| explain_syntax(sql, &tokens, error))?;
         if has_operators {
             distinct_from_operators(&mut ast);
+        }
+        if has_as_of {
+            mark_as_of_joins(&mut ast)?;
         }
         depth::balance_unions(&mut ast);
         depth::check(&mut ast)?;

@@ -23,6 +23,7 @@ use keirin_storage::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
+use crate::as_of::AsOfJoins;
 use crate::bind::resolve_names;
 use crate::casts::Casts;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
@@ -179,6 +180,7 @@ impl Session {
             .with_optimizer_rules(optimizer_rules())
             .with_query_planner(Arc::new(SharingPlanner))
             .with_optimizer_rule(Arc::new(TextLengths))
+            .with_analyzer_rule(Arc::new(AsOfJoins))
             .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))

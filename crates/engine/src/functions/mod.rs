@@ -48,6 +48,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::as_of;
 use crate::casts;
 use crate::pool::FairPool;
 use crate::sql_types::SessionZone;
@@ -137,6 +138,7 @@ fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     functions.extend(mysql::functions());
     functions.extend(once::functions());
     functions.extend(quotient::functions());
+    functions.push(as_of::mark());
     functions.extend(rounding::functions());
     functions.extend(session::functions());
     functions.extend(similar::functions());

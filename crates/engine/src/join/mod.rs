@@ -23,18 +23,20 @@ mod sides;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{JoinSide, JoinType, NullEquality, Statistics, assert_or_internal_err};
+use datafusion::common::{JoinSide, JoinType, NullEquality, Statistics, assert_or_internal_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
@@ -50,6 +52,7 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::join::Kind;
+use keirin_operators::ordered::Wanted;
 use parking_lot::Mutex;
 
 use self::filter::is_used;
@@ -57,13 +60,14 @@ pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
 use self::keys::JoinKeys;
 use self::narrowed::narrowed;
 pub(crate) use self::order::JoinOrder;
-use self::ranges::ByRanges;
+use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
 use crate::fast_path;
 use crate::functions::gathers;
 use crate::grouping::may_be_null;
 use crate::subplans::SharedExec;
+use crate::types::sql_type_name;
 
 /// Puts [`JoinExec`] in the place of hash joins. It runs while groups are DataFusion's.
 #[derive(Debug)]
@@ -189,6 +193,20 @@ pub(crate) struct JoinExec {
     properties: Arc<PlanProperties>,
     run: Mutex<Option<Run>>,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// What ASOF JOIN asks.
+pub(crate) struct Nearest {
+    /// Pairs that are equal, of the left and the right side.
+    pub(crate) on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    pub(crate) left_key: Arc<dyn PhysicalExpr>,
+    /// How the keys compare.
+    pub(crate) op: Operator,
+    pub(crate) right_key: Arc<dyn PhysicalExpr>,
+    /// What else is true of pairs.
+    pub(crate) filter: Option<JoinFilter>,
+    /// Whether left rows without a pair are given.
+    pub(crate) is_left: bool,
 }
 
 /// A run of the plan: which partitions were begun, and what they share.
@@ -344,6 +362,69 @@ impl JoinExec {
         Ok(Some(made))
     }
 
+    /// The join of each row of `left` with the row of `right` that is nearest.
+    ///
+    /// # Errors
+    /// If values of a type are compared that have no numbers of 64 bits.
+    pub(crate) fn nearest(
+        left: &Arc<dyn ExecutionPlan>,
+        right: &Arc<dyn ExecutionPlan>,
+        nearest: Nearest,
+        schema: SchemaRef,
+    ) -> Result<Self> {
+        let data_type = nearest.left_key.data_type(&left.schema())?;
+        let is_compared = has_numbers(&data_type) == Some(true) || matches!(data_type, DataType::Decimal128(..));
+        if !is_compared || nearest.right_key.data_type(&right.schema())? != data_type {
+            return plan_err!("ASOF JOIN does not compare values of type {}", sql_type_name(&data_type));
+        }
+        let types = nearest.on.iter().map(|(left_key, _)| Ok((left_key.data_type(&left.schema())?, true)));
+        let types = types.collect::<Result<Vec<_>>>()?;
+        let Some(keys) = JoinKeys::of_words(types.clone()) else {
+            let names: Vec<String> = types.iter().map(|(data_type, _)| sql_type_name(data_type)).collect();
+            return plan_err!("ASOF JOIN has no keys of types {}", names.join(", "));
+        };
+        let join_type = if nearest.is_left { JoinType::Left } else { JoinType::Inner };
+        let mut output = output([&left.schema(), &right.schema()], &join_type, None);
+        output.iter_mut().for_each(|column| column.side = column.side.negate());
+        let on = nearest.on.iter().map(|(left, right)| format!("({left}, {right})"));
+        let compared = format!("{} {} {}", nearest.left_key, nearest.op, nearest.right_key);
+        let on: Vec<String> = on.chain([compared]).collect();
+        let (mut right_keys, mut left_keys): (Vec<_>, Vec<_>) = nearest.on.into_iter().unzip();
+        left_keys.push(nearest.right_key);
+        right_keys.push(nearest.left_key);
+        let work = Work {
+            kind: kind(join_type).swapped(),
+            keys,
+            nulls_are_equal: false,
+            left_keys,
+            right_keys,
+            ranges: Some(Ranges::nearest(nearest.op)),
+            filter: nearest.filter.map(|filter| JoinFilter::swap(&filter)),
+            dynamic_filter: None,
+            key_filters: Vec::new(),
+            output,
+            schema: schema.clone(),
+        };
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(left.properties().partitioning.partition_count()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            left: right.clone(),
+            right: left.clone(),
+            work: Arc::new(work),
+            on: on.join(", "),
+            join_type: join_type.swap(),
+            fetch: None,
+            keeps_partitions: false,
+            properties: Arc::new(properties),
+            run: Mutex::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
     fn properties_over(&self, right: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
         let partitions = right.properties().partitioning.partition_count();
         if self.keeps_partitions && self.properties.partitioning.partition_count() == partitions {
@@ -488,7 +569,10 @@ impl ExecutionPlan for JoinExec {
 
     fn maintains_input_order(&self) -> Vec<bool> {
         use JoinType::{Inner, Right, RightAnti, RightMark, RightSemi};
-        vec![false, matches!(self.join_type, Inner | Right | RightAnti | RightSemi | RightMark)]
+        let is_kept = matches!(self.join_type, Inner | Right | RightAnti | RightSemi | RightMark);
+        // The nearest rows of a batch are found one after the other.
+        let gives_all = self.work.ranges.as_ref().is_none_or(|ranges| ranges.wanted == Wanted::All);
+        vec![false, is_kept && gives_all]
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {

@@ -13,7 +13,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type, Schema, UInt64Type};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinSide, internal_err};
+use datafusion::common::{JoinSide, exec_err, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
@@ -212,6 +212,17 @@ fn of_wide(number: i128) -> u64 {
     of_signed(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
+/// Whether values that differ have different numbers.
+fn differ(values: &ArrayRef) -> bool {
+    let fits = |number: i128| i64::try_from(number).is_ok();
+    match values.data_type() {
+        DataType::Decimal128(NARROW_PRECISION.., _) => {
+            values.as_primitive::<Decimal128Type>().iter().flatten().all(fits)
+        }
+        _ => true,
+    }
+}
+
 fn of_text(text: &str) -> u64 {
     let mut bytes = [0; size_of::<u64>()];
     let len = text.len().min(bytes.len());
@@ -220,7 +231,7 @@ fn of_text(text: &str) -> u64 {
 }
 
 /// The numbers of values; any number where there is no value.
-pub(super) fn numbers(values: &ArrayRef) -> Result<Vec<u64>> {
+fn numbers(values: &ArrayRef) -> Result<Vec<u64>> {
     let values = as_numbers(values.clone())?;
     let texts = |texts: &mut dyn Iterator<Item = Option<&str>>| -> Vec<u64> {
         texts.map(|text| of_text(text.unwrap_or_default())).collect()
@@ -249,6 +260,23 @@ pub(super) fn numbers(values: &ArrayRef) -> Result<Vec<u64>> {
 }
 
 impl Ranges {
+    /// The nearest row of the build side, whose key the bound of the probe side has such a relation to.
+    pub(super) fn nearest(op: Operator) -> Self {
+        let bound = Some(Bound { place: 0, is_strict: matches!(op, Operator::Lt | Operator::Gt) });
+        let none = Self { least: None, most: None, second: None, is_fallible: false, wanted: Wanted::All };
+        match op {
+            Operator::Gt | Operator::GtEq => Self { most: bound, wanted: Wanted::Last, ..none },
+            _ => Self { least: bound, wanted: Wanted::First, ..none },
+        }
+    }
+
+    fn numbers(&self, values: &ArrayRef) -> Result<Vec<u64>> {
+        if self.wanted != Wanted::All && !differ(values) {
+            return exec_err!("ASOF JOIN compares DECIMALs of up to {NARROW_PRECISION} digits");
+        }
+        numbers(values)
+    }
+
     /// Count of keys of the build side that are put in order.
     pub(super) fn key_count(&self) -> usize {
         1 + usize::from(self.has_second())
@@ -275,7 +303,7 @@ impl Ranges {
             }
             _ => Vec::new(),
         };
-        Ok(OrderedRows::new(Level::best(), groups, &numbers(&keys[0])?, &second_numbers, validity))
+        Ok(OrderedRows::new(Level::best(), groups, &self.numbers(&keys[0])?, &second_numbers, validity))
     }
 
     /// What rows of the probe side with these bounds reach.
@@ -286,7 +314,7 @@ impl Ranges {
         validity: Option<Bits<'_>>,
         row_count: usize,
     ) -> Result<Vec<Reach>> {
-        let of = |bound: Option<Bound>| bound.map(|bound| numbers(&keys[bound.place])).transpose();
+        let of = |bound: Option<Bound>| bound.map(|bound| self.numbers(&keys[bound.place])).transpose();
         let (least, most) = (of(self.least)?, of(self.most)?);
         let second = of(self.second.map(|(bound, _)| bound))?;
         let is_strict = |bound: Option<Bound>| bound.is_some_and(|bound| bound.is_strict);

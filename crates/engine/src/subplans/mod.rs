@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 
 use self::exec::Places;
 pub(crate) use self::exec::SharedExec;
+use crate::as_of::AsOfPlanner;
 use crate::fast_path;
 
 /// DataFusion's planner, with parts of a plan that are shared.
@@ -44,7 +45,10 @@ impl QueryPlanner for SharingPlanner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let ours = if fast_path::is_on(session.config_options()) { ours(plan)? } else { None };
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Shares::default())]);
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
+            Arc::new(Shares::default()),
+            Arc::new(AsOfPlanner),
+        ]);
         planner.create_physical_plan(ours.as_ref().unwrap_or(plan), session).await
     }
 }

@@ -1,0 +1,63 @@
+//! `a ASOF JOIN b ON a.k = b.k AND a.at >= b.at`: to each row of `a` the row of `b` with the nearest time before, or after.
+//!
+//! The parser knows another form of it, and the planner knows none. So [`syntax`] marks the condition that compares times
+//! by a function that nobody can call, an analyzer's rule makes a node of joins with the mark, which the optimizer's
+//! rules leave as it is, and a planner makes the node a join by ranges ([`plan`]).
+
+mod plan;
+mod syntax;
+
+use arrow::datatypes::DataType;
+use datafusion::common::{ScalarValue, plan_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+pub(crate) use self::plan::{AsOfJoins, AsOfPlanner};
+pub(crate) use self::syntax::{as_of_conditions, mark_as_of_joins};
+
+/// The name of the function around the condition.
+const MARK: &str = "keirin_as_of";
+
+/// The function around the condition of a join that wants the nearest row. Around true in a filter of the right table it
+/// says that the last column of USING is the one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Mark {
+    signature: Signature,
+}
+
+/// The function, to be registered.
+pub(crate) fn mark() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Mark { signature: Signature::any(1, Volatility::Immutable) })
+}
+
+/// What the mark is around, if `expr` is one.
+fn marked(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::ScalarFunction(call) if call.func.name() == MARK => call.args.first(),
+        _ => None,
+    }
+}
+
+fn is_true(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Boolean(Some(true)), _))
+}
+
+impl ScalarUDFImpl for Mark {
+    fn name(&self) -> &'static str {
+        MARK
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        plan_err!("{MARK} stands for the condition of ASOF JOIN and can't be called")
+    }
+}

@@ -1,0 +1,295 @@
+//! Plans of ASOF JOIN.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::{DFSchema, DFSchemaRef, JoinSide, JoinType, internal_err, plan_err};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::logical_expr::builder::build_join_schema;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, Extension, Filter, Join, LogicalPlan, Operator, UserDefinedLogicalNode,
+    UserDefinedLogicalNodeCore,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+
+use super::{is_true, marked};
+use crate::join::{JoinExec, Nearest};
+
+/// Makes [`AsOf`] nodes of joins with a mark. It runs when types are known.
+#[derive(Debug)]
+pub(crate) struct AsOfJoins;
+
+impl AnalyzerRule for AsOfJoins {
+    fn name(&self) -> &'static str {
+        "as_of_joins"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) => as_of(join),
+            LogicalPlan::Filter(filter) => filtered(filter),
+            _ => Ok(Transformed::no(node)),
+        })
+        .data()
+    }
+}
+
+/// The node in the place of a join, if that is marked.
+fn as_of(mut join: Join) -> Result<Transformed<LogicalPlan>> {
+    let conditions = join.filter.iter().flat_map(split_conjunction);
+    let (marks, others): (Vec<&Expr>, Vec<&Expr>) =
+        conditions.partition(|condition| marked(condition).is_some());
+    let mut others: Vec<Expr> = others.into_iter().cloned().collect();
+    let (left_key, op, right_key) = match marks[..] {
+        [mark] => {
+            let Some(Expr::BinaryExpr(BinaryExpr { left, op, right })) = marked(mark) else {
+                return plan_err!("ASOF JOIN compares by <, <=, > or >=, and not by {mark}");
+            };
+            let of = |expr: &Expr, schema: &DFSchema| {
+                let columns = expr.column_refs();
+                !columns.is_empty() && columns.iter().all(|column| schema.has_column(column))
+            };
+            let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
+            if of(left, left_schema) && of(right, right_schema) {
+                (left.as_ref().clone(), *op, right.as_ref().clone())
+            } else if let Some(op) = op.swap()
+                && of(right, left_schema)
+                && of(left, right_schema)
+            {
+                (right.as_ref().clone(), op, left.as_ref().clone())
+            } else {
+                return plan_err!("ASOF JOIN compares a value of each table, and not {left} with {right}");
+            }
+        }
+        [] => {
+            let Some(right) = without_mark(&join.right) else {
+                return Ok(Transformed::no(LogicalPlan::Join(join)));
+            };
+            join.right = Arc::new(right);
+            let last = others.pop();
+            let Some(Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })) = last else {
+                return internal_err!("USING is no equality");
+            };
+            (*left, Operator::GtEq, *right)
+        }
+        _ => return plan_err!("ASOF JOIN has one condition that compares"),
+    };
+    if !matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
+        return plan_err!("ASOF JOIN compares by <, <=, > or >=, and not by {op}");
+    }
+    // What must be equal is not taken apart yet.
+    let mut on = join.on;
+    let mut filters = Vec::new();
+    for condition in others {
+        match equal_keys(&condition, join.left.schema(), join.right.schema()) {
+            Some(pair) => on.push(pair),
+            None => filters.push(condition),
+        }
+    }
+    let (is_left, filter) = (join.join_type == JoinType::Left, conjunction(filters));
+    let (left, right) = (Arc::unwrap_or_clone(join.left), Arc::unwrap_or_clone(join.right));
+    let node = AsOf::new(left, right, on, (left_key, op, right_key), filter, is_left)?;
+    Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(node) })))
+}
+
+/// A condition as a pair of expressions of the left and of the right side that are equal.
+fn equal_keys(condition: &Expr, left: &DFSchema, right: &DFSchema) -> Option<(Expr, Expr)> {
+    let Expr::BinaryExpr(BinaryExpr { left: one, op: Operator::Eq, right: other }) = condition else {
+        return None;
+    };
+    let of = |expr: &Expr, schema: &DFSchema| {
+        let columns = expr.column_refs();
+        !columns.is_empty() && !expr.is_volatile() && columns.iter().all(|column| schema.has_column(column))
+    };
+    if of(one, left) && of(other, right) {
+        Some((one.as_ref().clone(), other.as_ref().clone()))
+    } else if of(other, left) && of(one, right) {
+        Some((other.as_ref().clone(), one.as_ref().clone()))
+    } else {
+        None
+    }
+}
+
+/// The plan of a table without the filter that is the mark, if it has one.
+fn without_mark(plan: &LogicalPlan) -> Option<LogicalPlan> {
+    match plan {
+        LogicalPlan::Filter(filter) if marked(&filter.predicate).is_some_and(is_true) => {
+            Some(filter.input.as_ref().clone())
+        }
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Projection(_) => {
+            let input = without_mark(plan.inputs()[0])?;
+            plan.with_new_exprs(plan.expressions(), vec![input]).ok()
+        }
+        _ => None,
+    }
+}
+
+/// A filter above the node, of which what is about left rows is below it: it does not matter to others.
+fn filtered(filter: Filter) -> Result<Transformed<LogicalPlan>> {
+    let node = match filter.input.as_ref() {
+        LogicalPlan::Extension(Extension { node }) => node.as_any().downcast_ref::<AsOf>().cloned(),
+        _ => None,
+    };
+    let Some(mut node) = node else { return Ok(Transformed::no(LogicalPlan::Filter(filter))) };
+    let is_of_left = |condition: &Expr| {
+        let columns = condition.column_refs();
+        let is_of_here = !condition.is_volatile() && !condition.contains_outer();
+        !columns.is_empty()
+            && is_of_here
+            && columns.iter().all(|column| node.left.schema().has_column(column))
+    };
+    if crate::conditions::can_fail(&filter.predicate, filter.input.schema())? {
+        return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+    }
+    let conditions = split_conjunction_owned(filter.predicate);
+    let (below, above): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(is_of_left);
+    if let Some(below) = conjunction(below) {
+        node.left = LogicalPlan::Filter(Filter::try_new(below, Arc::new(node.left))?);
+    }
+    let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
+    Ok(Transformed::yes(match conjunction(above) {
+        Some(above) => LogicalPlan::Filter(Filter::try_new(above, Arc::new(plan))?),
+        None => plan,
+    }))
+}
+
+/// To each row of the left side the nearest one of the right side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AsOf {
+    left: LogicalPlan,
+    right: LogicalPlan,
+    /// Pairs that are equal, of the left and the right side.
+    on: Vec<(Expr, Expr)>,
+    left_key: Expr,
+    op: Operator,
+    right_key: Expr,
+    /// What else is true of pairs.
+    filter: Option<Expr>,
+    /// Whether left rows without a pair are there.
+    is_left: bool,
+    schema: DFSchemaRef,
+}
+
+impl PartialOrd for AsOf {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (self == other).then_some(std::cmp::Ordering::Equal)
+    }
+}
+
+impl AsOf {
+    fn new(
+        left: LogicalPlan,
+        right: LogicalPlan,
+        on: Vec<(Expr, Expr)>,
+        (left_key, op, right_key): (Expr, Operator, Expr),
+        filter: Option<Expr>,
+        is_left: bool,
+    ) -> Result<Self> {
+        let join_type = if is_left { JoinType::Left } else { JoinType::Inner };
+        let schema = Arc::new(build_join_schema(left.schema(), right.schema(), &join_type)?);
+        Ok(Self { left, right, on, left_key, op, right_key, filter, is_left, schema })
+    }
+}
+
+impl UserDefinedLogicalNodeCore for AsOf {
+    fn name(&self) -> &'static str {
+        "AsOf"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.left, &self.right]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        let on = self.on.iter().flat_map(|(left, right)| [left, right]);
+        on.chain([&self.left_key, &self.right_key]).chain(&self.filter).cloned().collect()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "AsOf: {} {} {}", self.left_key, self.op, self.right_key)?;
+        for (left, right) in &self.on {
+            write!(f, ", {left} = {right}")?;
+        }
+        match &self.filter {
+            Some(filter) => write!(f, ", {filter}"),
+            None => Ok(()),
+        }
+    }
+
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let (Some(right), Some(left), true) = (inputs.pop(), inputs.pop(), inputs.is_empty()) else {
+            return internal_err!("AsOf has two inputs");
+        };
+        let mut exprs = exprs.into_iter();
+        let mut next = || exprs.next().map_or_else(|| internal_err!("an expression of AsOf is missing"), Ok);
+        let on = self.on.iter().map(|_| Ok((next()?, next()?))).collect::<Result<_>>()?;
+        let keys = (next()?, self.op, next()?);
+        let filter = self.filter.as_ref().map(|_| next()).transpose()?;
+        Self::new(left, right, on, keys, filter, self.is_left)
+    }
+
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        let left_count = self.left.schema().fields().len();
+        let (left, right): (Vec<usize>, Vec<usize>) =
+            output_columns.iter().partition(|column| **column < left_count);
+        Some(vec![left, right.into_iter().map(|column| column - left_count).collect()])
+    }
+}
+
+/// Plans [`AsOf`] nodes.
+pub(crate) struct AsOfPlanner;
+
+#[async_trait::async_trait]
+impl ExtensionPlanner for AsOfPlanner {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        session: &dyn Session,
+        context: &PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let (Some(as_of), [left, right]) = (node.as_any().downcast_ref::<AsOf>(), inputs) else {
+            return Ok(None);
+        };
+        let (left_schema, right_schema) = (as_of.left.schema(), as_of.right.schema());
+        let of_left = |expr: &Expr| planner.create_physical_expr(expr, left_schema, session, context);
+        let of_right = |expr: &Expr| planner.create_physical_expr(expr, right_schema, session, context);
+        let on = as_of.on.iter().map(|(left, right)| Ok((of_left(left)?, of_right(right)?)));
+        let filter = match &as_of.filter {
+            Some(filter) => {
+                let count = |schema: &DFSchema| 0..schema.fields().len();
+                let columns = count(left_schema).map(|index| ColumnIndex { index, side: JoinSide::Left });
+                let others = count(right_schema).map(|index| ColumnIndex { index, side: JoinSide::Right });
+                let schema = left_schema.join(right_schema)?;
+                let filter = planner.create_physical_expr(filter, &schema, session, context)?;
+                let schema = Arc::new(schema.as_arrow().clone());
+                Some(JoinFilter::new(filter, columns.chain(others).collect(), schema))
+            }
+            None => None,
+        };
+        let nearest = Nearest {
+            on: on.collect::<Result<_>>()?,
+            left_key: of_left(&as_of.left_key)?,
+            op: as_of.op,
+            right_key: of_right(&as_of.right_key)?,
+            filter,
+            is_left: as_of.is_left,
+        };
+        let schema = Arc::new(as_of.schema.as_arrow().clone());
+        Ok(Some(Arc::new(JoinExec::nearest(left, right, nearest, schema)?)))
+    }
+}
