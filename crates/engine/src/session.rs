@@ -153,6 +153,8 @@ impl Session {
         config.options_mut().sql_parser.parse_float_as_decimal = true;
         // The rows of a query keep the order of an inner ORDER BY: in a subquery, a query of WITH or a view.
         config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
+        // What planner and plans know of NULLs may differ: of CASE the planner knows that in `WHEN a = b THEN b` it is not NULL.
+        config.options_mut().execution.skip_physical_aggregate_schema_check = true;
         // Its filter drops rows that an aggregate beside, which is of no column, still needs.
         config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
         config.options_mut().execution.sort_pushdown_buffer_capacity = MERGE_AHEAD_BYTES;

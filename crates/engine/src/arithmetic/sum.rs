@@ -19,8 +19,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDFImpl, Expr, GroupsAccumulator, Operator, ReversedUDAF, ScalarUDF,
-    SetMonotonicity, Signature,
+    Accumulator, AggregateUDFImpl, Expr, GroupsAccumulator, Operator, ReversedUDAF, ScalarUDF, Signature,
 };
 
 use super::checked::{Checked, Operation};
@@ -133,10 +132,6 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         self.inner.order_sensitivity()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.inner.set_monotonicity(data_type)
     }
 
     fn simplify_expr_op_literal(

@@ -16,6 +16,7 @@ mod intervals;
 mod lists;
 mod moments;
 mod numbers;
+mod unordered;
 
 use std::iter;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub(crate) use functions::{
     is_interval_part, positive_nan, widened,
 };
 pub(crate) use moments::each_local;
+pub(crate) use unordered::Unordered;
 
 /// See the [module](self). The rule runs after type coercion, which adds casts.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ use datafusion::physical_plan::{
 };
 
 use super::fallible::{Conditions, Nodes, fallible};
+use crate::casts::Unordered;
 use crate::join::{JoinOrder, Sides};
 use crate::rules::{Fence, FilteredStatistics, SameNames};
 
@@ -50,8 +51,8 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
     [first].into_iter().chain(others).collect()
 }
 
-/// Wraps conditions that can fail as [fallible](super::fallible), and makes hash joins take -0.0 for 0.0. It runs before all other rules, while the nodes are as the
-/// planner made them.
+/// Wraps conditions that can fail as [fallible](super::fallible), and casts that keep no order as [`Unordered`], and makes
+/// hash joins take -0.0 for 0.0. It runs before all other rules, while the nodes are as the planner made them.
 #[derive(Debug)]
 struct WrapFallible;
 
@@ -169,6 +170,10 @@ fn wrap_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
     let mut is_changed = false;
     let expressions = projection.expr().iter().map(|one| {
         let wrapped = changed(&one.expr, &schema)?;
+        let wrapped = match Unordered::around(wrapped.as_ref().unwrap_or(&one.expr), &schema)? {
+            Some(unordered) => Some(unordered),
+            None => wrapped,
+        };
         is_changed |= wrapped.is_some();
         let expr = wrapped.unwrap_or_else(|| one.expr.clone());
         Ok(ProjectionExpr { expr, alias: one.alias.clone() })

@@ -373,7 +373,8 @@ impl JoinExec {
         schema: SchemaRef,
     ) -> Result<Self> {
         let data_type = nearest.left_key.data_type(&left.schema())?;
-        let is_compared = has_numbers(&data_type) == Some(true) || matches!(data_type, DataType::Decimal128(..));
+        let is_compared =
+            has_numbers(&data_type) == Some(true) || matches!(data_type, DataType::Decimal128(..));
         if !is_compared || nearest.right_key.data_type(&right.schema())? != data_type {
             return plan_err!("ASOF JOIN does not compare values of type {}", sql_type_name(&data_type));
         }

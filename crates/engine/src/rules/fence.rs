@@ -4,7 +4,7 @@
 //! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
 //! all rows, which never ends for an endless recursion. It sorts by a column that equals the wanted one in each input of a
 //! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
-//! the place of one of PARTITION BY, which the window does not find. Where rows have the order of a sort with a LIMIT
+//! the place of one of PARTITION BY, which the window does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT
 //! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
 //! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
 //! but none of their properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
@@ -93,12 +93,16 @@ fn is_twice_above_union(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         && plan.exists(|below| Ok(below.is::<UnionExec>()))?)
 }
 
-/// Whether a node is a window, of which a key of PARTITION BY is among others and equals another column.
+/// Whether a node is a window, of which a key of PARTITION BY is the same in all rows, or is among others and equals
+/// another column.
 fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let windows = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
     let bounded = plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
     let Some(window) = windows.or(bounded).and_then(|windows| windows.first()) else { return false };
-    let keys = window.partition_by();
+    let (keys, known) = (window.partition_by(), plan.children()[0].equivalence_properties());
+    if keys.iter().any(|key| known.is_expr_constant(key).is_some()) {
+        return true;
+    }
     if keys.is_empty() || keys.len() + window.order_by().len() == 1 {
         return false;
     }
