@@ -233,7 +233,9 @@ class Expressions:
         if not e.samples:
             return e
         value = self.random.choice(e.samples)
-        return dataclasses.replace(e, sql=f"coalesce({e.sql}, {literal(value, e.type)})", is_column=False)
+        # A literal beside BIGINT UNSIGNED makes both DECIMALs.
+        other = f"CAST({value} AS {e.type.sql})" if e.type.kind == "int" and e.type.hi > BIGINT.hi else literal(value, e.type)
+        return dataclasses.replace(e, sql=f"coalesce({e.sql}, {other})", is_column=False)
 
     def of_text(self, text):
         function = self.random.choice(["length", "⟪octet_length⟫⟦strlen⟧", "position"])

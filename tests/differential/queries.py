@@ -161,6 +161,8 @@ class Queries:
         """A join of two tables by columns of the same type that do not make too many rows of them."""
         r, e = self.random, self.expressions
         left, right = r.choice(e.tables), r.choice(e.tables)
+        if self.maybe(0.25):
+            return self.join_by_order(left, right)
         one, two = self.random.choice(left.columns), None
         same = [c for c in right.columns if c.type == one.type or c.type.kind == one.type.kind == "int"]
         same = [c for c in same if e.pair_count(left.name, one.name, right.name, c.name) < 300_000]
@@ -178,6 +180,28 @@ class Queries:
         also = f" AND {e.bool(columns, 1)}" if self.maybe(0.3) else ""
         on = f"{a}.{one.name} = {b}.{two.name}{also}"
         return Source(f"{left.name} AS {a} {kind} {right.name} AS {b} ON {on}", columns, rows, unique)
+
+    def join_by_order(self, left, right):
+        """A join with the nearest row, of which there is one, or by ranges of small tables."""
+        r, e = self.random, self.expressions
+        a, b = e.name(), e.name()
+        columns = e.columns_of(left, a) + e.columns_of(right, b)
+        unique = [columns[0], columns[len(left.columns)]]
+        whole = [c for c in left.columns if c.type.kind == "int" and c.type.sql != "BIGINT UNSIGNED"]
+        if self.maybe(0.5):
+            pairs = [(c, d) for c in left.columns for d in right.columns if c.type == d.type and c.type.kind != "real"]
+            equal = "".join(f"{a}.{c.name} = {b}.{d.name} AND " for c, d in (r.sample(pairs, 1) if pairs and self.maybe(0.6) else []))
+            kind, op = r.choice(["ASOF JOIN", "ASOF LEFT JOIN"]), r.choice(["<", "<=", ">", ">="])
+            on = f"{equal}{a}.{r.choice(whole).name} {op} {b}.id"
+            return Source(f"{left.name} AS {a} {kind} {right.name} AS {b} ON {on}", columns, left.rows, unique)
+        same = [(c, d) for c in left.columns for d in right.columns if c.type == d.type and c.type.kind != "real"]
+        if left.rows * right.rows > 300_000 or not same:
+            return self.table()
+        bounds = [f"{a}.{c.name} {r.choice(['<', '<=', '>', '>='])} {b}.{d.name}" for c, d in r.choices(same, k=r.choice([1, 2, 2, 3]))]
+        kind = r.choice(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+        also = f" AND {e.bool(columns, 1)}" if self.maybe(0.2) else ""
+        rows = left.rows * right.rows + left.rows + right.rows
+        return Source(f"{left.name} AS {a} {kind} {right.name} AS {b} ON {' AND '.join(bounds)}{also}", columns, rows, unique)
 
     def derived(self, depth):
         inner = self.expressions.choose(

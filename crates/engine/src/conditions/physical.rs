@@ -148,6 +148,15 @@ fn changed(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option
     Ok((!Arc::ptr_eq(&wrapped, expression)).then_some(wrapped))
 }
 
+/// The same for what becomes a column, whose bounds DataFusion infers.
+fn changed_column(
+    expression: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let wrapped = changed(expression, schema)?;
+    Ok(Unordered::around(wrapped.as_ref().unwrap_or(expression), schema)?.or(wrapped))
+}
+
 fn wrap_filter(filter: &FilterExec) -> Result<Option<Plan>> {
     let conditions = Conditions::new([filter.predicate()], &filter.input().schema())?;
     let first = conditions.all_first();
@@ -169,11 +178,7 @@ fn wrap_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
     let schema = projection.input().schema();
     let mut is_changed = false;
     let expressions = projection.expr().iter().map(|one| {
-        let wrapped = changed(&one.expr, &schema)?;
-        let wrapped = match Unordered::around(wrapped.as_ref().unwrap_or(&one.expr), &schema)? {
-            Some(unordered) => Some(unordered),
-            None => wrapped,
-        };
+        let wrapped = changed_column(&one.expr, &schema)?;
         is_changed |= wrapped.is_some();
         let expr = wrapped.unwrap_or_else(|| one.expr.clone());
         Ok(ProjectionExpr { expr, alias: one.alias.clone() })
@@ -215,7 +220,11 @@ fn wrap_aggregate(aggregate: &AggregateExec) -> Result<Option<Plan>> {
     let filters = filters.collect::<Result<Vec<_>>>()?;
     let group = aggregate.group_expr();
     let group = if is_first {
-        let keys = group.expr().iter().map(|(key, name)| Ok((each(key)?, name.clone())));
+        let keys = group.expr().iter().map(|(key, name)| {
+            let wrapped = changed_column(key, &schema)?;
+            is_changed |= wrapped.is_some();
+            Ok((wrapped.unwrap_or_else(|| key.clone()), name.clone()))
+        });
         let keys = keys.collect::<Result<Vec<_>>>()?;
         PhysicalGroupBy::new(
             keys,
