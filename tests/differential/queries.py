@@ -187,7 +187,7 @@ class Queries:
         a, b = e.name(), e.name()
         columns = e.columns_of(left, a) + e.columns_of(right, b)
         unique = [columns[0], columns[len(left.columns)]]
-        whole = [c for c in left.columns if c.type.kind == "int" and c.type.sql != "BIGINT UNSIGNED"]
+        whole = [c for c in left.columns if c.type.kind == "int" and c.type.hi <= BIGINT.hi]
         if self.maybe(0.5):
             pairs = [(c, d) for c in left.columns for d in right.columns if c.type == d.type and c.type.kind != "real"]
             equal = "".join(f"{a}.{c.name} = {b}.{d.name} AND " for c, d in (r.sample(pairs, 1) if pairs and self.maybe(0.6) else []))

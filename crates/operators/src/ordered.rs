@@ -4,7 +4,7 @@
 //! that grows with the logarithm of the rows between (a priority search tree: McCreight, SIAM J. Comput. 14, 1985). So
 //! `a.begin < b.end AND a.end > b.begin` costs the pairs it gives, not the product of the sides.
 
-use keirin_kernels::sort::{Key, Method, Values, sort_rows};
+use keirin_kernels::sort::{Key, Method, Values, sort_rows_while};
 use keirin_kernels::{Bits, Level, count_ones};
 
 /// Numbers below one of the next level of the tree.
@@ -56,7 +56,8 @@ pub enum Wanted {
 }
 
 impl OrderedRows {
-    /// Puts `numbers.len()` rows in order. `groups` and `second_numbers` are as many or none.
+    /// Puts `numbers.len()` rows in order, as long as `is_wanted` says so; `None` if it does not. `groups` and
+    /// `second_numbers` are as many or none.
     ///
     /// # Panics
     /// When lengths differ, or there are 2^32 rows or more.
@@ -64,10 +65,10 @@ impl OrderedRows {
     pub fn new(
         level: Level,
         groups: &[u64],
-        numbers: &[u64],
-        second_numbers: &[u64],
+        [numbers, second_numbers]: [&[u64]; 2],
         validity: Option<Bits<'_>>,
-    ) -> Self {
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Self> {
         let row_count = numbers.len();
         let key =
             |values| Key { values: Values::U64(values), validity, is_descending: false, nulls_first: false };
@@ -75,7 +76,7 @@ impl OrderedRows {
         if !groups.is_empty() {
             keys.insert(0, key(groups));
         }
-        let mut rows = sort_rows(level, Method::Radix, &keys, row_count);
+        let mut rows = sort_rows_while(level, Method::Radix, &keys, row_count, is_wanted)?;
         rows.truncate(validity.map_or(row_count, |validity| count_ones(level, validity)));
         let ordered = |values: &[u64]| -> Vec<u64> {
             if values.is_empty() {
@@ -95,7 +96,7 @@ impl OrderedRows {
             };
             levels.push(std::mem::replace(&mut last, next));
         }
-        Self { groups, numbers, rows, levels, row_count }
+        Some(Self { groups, numbers, rows, levels, row_count })
     }
 
     /// What [`new`](Self::new) takes for so many rows, in bytes.
@@ -166,6 +167,8 @@ pub(crate) struct Reached {
     /// For each row of the batch the places that were not given yet, and the least second number.
     open: Vec<(u32, u32, u64)>,
     wanted: Wanted,
+    /// If one row is enough, the rows of the batch that may have none yet.
+    searching: Vec<u32>,
     /// Nothing is left of rows before this one.
     row: usize,
 }
@@ -182,7 +185,13 @@ impl Reached {
             let end = rows.first((group, reach.most), true);
             (start as u32, end.max(start) as u32, reach.second_least)
         });
-        Self { open: open.collect(), wanted, row: 0 }
+        let open: Vec<_> = open.collect();
+        let mut searching = Vec::new();
+        if wanted != Wanted::All {
+            searching =
+                (0..open.len() as u32).filter(|row| open[*row as usize].0 < open[*row as usize].1).collect();
+        }
+        Self { open, wanted, searching, row: 0 }
     }
 
     /// Whether one row is enough for each row of the batch.
@@ -239,11 +248,9 @@ impl Reached {
         probe_rows: &mut Vec<u32>,
         build_rows: &mut Vec<u32>,
     ) -> bool {
-        let mut is_more = false;
-        for (row, (start, end, _)) in self.open.iter_mut().enumerate() {
-            if start == end || is_done(row) {
-                continue;
-            }
+        self.searching.retain(|row| !is_done(*row as usize));
+        for row in &self.searching {
+            let (start, end, _) = &mut self.open[*row as usize];
             let place = if self.wanted == Wanted::Last {
                 *end -= 1;
                 *end
@@ -251,10 +258,11 @@ impl Reached {
                 *start += 1;
                 *start - 1
             };
-            is_more |= start < end;
-            probe_rows.push(row as u32);
+            probe_rows.push(*row);
             build_rows.push(rows.rows[place as usize]);
         }
+        self.searching.retain(|row| self.open[*row as usize].0 < self.open[*row as usize].1);
+        let is_more = !self.searching.is_empty();
         if !is_more {
             self.row = self.open.len();
         }
@@ -291,13 +299,10 @@ mod tests {
             if is_there { rows.iter().map(|row| row.map_or(7, of)).collect() } else { Vec::new() }
         };
         let validity: BitBuffer = rows.iter().map(Option::is_some).collect();
-        OrderedRows::new(
-            Level::best(),
-            &column(has_groups, |row| row.0),
-            &column(true, |row| row.1),
-            &column(has_second, |row| row.2),
-            rows.contains(&None).then(|| validity.as_bits()),
-        )
+        let numbers = [column(true, |row| row.1), column(has_second, |row| row.2)];
+        let validity = rows.contains(&None).then(|| validity.as_bits());
+        let groups = column(has_groups, |row| row.0);
+        OrderedRows::new(Level::best(), &groups, [&numbers[0], &numbers[1]], validity, &|| true).unwrap()
     }
 
     /// Pairs of a build row and a probe row, a row without a pair being [`NO_ROW`].

@@ -8,20 +8,20 @@ mod plan;
 mod syntax;
 
 use arrow::datatypes::DataType;
-use datafusion::common::{ScalarValue, plan_err};
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-pub(crate) use self::plan::{AsOfJoins, AsOfPlanner};
+pub(crate) use self::plan::{AsOfFilters, AsOfJoins, AsOfPlanner};
 pub(crate) use self::syntax::{as_of_conditions, mark_as_of_joins};
 
 /// The name of the function around the condition.
 const MARK: &str = "keirin_as_of";
 
-/// The function around the condition of a join that wants the nearest row. Around true in a filter of the right table it
-/// says that the last column of USING is the one.
+/// The function around the condition of a join that wants the nearest row. Around a name in a filter of the right table
+/// it says which column of USING is compared.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Mark {
     signature: Signature,
@@ -40,8 +40,12 @@ fn marked(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-fn is_true(expr: &Expr) -> bool {
-    matches!(expr, Expr::Literal(ScalarValue::Boolean(Some(true)), _))
+/// The column that a mark in a filter of the right table names.
+fn marked_name(inner: &Expr) -> Option<String> {
+    match inner {
+        Expr::Literal(name, _) => name.try_as_str().flatten().map(str::to_owned),
+        _ => None,
+    }
 }
 
 impl ScalarUDFImpl for Mark {

@@ -10,17 +10,18 @@ use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::builder::build_join_schema;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Extension, Filter, Join, LogicalPlan, Operator, UserDefinedLogicalNode,
-    UserDefinedLogicalNodeCore,
+    UserDefinedLogicalNodeCore, lit,
 };
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-use super::{is_true, marked};
+use super::{marked, marked_name};
+use crate::conditions::{can_fail, wrapped, wrapped_filter};
 use crate::join::{JoinExec, Nearest};
 
 /// Makes [`AsOf`] nodes of joins with a mark. It runs when types are known.
@@ -44,60 +45,87 @@ impl AnalyzerRule for AsOfJoins {
 
 /// The node in the place of a join, if that is marked.
 fn as_of(mut join: Join) -> Result<Transformed<LogicalPlan>> {
-    let conditions = join.filter.iter().flat_map(split_conjunction);
-    let (marks, others): (Vec<&Expr>, Vec<&Expr>) =
-        conditions.partition(|condition| marked(condition).is_some());
-    let mut others: Vec<Expr> = others.into_iter().cloned().collect();
-    let (left_key, op, right_key) = match marks[..] {
-        [mark] => {
-            let Some(Expr::BinaryExpr(BinaryExpr { left, op, right })) = marked(mark) else {
-                return plan_err!("ASOF JOIN compares by <, <=, > or >=, and not by {mark}");
+    let (left_schema, right_schema) = (join.left.schema().clone(), join.right.schema().clone());
+    let conditions: Vec<Expr> =
+        std::mem::take(&mut join.filter).into_iter().flat_map(split_conjunction_owned).collect();
+    let mut compared = None;
+    let mut others = Vec::new();
+    let mut on = std::mem::take(&mut join.on);
+    if let Some((right, name)) = without_mark(&join.right) {
+        join.right = Arc::new(right);
+        on.extend(
+            conditions.iter().filter_map(|condition| equal_keys(condition, &left_schema, &right_schema)),
+        );
+        let is_named = |(_, key): &(Expr, Expr)| {
+            key.column_refs().iter().any(|column| column.name.eq_ignore_ascii_case(&name))
+        };
+        let Some(place) = on.iter().position(is_named) else {
+            return internal_err!("'{name}' of USING is not compared");
+        };
+        let (left_key, right_key) = on.remove(place);
+        compared = Some((left_key, Operator::GtEq, right_key));
+    } else if !conditions.iter().any(|condition| marked(condition).is_some()) {
+        (join.filter, join.on) = (conjunction(conditions), on);
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    } else {
+        for condition in conditions {
+            let Some(inner) = marked(&condition) else {
+                match equal_keys(&condition, &left_schema, &right_schema) {
+                    Some(pair) => on.push(pair),
+                    None => others.push(condition),
+                }
+                continue;
             };
-            let of = |expr: &Expr, schema: &DFSchema| {
-                let columns = expr.column_refs();
-                !columns.is_empty() && columns.iter().all(|column| schema.has_column(column))
-            };
-            let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
-            if of(left, left_schema) && of(right, right_schema) {
-                (left.as_ref().clone(), *op, right.as_ref().clone())
-            } else if let Some(op) = op.swap()
-                && of(right, left_schema)
-                && of(left, right_schema)
-            {
-                (right.as_ref().clone(), op, left.as_ref().clone())
-            } else {
-                return plan_err!("ASOF JOIN compares a value of each table, and not {left} with {right}");
+            match compared_sides(inner, &left_schema, &right_schema) {
+                Some(_) if compared.is_some() => {
+                    return plan_err!(
+                        "ASOF JOIN has one condition that compares the tables by <, <=, > or >="
+                    );
+                }
+                Some(sides) => compared = Some(sides),
+                None => others.push(inner.clone()),
             }
         }
-        [] => {
-            let Some(right) = without_mark(&join.right) else {
-                return Ok(Transformed::no(LogicalPlan::Join(join)));
-            };
-            join.right = Arc::new(right);
-            let last = others.pop();
-            let Some(Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })) = last else {
-                return internal_err!("USING is no equality");
-            };
-            (*left, Operator::GtEq, *right)
-        }
-        _ => return plan_err!("ASOF JOIN has one condition that compares"),
+    }
+    let Some(compared) = compared else {
+        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+        return plan_err!(
+            "ASOF JOIN compares a value of each table by <, <=, > or >=, and not by {}",
+            others.join(" AND ")
+        );
     };
-    if !matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
-        return plan_err!("ASOF JOIN compares by <, <=, > or >=, and not by {op}");
+    let is_left = join.join_type == JoinType::Left;
+    let (left, mut right) = (Arc::unwrap_or_clone(join.left), Arc::unwrap_or_clone(join.right));
+    // What is about right rows alone leaves out those that would be tried one after the other.
+    let (below, filters): (Vec<Expr>, Vec<Expr>) =
+        others.into_iter().partition(|condition| is_of(condition, &right_schema));
+    if let Some(below) = conjunction(below) {
+        right = LogicalPlan::Filter(Filter::try_new(below, Arc::new(right))?);
     }
-    // What must be equal is not taken apart yet.
-    let mut on = join.on;
-    let mut filters = Vec::new();
-    for condition in others {
-        match equal_keys(&condition, join.left.schema(), join.right.schema()) {
-            Some(pair) => on.push(pair),
-            None => filters.push(condition),
-        }
-    }
-    let (is_left, filter) = (join.join_type == JoinType::Left, conjunction(filters));
-    let (left, right) = (Arc::unwrap_or_clone(join.left), Arc::unwrap_or_clone(join.right));
-    let node = AsOf::new(left, right, on, (left_key, op, right_key), filter, is_left)?;
+    let node = AsOf::new(left, right, on, compared, conjunction(filters), is_left)?;
     Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(node) })))
+}
+
+/// Whether an expression has columns, all of them of this schema, and is the same each time.
+fn is_of(expr: &Expr, schema: &DFSchema) -> bool {
+    let columns = expr.column_refs();
+    !columns.is_empty()
+        && !expr.is_volatile()
+        && !expr.contains_outer()
+        && columns.iter().all(|column| schema.has_column(column))
+}
+
+/// A comparison of a value of each side, the left one first.
+fn compared_sides(expr: &Expr, left: &DFSchema, right: &DFSchema) -> Option<(Expr, Operator, Expr)> {
+    let Expr::BinaryExpr(BinaryExpr { left: one, op, right: other }) = expr else { return None };
+    let sides = if is_of(one, left) && is_of(other, right) {
+        (one.as_ref().clone(), *op, other.as_ref().clone())
+    } else if is_of(other, left) && is_of(one, right) {
+        (other.as_ref().clone(), op.swap()?, one.as_ref().clone())
+    } else {
+        return None;
+    };
+    matches!(sides.1, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq).then_some(sides)
 }
 
 /// A condition as a pair of expressions of the left and of the right side that are equal.
@@ -105,28 +133,25 @@ fn equal_keys(condition: &Expr, left: &DFSchema, right: &DFSchema) -> Option<(Ex
     let Expr::BinaryExpr(BinaryExpr { left: one, op: Operator::Eq, right: other }) = condition else {
         return None;
     };
-    let of = |expr: &Expr, schema: &DFSchema| {
-        let columns = expr.column_refs();
-        !columns.is_empty() && !expr.is_volatile() && columns.iter().all(|column| schema.has_column(column))
-    };
-    if of(one, left) && of(other, right) {
+    if is_of(one, left) && is_of(other, right) {
         Some((one.as_ref().clone(), other.as_ref().clone()))
-    } else if of(other, left) && of(one, right) {
+    } else if is_of(other, left) && is_of(one, right) {
         Some((other.as_ref().clone(), one.as_ref().clone()))
     } else {
         None
     }
 }
 
-/// The plan of a table without the filter that is the mark, if it has one.
-fn without_mark(plan: &LogicalPlan) -> Option<LogicalPlan> {
+/// The plan of a table without the filter that is the mark, if it has one, and the column that this names.
+fn without_mark(plan: &LogicalPlan) -> Option<(LogicalPlan, String)> {
     match plan {
-        LogicalPlan::Filter(filter) if marked(&filter.predicate).is_some_and(is_true) => {
-            Some(filter.input.as_ref().clone())
+        LogicalPlan::Filter(filter) => {
+            let name = marked_name(marked(&filter.predicate)?)?;
+            Some((filter.input.as_ref().clone(), name))
         }
         LogicalPlan::SubqueryAlias(_) | LogicalPlan::Projection(_) => {
-            let input = without_mark(plan.inputs()[0])?;
-            plan.with_new_exprs(plan.expressions(), vec![input]).ok()
+            let (input, name) = without_mark(plan.inputs()[0])?;
+            Some((plan.with_new_exprs(plan.expressions(), vec![input]).ok()?, name))
         }
         _ => None,
     }
@@ -139,21 +164,17 @@ fn filtered(filter: Filter) -> Result<Transformed<LogicalPlan>> {
         _ => None,
     };
     let Some(mut node) = node else { return Ok(Transformed::no(LogicalPlan::Filter(filter))) };
-    let is_of_left = |condition: &Expr| {
-        let columns = condition.column_refs();
-        let is_of_here = !condition.is_volatile() && !condition.contains_outer();
-        !columns.is_empty()
-            && is_of_here
-            && columns.iter().all(|column| node.left.schema().has_column(column))
-    };
-    if crate::conditions::can_fail(&filter.predicate, filter.input.schema())? {
+    if can_fail(&filter.predicate, filter.input.schema())? {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
     let conditions = split_conjunction_owned(filter.predicate);
-    let (below, above): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(is_of_left);
-    if let Some(below) = conjunction(below) {
-        node.left = LogicalPlan::Filter(Filter::try_new(below, Arc::new(node.left))?);
-    }
+    let (below, above): (Vec<Expr>, Vec<Expr>) =
+        conditions.into_iter().partition(|condition| is_of(condition, node.left.schema()));
+    let Some(below) = conjunction(below) else {
+        let above = above.into_iter().reduce(Expr::and).unwrap_or_else(|| lit(true));
+        return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(above, filter.input)?)));
+    };
+    node.left = LogicalPlan::Filter(Filter::try_new(below, Arc::new(node.left))?);
     let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
     Ok(Transformed::yes(match conjunction(above) {
         Some(above) => LogicalPlan::Filter(Filter::try_new(above, Arc::new(plan))?),
@@ -161,7 +182,29 @@ fn filtered(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     }))
 }
 
-/// To each row of the left side the nearest one of the right side.
+/// Moves filters that reach an [`AsOf`] node below it.
+#[derive(Debug)]
+pub(crate) struct AsOfFilters;
+
+impl OptimizerRule for AsOfFilters {
+    fn name(&self) -> &'static str {
+        "as_of_filters"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Filter(filter) => filtered(filter),
+            plan => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+/// To each row of the left side the nearest one of the right side. No filter is moved below it by DataFusion, which would
+/// move it to both sides, but those without columns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AsOf {
     left: LogicalPlan,
@@ -266,8 +309,11 @@ impl ExtensionPlanner for AsOfPlanner {
             return Ok(None);
         };
         let (left_schema, right_schema) = (as_of.left.schema(), as_of.right.schema());
-        let of_left = |expr: &Expr| planner.create_physical_expr(expr, left_schema, session, context);
-        let of_right = |expr: &Expr| planner.create_physical_expr(expr, right_schema, session, context);
+        let of = |expr: &Expr, schema: &DFSchema| {
+            wrapped(planner.create_physical_expr(expr, schema, session, context)?, schema.as_arrow())
+        };
+        let of_left = |expr: &Expr| of(expr, left_schema);
+        let of_right = |expr: &Expr| of(expr, right_schema);
         let on = as_of.on.iter().map(|(left, right)| Ok((of_left(left)?, of_right(right)?)));
         let filter = match &as_of.filter {
             Some(filter) => {
@@ -277,7 +323,7 @@ impl ExtensionPlanner for AsOfPlanner {
                 let schema = left_schema.join(right_schema)?;
                 let filter = planner.create_physical_expr(filter, &schema, session, context)?;
                 let schema = Arc::new(schema.as_arrow().clone());
-                Some(JoinFilter::new(filter, columns.chain(others).collect(), schema))
+                Some(wrapped_filter(JoinFilter::new(filter, columns.chain(others).collect(), schema))?)
             }
             None => None,
         };

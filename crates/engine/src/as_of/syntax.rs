@@ -1,6 +1,7 @@
 //! Tokens and trees of ASOF JOIN.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Join, JoinConstraint, JoinOperator, Select, SetExpr, TableAlias,
@@ -16,33 +17,46 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::walk::walk;
 
 /// What stands in the MATCH_CONDITION of a join whose condition is behind ON or USING.
-const INNER: &str = "inner";
-const LEFT: &str = "left";
+const PAIRS: &str = "inner";
+const LEFT_ROWS: &str = "left";
+const OTHER: &str = "other";
 
 /// Gives each `ASOF [INNER | LEFT [OUTER]] JOIN t ON ...` the MATCH_CONDITION that the parser wants, which only says what
 /// kind of join it is. Says whether there are any; [`mark_as_of_joins`] is for the tree.
 pub(crate) fn as_of_conditions(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    use Keyword::{
+        ANTI, CROSS, FULL, GROUP, HAVING, INNER, JOIN, LEFT, LIMIT, MATCH_CONDITION, NATURAL, ON, ORDER,
+        OUTER, RIGHT, SEMI, UNION, USING, WHERE,
+    };
     let keyword = |token: &TokenWithSpan| match &token.token {
         Token::Word(word) if word.quote_style.is_none() => word.keyword,
         _ => Keyword::NoKeyword,
     };
+    let is_space = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
     let mut has_any = false;
     for start in (0..tokens.len()).rev() {
-        if keyword(&tokens[start]) != Keyword::ASOF {
+        let before = tokens[..start].iter().rfind(|token| !is_space(token));
+        let is_behind_table = before.is_some_and(|before| match &before.token {
+            Token::Word(_) => ![Keyword::AS, Keyword::FROM, JOIN].contains(&keyword(before)),
+            Token::RParen | Token::SingleQuotedString(_) => true,
+            _ => false,
+        });
+        if keyword(&tokens[start]) != Keyword::ASOF || !is_behind_table {
             continue;
         }
-        has_any = true;
-        let words =
-            (start + 1..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_)));
+        let words = (start + 1..tokens.len()).filter(|place| !is_space(&tokens[*place]));
         let places: Vec<usize> = words.take(3).collect();
         let words: Vec<Keyword> = places.iter().map(|place| keyword(&tokens[*place])).collect();
         let (kind, dropped) = match words[..] {
-            [Keyword::JOIN, ..] => (INNER, 0),
-            [Keyword::INNER, Keyword::JOIN, ..] => (INNER, 1),
-            [Keyword::LEFT, Keyword::JOIN, ..] => (LEFT, 1),
-            [Keyword::LEFT, Keyword::OUTER, Keyword::JOIN] => (LEFT, 2),
+            [JOIN, ..] => (PAIRS, 0),
+            [INNER, JOIN, ..] => (PAIRS, 1),
+            [LEFT, JOIN, ..] => (LEFT_ROWS, 1),
+            [LEFT, OUTER, JOIN] => (LEFT_ROWS, 2),
+            [RIGHT | FULL | SEMI | ANTI, JOIN, ..] => (OTHER, 1),
+            [RIGHT | FULL | LEFT, OUTER | SEMI | ANTI, JOIN] => (OTHER, 2),
             _ => continue,
         };
+        has_any = true;
         let mut depth = 0;
         let condition = (places[dropped] + 1..tokens.len()).find(|place| {
             match &tokens[*place].token {
@@ -50,15 +64,33 @@ pub(crate) fn as_of_conditions(tokens: &mut Vec<TokenWithSpan>) -> bool {
                 Token::RParen => depth -= 1,
                 _ => {}
             }
-            let ends =
-                [Keyword::ON, Keyword::USING, Keyword::MATCH_CONDITION].contains(&keyword(&tokens[*place]));
-            depth < 0 || depth == 0 && (ends || tokens[*place].token == Token::SemiColon)
+            let ends = [
+                ON,
+                USING,
+                MATCH_CONDITION,
+                WHERE,
+                JOIN,
+                LEFT,
+                INNER,
+                RIGHT,
+                FULL,
+                CROSS,
+                NATURAL,
+                GROUP,
+                HAVING,
+                ORDER,
+                LIMIT,
+                UNION,
+            ];
+            let is_end = ends.contains(&keyword(&tokens[*place]))
+                || matches!(tokens[*place].token, Token::SemiColon | Token::Comma | Token::EOF);
+            depth < 0 || depth == 0 && is_end
         });
-        let Some(condition) = condition else { continue };
-        if [Keyword::ON, Keyword::USING].contains(&keyword(&tokens[condition])) {
+        let condition = condition.unwrap_or(tokens.len());
+        if tokens.get(condition).map(keyword) != Some(MATCH_CONDITION) {
             let kind = Token::SingleQuotedString(kind.to_owned());
             let made = [Token::make_keyword("MATCH_CONDITION"), Token::LParen, kind, Token::RParen];
-            let span = tokens[condition].span;
+            let span = tokens.get(condition).unwrap_or(&tokens[start]).span;
             tokens.splice(condition..condition, made.map(|token| TokenWithSpan { token, span }));
         }
         tokens.drain(places[0]..places[dropped]);
@@ -107,11 +139,15 @@ fn marked(join: &mut Join) -> Result<()> {
     let condition = std::mem::replace(match_condition, none());
     let kind = match &condition {
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(kind) if kind == INNER || kind == LEFT => Some(kind.clone()),
+            Value::SingleQuotedString(kind) => Some(kind.clone()),
             _ => None,
         },
         _ => None,
     };
+    let syntax = |message: &str| Error::new(ErrorKind::Syntax, format!("syntax error: {message}"));
+    if kind.as_deref() == Some(OTHER) {
+        return Err(syntax("ASOF JOIN is INNER or LEFT"));
+    }
     let constraint = std::mem::replace(constraint, JoinConstraint::None);
     let constraint = match (&kind, constraint) {
         (None, JoinConstraint::On(equal)) => {
@@ -120,27 +156,24 @@ fn marked(join: &mut Join) -> Result<()> {
         }
         (None, JoinConstraint::None) => JoinConstraint::On(called(condition)?),
         (Some(_), JoinConstraint::On(mut conditions)) => {
-            if mark_comparisons(&mut conditions)? != 1 {
-                return Err(Error::new(
-                    ErrorKind::Syntax,
-                    "syntax error: ASOF JOIN needs one condition with <, <=, > or >= beside those with =",
-                ));
+            if mark_comparisons(&mut conditions)? == 0 {
+                return Err(syntax("ASOF JOIN needs a condition with <, <=, > or >= beside those with ="));
             }
             JoinConstraint::On(conditions)
         }
         (Some(_), JoinConstraint::Using(columns)) => {
-            filter_by_mark(&mut join.relation)?;
+            let Some(column) = columns.last().and_then(|name| name.0.last()).and_then(|part| part.as_ident())
+            else {
+                return Err(syntax("ASOF JOIN needs a column to compare in USING"));
+            };
+            filter_by_mark(&mut join.relation, &column.value)?;
             JoinConstraint::Using(columns)
         }
-        _ => {
-            return Err(Error::new(
-                ErrorKind::Syntax,
-                "syntax error: ASOF JOIN needs ON, USING or MATCH_CONDITION",
-            ));
-        }
+        (None, _) => return Err(syntax("MATCH_CONDITION of ASOF JOIN is followed by ON, or by nothing")),
+        (Some(_), _) => return Err(syntax("ASOF JOIN needs ON, USING or MATCH_CONDITION")),
     };
     join.join_operator = match kind.as_deref() {
-        Some(INNER) => JoinOperator::Inner(constraint),
+        Some(PAIRS) => JoinOperator::Inner(constraint),
         _ => JoinOperator::LeftOuter(constraint),
     };
     Ok(())
@@ -183,10 +216,18 @@ fn called(condition: Expr) -> Result<Expr> {
     Ok(call)
 }
 
-/// Makes `t` the rows of `t` for which the mark around true is true, under the same name.
-fn filter_by_mark(relation: &mut TableFactor) -> Result<()> {
+/// The name of a table, or that of a file without its folder and its ending.
+fn short_name(name: &Ident) -> Ident {
+    match Path::new(&name.value).file_stem().and_then(|stem| stem.to_str()) {
+        Some(stem) if name.quote_style == Some('\'') => Ident::with_quote('"', stem),
+        _ => name.clone(),
+    }
+}
+
+/// Makes `t` the rows of `t` for which the mark around the name of a column is true, under the same name.
+fn filter_by_mark(relation: &mut TableFactor, column: &str) -> Result<()> {
     let internal = |what: &str| Error::new(ErrorKind::Internal, what.to_owned());
-    let mut query = parser(&format!("SELECT * FROM t WHERE {MARK}(true)"))?
+    let mut query = parser(&format!("SELECT * FROM t WHERE {MARK}('{}')", column.replace('\'', "''")))?
         .parse_query()
         .map_err(|error| internal(&error.to_string()))?;
     let SetExpr::Select(select) = query.body.as_mut() else { return Err(internal("a query is no query")) };
@@ -194,7 +235,7 @@ fn filter_by_mark(relation: &mut TableFactor) -> Result<()> {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
             Some(alias.name.clone())
         }
-        TableFactor::Table { name, .. } => name.0.last().and_then(|part| part.as_ident()).cloned(),
+        TableFactor::Table { name, .. } => name.0.last().and_then(|part| part.as_ident()).map(short_name),
         _ => None,
     };
     let alias = alias.map(|name: Ident| TableAlias { explicit: true, name, columns: Vec::new(), at: None });

@@ -21,6 +21,7 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerRule};
 
 use super::can_fail;
+use crate::as_of::AsOfFilters;
 use crate::rules::{WholeSums, rewrite_expressions};
 
 /// DataFusion's rules, changed as the [module](super) and [`WholeSums`] describe.
@@ -29,6 +30,7 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     for rule in Optimizer::new().rules {
         if rule.name() == PushDownFilter::new().name() {
             rules.push(Arc::new(PushDown(PushDownFilter::new())));
+            rules.push(Arc::new(AsOfFilters));
             continue;
         }
         if rule.name() == WholeSums::default().name() {

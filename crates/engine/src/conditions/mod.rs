@@ -23,4 +23,4 @@ mod physical;
 pub(crate) use can_fail::can_fail;
 pub(crate) use fallible::{Conditions, conjuncts, has_volatile};
 pub(crate) use logical::{Arguments, optimizer_rules};
-pub(crate) use physical::physical_rules;
+pub(crate) use physical::{physical_rules, wrapped, wrapped_filter};

@@ -192,6 +192,16 @@ fn wrap_projection(projection: &ProjectionExec) -> Result<Option<Plan>> {
     Ok(Some(Arc::new(projection)))
 }
 
+/// The expression with its fallible nodes wrapped, if there are any.
+pub(crate) fn wrapped(expression: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(changed(&expression, schema)?.unwrap_or(expression))
+}
+
+/// What is [`wrapped`] of a join.
+pub(crate) fn wrapped_filter(filter: JoinFilter) -> Result<JoinFilter> {
+    Ok(wrap_join(Some(&filter))?.unwrap_or(filter))
+}
+
 fn wrap_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
     let Some(filter) = filter else { return Ok(None) };
     let (expression, can_fail) = fallible(filter.expression(), filter.schema(), Nodes::AllThatFail)?;

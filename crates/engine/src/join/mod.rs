@@ -1,6 +1,7 @@
-//! Joins by equal keys on our own tables.
+//! Joins by equal keys on our own tables, and by ranges on rows in order ([`ranges`]).
 //!
-//! [`JoinRows`] puts a [`JoinExec`] in the place of each of DataFusion's hash joins whose keys we number. It takes all
+//! [`JoinRows`] puts a [`JoinExec`] in the place of each of DataFusion's hash joins whose keys we number, and of nested
+//! loops whose conditions bound rows of a side. It takes all
 //! partitions of both sides: threads collect the build side and fill one table together, and each partition of the
 //! probe side looks its rows up there. So the exchanges go that sent rows of equal keys to the same partition, unless
 //! something above relies on that ([`run`]).
@@ -12,6 +13,7 @@
 //!
 //! Without memory a join fails as DataFusion's does, and the query begins anew with joins that sort.
 
+mod build;
 mod filter;
 mod keys;
 mod narrowed;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{JoinSide, JoinType, NullEquality, Statistics, assert_or_internal_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
@@ -63,11 +66,17 @@ pub(crate) use self::order::JoinOrder;
 use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
+use self::sides::row_count;
 use crate::fast_path;
 use crate::functions::gathers;
 use crate::grouping::may_be_null;
 use crate::subplans::SharedExec;
 use crate::types::sql_type_name;
+
+/// With so many build rows nested loops are faster than ranges.
+const NESTED_ROWS: usize = 8;
+/// So many build rows are given once by marks, even where each probe row marks all of them.
+const MARKED_ROWS: usize = 1000;
 
 /// Puts [`JoinExec`] in the place of hash joins. It runs while groups are DataFusion's.
 #[derive(Debug)]
@@ -310,8 +319,16 @@ impl JoinExec {
         let mut kind = kind(*join.join_type());
         let of_left = || ByRanges::of(filter, JoinSide::Left, [&schemas[0], &schemas[1]]);
         let of_right = || ByRanges::of(filter, JoinSide::Right, [&schemas[1], &schemas[0]]);
-        // Of a row that is given once it is enough to know that it reaches one.
-        let mut found = if kind.is_of_build_rows() { None } else { of_left()? };
+        let left_rows = match row_count(left) {
+            Precision::Exact(rows) => rows,
+            _ => usize::MAX,
+        };
+        if left_rows <= NESTED_ROWS {
+            return Ok(None);
+        }
+        // Of a row that is given once it is enough to know that it reaches one; but the other side may be large.
+        let is_asked = kind.is_of_build_rows() && left_rows > MARKED_ROWS;
+        let mut found = if is_asked { None } else { of_left()? };
         let is_swapped = found.is_none();
         if is_swapped {
             found = of_right()?;
@@ -376,7 +393,10 @@ impl JoinExec {
         let is_compared =
             has_numbers(&data_type) == Some(true) || matches!(data_type, DataType::Decimal128(..));
         if !is_compared || nearest.right_key.data_type(&right.schema())? != data_type {
-            return plan_err!("ASOF JOIN does not compare values of type {}", sql_type_name(&data_type));
+            return plan_err!(
+                "ASOF JOIN compares numbers, dates and times, and not values of type {}",
+                sql_type_name(&data_type)
+            );
         }
         let types = nearest.on.iter().map(|(left_key, _)| Ok((left_key.data_type(&left.schema())?, true)));
         let types = types.collect::<Result<Vec<_>>>()?;

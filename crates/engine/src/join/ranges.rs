@@ -272,7 +272,9 @@ impl Ranges {
 
     fn numbers(&self, values: &ArrayRef) -> Result<Vec<u64>> {
         if self.wanted != Wanted::All && !differ(values) {
-            return exec_err!("ASOF JOIN compares DECIMALs of up to {NARROW_PRECISION} digits");
+            return exec_err!(
+                "ASOF JOIN compares numbers of up to {NARROW_PRECISION} digits, whole ones beside those of another type, too"
+            );
         }
         numbers(values)
     }
@@ -292,7 +294,8 @@ impl Ranges {
         groups: &[u64],
         keys: &[ArrayRef],
         validity: Option<Bits<'_>>,
-    ) -> Result<OrderedRows> {
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<OrderedRows>> {
         let second_numbers = match (self.second, keys) {
             (Some((_, is_least)), [_, key]) => {
                 let mut numbers = numbers(key)?;
@@ -303,7 +306,8 @@ impl Ranges {
             }
             _ => Vec::new(),
         };
-        Ok(OrderedRows::new(Level::best(), groups, &self.numbers(&keys[0])?, &second_numbers, validity))
+        let numbers = self.numbers(&keys[0])?;
+        Ok(OrderedRows::new(Level::best(), groups, [&numbers, &second_numbers], validity, is_wanted))
     }
 
     /// What rows of the probe side with these bounds reach.

@@ -1,7 +1,6 @@
-//! A run of a join, which its partitions share: the build side is collected and put into a table by all threads
-//! together, then each partition looks up its probe rows. Joins that give build rows see all probe rows before.
+//! A run of a join, which its partitions share: when there is a [build side](super::build), each partition looks up its
+//! probe rows. Joins that give build rows see all probe rows before.
 
-use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,36 +12,31 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::cmp::{eq, not_distinct};
 use arrow::compute::{and, concat, filter, prep_null_mask_filter, take};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::JoinSide;
 use datafusion::common::runtime::JoinSet;
-use datafusion::common::{JoinSide, resources_err};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
 use futures::future::{BoxFuture, Shared as SharedFuture};
 use futures::{FutureExt, StreamExt, stream};
-use keirin_kernels::arrow::concat_views;
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{BitBuffer, Bits, Level};
-use keirin_operators::join::{Build, Collected, Kind, NO_ROW, Pairs, Probe, Unbuilt};
-use keirin_operators::ordered::{OrderedRows, Reach};
+use keirin_operators::join::{Kind, NO_ROW, Pairs, Probe};
+use keirin_operators::ordered::Reach;
 use keirin_operators::packed::PackedKey;
 
-use super::filter::{Bounds, condition, is_used, key_condition};
-use super::keys::{JoinKeys, comparable, validity};
+use super::build::{Built, build, evaluate};
+use super::keys::{JoinKeys, validity};
 use super::ranges::Ranges;
-use crate::compact::buffer_bytes;
 use crate::running::Running;
 use crate::stored::{ScanStep, StoredScan, blocking_step};
 
-/// Build rows that one thread inserts faster than several.
-const FEW_ROWS: usize = 1 << 16;
 /// Build rows that a partition gives at a time.
 const GIVEN_ROWS: usize = 1 << 14;
 
@@ -78,17 +72,17 @@ pub(super) struct KeyFilter {
 
 impl Work {
     /// Whether keys of the build side are kept beside their numbers.
-    fn keeps_keys(&self) -> bool {
+    pub(super) fn keeps_keys(&self) -> bool {
         self.keys.is_hashed() || !self.key_filters.is_empty() || self.ranges.is_some()
     }
 
     /// Count of keys that are equal.
-    fn equal_count(&self) -> usize {
+    pub(super) fn equal_count(&self) -> usize {
         self.left_keys.len() - self.ranges.as_ref().map_or(0, Ranges::key_count)
     }
 
     /// Which group each row is in, by those of its keys that are equal; nothing if there are none.
-    fn groups(&self, keys: &[ArrayRef], row_count: usize) -> Vec<u64> {
+    pub(super) fn groups(&self, keys: &[ArrayRef], row_count: usize) -> Vec<u64> {
         let keys = &keys[..self.equal_count()];
         self.keys.with_numbers(keys, row_count, |numbers, _| numbers.into_owned())
     }
@@ -99,7 +93,7 @@ impl Work {
     }
 
     /// Which columns of the build side are wanted.
-    fn left_columns(&self) -> Vec<usize> {
+    pub(super) fn left_columns(&self) -> Vec<usize> {
         let filtered = self.filter.iter().flat_map(|filter| filter.column_indices());
         let wanted = self.output.iter().chain(filtered).filter(|column| column.side == JoinSide::Left);
         let mut wanted: Vec<usize> = wanted.map(|column| column.index).collect();
@@ -163,7 +157,7 @@ impl<K: PackedKey> fmt::Debug for Run<K> {
     }
 }
 
-fn partition_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+pub(super) fn partition_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.properties().partitioning.partition_count()
 }
 
@@ -239,14 +233,14 @@ impl<K: PackedKey> Shared for Run<K> {
 
 /// Whether the statement was stopped.
 #[derive(Clone, Debug)]
-struct Checks(Option<Arc<Running>>);
+pub(super) struct Checks(Option<Arc<Running>>);
 
 impl Checks {
-    fn of(context: &TaskContext) -> Self {
+    pub(super) fn of(context: &TaskContext) -> Self {
         Self(Running::of(context))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |running| running.stop.check_operator())
     }
 }
@@ -307,7 +301,7 @@ impl<K: PackedKey> Giving<K> {
 /// Passes all batches of a partition to `take`, with what that works on; it is called again without a batch as long as it
 /// says that there is more to do. Stripes of a table on disk are read by the thread that takes them, as long as somebody is
 /// `alive` who wants that.
-async fn feed<S: Send + 'static>(
+pub(super) async fn feed<S: Send + 'static>(
     plan: &Arc<dyn ExecutionPlan>,
     partition: usize,
     context: &Arc<TaskContext>,
@@ -352,302 +346,12 @@ async fn feed<S: Send + 'static>(
 }
 
 /// What all tasks give, in any order.
-async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+pub(super) async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
     let mut ended = Vec::new();
     while let Some(task) = tasks.join_next().await {
         ended.push(task.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error))).flatten()?);
     }
     Ok(ended)
-}
-
-/// What a thread has collected of the build side.
-struct Collecting<K> {
-    work: Arc<Work>,
-    columns: Vec<usize>,
-    collected: Collected<K>,
-    row_count: usize,
-    /// The wanted columns, then the keys that are compared, a batch each.
-    batches: Vec<Vec<ArrayRef>>,
-    /// Unless nobody wants to know.
-    bounds: Option<Bounds>,
-    /// Of the buffers of the batches, whose addresses are there.
-    bytes: usize,
-    paid: HashSet<usize>,
-    reservation: MemoryReservation,
-}
-
-impl<K: PackedKey> Collecting<K> {
-    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
-        let row_count = batch.num_rows();
-        if row_count == 0 {
-            return Ok(());
-        }
-        let evaluated = evaluate(&self.work.left_keys, batch)?;
-        let mut columns: Vec<ArrayRef> =
-            self.columns.iter().map(|column| batch.column(*column).clone()).collect();
-        if self.work.keeps_keys() {
-            columns.extend(evaluated.iter().cloned());
-        }
-        // Texts of many batches may be in the same buffers.
-        let is_new = &mut |place| self.paid.insert(place);
-        self.bytes += columns.iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum::<usize>();
-        // With numbers of rows without a value, which may be all.
-        let key_bytes = row_count * (size_of::<K>() + size_of::<u32>());
-        self.reservation.try_resize(self.bytes + self.collected.bytes() + key_bytes)?;
-        self.row_count += row_count;
-        if self.row_count >= u32::MAX as usize {
-            return too_many_rows();
-        }
-        if self.work.ranges.is_none() {
-            self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
-                self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
-            });
-        }
-        if let Some(bounds) = self.bounds.as_mut().filter(|_| !self.work.keys.is_ordered) {
-            bounds.add(&evaluated)?;
-        }
-        self.batches.push(columns);
-        Ok(())
-    }
-}
-
-fn too_many_rows<T>() -> Result<T> {
-    resources_err!("more rows in a join than numbers of 32 bits count")
-}
-
-fn evaluate(keys: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-    keys.iter().map(|key| Ok(comparable(key.evaluate(batch)?.into_array(batch.num_rows())?))).collect()
-}
-
-/// The build side.
-struct Built<K: PackedKey> {
-    build: Build<K>,
-    /// Those that are wanted, by their places.
-    columns: Vec<Option<ArrayRef>>,
-    /// Those that are compared.
-    keys: Vec<ArrayRef>,
-    _reservation: MemoryReservation,
-}
-
-/// Collects the build side, and says to the probe side what its keys are.
-async fn build<K: PackedKey>(
-    work: Arc<Work>,
-    left: Arc<dyn ExecutionPlan>,
-    right: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-) -> Result<Arc<Built<K>>> {
-    let dynamic_filter = match &work.dynamic_filter {
-        Some(filter) if is_used(&right, filter)? => Some(filter.clone()),
-        _ => None,
-    };
-    drop(right);
-    let alive = Arc::new(());
-    let reservation = MemoryConsumer::new("join").register(context.memory_pool());
-    let mut tasks = JoinSet::new();
-    for partition in 0..partition_count(&left) {
-        let state = Collecting {
-            work: work.clone(),
-            columns: work.left_columns(),
-            collected: Collected::<K>::new(work.keys.order),
-            row_count: 0,
-            batches: Vec::new(),
-            bounds: (dynamic_filter.is_some() || !work.key_filters.is_empty()).then(Bounds::default),
-            bytes: 0,
-            paid: HashSet::new(),
-            reservation: reservation.new_empty(),
-        };
-        let (left, context, alive) = (left.clone(), context.clone(), Arc::downgrade(&alive));
-        tasks.spawn(async move {
-            let add = |state: &mut Collecting<K>, batch: Option<RecordBatch>| {
-                batch.iter().try_for_each(|batch| state.add(batch))?;
-                Ok(false)
-            };
-            feed(&left, partition, &context, alive, state, add).await
-        });
-    }
-    let threads = tasks.len();
-    let collecting = all(tasks).await?;
-    finish(work, left, collecting, dynamic_filter, reservation, threads).await
-}
-
-/// Makes a table of what was collected.
-async fn finish<K: PackedKey>(
-    work: Arc<Work>,
-    left: Arc<dyn ExecutionPlan>,
-    collecting: Vec<Collecting<K>>,
-    dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>,
-    reservation: MemoryReservation,
-    threads: usize,
-) -> Result<Arc<Built<K>>> {
-    let level = Level::best();
-    let (mut batches, mut parts, mut bounds, mut reservations) =
-        (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
-    let (mut column_bytes, mut row_count) = (0, 0);
-    for mut collecting in collecting {
-        let known = collecting.collected.bounds().filter(|_| work.keys.is_ordered);
-        if let (Some(bounds), Some(known)) = (&mut collecting.bounds, known) {
-            bounds.add(&[work.keys.column(known, &work.left_keys[0].data_type(&left.schema())?)?])?;
-        }
-        column_bytes += collecting.bytes;
-        row_count += collecting.row_count;
-        batches.extend(collecting.batches);
-        parts.push(collecting.collected);
-        collecting.bounds.into_iter().for_each(|other| bounds.merge(other));
-        reservations.push(collecting.reservation);
-    }
-    if batches.len() > 1 {
-        reservation.try_grow(column_bytes)?;
-    }
-    if let Some(ranges) = &work.ranges {
-        return ordered(&work, ranges, &left, &batches, row_count, reservation).map(Arc::new);
-    }
-    let Some(unbuilt) = Unbuilt::new(parts) else { return too_many_rows() };
-    reservation.try_grow(unbuilt.bytes())?;
-    let build = unbuilt.build(work.kind);
-    let wanted = work.left_columns();
-    let kept = if work.keeps_keys() { work.left_keys.len() } else { 0 };
-    let columns = 0..wanted.len() + kept;
-    let is_small = build.len() <= FEW_ROWS || threads == 1;
-    let (build, joined) = if is_small {
-        let columns = columns.map(|place| joined(&batches, place)).collect::<Result<_>>()?;
-        (filled(build), columns)
-    } else {
-        filled_together(build, batches, columns, threads).await?
-    };
-    drop(reservations);
-    for key in &work.key_filters {
-        let known = if build.is_empty() {
-            lit(false)
-        } else {
-            reservation.try_grow(build.len() * 2)?;
-            let keys = &joined[wanted.len() + key.place];
-            key_condition(&work.right_keys[key.place], &key.form, bounds.of(key.place), keys)
-        };
-        key.filter.update(known)?;
-        key.filter.mark_complete();
-    }
-    if let Some(filter) = dynamic_filter {
-        let known = if build.is_empty() {
-            lit(false)
-        } else if work.nulls_are_equal {
-            lit(true)
-        } else {
-            reservation.try_grow(build.set_bytes())?;
-            condition(&work.right_keys, &work.keys, bounds, build.keys(level))
-        };
-        filter.update(known)?;
-        filter.mark_complete();
-    }
-    let (columns, keys) = placed(&wanted, joined, &left);
-    Ok(Arc::new(Built { build, columns, keys, _reservation: reservation }))
-}
-
-/// Columns by their places, and the keys behind them.
-fn placed(
-    wanted: &[usize],
-    joined: Vec<ArrayRef>,
-    left: &Arc<dyn ExecutionPlan>,
-) -> (Vec<Option<ArrayRef>>, Vec<ArrayRef>) {
-    let mut columns = vec![None; left.schema().fields().len()];
-    // Without rows there are no batches, and nobody looks at a column.
-    let mut joined = VecDeque::from(joined);
-    for place in wanted {
-        columns[*place] = joined.pop_front();
-    }
-    (columns, joined.into())
-}
-
-/// Puts what was collected in order.
-fn ordered<K: PackedKey>(
-    work: &Work,
-    ranges: &Ranges,
-    left: &Arc<dyn ExecutionPlan>,
-    batches: &[Vec<ArrayRef>],
-    row_count: usize,
-    reservation: MemoryReservation,
-) -> Result<Built<K>> {
-    if row_count >= u32::MAX as usize {
-        return too_many_rows();
-    }
-    let equal_count = work.equal_count();
-    reservation.try_grow(OrderedRows::bytes(row_count, equal_count > 0, ranges.has_second()))?;
-    let wanted = work.left_columns();
-    let joined = (0..wanted.len() + work.left_keys.len()).map(|place| joined(batches, place));
-    let (columns, mut keys) = placed(&wanted, joined.collect::<Result<_>>()?, left);
-    let rows = if row_count == 0 {
-        OrderedRows::new(Level::best(), &[], &[], &[], None)
-    } else {
-        let (groups, validity) = (work.groups(&keys, row_count), validity(&keys));
-        let validity = validity.as_ref().map(BitBuffer::as_bits);
-        ranges.order(&groups, &keys[equal_count..], validity)?
-    };
-    keys.truncate(equal_count);
-    Ok(Built { build: Build::ordered(rows, work.kind), columns, keys, _reservation: reservation })
-}
-
-/// The table with all its rows.
-fn filled<K: PackedKey>(mut build: Build<K>) -> Build<K> {
-    let pieces: Vec<_> = build.pieces().collect();
-    pieces.iter().for_each(|piece| build.note(piece.clone()));
-    build.make_slots();
-    pieces.into_iter().rev().for_each(|piece| build.insert(Level::best(), piece, true));
-    build
-}
-
-/// The same by several threads, and the columns of all batches.
-async fn filled_together<K: PackedKey>(
-    build: Build<K>,
-    batches: Vec<Vec<ArrayRef>>,
-    columns: Range<usize>,
-    threads: usize,
-) -> Result<(Build<K>, Vec<ArrayRef>)> {
-    let (mut build, batches) = (Arc::new(build), Arc::new(batches));
-    let mut tasks = JoinSet::new();
-    for place in columns {
-        let batches = batches.clone();
-        tasks.spawn(async move { Ok(Some((place, joined(&batches, place)?))) });
-    }
-    let mut columns = Vec::new();
-    for is_noted in [false, true] {
-        let pieces: Arc<Vec<_>> = Arc::new(build.pieces().collect());
-        let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..threads {
-            let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
-            tasks.spawn(async move {
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match is_noted {
-                        false => build.note(piece.clone()),
-                        true => build.insert(Level::best(), piece.clone(), false),
-                    }
-                    tokio::task::yield_now().await;
-                }
-                Ok(None)
-            });
-        }
-        columns.extend(all(std::mem::take(&mut tasks)).await?.into_iter().flatten());
-        if !is_noted {
-            Arc::get_mut(&mut build).expect("the tasks have ended").make_slots();
-        }
-    }
-    columns.sort_by_key(|(place, _)| *place);
-    let columns = columns.into_iter().map(|(_, column)| column).collect();
-    Ok((Arc::into_inner(build).expect("the tasks have ended"), columns))
-}
-
-/// A column of all batches.
-fn joined(batches: &[Vec<ArrayRef>], place: usize) -> Result<ArrayRef> {
-    let arrays: Vec<&dyn Array> = batches.iter().map(|columns| columns[place].as_ref()).collect();
-    let Some(first) = arrays.first() else { return Ok(new_null_array(&DataType::Null, 0)) };
-    // Rows of joins of joins are taken of one column, and have all of its buffers each time.
-    Ok(match first.data_type() {
-        DataType::Utf8View => {
-            Arc::new(concat_views(&arrays.iter().map(|array| array.as_string_view()).collect::<Vec<_>>()))
-        }
-        DataType::BinaryView => {
-            Arc::new(concat_views(&arrays.iter().map(|array| array.as_binary_view()).collect::<Vec<_>>()))
-        }
-        _ => concat(&arrays)?,
-    })
 }
 
 /// Looks up all probe rows, for joins that give build rows.

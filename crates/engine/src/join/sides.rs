@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
@@ -69,16 +70,18 @@ fn swapped(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
     if has_filter(grouped)? || !has_filter(join.right())? {
         return Ok(None);
     }
-    let row_count = |plan: &Arc<dyn ExecutionPlan>| {
-        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        statistics.ok()?.num_rows.get_value().copied()
-    };
-    match (row_count(grouped), row_count(join.right())) {
-        (Some(grouped), Some(other)) if grouped / ROWS_RATIO > other => {
+    match (row_count(grouped).get_value(), row_count(join.right()).get_value()) {
+        (Some(grouped), Some(other)) if *grouped / ROWS_RATIO > *other => {
             join.swap_inputs(*join.partition_mode()).map(Some)
         }
         _ => Ok(None),
     }
+}
+
+/// What is known of the count of a plan's rows.
+pub(super) fn row_count(plan: &Arc<dyn ExecutionPlan>) -> Precision<usize> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+    statistics.map_or(Precision::Absent, |statistics| statistics.num_rows)
 }
 
 /// The input of the groups that `plan` is, if their keys are among these of its columns.

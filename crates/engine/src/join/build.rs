@@ -1,0 +1,327 @@
+//! The build side of a join: threads collect its rows, and put their keys into one table together, or the rows in order.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
+use arrow::compute::concat;
+use arrow::datatypes::DataType;
+use datafusion::common::runtime::JoinSet;
+use datafusion::common::{internal_err, resources_err};
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use keirin_kernels::arrow::concat_views;
+use keirin_kernels::{BitBuffer, Level};
+use keirin_operators::join::{Build, Collected, Unbuilt};
+use keirin_operators::ordered::OrderedRows;
+use keirin_operators::packed::PackedKey;
+
+use super::filter::{Bounds, condition, is_used, key_condition};
+use super::keys::{comparable, validity};
+use super::ranges::Ranges;
+use super::run::{Checks, Work, all, feed, partition_count};
+use crate::compact::buffer_bytes;
+
+/// Build rows that one thread inserts faster than several.
+const FEW_ROWS: usize = 1 << 16;
+
+/// What a thread has collected of the build side.
+struct Collecting<K> {
+    work: Arc<Work>,
+    columns: Vec<usize>,
+    collected: Collected<K>,
+    row_count: usize,
+    /// The wanted columns, then the keys that are compared, a batch each.
+    batches: Vec<Vec<ArrayRef>>,
+    /// Unless nobody wants to know.
+    bounds: Option<Bounds>,
+    /// Of the buffers of the batches, whose addresses are there.
+    bytes: usize,
+    paid: HashSet<usize>,
+    reservation: MemoryReservation,
+}
+
+impl<K: PackedKey> Collecting<K> {
+    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        let row_count = batch.num_rows();
+        if row_count == 0 {
+            return Ok(());
+        }
+        let evaluated = evaluate(&self.work.left_keys, batch)?;
+        let mut columns: Vec<ArrayRef> =
+            self.columns.iter().map(|column| batch.column(*column).clone()).collect();
+        if self.work.keeps_keys() {
+            columns.extend(evaluated.iter().cloned());
+        }
+        // Texts of many batches may be in the same buffers.
+        let is_new = &mut |place| self.paid.insert(place);
+        self.bytes += columns.iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum::<usize>();
+        // With numbers of rows without a value, which may be all.
+        let key_bytes = row_count * (size_of::<K>() + size_of::<u32>());
+        self.reservation.try_resize(self.bytes + self.collected.bytes() + key_bytes)?;
+        self.row_count += row_count;
+        if self.row_count >= u32::MAX as usize {
+            return too_many_rows();
+        }
+        if self.work.ranges.is_none() {
+            self.work.keys.with_numbers(&evaluated, row_count, |numbers, validity| {
+                self.collected.add(&numbers, validity.as_ref().map(|validity| validity.as_bits()));
+            });
+        }
+        if let Some(bounds) = self.bounds.as_mut().filter(|_| !self.work.keys.is_ordered) {
+            bounds.add(&evaluated)?;
+        }
+        self.batches.push(columns);
+        Ok(())
+    }
+}
+
+fn too_many_rows<T>() -> Result<T> {
+    resources_err!("more rows in a join than numbers of 32 bits count")
+}
+
+pub(super) fn evaluate(keys: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+    keys.iter().map(|key| Ok(comparable(key.evaluate(batch)?.into_array(batch.num_rows())?))).collect()
+}
+
+/// The build side.
+pub(super) struct Built<K: PackedKey> {
+    pub(super) build: Build<K>,
+    /// Those that are wanted, by their places.
+    pub(super) columns: Vec<Option<ArrayRef>>,
+    /// Those that are compared.
+    pub(super) keys: Vec<ArrayRef>,
+    _reservation: MemoryReservation,
+}
+
+/// Collects the build side, and says to the probe side what its keys are.
+pub(super) async fn build<K: PackedKey>(
+    work: Arc<Work>,
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<Arc<Built<K>>> {
+    let dynamic_filter = match &work.dynamic_filter {
+        Some(filter) if is_used(&right, filter)? => Some(filter.clone()),
+        _ => None,
+    };
+    drop(right);
+    let alive = Arc::new(());
+    let reservation = MemoryConsumer::new("join").register(context.memory_pool());
+    let mut tasks = JoinSet::new();
+    for partition in 0..partition_count(&left) {
+        let state = Collecting {
+            work: work.clone(),
+            columns: work.left_columns(),
+            collected: Collected::<K>::new(work.keys.order),
+            row_count: 0,
+            batches: Vec::new(),
+            bounds: (dynamic_filter.is_some() || !work.key_filters.is_empty()).then(Bounds::default),
+            bytes: 0,
+            paid: HashSet::new(),
+            reservation: reservation.new_empty(),
+        };
+        let (left, context, alive) = (left.clone(), context.clone(), Arc::downgrade(&alive));
+        tasks.spawn(async move {
+            let add = |state: &mut Collecting<K>, batch: Option<RecordBatch>| {
+                batch.iter().try_for_each(|batch| state.add(batch))?;
+                Ok(false)
+            };
+            feed(&left, partition, &context, alive, state, add).await
+        });
+    }
+    let threads = tasks.len();
+    let collecting = all(tasks).await?;
+    finish(work, left, collecting, dynamic_filter, reservation, (threads, Checks::of(&context))).await
+}
+
+/// Makes a table of what was collected.
+async fn finish<K: PackedKey>(
+    work: Arc<Work>,
+    left: Arc<dyn ExecutionPlan>,
+    collecting: Vec<Collecting<K>>,
+    dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>,
+    reservation: MemoryReservation,
+    (threads, checks): (usize, Checks),
+) -> Result<Arc<Built<K>>> {
+    let level = Level::best();
+    let (mut batches, mut parts, mut bounds, mut reservations) =
+        (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
+    let (mut column_bytes, mut row_count) = (0, 0);
+    for mut collecting in collecting {
+        let known = collecting.collected.bounds().filter(|_| work.keys.is_ordered);
+        if let (Some(bounds), Some(known)) = (&mut collecting.bounds, known) {
+            bounds.add(&[work.keys.column(known, &work.left_keys[0].data_type(&left.schema())?)?])?;
+        }
+        column_bytes += collecting.bytes;
+        row_count += collecting.row_count;
+        batches.extend(collecting.batches);
+        parts.push(collecting.collected);
+        collecting.bounds.into_iter().for_each(|other| bounds.merge(other));
+        reservations.push(collecting.reservation);
+    }
+    if batches.len() > 1 {
+        reservation.try_grow(column_bytes)?;
+    }
+    if let Some(ranges) = &work.ranges {
+        return ordered(&work, ranges, &left, (&batches, row_count), reservation, &checks).map(Arc::new);
+    }
+    let Some(unbuilt) = Unbuilt::new(parts) else { return too_many_rows() };
+    reservation.try_grow(unbuilt.bytes())?;
+    let build = unbuilt.build(work.kind);
+    let wanted = work.left_columns();
+    let kept = if work.keeps_keys() { work.left_keys.len() } else { 0 };
+    let columns = 0..wanted.len() + kept;
+    let is_small = build.len() <= FEW_ROWS || threads == 1;
+    let (build, joined) = if is_small {
+        let columns = columns.map(|place| joined(&batches, place)).collect::<Result<_>>()?;
+        (filled(build), columns)
+    } else {
+        filled_together(build, batches, columns, threads).await?
+    };
+    drop(reservations);
+    for key in &work.key_filters {
+        let known = if build.is_empty() {
+            lit(false)
+        } else {
+            reservation.try_grow(build.len() * 2)?;
+            let keys = &joined[wanted.len() + key.place];
+            key_condition(&work.right_keys[key.place], &key.form, bounds.of(key.place), keys)
+        };
+        key.filter.update(known)?;
+        key.filter.mark_complete();
+    }
+    if let Some(filter) = dynamic_filter {
+        let known = if build.is_empty() {
+            lit(false)
+        } else if work.nulls_are_equal {
+            lit(true)
+        } else {
+            reservation.try_grow(build.set_bytes())?;
+            condition(&work.right_keys, &work.keys, bounds, build.keys(level))
+        };
+        filter.update(known)?;
+        filter.mark_complete();
+    }
+    let (columns, keys) = placed(&wanted, joined, &left);
+    Ok(Arc::new(Built { build, columns, keys, _reservation: reservation }))
+}
+
+/// Columns by their places, and the keys behind them.
+fn placed(
+    wanted: &[usize],
+    joined: Vec<ArrayRef>,
+    left: &Arc<dyn ExecutionPlan>,
+) -> (Vec<Option<ArrayRef>>, Vec<ArrayRef>) {
+    let mut columns = vec![None; left.schema().fields().len()];
+    // Without rows there are no batches, and nobody looks at a column.
+    let mut joined = VecDeque::from(joined);
+    for place in wanted {
+        columns[*place] = joined.pop_front();
+    }
+    (columns, joined.into())
+}
+
+/// Puts what was collected in order.
+fn ordered<K: PackedKey>(
+    work: &Work,
+    ranges: &Ranges,
+    left: &Arc<dyn ExecutionPlan>,
+    (batches, row_count): (&[Vec<ArrayRef>], usize),
+    reservation: MemoryReservation,
+    checks: &Checks,
+) -> Result<Built<K>> {
+    if row_count >= u32::MAX as usize {
+        return too_many_rows();
+    }
+    let equal_count = work.equal_count();
+    reservation.try_grow(OrderedRows::bytes(row_count, equal_count > 0, ranges.has_second()))?;
+    let wanted = work.left_columns();
+    let joined = (0..wanted.len() + work.left_keys.len()).map(|place| joined(batches, place));
+    let (columns, mut keys) = placed(&wanted, joined.collect::<Result<_>>()?, left);
+    let is_wanted = || checks.check().is_ok();
+    let rows = if row_count == 0 {
+        OrderedRows::new(Level::best(), &[], [&[], &[]], None, &is_wanted)
+    } else {
+        let (groups, validity) = (work.groups(&keys, row_count), validity(&keys));
+        let validity = validity.as_ref().map(BitBuffer::as_bits);
+        ranges.order(&groups, &keys[equal_count..], validity, &is_wanted)?
+    };
+    let Some(rows) = rows else {
+        checks.check()?;
+        return internal_err!("nobody stopped the sort");
+    };
+    keys.truncate(equal_count);
+    Ok(Built { build: Build::ordered(rows, work.kind), columns, keys, _reservation: reservation })
+}
+
+/// The table with all its rows.
+fn filled<K: PackedKey>(mut build: Build<K>) -> Build<K> {
+    let pieces: Vec<_> = build.pieces().collect();
+    pieces.iter().for_each(|piece| build.note(piece.clone()));
+    build.make_slots();
+    pieces.into_iter().rev().for_each(|piece| build.insert(Level::best(), piece, true));
+    build
+}
+
+/// The same by several threads, and the columns of all batches.
+async fn filled_together<K: PackedKey>(
+    build: Build<K>,
+    batches: Vec<Vec<ArrayRef>>,
+    columns: Range<usize>,
+    threads: usize,
+) -> Result<(Build<K>, Vec<ArrayRef>)> {
+    let (mut build, batches) = (Arc::new(build), Arc::new(batches));
+    let mut tasks = JoinSet::new();
+    for place in columns {
+        let batches = batches.clone();
+        tasks.spawn(async move { Ok(Some((place, joined(&batches, place)?))) });
+    }
+    let mut columns = Vec::new();
+    for is_noted in [false, true] {
+        let pieces: Arc<Vec<_>> = Arc::new(build.pieces().collect());
+        let next = Arc::new(AtomicUsize::new(0));
+        for _ in 0..threads {
+            let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
+            tasks.spawn(async move {
+                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match is_noted {
+                        false => build.note(piece.clone()),
+                        true => build.insert(Level::best(), piece.clone(), false),
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Ok(None)
+            });
+        }
+        columns.extend(all(std::mem::take(&mut tasks)).await?.into_iter().flatten());
+        if !is_noted {
+            Arc::get_mut(&mut build).expect("the tasks have ended").make_slots();
+        }
+    }
+    columns.sort_by_key(|(place, _)| *place);
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    Ok((Arc::into_inner(build).expect("the tasks have ended"), columns))
+}
+
+/// A column of all batches.
+fn joined(batches: &[Vec<ArrayRef>], place: usize) -> Result<ArrayRef> {
+    let arrays: Vec<&dyn Array> = batches.iter().map(|columns| columns[place].as_ref()).collect();
+    let Some(first) = arrays.first() else { return Ok(new_null_array(&DataType::Null, 0)) };
+    // Rows of joins of joins are taken of one column, and have all of its buffers each time.
+    Ok(match first.data_type() {
+        DataType::Utf8View => {
+            Arc::new(concat_views(&arrays.iter().map(|array| array.as_string_view()).collect::<Vec<_>>()))
+        }
+        DataType::BinaryView => {
+            Arc::new(concat_views(&arrays.iter().map(|array| array.as_binary_view()).collect::<Vec<_>>()))
+        }
+        _ => concat(&arrays)?,
+    })
+}
