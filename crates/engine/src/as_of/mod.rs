@@ -1,7 +1,7 @@
 //! `a ASOF JOIN b ON a.k = b.k AND a.at >= b.at`: to each row of `a` the row of `b` with the nearest time before, or after.
 //!
 //! The parser knows another form of it, and the planner knows none. So [`syntax`] marks the condition that compares times
-//! by a function that nobody can call, an analyzer's rule makes a node of joins with the mark, which the optimizer's
+//! by a function that is nothing else, an analyzer's rule makes a node of joins with the mark, which the optimizer's
 //! rules leave as it is, and a planner makes the node a join by ranges ([`plan`]).
 
 mod plan;

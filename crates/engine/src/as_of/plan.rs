@@ -97,8 +97,11 @@ fn as_of(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     let is_left = join.join_type == JoinType::Left;
     let (left, mut right) = (Arc::unwrap_or_clone(join.left), Arc::unwrap_or_clone(join.right));
     // What is about right rows alone leaves out those that would be tried one after the other.
-    let (below, filters): (Vec<Expr>, Vec<Expr>) =
-        others.into_iter().partition(|condition| is_of(condition, &right_schema));
+    let (mut below, mut filters) = (Vec::new(), Vec::new());
+    for condition in others {
+        let is_below = is_of(&condition, &right_schema) && !can_fail(&condition, &right_schema)?;
+        if is_below { below.push(condition) } else { filters.push(condition) }
+    }
     if let Some(below) = conjunction(below) {
         right = LogicalPlan::Filter(Filter::try_new(below, Arc::new(right))?);
     }

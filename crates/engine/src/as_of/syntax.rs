@@ -101,7 +101,7 @@ pub(crate) fn as_of_conditions(tokens: &mut Vec<TokenWithSpan>) -> bool {
 /// Makes joins with a marked condition of the ASOF JOINs in a tree.
 ///
 /// # Errors
-/// [`ErrorKind::Syntax`] for a join without a condition that compares, or with several.
+/// [`ErrorKind::Syntax`] for a join without a condition that compares.
 pub(crate) fn mark_as_of_joins(tree: &mut impl VisitMut) -> Result<()> {
     struct Joins;
 
