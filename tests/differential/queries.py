@@ -12,7 +12,7 @@ import dataclasses
 import re
 
 from expressions import Expression
-from tables import BIGINT, INTEGERS, TEXT
+from tables import BIGINT, DOUBLE, INTEGERS, TEXT, literal
 
 
 CONSTANTS = {"77": BIGINT, "'x'": TEXT}  # as keys; by alias or place, as a number would be a place
@@ -323,25 +323,51 @@ class Queries:
         aggregate = e.bare_aggregate(source.columns, source.rows)
         if "DISTINCT" in aggregate.sql:
             aggregate = Expression("count(*)", **count)
-        frame = ""
-        if source.unique and self.maybe(0.4):
-            begin = r.choice(["UNBOUNDED PRECEDING", "2 PRECEDING", "CURRENT ROW", "1 FOLLOWING"])
-            end = r.choice(["CURRENT ROW", "3 FOLLOWING", "UNBOUNDED FOLLOWING"] if "FOLL" not in begin else ["3 FOLLOWING", "UNBOUNDED FOLLOWING"])
-            frame = f" ROWS BETWEEN {begin} AND {end}"
-        has_unique = 2 if source.unique else 0
-        offset = r.choice(["", ", 2"])
-        edge = r.choice(["first_value", "last_value"])
+        frame = self.rows() if source.unique and self.maybe(0.5) else ""
+        nulls = r.choice(["", "", " IGNORE NULLS"])
+        shift = r.choice(["", ", 2", ", 40", ", -1", f", 3, {literal(r.choice(value.samples), value.type)}" if value.samples else ""])
+        place = r.choice(["first_value({}{})", "last_value({}{})", f"nth_value({{}}, {r.choice([1, 2, 7])}{{}})"])
+        share = r.choice(["percent_rank()", "cume_dist()"])
 
         def over(item, clauses):
             return dataclasses.replace(item, sql=f"{item.sql} OVER ({partition}{clauses})", is_column=False)
 
         return e.choose(
             (2, lambda: over(Expression(f"{r.choice(['rank', 'dense_rank'])}()", **count), order)),
+            (1, lambda: over(Expression(share, DOUBLE, 0, 1), order)),
             (has_unique, lambda: over(Expression("row_number()", **count), total)),
-            (has_unique, lambda: over(dataclasses.replace(value, sql=f"{r.choice(['lag', 'lead'])}({value.sql}{offset})"), total)),
-            (has_unique, lambda: over(dataclasses.replace(value, sql=f"{edge}({value.sql})"), total + frame)),
+            (has_unique // 2, lambda: over(Expression(f"ntile({r.choice([1, 3, 100])})", **count), total)),
+            (has_unique, lambda: over(dataclasses.replace(value, sql=f"{r.choice(['lag', 'lead'])}({value.sql}{shift}{nulls})"), total)),
+            (has_unique, lambda: over(dataclasses.replace(value, sql=place.format(value.sql, nulls)), total + frame)),
             (3, lambda: over(aggregate, r.choice(["", order, total + frame] if source.unique else ["", order]))),
+            (2, lambda: over(aggregate, order + self.groups())),
+            (2, lambda: self.near(over, exact, aggregate)),
         )
+
+    def rows(self, unit="ROWS"):
+        """A frame of rows, or of peers."""
+        r = self.random
+        begin = r.choice(["UNBOUNDED PRECEDING", "70 PRECEDING", "2 PRECEDING", "CURRENT ROW", "1 FOLLOWING"])
+        ends = ["3 FOLLOWING", "50 FOLLOWING", "UNBOUNDED FOLLOWING"]
+        if "FOLL" not in begin:
+            ends += ["CURRENT ROW"]
+        if "PREC" in begin and begin != "2 PRECEDING":
+            ends += ["3 PRECEDING"]
+        return f" {unit} BETWEEN {begin} AND {r.choice(ends)}"
+
+    def groups(self):
+        return self.rows("GROUPS")
+
+    def near(self, over, exact, aggregate):
+        """An aggregate of the rows with a key near that of each row, where the key is such that nothing overflows."""
+        r = self.random
+        keys = [c for c in exact if c.type.kind == "int" and c.lo is not None and c.type.lo <= c.lo - 50 and c.hi + 50 <= c.type.hi]
+        if not keys:
+            return over(aggregate, "")
+        order = f" ORDER BY {r.choice(keys).sql}" + r.choice(["", " DESC", " NULLS FIRST", " DESC NULLS LAST"])
+        begin = r.choice(["UNBOUNDED PRECEDING", "50 PRECEDING", "3 PRECEDING", "CURRENT ROW"])
+        end = r.choice(["CURRENT ROW", "2 FOLLOWING", "50 FOLLOWING", "UNBOUNDED FOLLOWING"])
+        return over(aggregate, f"{order} RANGE BETWEEN {begin} AND {end}")
 
     def failing(self):
         """An expression that fails for some rows, or for none: with all rows, as nothing protects them."""

@@ -1,5 +1,8 @@
-//! `row_number`, `rank`, `dense_rank` and `ntile`: BIGINT, as in PostgreSQL. DataFusion's are unsigned, with which a
-//! difference or quotient is no BIGINT.
+//! Window functions of positions.
+//!
+//! `row_number`, `rank`, `dense_rank` and `ntile` are BIGINT, as in PostgreSQL. DataFusion's are unsigned, with which a
+//! difference or quotient is no BIGINT. And `lead ... IGNORE NULLS` waits for whole partitions: DataFusion's misses values
+//! when it takes rows as they come.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,19 +22,30 @@ use datafusion::physical_expr::PhysicalExpr;
 
 /// Wraps the functions.
 pub(super) fn register(state: &mut SessionState) -> Result<()> {
-    for name in ["row_number", "rank", "dense_rank", "ntile"] {
+    for name in ["row_number", "rank", "dense_rank", "ntile", "lag", "lead"] {
         let inner = state.udwf(name)?;
-        state.register_udwf(Arc::new(WindowUDF::new_from_impl(Signed { inner })))?;
+        state.register_udwf(wrapped(inner))?;
     }
     Ok(())
 }
 
+fn wrapped(inner: Arc<WindowUDF>) -> Arc<WindowUDF> {
+    Arc::new(WindowUDF::new_from_impl(Wrapped { inner }))
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Signed {
+struct Wrapped {
     inner: Arc<WindowUDF>,
 }
 
-impl WindowUDFImpl for Signed {
+impl Wrapped {
+    /// Whether it gives a value of another row, not a number.
+    fn is_shift(&self) -> bool {
+        matches!(self.inner.name(), "lag" | "lead")
+    }
+}
+
+impl WindowUDFImpl for Wrapped {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -45,12 +59,20 @@ impl WindowUDFImpl for Signed {
     }
 
     fn partition_evaluator(&self, arguments: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
-        Ok(Box::new(SignedValues(self.inner.inner().partition_evaluator(arguments)?)))
+        let ignores_nulls = arguments.ignore_nulls();
+        let inner = self.inner.inner().partition_evaluator(arguments)?;
+        if !self.is_shift() {
+            return Ok(Box::new(SignedValues(inner)));
+        }
+        Ok(if ignores_nulls && !inner.is_causal() { Box::new(WholeValues(inner)) } else { inner })
     }
 
     fn field(&self, arguments: WindowUDFFieldArgs) -> Result<FieldRef> {
         let field = self.inner.inner().field(arguments)?;
-        Ok(Arc::new(field.as_ref().clone().with_data_type(DataType::Int64)))
+        Ok(match self.is_shift() {
+            true => field,
+            false => Arc::new(field.as_ref().clone().with_data_type(DataType::Int64)),
+        })
     }
 
     fn sort_options(&self) -> Option<SortOptions> {
@@ -58,7 +80,10 @@ impl WindowUDFImpl for Signed {
     }
 
     fn reverse_expr(&self) -> ReversedUDWF {
-        self.inner.inner().reverse_expr()
+        match self.inner.inner().reverse_expr() {
+            ReversedUDWF::Reversed(inner) => ReversedUDWF::Reversed(wrapped(inner)),
+            other => other,
+        }
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -100,5 +125,15 @@ impl PartitionEvaluator for SignedValues {
 
     fn include_rank(&self) -> bool {
         self.0.include_rank()
+    }
+}
+
+/// Of whole partitions only.
+#[derive(Debug)]
+struct WholeValues(Box<dyn PartitionEvaluator>);
+
+impl PartitionEvaluator for WholeValues {
+    fn evaluate_all(&mut self, values: &[ArrayRef], row_count: usize) -> Result<ArrayRef> {
+        self.0.evaluate_all(values, row_count)
     }
 }

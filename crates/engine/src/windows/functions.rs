@@ -2,22 +2,42 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{cast, interleave, take};
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::internal_err;
+use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::window::{
+    PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr,
+};
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
+use super::framed::{Framed, What};
+use super::frames::Frame;
 use super::running::Running;
+use super::sliding::Merged;
 
-type Exprs = Vec<Arc<dyn PhysicalExpr>>;
+pub(super) type Exprs = Vec<Arc<dyn PhysicalExpr>>;
+
+/// Rows in order, of which columns are wanted for those from `first` on, as many as can be had.
+pub(super) struct Rows<'a> {
+    pub(super) batch: &'a RecordBatch,
+    pub(super) first: usize,
+    /// Whether no others follow.
+    pub(super) is_end: bool,
+}
+
+impl Rows<'_> {
+    fn wanted(&self, end: usize) -> RecordBatch {
+        self.batch.slice(self.first, end - self.first)
+    }
+}
 
 /// A function over rows that come in the order of its partitions.
 pub(super) struct Function {
@@ -32,44 +52,66 @@ enum Kind {
         peers: Edges,
         counts: Counts,
     },
+    /// The places of the rows of a whole partition.
+    Share(Share, Whole, Exprs),
     /// The same for all rows of a partition.
-    Aggregate(Arc<AggregateFunctionExpr>),
+    Aggregate(Arc<AggregateFunctionExpr>, Whole),
     /// Of the rows up to each row, or to the last of its peers.
-    Running(Box<Running>, Option<Peers>),
+    Running(Box<Running>, Option<Whole>),
     /// The value of the first row of the partition.
     First(Arc<dyn PhysicalExpr>, Option<ArrayRef>),
     /// The value of the last of a row's peers.
-    Last(Arc<dyn PhysicalExpr>, Peers),
+    Last(Arc<dyn PhysicalExpr>, Whole),
+    /// Of any frames.
+    Framed(Box<Framed>),
 }
 
-/// Rows that are equal in what they are ordered by.
-struct Peers {
-    /// Where they begin in the rows seen last.
-    ahead: Edges,
-    /// Where they begin in the rows that columns were made for.
-    behind: Edges,
+/// Partitions, or peers, that a function wants whole.
+struct Whole {
+    keys: Exprs,
+    /// Where they begin in the rows looked at last.
+    starts: Vec<usize>,
 }
 
-impl Peers {
-    fn new(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<Option<Self>> {
-        let order = expr.order_by().iter().map(|sort| sort.expr.clone());
-        let keys: Exprs = expr.partition_by().iter().cloned().chain(order).collect();
-        let behind = Edges::new(keys.clone(), schema)?;
-        Ok(behind.map(|behind| Self { ahead: Edges::of(keys), behind }))
+impl Whole {
+    fn new(keys: Exprs, schema: &Schema) -> Result<Option<Self>> {
+        Ok(Edges::new(keys.clone(), schema)?.map(|_| Self { keys, starts: Vec::new() }))
     }
 
-    /// The last peer of each row, of rows that begin and end with whole peers.
-    fn last(&mut self, batch: &RecordBatch) -> Result<UInt64Array> {
-        self.behind.see(batch)?;
-        let mut last = batch.num_rows();
-        let mut rows = vec![0; last];
-        for row in (0..rows.len()).rev() {
-            rows[row] = last as u64 - 1;
-            if self.behind.starts.is_start(row) {
-                last = row;
-            }
+    fn peers(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<Option<Self>> {
+        let order = expr.order_by().iter().map(|sort| sort.expr.clone());
+        Self::new(expr.partition_by().iter().cloned().chain(order).collect(), schema)
+    }
+
+    fn look(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.starts = Edges::starts_of(&self.keys, batch)?;
+        Ok(())
+    }
+
+    /// Behind the last whole one that ends there or before.
+    fn end(&self, rows: &Rows<'_>, end: usize) -> usize {
+        if rows.is_end && end == rows.batch.num_rows() {
+            return end;
         }
-        Ok(rows.into())
+        let before = self.starts.partition_point(|start| *start <= end);
+        self.starts[..before].last().map_or(rows.first, |start| rows.first.max(*start))
+    }
+
+    /// How many rows each has of those up to `end`.
+    fn sizes(&self, rows: &Rows<'_>, end: usize) -> impl Iterator<Item = usize> {
+        let inside = self.starts.partition_point(|start| *start <= rows.first);
+        let ends = self.starts[inside..].iter().copied().take_while(move |start| *start < end).chain([end]);
+        ends.scan(rows.first, |start, end| Some(end - std::mem::replace(start, end)))
+    }
+
+    /// The last row of each row's peers, counted from the first row.
+    fn last(&self, rows: &Rows<'_>, end: usize) -> UInt64Array {
+        let mut last = 0;
+        let rows = self.sizes(rows, end).flat_map(|size| {
+            last += size as u64;
+            std::iter::repeat_n(last - 1, size)
+        });
+        UInt64Array::from_iter_values(rows)
     }
 }
 
@@ -78,6 +120,14 @@ enum Place {
     RowNumber,
     Rank,
     DenseRank,
+}
+
+/// What part of a partition is before a row, or which one of equal parts it is in.
+#[derive(Clone, Copy)]
+enum Share {
+    PercentRank,
+    CumeDist,
+    Ntile(u64),
 }
 
 /// The places of the row before.
@@ -95,130 +145,239 @@ impl Function {
         let order = expr.order_by().iter().map(|sort| sort.expr.clone()).collect();
         let kind = if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
             let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
-            let place = match function.map(|function| function.fun().name()) {
-                Some("row_number") => Place::RowNumber,
-                Some("rank") => Place::Rank,
-                Some("dense_rank") => Place::DenseRank,
-                _ => return Self::of_value(expr, standard, schema, partitions),
-            };
-            let Some(peers) = Edges::new(order, schema)? else { return Ok(None) };
-            Kind::Rank { place, peers, counts: Counts::default() }
-        } else if let Some(plain) = expr.as_any().downcast_ref::<PlainAggregateWindowExpr>() {
-            let aggregate = plain.get_aggregate_expr();
+            let Some(function) = function else { return Ok(None) };
+            let name = function.fun().name();
+            match name {
+                "row_number" | "rank" | "dense_rank" => {
+                    let Some(peers) = Edges::new(order, schema)? else { return Ok(None) };
+                    let place = match name {
+                        "row_number" => Place::RowNumber,
+                        "rank" => Place::Rank,
+                        _ => Place::DenseRank,
+                    };
+                    Kind::Rank { place, peers, counts: Counts::default() }
+                }
+                "percent_rank" | "cume_dist" | "ntile" => {
+                    let share = match (name, function.args()) {
+                        ("percent_rank", _) => Share::PercentRank,
+                        ("cume_dist", _) => Share::CumeDist,
+                        (_, [tiles]) => match number(tiles).map(u64::try_from) {
+                            Some(Ok(tiles)) if tiles > 0 => Share::Ntile(tiles),
+                            _ => return Ok(None),
+                        },
+                        _ => return Ok(None),
+                    };
+                    let whole = Whole::new(expr.partition_by().to_vec(), schema)?;
+                    let peers = Whole::peers(expr, schema)?;
+                    let (Some(whole), Some(peers)) = (whole, peers) else { return Ok(None) };
+                    Kind::Share(share, whole, peers.keys)
+                }
+                _ => match Self::of_value(expr, function, schema)? {
+                    Some(kind) => kind,
+                    None => return Ok(None),
+                },
+            }
+        } else {
+            let plain = expr.as_any().downcast_ref::<PlainAggregateWindowExpr>();
+            let sliding = expr.as_any().downcast_ref::<SlidingAggregateWindowExpr>();
+            let plain = plain.map(PlainAggregateWindowExpr::get_aggregate_expr);
+            let sliding = sliding.map(SlidingAggregateWindowExpr::get_aggregate_expr);
+            let Some(aggregate) = plain.or(sliding) else { return Ok(None) };
             // Whether there is a FILTER, it tells nobody.
-            let has_filter = !format!("{plain:?}").ends_with("filter: None }");
+            let has_filter = !format!("{expr:?}").ends_with("filter: None }");
             if has_filter {
                 return Ok(None);
             }
-            if has_whole_frame(expr) {
-                if !aggregate.order_bys().is_empty() || !aggregate.groups_accumulator_supported() {
-                    return Ok(None);
-                }
-                Kind::Aggregate(Arc::new(aggregate.clone()))
-            } else {
-                let frame = expr.get_window_frame();
-                let is_running =
-                    is_start(&frame.start_bound) && matches!(frame.end_bound, WindowFrameBound::CurrentRow);
-                let running = if is_running { Running::of(aggregate, schema)? } else { None };
-                let Some(running) = running else { return Ok(None) };
-                let mut peers = None;
-                if frame.units != WindowFrameUnits::Rows {
-                    peers = Peers::new(expr, schema)?;
-                    if peers.is_none() {
-                        return Ok(None);
-                    }
-                }
-                Kind::Running(Box::new(running), peers)
+            match Self::of_aggregate(expr, aggregate, schema)? {
+                Some(kind) => kind,
+                None => return Ok(None),
             }
-        } else {
-            return Ok(None);
         };
         Ok(Some(Self { kind, data_type: expr.field()?.data_type().clone(), partitions }))
     }
 
-    /// `first_value` and `last_value`.
-    fn of_value(
+    fn of_aggregate(
         expr: &Arc<dyn WindowExpr>,
-        standard: &StandardWindowExpr,
+        aggregate: &AggregateFunctionExpr,
         schema: &Schema,
-        partitions: Edges,
-    ) -> Result<Option<Self>> {
-        let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
-        let Some(function) = function else { return Ok(None) };
-        let [argument] = function.args() else { return Ok(None) };
-        // Nothing else tells.
-        if !format!("{function:?}").ends_with("is_reversed: false, ignore_nulls: false }") {
-            return Ok(None);
+    ) -> Result<Option<Kind>> {
+        if has_whole_frame(expr) {
+            if !aggregate.order_bys().is_empty() || !aggregate.groups_accumulator_supported() {
+                return Ok(None);
+            }
+            let whole = Whole::new(expr.partition_by().to_vec(), schema)?;
+            return Ok(whole.map(|whole| Kind::Aggregate(Arc::new(aggregate.clone()), whole)));
         }
         let frame = expr.get_window_frame();
-        let kind = match (function.fun().name(), &frame.end_bound) {
-            // An interval that follows may be negative, and nothing be in the frame.
-            ("first_value", end)
-                if is_start(&frame.start_bound)
-                    && (matches!(end, WindowFrameBound::CurrentRow)
-                        || matches!(end, WindowFrameBound::Following(_)) && end.is_unbounded()) =>
-            {
-                Kind::First(argument.clone(), None)
-            }
-            ("last_value", WindowFrameBound::CurrentRow)
-                if is_start(&frame.start_bound) && frame.units != WindowFrameUnits::Rows =>
-            {
-                let Some(peers) = Peers::new(expr, schema)? else { return Ok(None) };
-                Kind::Last(argument.clone(), peers)
-            }
-            _ => return Ok(None),
+        let is_running =
+            is_start(&frame.start_bound) && matches!(frame.end_bound, WindowFrameBound::CurrentRow);
+        let running = Running::of(aggregate, schema)?;
+        if is_running {
+            let Some(running) = running else { return Ok(None) };
+            let peers = match frame.units {
+                WindowFrameUnits::Rows => None,
+                _ => match Whole::peers(expr, schema)? {
+                    Some(peers) => Some(peers),
+                    None => return Ok(None),
+                },
+            };
+            return Ok(Some(Kind::Running(Box::new(running), peers)));
+        }
+        let what = match running {
+            Some(running) => What::Running(running),
+            None => match Merged::of(aggregate) {
+                Some(merged) => What::Merged(merged),
+                None => return Ok(None),
+            },
         };
-        Ok(Some(Self { kind, data_type: expr.field()?.data_type().clone(), partitions }))
+        let frame = Frame::of(expr, schema)?;
+        Ok(frame.map(|frame| Kind::Framed(Box::new(Framed::new(frame, what)))))
     }
 
-    /// Looks at the next rows.
-    pub(super) fn see(&mut self, batch: &RecordBatch) -> Result<()> {
-        match &mut self.kind {
-            Kind::Aggregate(_) => self.partitions.see(batch),
-            Kind::Running(_, Some(peers)) | Kind::Last(_, peers) => peers.ahead.see(batch),
-            _ => Ok(()),
+    /// `first_value`, `last_value`, `nth_value`, `lag` and `lead`.
+    fn of_value(
+        expr: &Arc<dyn WindowExpr>,
+        function: &WindowUDFExpr,
+        schema: &Schema,
+    ) -> Result<Option<Kind>> {
+        let Some((argument, rest)) = function.args().split_first() else { return Ok(None) };
+        // Nothing else tells.
+        let shown = format!("{function:?}");
+        let ignores_nulls = shown.ends_with("ignore_nulls: true }");
+        if !shown.contains("is_reversed: false, ignore_nulls: ") {
+            return Ok(None);
         }
-    }
-
-    /// Where partitions or peers begin in the rows seen last, if the function wants whole ones.
-    pub(super) fn wanted_starts(&self) -> Option<&Starts> {
-        match &self.kind {
-            Kind::Aggregate(_) => Some(&self.partitions.starts),
-            Kind::Running(_, Some(peers)) | Kind::Last(_, peers) => Some(&peers.ahead.starts),
+        let name = function.fun().name();
+        let frame = expr.get_window_frame();
+        let nth = match (name, rest) {
+            // An interval that follows may be negative, and nothing be in the frame.
+            ("first_value", [])
+                if is_start(&frame.start_bound)
+                    && !ignores_nulls
+                    && (matches!(frame.end_bound, WindowFrameBound::CurrentRow)
+                        || matches!(frame.end_bound, WindowFrameBound::Following(_))
+                            && frame.end_bound.is_unbounded()) =>
+            {
+                return Ok(Some(Kind::First(argument.clone(), None)));
+            }
+            ("last_value", [])
+                if is_start(&frame.start_bound)
+                    && !ignores_nulls
+                    && matches!(frame.end_bound, WindowFrameBound::CurrentRow)
+                    && frame.units != WindowFrameUnits::Rows =>
+            {
+                let peers = Whole::peers(expr, schema)?;
+                return Ok(peers.map(|peers| Kind::Last(argument.clone(), peers)));
+            }
+            ("first_value", []) => Some(1),
+            ("last_value", []) => Some(-1),
+            ("nth_value", [place]) => number(place),
+            ("lag" | "lead", rest) => {
+                let distance = rest.first().map_or(Some(1), number);
+                let data_type = expr.field()?.data_type().clone();
+                // Of a NULL, the type of the default is that of the function.
+                if argument.data_type(schema)? != data_type {
+                    return Ok(None);
+                }
+                let default = match rest.get(1) {
+                    None => ScalarValue::try_from(&data_type)?,
+                    Some(default) => match default.downcast_ref::<Literal>() {
+                        Some(default) => default.value().cast_to(&data_type)?,
+                        None => return Ok(None),
+                    },
+                };
+                // Behind the row itself.
+                let Some(distance) = distance.and_then(i64::checked_neg) else { return Ok(None) };
+                let distance = if name == "lag" { distance } else { -distance };
+                if distance == 0 {
+                    return Ok(None);
+                }
+                let nearest = distance.signum();
+                let farthest = (!ignores_nulls).then_some(distance);
+                let frame = Frame::before_or_behind(expr.partition_by().to_vec(), nearest, farthest);
+                let what = What::Value { argument: argument.clone(), nth: distance, ignores_nulls, default };
+                return Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))));
+            }
             _ => None,
+        };
+        let (Some(nth), Some(frame)) = (nth, Frame::of(expr, schema)?) else { return Ok(None) };
+        let default = ScalarValue::try_from(&argument.data_type(schema)?)?;
+        let what = What::Value { argument: argument.clone(), nth, ignores_nulls, default };
+        Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))))
+    }
+
+    /// Looks at rows for which columns are wanted, for the methods below.
+    pub(super) fn look(&mut self, rows: &Rows<'_>) -> Result<()> {
+        match &mut self.kind {
+            Kind::Rank { .. } | Kind::Running(_, None) | Kind::First(..) => Ok(()),
+            Kind::Share(_, whole, _)
+            | Kind::Aggregate(_, whole)
+            | Kind::Running(_, Some(whole))
+            | Kind::Last(_, whole) => whole.look(rows.batch),
+            Kind::Framed(framed) => framed.look(rows.batch),
         }
     }
 
-    /// The values for the rows that come next, which are whole partitions or peers if it wants that.
-    pub(super) fn column(&mut self, batch: &RecordBatch) -> Result<ArrayRef> {
+    /// Up to where the function has values, at most up to `end`. If others end before, it may have to, too.
+    pub(super) fn end(&self, rows: &Rows<'_>, end: usize) -> usize {
+        match &self.kind {
+            Kind::Rank { .. } | Kind::Running(_, None) | Kind::First(..) => end,
+            Kind::Share(_, whole, _)
+            | Kind::Aggregate(_, whole)
+            | Kind::Running(_, Some(whole))
+            | Kind::Last(_, whole) => whole.end(rows, end),
+            Kind::Framed(_) if rows.is_end => end,
+            Kind::Framed(framed) => framed.end(rows.first, end),
+        }
+    }
+
+    /// The first row that is wanted for the values of rows from `end` on.
+    pub(super) fn needed(&self, end: usize) -> usize {
+        match &self.kind {
+            Kind::Framed(framed) => framed.needed(end),
+            _ => end,
+        }
+    }
+
+    /// The values for the rows up to `end`, up to which all functions have some.
+    pub(super) fn column(&mut self, rows: &Rows<'_>, end: usize) -> Result<ArrayRef> {
+        let wanted = rows.wanted(end);
+        let row_count = wanted.num_rows();
+        let evaluated = |argument: &Arc<dyn PhysicalExpr>| argument.evaluate(&wanted)?.into_array(row_count);
         let values = match &mut self.kind {
             Kind::Rank { place, peers, counts } => {
-                self.partitions.see(batch)?;
-                peers.see(batch)?;
-                ranks(*place, counts, batch.num_rows(), &self.partitions.starts, &peers.starts)
+                self.partitions.see(&wanted)?;
+                peers.see(&wanted)?;
+                ranks(*place, counts, row_count, &self.partitions.starts, &peers.starts)
             }
-            Kind::Aggregate(aggregate) => {
-                // What was seen of the rows behind these is seen again.
-                let mut partitions = Edges::of(self.partitions.keys.clone());
-                partitions.see(batch)?;
-                whole(aggregate, batch, &partitions.starts)?
+            Kind::Share(share, whole, peers) => {
+                let peers = Edges::starts_of(peers, &wanted)?;
+                shares(*share, &whole.sizes(rows, end).collect::<Vec<_>>(), &peers)
+            }
+            Kind::Aggregate(aggregate, whole) => {
+                of_groups(aggregate, &wanted, &whole.sizes(rows, end).collect::<Vec<_>>())?
             }
             Kind::Running(running, peers) => {
-                self.partitions.see(batch)?;
-                let rows = peers.as_mut().map(|peers| peers.last(batch)).transpose()?;
-                running.column(batch, &self.partitions.starts, rows.as_ref())?
+                self.partitions.see(&wanted)?;
+                let last = peers.as_ref().map(|peers| peers.last(rows, end));
+                running.column(&wanted, &self.partitions.starts, last.as_ref())?
             }
             Kind::First(argument, kept) => {
-                self.partitions.see(batch)?;
-                let values = argument.evaluate(batch)?.into_array(batch.num_rows())?;
-                first(&values, &self.partitions.starts, kept)?
+                self.partitions.see(&wanted)?;
+                first(&evaluated(argument)?, &self.partitions.starts, kept)?
             }
-            Kind::Last(argument, peers) => {
-                let values = argument.evaluate(batch)?.into_array(batch.num_rows())?;
-                take(&values, &peers.last(batch)?, None)?
-            }
+            Kind::Last(argument, peers) => take(&evaluated(argument)?, &peers.last(rows, end), None)?,
+            Kind::Framed(framed) => framed.column(rows.first..end)?,
         };
         if *values.data_type() == self.data_type { Ok(values) } else { Ok(cast(&values, &self.data_type)?) }
+    }
+}
+
+/// A whole number that is a constant.
+fn number(expr: &Arc<dyn PhysicalExpr>) -> Option<i64> {
+    match expr.downcast_ref::<Literal>()?.value().cast_to(&DataType::Int64).ok()? {
+        ScalarValue::Int64(number) => number,
+        _ => None,
     }
 }
 
@@ -280,30 +439,65 @@ fn ranks(
     Arc::new(Int64Array::from_iter_values(values))
 }
 
-/// The aggregate of each partition, for each of its rows.
-fn whole(aggregate: &AggregateFunctionExpr, batch: &RecordBatch, partitions: &Starts) -> Result<ArrayRef> {
-    let (mut groups, mut count) = (Vec::with_capacity(batch.num_rows()), 0);
-    for row in 0..batch.num_rows() {
-        count += usize::from(row == 0 || partitions.is_start(row));
-        groups.push(count - 1);
+/// The places of the rows of partitions of these sizes, in which the peers begin at these rows.
+fn shares(share: Share, sizes: &[usize], peers: &[usize]) -> ArrayRef {
+    let (mut floats, mut tiles) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for size in sizes {
+        let end = start + size;
+        match share {
+            Share::Ntile(tile_count) => {
+                // The first tiles have one row more.
+                let (few, more) = (*size as u64 / tile_count, *size as u64 % tile_count);
+                let tile = |row: u64| match row < more * (few + 1) {
+                    true => row / (few + 1),
+                    false => more + (row - more * (few + 1)) / few,
+                };
+                tiles.extend((0..*size as u64).map(|row| tile(row).cast_signed() + 1));
+            }
+            Share::PercentRank | Share::CumeDist => {
+                let first = peers.partition_point(|peer| *peer < start);
+                let behind = peers.partition_point(|peer| *peer < end);
+                for peer in first..behind {
+                    let next = peers.get(peer + 1).map_or(end, |next| end.min(*next));
+                    let value = match share {
+                        Share::CumeDist => (next - start) as f64 / *size as f64,
+                        _ => (peers[peer] - start) as f64 / (size - 1).max(1) as f64,
+                    };
+                    floats.resize(floats.len() + next - peers[peer], value);
+                }
+            }
+        }
+        start = end;
     }
+    match share {
+        Share::Ntile(_) => Arc::new(Int64Array::from(tiles)),
+        _ => Arc::new(Float64Array::from(floats)),
+    }
+}
+
+/// The aggregates of groups of so many rows each, for each of their rows.
+fn of_groups(aggregate: &AggregateFunctionExpr, batch: &RecordBatch, sizes: &[usize]) -> Result<ArrayRef> {
+    let groups = sizes.iter().enumerate().flat_map(|(group, size)| std::iter::repeat_n(group, *size));
+    let groups: Vec<usize> = groups.collect();
     let arguments = aggregate
         .expressions()
         .into_iter()
         .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()));
     let arguments = arguments.collect::<Result<Vec<_>>>()?;
     let mut accumulator = aggregate.create_groups_accumulator()?;
-    accumulator.update_batch(&arguments, &groups, None, count)?;
+    accumulator.update_batch(&arguments, &groups, None, sizes.len())?;
     let values = accumulator.evaluate(EmitTo::All)?;
-    if values.len() != count {
-        return internal_err!("{} has {} values for {count} partitions", aggregate.name(), values.len());
+    if values.len() != sizes.len() {
+        let (name, count) = (aggregate.name(), sizes.len());
+        return internal_err!("{name} has {} values for {count} partitions", values.len());
     }
     let rows: UInt64Array = groups.into_iter().map(|group| group as u64).collect();
     Ok(take(&values, &rows, None)?)
 }
 
 /// Where the values of some columns differ from those of the row before.
-struct Edges {
+pub(super) struct Edges {
     keys: Exprs,
     /// The values of the row seen last.
     last: Option<Vec<ArrayRef>>,
@@ -312,17 +506,21 @@ struct Edges {
 
 impl Edges {
     /// `None` if values of some type cannot be compared.
-    fn new(keys: Exprs, schema: &Schema) -> Result<Option<Self>> {
+    pub(super) fn new(keys: Exprs, schema: &Schema) -> Result<Option<Self>> {
         for key in &keys {
             if key.data_type(schema)?.is_nested() {
                 return Ok(None);
             }
         }
-        Ok(Some(Self::of(keys)))
+        Ok(Some(Self { keys, last: None, starts: Starts::default() }))
     }
 
-    fn of(keys: Exprs) -> Self {
-        Self { keys, last: None, starts: Starts::default() }
+    /// The first of these rows, and those that differ from the row before.
+    pub(super) fn starts_of(keys: &Exprs, batch: &RecordBatch) -> Result<Vec<usize>> {
+        let mut edges = Self { keys: keys.clone(), last: None, starts: Starts::default() };
+        edges.see(batch)?;
+        let behind = edges.starts.behind.iter().flat_map(BooleanBuffer::set_indices);
+        Ok([0].into_iter().chain(behind.map(|row| row + 1)).collect())
     }
 
     /// Looks at the rows behind those seen before.
@@ -361,20 +559,5 @@ impl Starts {
             None => self.is_first,
             Some(row) => self.behind.as_ref().is_some_and(|behind| behind.value(row)),
         }
-    }
-
-    /// The rows that begin something by each of these; `None` if there are none to ask.
-    pub(super) fn all<'a>(mut each: impl Iterator<Item = &'a Self>) -> Option<Self> {
-        let first = each.next()?.clone();
-        Some(each.fold(first, |all, other| Self {
-            is_first: all.is_first && other.is_first,
-            behind: all.behind.as_ref().zip(other.behind.as_ref()).map(|(all, other)| all & other),
-        }))
-    }
-
-    /// The last row that begins something.
-    pub(super) fn last(&self) -> Option<usize> {
-        let behind = self.behind.as_ref().and_then(|behind| behind.set_indices().last());
-        behind.map(|row| row + 1).or_else(|| self.is_first.then_some(0))
     }
 }

@@ -1,14 +1,19 @@
-//! Window functions that need no row's frame: ranks, aggregates of whole partitions or of what is before a row, and
-//! first and last values.
+//! Window functions over rows in order.
 //!
 //! DataFusion evaluates them row by row or partition by partition. Here `row_number`, `rank` and `dense_rank` are counted in
 //! one pass over the rows as they come, as are aggregates of the rows up to each row ([`running`]); and an aggregate
 //! whose frame is the whole partition is the same as that of a group: the accumulators of GROUP BY take many partitions
-//! at once. Only rows of a partition, or of peers, that are not complete are kept, and only for functions that
-//! want them whole. Operators with any other function stay DataFusion's.
+//! at once. The other aggregates are those of frames ([`frames`]) that [`sliding`] has, and `lag`, `lead` and `nth_value` are
+//! the values of a row in a frame ([`framed`]).
+//!
+//! Only rows of a partition, of peers or of a frame that are not complete are kept, and those before them that a frame
+//! goes back to. Operators with any other function stay DataFusion's.
 
+mod framed;
+mod frames;
 mod functions;
 mod running;
+mod sliding;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +40,7 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
-use self::functions::{Function, Starts};
+use self::functions::{Function, Rows};
 use crate::compact::{compact, joined};
 use crate::fast_path;
 
@@ -182,8 +187,11 @@ impl ExecutionPlan for WindowRowsExec {
             input_schema,
             schema: self.schema(),
             functions,
-            incomplete: Vec::new(),
-            incomplete_bytes: 0,
+            kept: Vec::new(),
+            kept_rows: 0,
+            kept_bytes: 0,
+            wanted_rows: 0,
+            first: 0,
             reservation: MemoryConsumer::new("WindowRowsExec").register(context.memory_pool()),
             batch_rows: context.session_config().batch_size(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
@@ -203,9 +211,14 @@ struct Adding {
     input_schema: SchemaRef,
     schema: SchemaRef,
     functions: Vec<Function>,
-    /// Rows of window partitions that may go on.
-    incomplete: Vec<RecordBatch>,
-    incomplete_bytes: usize,
+    /// Rows of partitions and frames that may go on, and before them those that frames go back to.
+    kept: Vec<RecordBatch>,
+    kept_rows: usize,
+    kept_bytes: usize,
+    /// With so many it is worth to look at them again: rows that stay are looked at a bounded number of times.
+    wanted_rows: usize,
+    /// The first row that has no columns yet.
+    first: usize,
     reservation: MemoryReservation,
     batch_rows: usize,
     baseline: BaselineMetrics,
@@ -220,53 +233,66 @@ impl Adding {
             }
             let elapsed = self.baseline.elapsed_compute().clone();
             let timer = elapsed.timer();
-            let rows = self.add(batch)?;
+            self.kept_rows += batch.num_rows();
+            // A single one is looked at as it is.
+            let batch = if self.kept_rows < self.wanted_rows { compact(&batch)? } else { batch };
+            self.kept_bytes += batch.get_array_memory_size();
+            self.kept.push(batch);
+            if self.kept_rows < self.wanted_rows {
+                // They are joined when there are enough.
+                self.reservation.try_resize(2 * self.kept_bytes)?;
+                continue;
+            }
+            let rows = self.with_columns(false)?;
             drop(timer);
-            if rows.is_some() {
-                return Ok(rows);
+            if !rows.is_empty() {
+                return Ok(Some(rows));
             }
         }
-        let rest = std::mem::take(&mut self.incomplete);
-        if rest.is_empty() {
+        if self.kept_rows == self.first {
             return Ok(None);
         }
-        self.with_columns(joined(&rest, &self.input_schema)?).map(Some)
+        self.with_columns(true).map(Some)
     }
 
-    /// Adds rows; those of partitions that are complete then, if there are any.
-    fn add(&mut self, batch: RecordBatch) -> Result<Option<Vec<RecordBatch>>> {
-        for function in &mut self.functions {
-            function.see(&batch)?;
-        }
-        let starts = self.functions.iter().filter_map(Function::wanted_starts);
-        let Some(starts) = Starts::all(starts) else { return self.with_columns(batch).map(Some) };
-        let end = starts.last().unwrap_or(0);
-        if end > 0 {
-            self.incomplete.push(batch.slice(0, end));
-        }
-        let complete = starts.last().map(|_| std::mem::take(&mut self.incomplete)).unwrap_or_default();
-        let rows = match &complete[..] {
-            [] => None,
-            [batch] => Some(self.with_columns(batch.clone())?),
-            batches => Some(self.with_columns(joined(batches, &self.input_schema)?)?),
+    /// The rows kept that have columns now, with them.
+    fn with_columns(&mut self, is_end: bool) -> Result<Vec<RecordBatch>> {
+        let kept = std::mem::take(&mut self.kept);
+        let batch = match &kept[..] {
+            [batch] => batch.clone(),
+            batches => joined(batches, &self.input_schema)?,
         };
-        drop(complete);
-        if starts.last().is_some() {
-            self.incomplete_bytes = 0;
-        }
-        let rest = compact(&batch.slice(end, batch.num_rows() - end))?;
-        self.incomplete_bytes += rest.get_array_memory_size();
-        self.incomplete.push(rest);
-        // They are joined when their partition is complete.
-        self.reservation.try_resize(2 * self.incomplete_bytes)?;
-        Ok(rows)
-    }
-
-    fn with_columns(&mut self, batch: RecordBatch) -> Result<Vec<RecordBatch>> {
-        let row_count = batch.num_rows();
-        let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
+        drop(kept);
+        let rows = Rows { batch: &batch, first: self.first, is_end };
         for function in &mut self.functions {
-            columns.push(function.column(&batch)?);
+            function.look(&rows)?;
+        }
+        let mut end = batch.num_rows();
+        loop {
+            let common = self.functions.iter().fold(end, |end, function| function.end(&rows, end));
+            if common == end {
+                break;
+            }
+            end = common;
+        }
+        let mut columns: Vec<ArrayRef> = batch.slice(rows.first, end - rows.first).columns().to_vec();
+        if end > rows.first {
+            for function in &mut self.functions {
+                columns.push(function.column(&rows, end)?);
+            }
+        }
+        let row_count = end - rows.first;
+        let needed = self.functions.iter().map(|function| function.needed(end)).min().unwrap_or(end);
+        (self.first, self.kept_rows, self.kept_bytes) = (end - needed, batch.num_rows() - needed, 0);
+        if self.kept_rows > 0 {
+            let rest = compact(&batch.slice(needed, self.kept_rows))?;
+            self.kept_bytes = rest.get_array_memory_size();
+            self.kept.push(rest);
+        }
+        self.wanted_rows = 2 * self.kept_rows;
+        self.reservation.try_resize(2 * self.kept_bytes)?;
+        if row_count == 0 {
+            return Ok(Vec::new());
         }
         let options = RecordBatchOptions::new().with_row_count(Some(row_count));
         let all = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;

@@ -25,15 +25,15 @@ use crate::arithmetic::{DecimalQuotient, overflow};
 
 /// An aggregate, and its state after the rows so far.
 pub(super) struct Running {
-    argument: Arc<dyn PhysicalExpr>,
+    pub(super) argument: Arc<dyn PhysicalExpr>,
     /// The type of sums.
-    data_type: DataType,
+    pub(super) data_type: DataType,
     /// For errors.
-    name: String,
-    state: State,
+    pub(super) name: String,
+    pub(super) state: State,
 }
 
-enum State {
+pub(super) enum State {
     Count(i64),
     Whole {
         /// With room for what of it goes away again before a sum is asked for.
@@ -55,7 +55,7 @@ enum State {
 }
 
 /// What becomes of a sum of whole numbers or DECIMALs.
-enum Divided {
+pub(super) enum Divided {
     Not,
     IntoFloats,
     IntoDecimals(DecimalQuotient),
@@ -181,7 +181,7 @@ fn has_order(data_type: &DataType) -> bool {
 }
 
 /// Whole numbers, or those that DECIMALs are made of, with 128 bits.
-fn whole_numbers(values: &ArrayRef) -> Result<PrimitiveArray<Decimal128Type>> {
+pub(super) fn whole_numbers(values: &ArrayRef) -> Result<PrimitiveArray<Decimal128Type>> {
     Ok(match values.data_type() {
         DataType::Decimal128(..) => values.as_primitive::<Decimal128Type>().clone(),
         DataType::UInt64 => values.as_primitive::<UInt64Type>().unary(i128::from),
@@ -192,7 +192,12 @@ fn whole_numbers(values: &ArrayRef) -> Result<PrimitiveArray<Decimal128Type>> {
 
 impl Divided {
     /// The column for sums of so many values.
-    fn column(&self, sums: Vec<(i256, u64)>, data_type: &DataType, name: &str) -> Result<ArrayRef> {
+    pub(super) fn column(
+        &self,
+        sums: Vec<(i256, u64)>,
+        data_type: &DataType,
+        name: &str,
+    ) -> Result<ArrayRef> {
         fn narrow<T: ArrowPrimitiveType>(
             sums: Vec<(i256, u64)>,
             fits: impl Fn(i128) -> Option<T::Native>,

@@ -1,0 +1,132 @@
+//! Functions of the rows of frames: aggregates, and values of a row so far from the begin or the end.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::{interleave, take};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::frames::{Frame, Frames};
+use super::running::Running;
+use super::sliding::Merged;
+
+pub(super) enum What {
+    Running(Running),
+    Merged(Merged),
+    /// The value of one row of the frame, or another if there is no such row.
+    Value {
+        argument: Arc<dyn PhysicalExpr>,
+        /// Counted from 1, or from the last row with -1.
+        nth: i64,
+        ignores_nulls: bool,
+        default: ScalarValue,
+    },
+}
+
+/// See the [module](self).
+pub(super) struct Framed {
+    frame: Frame,
+    what: What,
+    /// Those of the rows looked at last, and what the function is of.
+    frames: Frames,
+    arguments: Vec<ArrayRef>,
+    known: Option<Known>,
+}
+
+/// The rows whose value is not NULL.
+struct Known {
+    rows: Vec<usize>,
+    /// How many there are before each row, and in all.
+    before: Vec<usize>,
+}
+
+impl Framed {
+    pub(super) fn new(frame: Frame, what: What) -> Self {
+        Self { frame, what, frames: Frames::default(), arguments: Vec::new(), known: None }
+    }
+
+    pub(super) fn look(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.frames = self.frame.find(batch)?;
+        let arguments = match &self.what {
+            What::Running(running) => vec![running.argument.clone()],
+            What::Merged(merged) => merged.arguments(),
+            What::Value { argument, .. } => vec![argument.clone()],
+        };
+        let evaluated =
+            arguments.iter().map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()));
+        self.arguments = evaluated.collect::<Result<_>>()?;
+        self.known = match &self.what {
+            What::Value { ignores_nulls: true, .. } => self.arguments[0].logical_nulls().map(|nulls| {
+                let rows: Vec<usize> = nulls.valid_indices().collect();
+                let mut before = Vec::with_capacity(nulls.len() + 1);
+                before.push(0);
+                before.extend(nulls.iter().scan(0, |count, is_known| {
+                    *count += usize::from(is_known);
+                    Some(*count)
+                }));
+                Known { rows, before }
+            }),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// The first row from `first` to `end` of which not all that decides its value was looked at, or `end`.
+    pub(super) fn end(&self, first: usize, end: usize) -> usize {
+        let row_count = self.frames.ends.len();
+        let open = self.frames.ends.partition_point(|end| *end < row_count).max(first);
+        match &self.what {
+            What::Value { nth: 1.., .. } => (open..end).find(|row| self.place(*row).is_none()).unwrap_or(end),
+            _ => end.min(open),
+        }
+    }
+
+    /// The first row that is wanted for the values of rows from `end` on.
+    pub(super) fn needed(&self, end: usize) -> usize {
+        // Rows that follow all these begin no earlier than the last of them.
+        let row = end.min(self.frames.starts.len() - 1);
+        let start = self.frames.starts[row];
+        let needed = match &self.what {
+            What::Value { nth: ..=1, .. } => self.place(row).unwrap_or(start),
+            _ => start,
+        };
+        needed.min(end)
+    }
+
+    /// The row whose value is that of the function.
+    fn place(&self, row: usize) -> Option<usize> {
+        let What::Value { nth, .. } = &self.what else { return None };
+        let frame = self.frames.of(row);
+        let among = match &self.known {
+            Some(known) => known.before[frame.start]..known.before[frame.end],
+            None => frame,
+        };
+        let distance = usize::try_from(nth.unsigned_abs()).ok()?;
+        let place = match nth {
+            0 => None,
+            1.. => among.start.checked_add(distance - 1),
+            _ => among.end.checked_sub(distance),
+        };
+        let place = place.filter(|place| among.contains(place))?;
+        Some(self.known.as_ref().map_or(place, |known| known.rows[place]))
+    }
+
+    pub(super) fn column(&self, rows: Range<usize>) -> Result<ArrayRef> {
+        Ok(match &self.what {
+            What::Running(running) => running.of_frames(&self.arguments[0], &self.frames, rows)?,
+            What::Merged(merged) => merged.of_frames(&self.arguments, &self.frames, rows)?,
+            What::Value { default, .. } if default.is_null() => {
+                let places: UInt64Array = rows.map(|row| self.place(row).map(|place| place as u64)).collect();
+                take(&self.arguments[0], &places, None)?
+            }
+            What::Value { default, .. } => {
+                let default = default.to_array_of_size(1)?;
+                let places = rows.map(|row| self.place(row).map_or((1, 0), |place| (0, place)));
+                interleave(&[&self.arguments[0], &default], &places.collect::<Vec<_>>())?
+            }
+        })
+    }
+}
