@@ -253,14 +253,19 @@ impl StoredScan {
             return Ok(run.shared.clone());
         }
         let schema = &self.table.schema;
-        let conditions = Conditions::new(&self.filters, schema)?;
-        let filters = conditions.first.iter().chain(&conditions.last);
-        let filters = filters.map(|filter| Filter::new(filter, schema, &self.projection));
-        let mut filters = filters.collect::<Result<Vec<_>>>()?;
-        if conditions.last.is_some()
-            && let Some(last) = filters.last_mut()
-        {
-            last.can_fail();
+        // What others narrow by is a filter by itself: it may be left out, and what it is joined with must not be.
+        let (narrowing, fixed): (Vec<_>, Vec<_>) = self.filters.iter().partition(|filter| is_dynamic(filter));
+        let mut filters = Vec::new();
+        for conditions in [fixed].into_iter().chain(narrowing.into_iter().map(|filter| vec![filter])) {
+            let conditions = Conditions::new(conditions, schema)?;
+            for filter in conditions.first.iter().chain(&conditions.last) {
+                filters.push(Filter::new(filter, schema, &self.projection)?);
+            }
+            if conditions.last.is_some()
+                && let Some(last) = filters.last_mut()
+            {
+                last.can_fail();
+            }
         }
         let shared = Arc::new(Shared {
             table: self.table.clone(),
