@@ -78,7 +78,12 @@ impl Named {
         let mut uncast = expr.clone();
         let ControlFlow::Continue(()) = walk(&mut uncast, &mut WithoutCasts);
         let text = expr.to_string();
-        let known = self.texts.entry(uncast.to_string()).or_insert_with(|| text.clone());
+        let mut named = uncast.to_string().to_lowercase();
+        // The planner's name for it.
+        if let Some(rest) = named.strip_prefix("count(*)").or_else(|| named.strip_prefix("count()")) {
+            named = format!("count(1){rest}");
+        }
+        let known = self.texts.entry(named).or_insert_with(|| text.clone());
         self.are_alike |= *known != text;
     }
 }
