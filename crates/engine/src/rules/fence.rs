@@ -8,11 +8,18 @@
 //! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
 //! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
 //! but none of their properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
+//!
+//! What is the same in all rows of a side of an outer join is not behind it, where NULLs stand beside it: DataFusion drops it
+//! from sorts nevertheless, as `flag` in `a LEFT JOIN (SELECT id, 1 AS flag FROM b) b ON ... ORDER BY flag`. A fence hides that
+//! it is so from DataFusion's rules, and passes on all else; it goes when they have run ([`WithoutFences`]). So it is with
+//! expressions that a filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing
+//! says any more that they are.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -22,15 +29,21 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-    replace_children_if_necessary,
+    Statistics, replace_children_if_necessary,
 };
 
 /// Puts fences where they are needed. See the [module](self).
@@ -46,6 +59,12 @@ impl PhysicalOptimizerRule for Fences {
             {
                 let input = Arc::new(Fence::new(aggregate.input().clone()));
                 return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
+            }
+            if let Some(join) = with_hidden_constants(&node)? {
+                return Ok(Transformed::yes(join));
+            }
+            if has_constant_expressions(&node) {
+                return Ok(Transformed::yes(Arc::new(Fence::hiding(Hidden::Constants, node))));
             }
             let is_wrong_in_union = node.is::<UnionExec>()
                 && node.children().into_iter().any(|input| !equal_columns(input).is_empty());
@@ -80,6 +99,52 @@ impl PhysicalOptimizerRule for Fences {
     }
 }
 
+/// Takes the fences of outer joins away.
+#[derive(Debug)]
+pub(crate) struct WithoutFences;
+
+impl PhysicalOptimizerRule for WithoutFences {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        Fence::without(Hidden::Constants, plan)
+    }
+
+    fn name(&self) -> &'static str {
+        "without_fences"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// An outer join with fences above what NULLs may stand for and has constants.
+fn with_hidden_constants(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let hash = plan.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
+    let nested = plan.downcast_ref::<NestedLoopJoinExec>().map(|join| *join.join_type());
+    let sorted = plan.downcast_ref::<SortMergeJoinExec>().map(|join| join.join_type());
+    let may_be_null = match hash.or(nested).or(sorted) {
+        Some(JoinType::Left) => [false, true],
+        Some(JoinType::Right) => [true, false],
+        Some(JoinType::Full) => [true, true],
+        _ => return Ok(None),
+    };
+    let mut is_changed = false;
+    let fenced =
+        plan.children().into_iter().zip(may_be_null).map(|(side, may_be_null)| -> Arc<dyn ExecutionPlan> {
+            let is_hidden = may_be_null && !side.equivalence_properties().constants().is_empty();
+            is_changed |= is_hidden;
+            if is_hidden { Arc::new(Fence::hiding(Hidden::Constants, side.clone())) } else { side.clone() }
+        });
+    let fenced = fenced.collect();
+    is_changed.then(|| replace_children_if_necessary(plan.clone(), fenced)).transpose()
+}
+
+/// Whether a node is a filter by which an expression is the same in all rows.
+fn has_constant_expressions(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let constants = || plan.equivalence_properties().constants();
+    plan.is::<FilterExec>() && constants().iter().any(|constant| !constant.expr.is::<Column>())
+}
+
 /// Columns that are known to equal others in all rows.
 fn equal_columns(plan: &Arc<dyn ExecutionPlan>) -> HashSet<Column> {
     let classes = plan.equivalence_properties().eq_group().iter().filter(|class| class.len() > 1);
@@ -110,12 +175,22 @@ fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
     keys.iter().flat_map(collect_columns).any(|column| equal.contains(&column))
 }
 
+/// What of the rows below a fence is not known above it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Hidden {
+    /// All of their properties.
+    All,
+    /// What is the same in all rows.
+    Constants,
+    /// Nothing: it stands only while one rule runs, which moves nothing past it.
+    Nothing,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Fence {
     input: Arc<dyn ExecutionPlan>,
-    /// Whether it stands only while one rule runs.
-    is_temporary: bool,
+    hidden: Hidden,
     properties: Arc<PlanProperties>,
 }
 
@@ -123,13 +198,16 @@ impl Fence {
     /// What passes on the rows of `input` with their properties, but lets no rule move anything below it: for rules that
     /// are made to end with [`Fence::without_temporary`].
     pub(crate) fn temporary(input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = input.properties().clone();
-        Self { input, is_temporary: true, properties }
+        Self::hiding(Hidden::Nothing, input)
     }
 
     /// The plan without temporary fences.
     pub(crate) fn without_temporary(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| match node.downcast_ref::<Self>().filter(|fence| fence.is_temporary) {
+        Self::without(Hidden::Nothing, plan)
+    }
+
+    fn without(hidden: Hidden, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| match node.downcast_ref::<Self>().filter(|fence| fence.hidden == hidden) {
             Some(fence) => Ok(Transformed::yes(fence.input.clone())),
             None => Ok(Transformed::no(node)),
         })
@@ -137,15 +215,30 @@ impl Fence {
     }
 
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
-        let count = input.output_partitioning().partition_count();
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(input.schema()),
-            Partitioning::UnknownPartitioning(count),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        )
-        .with_scheduling_type(input.properties().scheduling_type);
-        Self { input, is_temporary: false, properties: Arc::new(properties) }
+        Self::hiding(Hidden::All, input)
+    }
+
+    fn hiding(hidden: Hidden, input: Arc<dyn ExecutionPlan>) -> Self {
+        let known = input.equivalence_properties();
+        let properties = match hidden {
+            Hidden::Nothing => input.properties().clone(),
+            Hidden::Constants => {
+                let orders = known.oeq_class().iter().cloned();
+                let properties = EquivalenceProperties::new_with_orderings(input.schema(), orders);
+                Arc::new(input.properties().as_ref().clone().with_eq_properties(properties))
+            }
+            Hidden::All => {
+                let count = input.output_partitioning().partition_count();
+                let properties = PlanProperties::new(
+                    EquivalenceProperties::new(input.schema()),
+                    Partitioning::UnknownPartitioning(count),
+                    input.pipeline_behavior(),
+                    input.boundedness(),
+                );
+                Arc::new(properties.with_scheduling_type(input.properties().scheduling_type))
+            }
+        };
+        Self { input, hidden, properties }
     }
 }
 
@@ -170,7 +263,7 @@ impl ExecutionPlan for Fence {
 
     // One that hides the order does maintain it, but DataFusion would then move a sort below it.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.is_temporary]
+        vec![self.hidden != Hidden::All]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -188,8 +281,40 @@ impl ExecutionPlan for Fence {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.swap_remove(0);
-        Ok(Arc::new(if self.is_temporary { Self::temporary(input) } else { Self::new(input) }))
+        Ok(Arc::new(Self::hiding(self.hidden, children.swap_remove(0))))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![if self.hidden == Hidden::Constants { ChildStats::At(partition) } else { ChildStats::Skip }]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        Ok(inputs[0].clone())
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        match self.hidden {
+            Hidden::Constants => FilterDescription::from_children(filters, &self.children()),
+            _ => Ok(FilterDescription::all_unsupported(&filters, &self.children())),
+        }
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(result))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -32,7 +32,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 pub(crate) use common_types::{CommonTypes, with_common_types};
 pub(crate) use concatenation::{Concatenation, concatenation};
 pub(crate) use date_intervals::keep_hours;
-pub(crate) use fence::{Fence, Fences};
+pub(crate) use fence::{Fence, Fences, WithoutFences};
 pub(crate) use filtered_statistics::FilteredStatistics;
 pub(crate) use gathering::Gathering;
 pub(crate) use grouping_keys::grouping_keys;

@@ -344,6 +344,8 @@ fn requests_are_few_and_run_side_by_side() {
     };
     let counted = ask("SELECT count(*) FROM t");
     let summed = ask("SELECT sum(b) FROM t");
+    // Chunks are kept while nobody waits for it.
+    wait_for_cache(cache.path());
     let again = ask("SELECT sum(b) FROM t");
     let bytes: u64 = fs::read_dir(directory.path().join("tables/1"))
         .unwrap()
