@@ -324,6 +324,7 @@ class Queries:
         if "DISTINCT" in aggregate.sql:
             aggregate = Expression("count(*)", **count)
         frame = self.rows() if source.unique and self.maybe(0.5) else ""
+        has_unique = 2 if source.unique else 0
         nulls = r.choice(["", "", " IGNORE NULLS"])
         shift = r.choice(["", ", 2", ", 40", ", -1", f", 3, {literal(r.choice(value.samples), value.type)}" if value.samples else ""])
         place = r.choice(["first_value({}{})", "last_value({}{})", f"nth_value({{}}, {r.choice([1, 2, 7])}{{}})"])

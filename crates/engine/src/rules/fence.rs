@@ -24,7 +24,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -141,8 +141,9 @@ fn with_hidden_constants(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn
 
 /// Whether a node is a filter by which an expression is the same in all rows.
 fn has_constant_expressions(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_simple = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Column>() || expr.is::<Literal>();
     let constants = || plan.equivalence_properties().constants();
-    plan.is::<FilterExec>() && constants().iter().any(|constant| !constant.expr.is::<Column>())
+    plan.is::<FilterExec>() && constants().iter().any(|constant| !is_simple(&constant.expr))
 }
 
 /// Columns that are known to equal others in all rows.
@@ -261,9 +262,9 @@ impl ExecutionPlan for Fence {
         vec![&self.input]
     }
 
-    // One that hides the order does maintain it, but DataFusion would then move a sort below it.
+    // Others maintain the order, but DataFusion would then move a sort below them, or drop it there.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.hidden != Hidden::All]
+        vec![self.hidden == Hidden::Nothing]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
