@@ -49,7 +49,7 @@ use crate::refused::{check_prepared, refuse_unread};
 use crate::relations::take_files;
 use crate::rules::{
     CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins, SortKeys,
-    Subqueries, Uuids, Volatile, WithoutFences,
+    Subqueries, Uuids, Volatile,
 };
 use crate::running::{Running, Stop, StopOnDrop};
 use crate::settings::Settings;
@@ -190,7 +190,6 @@ impl Session {
             .with_analyzer_rule(Arc::new(Arguments))
             .with_analyzer_rule(Arc::new(SortKeys))
             .with_physical_optimizer_rules(physical_rules.collect())
-            .with_physical_optimizer_rule(Arc::new(WithoutFences))
             .with_physical_optimizer_rule(Arc::new(LargeTop))
             .with_physical_optimizer_rule(Arc::new(JoinRows))
             .with_physical_optimizer_rule(Arc::new(SemiJoins))

@@ -446,3 +446,39 @@ fn uuids_inside_of_what_is_inserted_are_checked() {
     let sql = "SELECT count(*) FROM t WHERE l[1] = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11' AND s.u = l[1]";
     assert_eq!(number(&run(&database, &session, sql).unwrap()), 1);
 }
+
+#[test]
+fn windows_keep_few_rows_for_frames_that_need_few() {
+    let database = Database::builder().threads(2).memory_limit_bytes(64 << 20).in_memory().unwrap();
+    let session = database.session();
+    for (function, right) in [
+        ("sum(value) OVER (ORDER BY value ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)", 1_999_999),
+        ("nth_value(value, 2) OVER (ORDER BY value)", 1_999_999),
+        (
+            "first_value(value) OVER (ORDER BY value ROWS BETWEEN UNBOUNDED PRECEDING AND 3 FOLLOWING)",
+            2_000_000,
+        ),
+        ("lag(nullif(value, value)) IGNORE NULLS OVER (ORDER BY value)", 0),
+        ("max(value) OVER (ORDER BY value ROWS BETWEEN 10 PRECEDING AND 10 FOLLOWING)", 2_000_000),
+    ] {
+        let sql = format!("SELECT count(x) FROM (SELECT {function} AS x FROM range(0, 2000000))");
+        let found = run(&database, &session, &sql).unwrap_or_else(|error| panic!("{function}: {error}"));
+        assert_eq!(number(&found), right, "{function}");
+    }
+}
+
+#[test]
+fn dates_are_in_frames_by_their_distance_to_the_hour() {
+    let database = Database::in_memory().unwrap();
+    let count = |frame: &str| {
+        let days = "(VALUES (DATE '2020-01-01'), (DATE '2020-01-02'), (DATE '2020-01-03')) t(d)";
+        let sql = format!(
+            "SELECT sum(n) FROM (SELECT count(*) OVER (ORDER BY d RANGE BETWEEN {frame}) AS n FROM {days})"
+        );
+        number(&run(&database, &database.session(), &sql).unwrap())
+    };
+    assert_eq!(count("INTERVAL '36 hours' PRECEDING AND INTERVAL '36 hours' PRECEDING"), 0);
+    assert_eq!(count("INTERVAL '36 hours' PRECEDING AND CURRENT ROW"), 1 + 2 + 2);
+    assert_eq!(count("UNBOUNDED PRECEDING AND INTERVAL '36 hours' PRECEDING"), 1);
+    assert_eq!(count("CURRENT ROW AND INTERVAL '36 hours' FOLLOWING"), 2 + 2 + 1);
+}

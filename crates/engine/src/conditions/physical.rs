@@ -30,7 +30,7 @@ use datafusion::physical_plan::{
 use super::fallible::{Conditions, Nodes, fallible};
 use crate::casts::Unordered;
 use crate::join::{JoinOrder, Sides};
-use crate::rules::{Fence, FilteredStatistics, SameNames};
+use crate::rules::{Fence, FilteredStatistics, SameNames, WithoutFences};
 
 type Plan = Arc<dyn ExecutionPlan>;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -45,6 +45,8 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
             "LimitPushPastWindows" => vec![Arc::new(LimitedWindows(rule))],
             name if name.starts_with("FilterPushdown") => vec![Arc::new(SameNames(rule))],
             "join_selection" => vec![Arc::new(JoinOrder), rule, Arc::new(Sides)],
+            // The rule that leaves sorts out.
+            "EnsureRequirements" => vec![rule, Arc::new(WithoutFences)],
             _ => vec![rule],
         }
     });

@@ -9,11 +9,11 @@
 //! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
 //! but none of their properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
 //!
-//! What is the same in all rows of a side of an outer join is not behind it, where NULLs stand beside it: DataFusion drops it
-//! from sorts nevertheless, as `flag` in `a LEFT JOIN (SELECT id, 1 AS flag FROM b) b ON ... ORDER BY flag`. A fence hides that
-//! it is so from DataFusion's rules, and passes on all else; it goes when they have run ([`WithoutFences`]). So it is with
-//! expressions that a filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing
-//! says any more that they are.
+//! What is the same in all rows of a side of an outer join is not behind it, where NULLs stand beside it: DataFusion leaves it
+//! out of sorts nevertheless, as `flag` in `a LEFT JOIN (SELECT id, 1 AS flag FROM b) b ON ... ORDER BY flag`. A fence hides
+//! that it is so, and passes on all else, until sorts are settled ([`WithoutFences`]). So it is with expressions that a
+//! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
+//! are.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -99,7 +99,7 @@ impl PhysicalOptimizerRule for Fences {
     }
 }
 
-/// Takes the fences of outer joins away.
+/// Takes away the fences that hide constants, as no rule after it leaves sorts out.
 #[derive(Debug)]
 pub(crate) struct WithoutFences;
 

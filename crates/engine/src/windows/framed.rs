@@ -3,27 +3,38 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
-use arrow::compute::{interleave, take};
+use arrow::array::{Array, ArrayRef, UInt64Array, new_empty_array};
+use arrow::compute::{concat, interleave, take};
+use arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::window::WindowExpr;
 
 use super::frames::{Frame, Frames};
+use super::functions::{Edges, Rows};
 use super::running::Running;
 use super::sliding::Merged;
 
 pub(super) enum What {
-    Running(Running),
+    Sliding(Running),
     Merged(Merged),
     /// The value of one row of the frame, or another if there is no such row.
     Value {
-        argument: Arc<dyn PhysicalExpr>,
+        of: Values,
         /// Counted from 1, or from the last row with -1.
         nth: i64,
         ignores_nulls: bool,
         default: ScalarValue,
     },
+}
+
+/// What has a value for each row.
+pub(super) enum Values {
+    Argument(Arc<dyn PhysicalExpr>),
+    /// What the rows of the partition up to each row amount to: with frames that begin with the partition, its value of the
+    /// last row is that of the frame, and rows before it are not needed. Where it is NULL, it is that of no row.
+    Running(Box<Running>, Edges),
 }
 
 /// See the [module](self).
@@ -43,21 +54,48 @@ struct Known {
     before: Vec<usize>,
 }
 
+impl What {
+    /// Of frames that begin with the partition. `None` if its rows cannot be told from those of others.
+    pub(super) fn up_to(
+        expr: &Arc<dyn WindowExpr>,
+        running: Running,
+        schema: &Schema,
+    ) -> Result<Option<Self>> {
+        let default = running.default()?;
+        let partitions = Edges::new(expr.partition_by().to_vec(), schema)?;
+        Ok(partitions.map(|partitions| {
+            let of = Values::Running(Box::new(running), partitions);
+            Self::Value { of, nth: -1, ignores_nulls: false, default }
+        }))
+    }
+}
+
 impl Framed {
     pub(super) fn new(frame: Frame, what: What) -> Self {
         Self { frame, what, frames: Frames::default(), arguments: Vec::new(), known: None }
     }
 
-    pub(super) fn look(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn look(&mut self, rows: &Rows<'_>) -> Result<()> {
+        let batch = rows.batch;
         self.frames = self.frame.find(batch)?;
-        let arguments = match &self.what {
-            What::Running(running) => vec![running.argument.clone()],
-            What::Merged(merged) => merged.arguments(),
-            What::Value { argument, .. } => vec![argument.clone()],
+        let evaluate =
+            |argument: &Arc<dyn PhysicalExpr>| argument.evaluate(batch)?.into_array(batch.num_rows());
+        self.arguments = match &mut self.what {
+            What::Sliding(running) => vec![evaluate(&running.argument)?],
+            What::Merged(merged) => merged.arguments().iter().map(evaluate).collect::<Result<_>>()?,
+            What::Value { of: Values::Argument(argument), .. } => vec![evaluate(argument)?],
+            What::Value { of: Values::Running(running, partitions), .. } => {
+                let mut values = std::mem::take(&mut self.arguments);
+                let seen = values.first().map_or(0, Array::len);
+                if seen < batch.num_rows() {
+                    let new = batch.slice(seen, batch.num_rows() - seen);
+                    partitions.see(&new)?;
+                    values.push(running.column(&new, &partitions.starts, None)?);
+                }
+                let values: Vec<&dyn Array> = values.iter().map(AsRef::as_ref).collect();
+                vec![concat(&values)?]
+            }
         };
-        let evaluated =
-            arguments.iter().map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()));
-        self.arguments = evaluated.collect::<Result<_>>()?;
         self.known = match &self.what {
             What::Value { ignores_nulls: true, .. } => self.arguments[0].logical_nulls().map(|nulls| {
                 let rows: Vec<usize> = nulls.valid_indices().collect();
@@ -96,9 +134,21 @@ impl Framed {
         needed.min(end)
     }
 
+    /// Forgets what it knows of the rows before this one.
+    pub(super) fn forget(&mut self, row: usize) -> Result<()> {
+        let arguments = std::mem::take(&mut self.arguments);
+        if let (What::Value { of: Values::Running(..), .. }, Some(values)) = (&self.what, arguments.first()) {
+            let rest = values.slice(row, values.len() - row);
+            // In a buffer of its own.
+            self.arguments = vec![concat(&[rest.as_ref(), new_empty_array(rest.data_type()).as_ref()])?];
+        }
+        (self.frames, self.known) = (Frames::default(), None);
+        Ok(())
+    }
+
     /// The row whose value is that of the function.
     fn place(&self, row: usize) -> Option<usize> {
-        let What::Value { nth, .. } = &self.what else { return None };
+        let What::Value { of, nth, .. } = &self.what else { return None };
         let frame = self.frames.of(row);
         let among = match &self.known {
             Some(known) => known.before[frame.start]..known.before[frame.end],
@@ -111,12 +161,14 @@ impl Framed {
             _ => among.end.checked_sub(distance),
         };
         let place = place.filter(|place| among.contains(place))?;
-        Some(self.known.as_ref().map_or(place, |known| known.rows[place]))
+        let place = self.known.as_ref().map_or(place, |known| known.rows[place]);
+        let is_none = matches!(of, Values::Running(..)) && self.arguments[0].is_null(place);
+        (!is_none).then_some(place)
     }
 
     pub(super) fn column(&self, rows: Range<usize>) -> Result<ArrayRef> {
         Ok(match &self.what {
-            What::Running(running) => running.of_frames(&self.arguments[0], &self.frames, rows)?,
+            What::Sliding(running) => running.of_frames(&self.arguments[0], &self.frames, rows)?,
             What::Merged(merged) => merged.of_frames(&self.arguments, &self.frames, rows)?,
             What::Value { default, .. } if default.is_null() => {
                 let places: UInt64Array = rows.map(|row| self.place(row).map(|place| place as u64)).collect();

@@ -87,10 +87,14 @@ impl Frame {
                     };
                     Reach::Floats(key, start, end)
                 } else {
-                    let distance = |value: &ScalarValue| whole(value, &key_type);
+                    let distance = |value: &ScalarValue| distance(value, &key_type);
                     let [Some(start), Some(end)] = bounds.map(|bound| limit(bound, distance)) else {
                         return Ok(None);
                     };
+                    // Of a distance between two keys, the one inside the frame is the limit.
+                    let unit = unit(&key_type);
+                    let start = start.map(|distance| -(-distance).div_euclid(unit));
+                    let end = end.map(|distance| distance.div_euclid(unit));
                     Reach::Whole(key, start, end)
                 }
             }
@@ -241,6 +245,15 @@ impl Frames {
     }
 }
 
+impl<D> Limit<D> {
+    fn map(self, change: impl FnOnce(D) -> D) -> Self {
+        match self {
+            Self::Partition => Self::Partition,
+            Self::Behind(distance) => Self::Behind(change(distance)),
+        }
+    }
+}
+
 impl Limit<i64> {
     /// The place so far behind `place`, `beyond` more, in what the partition has; `None` for the limit of the partition.
     fn place(&self, place: usize, partition: &Range<usize>, beyond: i64) -> Option<usize> {
@@ -326,8 +339,8 @@ fn float(value: &ScalarValue) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// A distance of keys of this type, in units of what they are stored as.
-fn whole(value: &ScalarValue, key: &DataType) -> Option<i128> {
+/// A distance of keys of this type, in units of what they are stored as, or in nanoseconds.
+fn distance(value: &ScalarValue, key: &DataType) -> Option<i128> {
     const DAY_NANOSECONDS: i128 = 86_400_000_000_000;
     let (days, nanoseconds) = match value {
         ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.months == 0 => {
@@ -347,16 +360,22 @@ fn whole(value: &ScalarValue, key: &DataType) -> Option<i128> {
         }
         _ => return None,
     };
-    let unit = match key {
-        DataType::Date32 => DAY_NANOSECONDS,
+    match key {
+        DataType::Date32 | DataType::Timestamp(_, None) => {}
         // Days of a time zone have not all the same length.
-        DataType::Timestamp(_, Some(_)) if days != 0 => return None,
+        DataType::Timestamp(_, Some(_)) if days == 0 => {}
+        _ => return None,
+    }
+    Some(i128::from(days) * DAY_NANOSECONDS + nanoseconds)
+}
+
+/// What [`distance`] gives for one unit of what keys are stored as.
+fn unit(key: &DataType) -> i128 {
+    match key {
+        DataType::Date32 => 86_400_000_000_000,
         DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
         DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
         DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
-        _ => return None,
-    };
-    let distance = i128::from(days) * DAY_NANOSECONDS + nanoseconds;
-    (distance % unit == 0).then_some(distance / unit)
+        _ => 1,
+    }
 }

@@ -18,9 +18,9 @@ use datafusion::physical_expr::window::{
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
-use super::framed::{Framed, What};
+use super::framed::{Framed, Values, What};
 use super::frames::Frame;
-use super::running::Running;
+use super::running::{Running, State};
 use super::sliding::Merged;
 
 pub(super) type Exprs = Vec<Arc<dyn PhysicalExpr>>;
@@ -224,7 +224,13 @@ impl Function {
             return Ok(Some(Kind::Running(Box::new(running), peers)));
         }
         let what = match running {
-            Some(running) => What::Running(running),
+            Some(running) if is_start(&frame.start_bound) => match What::up_to(expr, running, schema)? {
+                Some(what) => what,
+                None => return Ok(None),
+            },
+            Some(running) => What::Sliding(running),
+            // All rows of the partition would have to be kept.
+            None if is_start(&frame.start_bound) => return Ok(None),
             None => match Merged::of(aggregate) {
                 Some(merged) => What::Merged(merged),
                 None => return Ok(None),
@@ -243,8 +249,8 @@ impl Function {
         let Some((argument, rest)) = function.args().split_first() else { return Ok(None) };
         // Nothing else tells.
         let shown = format!("{function:?}");
-        let ignores_nulls = shown.ends_with("ignore_nulls: true }");
-        if !shown.contains("is_reversed: false, ignore_nulls: ") {
+        let ignores_nulls = shown.ends_with("is_reversed: false, ignore_nulls: true }");
+        if !ignores_nulls && !shown.ends_with("is_reversed: false, ignore_nulls: false }") {
             return Ok(None);
         }
         let name = function.fun().name();
@@ -295,14 +301,39 @@ impl Function {
                 let nearest = distance.signum();
                 let farthest = (!ignores_nulls).then_some(distance);
                 let frame = Frame::before_or_behind(expr.partition_by().to_vec(), nearest, farthest);
-                let what = What::Value { argument: argument.clone(), nth: distance, ignores_nulls, default };
+                let what = if ignores_nulls && distance == -1 {
+                    let latest = State::Latest { kept: None };
+                    let running = Running::of_value(argument.clone(), data_type, latest);
+                    match What::up_to(expr, running, schema)? {
+                        Some(What::Value { of, nth, ignores_nulls, .. }) => {
+                            What::Value { of, nth, ignores_nulls, default }
+                        }
+                        _ => return Ok(None),
+                    }
+                } else {
+                    let of = Values::Argument(argument.clone());
+                    What::Value { of, nth: distance, ignores_nulls, default }
+                };
                 return Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))));
             }
             _ => None,
         };
         let (Some(nth), Some(frame)) = (nth, Frame::of(expr, schema)?) else { return Ok(None) };
-        let default = ScalarValue::try_from(&argument.data_type(schema)?)?;
-        let what = What::Value { argument: argument.clone(), nth, ignores_nulls, default };
+        let data_type = argument.data_type(schema)?;
+        let state = match nth {
+            1.. => Some(State::Nth { nth: nth.unsigned_abs(), ignores_nulls, count: 0, kept: None }),
+            -1 if ignores_nulls => Some(State::Latest { kept: None }),
+            _ => None,
+        };
+        let what = if let (Some(state), true) = (state, is_start(&expr.get_window_frame().start_bound)) {
+            match What::up_to(expr, Running::of_value(argument.clone(), data_type, state), schema)? {
+                Some(what) => what,
+                None => return Ok(None),
+            }
+        } else {
+            let default = ScalarValue::try_from(&data_type)?;
+            What::Value { of: Values::Argument(argument.clone()), nth, ignores_nulls, default }
+        };
         Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))))
     }
 
@@ -314,7 +345,7 @@ impl Function {
             | Kind::Aggregate(_, whole)
             | Kind::Running(_, Some(whole))
             | Kind::Last(_, whole) => whole.look(rows.batch),
-            Kind::Framed(framed) => framed.look(rows.batch),
+            Kind::Framed(framed) => framed.look(rows),
         }
     }
 
@@ -336,6 +367,23 @@ impl Function {
         match &self.kind {
             Kind::Framed(framed) => framed.needed(end),
             _ => end,
+        }
+    }
+
+    /// Forgets what it knows of the rows looked at last, but for those from this one on, which are looked at again.
+    pub(super) fn forget(&mut self, row: usize) -> Result<()> {
+        match &mut self.kind {
+            Kind::Framed(framed) => framed.forget(row),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes for each row looked at, and for its value.
+    pub(super) fn row_bytes(&self) -> usize {
+        match &self.kind {
+            // Begin and end of the frame, the argument, and as much to count with.
+            Kind::Framed(_) => 64,
+            _ => 16,
         }
     }
 
@@ -501,7 +549,8 @@ pub(super) struct Edges {
     keys: Exprs,
     /// The values of the row seen last.
     last: Option<Vec<ArrayRef>>,
-    starts: Starts,
+    /// Those of the rows seen last.
+    pub(super) starts: Starts,
 }
 
 impl Edges {
@@ -524,7 +573,7 @@ impl Edges {
     }
 
     /// Looks at the rows behind those seen before.
-    fn see(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn see(&mut self, batch: &RecordBatch) -> Result<()> {
         let row_count = batch.num_rows();
         let keys = self.keys.iter().map(|key| key.evaluate(batch)?.into_array(row_count));
         let keys = keys.collect::<Result<Vec<_>>>()?;

@@ -7,7 +7,8 @@
 //! the values of a row in a frame ([`framed`]).
 //!
 //! Only rows of a partition, of peers or of a frame that are not complete are kept, and those before them that a frame
-//! goes back to. Operators with any other function stay DataFusion's.
+//! goes back to; frames that begin with the partition go back to none, as what its rows amount to is kept instead.
+//! Operators with any other function stay DataFusion's.
 
 mod framed;
 mod frames;
@@ -263,6 +264,8 @@ impl Adding {
             batches => joined(batches, &self.input_schema)?,
         };
         drop(kept);
+        let row_bytes: usize = self.functions.iter().map(Function::row_bytes).sum();
+        self.reservation.try_resize(2 * self.kept_bytes + row_bytes * batch.num_rows())?;
         let rows = Rows { batch: &batch, first: self.first, is_end };
         for function in &mut self.functions {
             function.look(&rows)?;
@@ -283,6 +286,9 @@ impl Adding {
         }
         let row_count = end - rows.first;
         let needed = self.functions.iter().map(|function| function.needed(end)).min().unwrap_or(end);
+        for function in &mut self.functions {
+            function.forget(needed)?;
+        }
         (self.first, self.kept_rows, self.kept_bytes) = (end - needed, batch.num_rows() - needed, 0);
         if self.kept_rows > 0 {
             let rest = compact(&batch.slice(needed, self.kept_rows))?;

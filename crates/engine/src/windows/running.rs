@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, Float64Array, Int64Array,
-    PrimitiveArray, RecordBatch, UInt64Array, downcast_primitive_array,
+    PrimitiveArray, RecordBatch, UInt64Array, downcast_primitive_array, make_comparator, new_null_array,
 };
-use arrow::compute::{cast, concat, take};
+use arrow::compute::{SortOptions, cast, concat, interleave, take};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float64Type, Int64Type, Schema, UInt64Type, i256,
 };
-use datafusion::common::internal_err;
+use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -50,6 +50,17 @@ pub(super) enum State {
         /// How a value compares with the extreme so far that it replaces.
         closer: Ordering,
         /// The extreme, if there is one.
+        kept: Option<ArrayRef>,
+    },
+    /// The value of the n-th row, or of the n-th that is not NULL.
+    Nth {
+        nth: u64,
+        ignores_nulls: bool,
+        count: u64,
+        kept: Option<ArrayRef>,
+    },
+    /// The last value that is not NULL, if there is one.
+    Latest {
         kept: Option<ArrayRef>,
     },
 }
@@ -95,6 +106,19 @@ impl Running {
         Ok(Some(Self { argument: argument.clone(), data_type, name, state }))
     }
 
+    /// A value of the rows so far.
+    pub(super) fn of_value(argument: Arc<dyn PhysicalExpr>, data_type: DataType, state: State) -> Self {
+        Self { argument, data_type, name: String::new(), state }
+    }
+
+    /// What it is of no rows.
+    pub(super) fn default(&self) -> Result<ScalarValue> {
+        match self.state {
+            State::Count(_) => Ok(ScalarValue::Int64(Some(0))),
+            _ => ScalarValue::try_from(&self.data_type),
+        }
+    }
+
     /// The aggregates after the next rows, or for each the one after another row, which `rows` has.
     pub(super) fn column(
         &mut self,
@@ -115,8 +139,7 @@ impl Running {
             }
             State::Whole { sum, count, divided } => {
                 let values = whole_numbers(&values)?;
-                let mut sums = Vec::with_capacity(values.len());
-                for (row, value) in values.iter().enumerate() {
+                let sums = values.iter().enumerate().map(|(row, value)| {
                     if partitions.is_start(row) {
                         (*sum, *count) = (i256::ZERO, 0);
                     }
@@ -124,13 +147,13 @@ impl Running {
                         *sum = sum.wrapping_add(i256::from_i128(value));
                         *count += 1;
                     }
-                    sums.push((*sum, *count));
-                }
+                    (*sum, *count)
+                });
+                let Some(rows) = rows else { return divided.column(sums, &self.data_type, &self.name) };
                 // Only these have to fit.
-                if let Some(rows) = rows {
-                    let place = |row: &u64| usize::try_from(*row).expect("rows of a batch");
-                    sums = rows.values().iter().map(|row| sums[place(row)]).collect();
-                }
+                let sums: Vec<_> = sums.collect();
+                let place = |row: &u64| usize::try_from(*row).expect("rows of a batch");
+                let sums = rows.values().iter().map(|row| sums[place(row)]);
                 return divided.column(sums, &self.data_type, &self.name);
             }
             State::Floats { sum, count, is_average } => {
@@ -147,16 +170,57 @@ impl Running {
                 });
                 Arc::new(sums.collect::<Float64Array>())
             }
-            State::Extreme { closer, kept } => {
+            State::Extreme { closer, kept } if values.data_type().is_primitive() => {
                 let values = values.as_ref();
                 let extremes = downcast_primitive_array! {
                     values => Arc::new(extremes(values, partitions, *closer, kept.as_ref())) as ArrayRef,
                     other => return internal_err!("extremes of {other} up to each row")
                 };
-                // In a buffer of its own: a slice would keep all.
-                let last = extremes.slice(extremes.len() - 1, 1);
-                *kept = Some(concat(&[&last])?);
+                *kept = Some(alone(&extremes, extremes.len() - 1)?);
                 extremes
+            }
+            State::Extreme { closer, kept } => {
+                let before = kept.take().unwrap_or_else(|| new_null_array(values.data_type(), 1));
+                let all = concat(&[&before, &values])?;
+                let compare = make_comparator(&all, &all, SortOptions::default())?;
+                let mut extreme = Some(0).filter(|first| all.is_valid(*first));
+                let places = (0..values.len()).map(|row| {
+                    if partitions.is_start(row) {
+                        extreme = None;
+                    }
+                    let is_closer = |extreme| compare(row + 1, extreme) == *closer;
+                    if values.is_valid(row) && extreme.is_none_or(is_closer) {
+                        extreme = Some(row + 1);
+                    }
+                    extreme.map(|place| place as u64)
+                });
+                let extremes = take(&all, &places.collect::<UInt64Array>(), None)?;
+                *kept = Some(alone(&extremes, extremes.len() - 1)?);
+                extremes
+            }
+            State::Nth { nth, ignores_nulls, count, kept } => {
+                let nulls = values.logical_nulls().filter(|_| *ignores_nulls);
+                chosen(&values, kept, |row, chosen| {
+                    if partitions.is_start(row) {
+                        (*count, *chosen) = (0, Chosen::Nothing);
+                    }
+                    let is_counted = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+                    *count += u64::from(is_counted);
+                    if is_counted && *count == *nth {
+                        *chosen = Chosen::Row(row);
+                    }
+                })?
+            }
+            State::Latest { kept } => {
+                let nulls = values.logical_nulls();
+                chosen(&values, kept, |row, chosen| {
+                    if partitions.is_start(row) {
+                        *chosen = Chosen::Nothing;
+                    }
+                    if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+                        *chosen = Chosen::Row(row);
+                    }
+                })?
             }
         };
         Ok(match rows {
@@ -166,12 +230,52 @@ impl Running {
     }
 }
 
-/// Whether values compare as the numbers that they are stored as.
+/// A value in a buffer of its own: a slice would keep all.
+fn alone(values: &ArrayRef, row: usize) -> Result<ArrayRef> {
+    Ok(take(values, &UInt64Array::from(vec![row as u64]), None)?)
+}
+
+/// Which value is that of the rows so far.
+#[derive(Clone, Copy)]
+enum Chosen {
+    Nothing,
+    /// One of rows before.
+    Kept,
+    Row(usize),
+}
+
+/// The values that `choose` chooses for each row, and the last of them.
+fn chosen(
+    values: &ArrayRef,
+    kept: &mut Option<ArrayRef>,
+    mut choose: impl FnMut(usize, &mut Chosen),
+) -> Result<ArrayRef> {
+    let nothing = new_null_array(values.data_type(), 1);
+    let mut chosen = if kept.is_some() { Chosen::Kept } else { Chosen::Nothing };
+    let before = kept.take().unwrap_or_else(|| nothing.clone());
+    let places = (0..values.len()).map(|row| {
+        choose(row, &mut chosen);
+        match chosen {
+            Chosen::Nothing => (0, 0),
+            Chosen::Kept => (1, 0),
+            Chosen::Row(row) => (2, row),
+        }
+    });
+    let column = interleave(&[&nothing, &before, values], &places.collect::<Vec<_>>())?;
+    let last = column.len() - 1;
+    *kept = if let Chosen::Nothing = chosen { None } else { Some(alone(&column, last)?) };
+    Ok(column)
+}
+
+/// Whether values compare as what they are stored as.
 fn has_order(data_type: &DataType) -> bool {
     data_type.is_integer()
+        || data_type.is_string()
+        || data_type.is_binary()
         || matches!(
             data_type,
-            DataType::Float32
+            DataType::Boolean
+                | DataType::Float32
                 | DataType::Float64
                 | DataType::Decimal128(..)
                 | DataType::Date32
@@ -194,12 +298,12 @@ impl Divided {
     /// The column for sums of so many values.
     pub(super) fn column(
         &self,
-        sums: Vec<(i256, u64)>,
+        sums: impl Iterator<Item = (i256, u64)>,
         data_type: &DataType,
         name: &str,
     ) -> Result<ArrayRef> {
         fn narrow<T: ArrowPrimitiveType>(
-            sums: Vec<(i256, u64)>,
+            sums: impl Iterator<Item = (i256, u64)>,
             fits: impl Fn(i128) -> Option<T::Native>,
             fails: impl Fn() -> datafusion::error::DataFusionError,
         ) -> Result<PrimitiveArray<T>> {
@@ -207,7 +311,7 @@ impl Divided {
                 0 => Ok(None),
                 _ => sum.to_i128().and_then(&fits).map(Some).ok_or_else(&fails),
             };
-            sums.into_iter().map(narrow).collect()
+            sums.map(narrow).collect()
         }
         let fails = || overflow(data_type, name);
         Ok(match (self, data_type) {
@@ -215,9 +319,9 @@ impl Divided {
                 let divided = |(sum, count): (i256, u64)| {
                     divided(sum.to_i128().expect("fewer than 2^64 numbers of 64 bits"), count)
                 };
-                Arc::new(sums.into_iter().map(divided).collect::<Float64Array>())
+                Arc::new(sums.map(divided).collect::<Float64Array>())
             }
-            (Self::IntoDecimals(quotient), _) => quotient.averages(sums.into_iter())?,
+            (Self::IntoDecimals(quotient), _) => quotient.averages(sums)?,
             (Self::Not, DataType::UInt64) => {
                 Arc::new(narrow::<UInt64Type>(sums, |sum| u64::try_from(sum).ok(), fails)?)
             }

@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array, Int64Array,
-    PrimitiveArray, UInt64Array, downcast_primitive_array,
+    Array, ArrayRef, ArrowNativeTypeOp, AsArray, BooleanArray, Float64Array, Int64Array, UInt64Array,
+    downcast_primitive_array, make_comparator,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::zip::zip;
-use arrow::compute::{concat, take};
+use arrow::compute::{SortOptions, concat, take};
 use arrow::datatypes::{Float64Type, i256};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
@@ -68,7 +68,7 @@ impl Running {
                     },
                     |sum| *sum,
                 );
-                divided.column(sums.collect(), &self.data_type, &self.name)?
+                divided.column(sums, &self.data_type, &self.name)?
             }
             State::Floats { is_average, .. } => {
                 let values = values.as_primitive::<Float64Type>();
@@ -84,11 +84,20 @@ impl Running {
                 Arc::new(sums.collect::<Float64Array>())
             }
             State::Extreme { closer, .. } => {
-                let values = values.as_ref();
-                downcast_primitive_array! {
-                    values => Arc::new(extremes(values, frames, rows, *closer)) as ArrayRef,
-                    other => return internal_err!("extremes of {other} in frames")
-                }
+                let array = values.as_ref();
+                let places = downcast_primitive_array! {
+                    array => extremes(array, frames, rows, *closer, |one, other| {
+                        array.value(one).compare(array.value(other))
+                    }),
+                    _ => {
+                        let compare = make_comparator(array, array, SortOptions::default())?;
+                        extremes(array, frames, rows, *closer, compare)
+                    }
+                };
+                take(array, &places, None)?
+            }
+            State::Nth { .. } | State::Latest { .. } => {
+                return internal_err!("a value of no frame that slides");
             }
         })
     }
@@ -161,24 +170,25 @@ impl Floats {
     }
 }
 
-/// The values that compare with all others of their frames as `closer` says, or equal them.
-fn extremes<T: ArrowPrimitiveType>(
-    values: &PrimitiveArray<T>,
+/// The rows whose values compare with all others of their frames as `closer` says, or equal them.
+fn extremes(
+    values: &dyn Array,
     frames: &Frames,
     rows: Range<usize>,
     closer: Ordering,
-) -> PrimitiveArray<T> {
+    compare: impl Fn(usize, usize) -> Ordering,
+) -> UInt64Array {
+    let nulls = values.logical_nulls();
     // Rows of the frame, and none that a later one beats.
     let mut kept = VecDeque::new();
     let mut seen = frames.starts.get(rows.start).copied().unwrap_or_default();
     let extremes = rows.map(|row| {
         let frame = frames.of(row);
         for row in seen.max(frame.start)..frame.end {
-            if values.is_null(row) {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 continue;
             }
-            let value = values.value(row);
-            while kept.back().is_some_and(|last| values.value(*last).compare(value) != closer) {
+            while kept.back().is_some_and(|last| compare(*last, row) != closer) {
                 kept.pop_back();
             }
             kept.push_back(row);
@@ -187,9 +197,9 @@ fn extremes<T: ArrowPrimitiveType>(
         while kept.front().is_some_and(|row| *row < frame.start) {
             kept.pop_front();
         }
-        kept.front().map(|row| values.value(*row))
+        kept.front().map(|row| *row as u64)
     });
-    extremes.collect::<PrimitiveArray<T>>().with_data_type(values.data_type().clone())
+    extremes.collect()
 }
 
 /// Rows, or states, of which one state is made.
