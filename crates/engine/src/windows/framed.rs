@@ -128,6 +128,7 @@ impl Framed {
         let row = end.min(self.frames.starts.len() - 1);
         let start = self.frames.starts[row];
         let needed = match &self.what {
+            What::Value { of: Values::Running(..), .. } => start.max(self.frames.ends[row].saturating_sub(1)),
             What::Value { nth: ..=1, .. } => self.place(row).unwrap_or(start),
             _ => start,
         };
