@@ -66,7 +66,7 @@ pub(crate) use self::order::JoinOrder;
 use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
-use self::sides::row_count;
+use self::sides::{row_count, rows_of_key};
 use crate::fast_path;
 use crate::functions::gathers;
 use crate::grouping::may_be_null;
@@ -75,6 +75,8 @@ use crate::types::sql_type_name;
 
 /// With so many build rows nested loops are faster than ranges.
 const NESTED_ROWS: usize = 8;
+/// With so many build rows of a key a search in order is faster than a look at all of them.
+const KEY_ROWS: usize = 32;
 /// So many build rows are given once by marks, even where each probe row marks all of them.
 const MARKED_ROWS: usize = 1000;
 
@@ -240,6 +242,21 @@ fn kind(join_type: JoinType) -> Kind {
     }
 }
 
+/// The ranges by which the build rows of a key are looked up, where they are so many that each probe row should not
+/// meet all of them.
+fn of_many_rows(
+    work: &Work,
+    left: &Arc<dyn ExecutionPlan>,
+    right: &Arc<dyn ExecutionPlan>,
+) -> Option<ByRanges> {
+    let filter = work.filter.as_ref().filter(|_| !work.nulls_are_equal && !work.kind.is_of_build_rows())?;
+    if rows_of_key(left, &work.left_keys)? < KEY_ROWS {
+        return None;
+    }
+    let found = ByRanges::of(filter, JoinSide::Left, [&left.schema(), &right.schema()]).ok()?;
+    found.filter(|found| !found.ranges.is_fallible)
+}
+
 impl JoinExec {
     /// What can stand in the place of `plan`, on whose partitions something above may rely.
     fn of(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Option<Self>> {
@@ -275,7 +292,7 @@ impl JoinExec {
         let dynamic_filter =
             dynamic_filter.and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
         let (left_keys, right_keys) = join.on().iter().cloned().unzip();
-        let work = Work {
+        let mut work = Work {
             kind,
             keys,
             nulls_are_equal,
@@ -288,7 +305,19 @@ impl JoinExec {
             output,
             schema: join.schema(),
         };
-        let on: Vec<String> = join.on().iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        let mut on: Vec<String> =
+            join.on().iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        if let Some(by_ranges) = of_many_rows(&work, left, right) {
+            let expressions = by_ranges.build_keys.iter().chain(&by_ranges.bounds);
+            let expressions: Vec<String> = expressions.map(ToString::to_string).collect();
+            on.push(format!("ranges of {}", expressions.join(", ")));
+            let types = work.left_keys.iter().map(|key| Some((key.data_type(&left.schema()).ok()?, true)));
+            work.keys = JoinKeys::of_words(types.collect::<Option<_>>()?)?;
+            work.left_keys.extend(by_ranges.build_keys);
+            work.right_keys.extend(by_ranges.bounds);
+            (work.ranges, work.filter) = (Some(by_ranges.ranges), by_ranges.filter);
+            work.dynamic_filter = None;
+        }
         let mut made = Self {
             left: left.clone(),
             right: right.clone(),

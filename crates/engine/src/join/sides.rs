@@ -10,6 +10,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -82,6 +83,16 @@ fn swapped(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
 pub(super) fn row_count(plan: &Arc<dyn ExecutionPlan>) -> Precision<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
     statistics.map_or(Precision::Absent, |statistics| statistics.num_rows)
+}
+
+/// How many rows have the same keys, at least, on the average.
+pub(super) fn rows_of_key(plan: &Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>]) -> Option<usize> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).ok()?;
+    let distinct = keys.iter().try_fold(1_usize, |all, key| {
+        let column = statistics.column_statistics.get(key.downcast_ref::<Column>()?.index())?;
+        Some(all.saturating_mul(*column.distinct_count.get_value()?))
+    })?;
+    Some(statistics.num_rows.get_value()? / distinct.max(1))
 }
 
 /// The input of the groups that `plan` is, if their keys are among these of its columns.

@@ -265,7 +265,7 @@ impl Adding {
         };
         drop(kept);
         let row_bytes: usize = self.functions.iter().map(Function::row_bytes).sum();
-        self.reservation.try_resize(2 * self.kept_bytes + row_bytes * batch.num_rows())?;
+        self.reservation.try_resize(self.kept_bytes + row_bytes * batch.num_rows())?;
         let rows = Rows { batch: &batch, first: self.first, is_end };
         for function in &mut self.functions {
             function.look(&rows)?;
