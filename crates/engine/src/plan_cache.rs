@@ -13,12 +13,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::filter::FilterExec;
 use keirin_storage::Snapshot;
 use parking_lot::Mutex;
 
-use crate::join::{Filters, with_own_filters};
+use crate::join::{Filters, with_own_state};
 use crate::stored::{StoredScan, is_dynamic};
 
 /// So many plans are kept for a session, those used last.
@@ -68,7 +67,7 @@ impl Planned {
     pub(crate) fn new(logical: &LogicalPlan, physical: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let is_fixed = !depends_on_moment(logical).ok()? && runs_again(physical).ok()?;
         // A copy: what runs keeps what it has read.
-        let fresh = || reset_plan_states(physical.clone()).and_then(with_own_filters).ok();
+        let fresh = || with_own_state(physical.clone()).ok();
         let physical = is_fixed.then(fresh).flatten()?;
         Some(Self { logical: logical.clone(), physical, copying: Arc::default() })
     }
@@ -79,7 +78,7 @@ impl Planned {
     /// What its operators say; none of those that are kept does.
     pub(crate) fn fresh(&self) -> Result<Arc<dyn ExecutionPlan>> {
         let _copying = self.copying.lock();
-        reset_plan_states(self.physical.clone()).and_then(with_own_filters)
+        with_own_state(self.physical.clone())
     }
 }
 
@@ -144,8 +143,8 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         runs_again &= OPERATORS.contains(&node.name());
         // What could not be opened may be there the next time.
         runs_again &= node.downcast_ref::<StoredScan>().is_none_or(StoredScan::is_whole);
-        // A threshold that a sort has found would go on filtering, as what is reset has one of its own. Joins of ours and
-        // the scans that they filter get new ones.
+        // What another operator has found would go on filtering. Joins and sorts get new filters, and the scans that they
+        // filter, too.
         if node.children().is_empty() || node.is::<FilterExec>() {
             let is_scan = node.is::<StoredScan>();
             node.apply_expressions(&mut |expression| {

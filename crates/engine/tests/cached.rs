@@ -249,6 +249,14 @@ fn kept_plans_end_with_what_they_were_made_for() {
     for _ in 0..3 {
         assert_eq!(ask(&other, top), [["x299999"], ["x299998"]]);
     }
+    let inner = "SELECT a FROM (SELECT a, s FROM u ORDER BY a LIMIT 100) ORDER BY s DESC LIMIT 2";
+    let joined = "SELECT u.s FROM u JOIN t ON u.a = t.a + 100000 ORDER BY u.a DESC LIMIT 2";
+    let both = "SELECT a FROM (SELECT a FROM u ORDER BY a DESC LIMIT 2) UNION ALL (SELECT a FROM u ORDER BY a LIMIT 1) ORDER BY a";
+    for _ in 0..3 {
+        assert_eq!(ask(&other, inner), [["99"], ["98"]]);
+        assert_eq!(ask(&other, joined), [["x100999"], ["x100998"]]);
+        assert_eq!(ask(&other, both), [["0"], ["299998"], ["299999"]]);
+    }
     let largest = "SELECT a % 1000 AS k, count(*) AS c FROM u GROUP BY k ORDER BY c DESC, k LIMIT 2";
     for _ in 0..3 {
         assert_eq!(ask(&other, largest), [["0", "300"], ["1", "300"]]);

@@ -16,6 +16,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use keirin_kernels::join_table::KeySet;
 use keirin_kernels::{BitBuffer, Level};
@@ -39,7 +40,7 @@ pub(super) fn is_used(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysi
     Ok(is_used)
 }
 
-/// The filters by which joins of a plan narrow scans, by their numbers.
+/// The filters by which joins and sorts of a plan narrow scans, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Filters(HashMap<u64, Arc<DynamicFilterPhysicalExpr>>);
 
@@ -49,8 +50,8 @@ impl Filters {
         let mut filters = HashMap::new();
         plan.apply(|node| {
             let join = node.downcast_ref::<JoinExec>();
-            let of_node = join.iter().flat_map(|join| join.filters());
-            filters.extend(of_node.filter_map(|filter| Some((filter.expression_id()?, filter.clone()))));
+            let of_node = join.iter().flat_map(|join| join.filters()).cloned().chain(of_sort(node));
+            filters.extend(of_node.filter_map(|filter| Some((filter.expression_id()?, filter))));
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(Self(filters))
@@ -90,25 +91,33 @@ impl Filters {
     }
 }
 
-/// `plan` with filters of its own, in the joins and in the scans: what another run of the plan finds is not for this one.
-pub(crate) fn with_own_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// The filter by which a sort with a LIMIT narrows scans.
+fn of_sort(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
+    let filter = node.downcast_ref::<SortExec>()?.dynamic_expressions_produced().into_iter().next()?;
+    Arc::downcast(filter).ok()
+}
+
+/// `plan` as if it had never run, with filters of its own in the joins, the sorts and the scans: what another run of it
+/// finds is not for this one.
+pub(crate) fn with_own_state(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let filters = Filters::of(&plan)?.anew();
-    if filters.0.is_empty() {
-        return Ok(plan);
-    }
+    let own = |filter: &Arc<DynamicFilterPhysicalExpr>| filters.0.get(&filter.expression_id()?).cloned();
     let changed = plan.transform_up(|node| {
+        let of_sort = of_sort(&node).and_then(|filter| own(&filter));
+        let node = node.reset_state()?;
+        if let (Some(sort), Some(filter)) = (node.downcast_ref::<SortExec>(), of_sort) {
+            let sort = sort.clone().with_dynamic_filter_expr(filter)?;
+            return Ok(Transformed::yes(Arc::new(sort) as Arc<dyn ExecutionPlan>));
+        }
         if let Some(join) = node.downcast_ref::<JoinExec>() {
-            let join = join.with_filters(|filter| {
-                let own = filter.expression_id().and_then(|id| filters.0.get(&id));
-                own.unwrap_or(filter).clone()
-            });
+            let join = join.with_filters(|filter| own(filter).unwrap_or_else(|| filter.clone()));
             return Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>));
         }
-        if let Some(scan) = node.downcast_ref::<StoredScan>() {
+        if let Some(scan) = node.downcast_ref::<StoredScan>().filter(|_| !filters.0.is_empty()) {
             let scan = scan.with_filters(|filter| filters.put_into(filter))?;
             return Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>));
         }
-        Ok(Transformed::no(node))
+        Ok(Transformed::yes(node))
     });
     changed.data()
 }

@@ -59,7 +59,7 @@ use keirin_operators::ordered::Wanted;
 use parking_lot::Mutex;
 
 use self::filter::is_used;
-pub(crate) use self::filter::{Filters, with_bounds, with_own_filters};
+pub(crate) use self::filter::{Filters, with_bounds, with_own_state};
 use self::keys::JoinKeys;
 use self::narrowed::narrowed;
 pub(crate) use self::order::JoinOrder;
