@@ -11,8 +11,8 @@ use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
+use super::edges::{Edges, Rows};
 use super::frames::{Frame, Frames};
-use super::functions::{Edges, Rows};
 use super::running::Running;
 use super::sliding::Merged;
 

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
-use super::functions::{Edges, Exprs};
+use super::edges::{Edges, Exprs};
 use super::running::whole_numbers;
 
 /// The rows of the frame of each row of a batch. Neither begin nor end ever goes back from one row to the next.

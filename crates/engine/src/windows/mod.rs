@@ -10,6 +10,7 @@
 //! goes back to; frames that begin with the partition go back to none, as what its rows amount to is kept instead.
 //! Operators with any other function stay DataFusion's.
 
+mod edges;
 mod framed;
 mod frames;
 mod functions;
@@ -41,7 +42,8 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
-use self::functions::{Function, Rows};
+use self::edges::Rows;
+use self::functions::Function;
 use crate::compact::{compact, joined};
 use crate::fast_path;
 

@@ -20,7 +20,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use keirin_kernels::aggregate::{CompactSum, divided};
 
-use super::functions::Starts;
+use super::edges::Starts;
 use crate::arithmetic::{DecimalQuotient, overflow};
 
 /// An aggregate, and its state after the rows so far.
