@@ -198,6 +198,8 @@ class Queries:
         if left.rows * right.rows > 300_000 or not same:
             return self.table()
         bounds = [f"{a}.{c.name} {r.choice(['<', '<=', '>', '>='])} {b}.{d.name}" for c, d in r.choices(same, k=r.choice([1, 2, 2, 3]))]
+        if self.maybe(0.4):
+            bounds += [f"{a}.{c.name} = {b}.{d.name}" for c, d in r.sample(same, 1)]
         kind = r.choice(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
         also = f" AND {e.bool(columns, 1)}" if self.maybe(0.2) else ""
         rows = left.rows * right.rows + left.rows + right.rows
