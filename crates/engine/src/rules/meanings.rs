@@ -1,5 +1,5 @@
 //! Corrects operators that DataFusion computes wrongly: the lookup in a map, which takes only keys of the very type
-//! that the map has, and `~ '.*'`, which forgets that NULL gives NULL. Also
+//! that the map has, and `~ '.*'` and lists of IN with no value in common, which forget that NULL gives NULL. Also
 //! refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
 //! their text.
 
@@ -62,6 +62,12 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::no(Expr::ScalarFunction(call)))
         }
+        Expr::BinaryExpr(binary) if matches!(binary.op, Operator::And | Operator::Or) => {
+            Ok(match of_two_lists(&binary) {
+                Some(one) => Transformed::yes(one),
+                None => Transformed::no(Expr::BinaryExpr(binary)),
+            })
+        }
         Expr::AggregateFunction(call) if call.func.name() == "nth_value" => {
             let is_zero = |value: &ScalarValue| {
                 ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| zero == *value)
@@ -99,8 +105,9 @@ fn is_any(pattern: Option<&Expr>) -> bool {
     matches!(pattern, Some(Expr::Literal(value, _)) if value.try_as_str() == Some(Some(".*")))
 }
 
-fn true_of_values(text: Expr, value: bool) -> Expr {
-    let when = (Box::new(text.is_not_null()), Box::new(lit(value)));
+/// `value` where the operand is not NULL.
+fn true_of_values(operand: Expr, value: bool) -> Expr {
+    let when = (Box::new(operand.is_not_null()), Box::new(lit(value)));
     Expr::Case(Case::new(None, vec![when], None))
 }
 
@@ -139,4 +146,33 @@ fn check_texts(function: &impl UDFCoercionExt, arguments: &[Expr], schema: &DFSc
         }
         None => Ok(()),
     }
+}
+
+/// Conditions on one value that two lists of constants make: one list, or, where no value is left in it, true or false but for
+/// NULL. The planner would forget the NULL.
+fn of_two_lists(binary: &BinaryExpr) -> Option<Expr> {
+    let (Expr::InList(left), Expr::InList(right)) = (&*binary.left, &*binary.right) else { return None };
+    let data_type = left.list.first()?.as_literal()?.data_type();
+    let is_simple = |item: &Expr| {
+        item.as_literal().is_some_and(|value| !value.is_null() && value.data_type() == data_type)
+    };
+    if left.expr != right.expr
+        || left.expr.is_volatile()
+        || !left.list.iter().chain(&right.list).all(is_simple)
+    {
+        return None;
+    }
+    let (list, keeps_common) = match (binary.op, left.negated, right.negated) {
+        (Operator::And, false, false) | (Operator::Or, true, true) => (left, true),
+        (Operator::And, false, true) => (left, false),
+        (Operator::And, true, false) => (right, false),
+        _ => return None,
+    };
+    let other = if std::ptr::eq(list, left) { right } else { left };
+    let mut rest = list.clone();
+    rest.list.retain(|item| other.list.contains(item) == keeps_common);
+    if !rest.list.is_empty() {
+        return Some(Expr::InList(rest));
+    }
+    Some(true_of_values(list.expr.as_ref().clone(), list.negated))
 }
