@@ -14,13 +14,13 @@ use parquet::column::page::PageReader;
 use decoders::Decoders;
 use pages::{Pages, Place, Slot, Stored};
 
-#[path = "../../crates/engine/src/files/parquet/buffers.rs"]
+#[path = "../../crates/engine/src/sources/files/parquet/buffers.rs"]
 mod buffers;
-#[path = "../../crates/engine/src/files/parquet/decoders.rs"]
+#[path = "../../crates/engine/src/sources/files/parquet/decoders.rs"]
 mod decoders;
-#[path = "../../crates/engine/src/files/parquet/header.rs"]
+#[path = "../../crates/engine/src/sources/files/parquet/header.rs"]
 mod header;
-#[path = "../../crates/engine/src/files/parquet/pages.rs"]
+#[path = "../../crates/engine/src/sources/files/parquet/pages.rs"]
 mod pages;
 
 const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(0)];

@@ -12,14 +12,14 @@ use keirin_kernels::Level;
 use keirin_race::Races;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::catalog::{DEFAULT_SCHEMA, MemorySchema};
+use crate::compile::plan_cache::Changes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{self, SpillDirectory};
-use crate::plan_cache::Changes;
-use crate::pool::FairPool;
+use crate::runtime::memory::{self, SpillDirectory};
+use crate::runtime::pool::FairPool;
+use crate::runtime::work::Work;
 use crate::session::Session;
-use crate::stored::{BlockCache, CacheOptions, Store};
-use crate::work::Work;
+use crate::sources::catalog::{DEFAULT_SCHEMA, MemorySchema};
+use crate::sources::stored::{BlockCache, CacheOptions, Store};
 
 /// How long closing a database waits for threads that are still running something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -13,10 +13,10 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token, TokenWithSpan};
 
 use crate::error::{Error, ErrorKind};
-use crate::functions;
-use crate::parser::NESTING_MAX;
-use crate::stored::ROW_NUMBER;
-use crate::text::{byte_offset, byte_range, nearest};
+use crate::expressions::functions;
+use crate::sources::stored::ROW_NUMBER;
+use crate::sql::parser::NESTING_MAX;
+use crate::sql::text::{byte_offset, byte_range, nearest};
 
 /// How many column names are listed when one is not found.
 const NAMES_LISTED_MAX: usize = 12;

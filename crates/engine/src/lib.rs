@@ -29,75 +29,33 @@
 #![forbid(unsafe_code)]
 
 mod database;
-mod memory;
-mod pool;
-mod process;
-mod temporary;
-mod work;
-
-mod guard;
-mod running;
 mod session;
 mod settings;
 
-mod alterations;
-mod arithmetic;
-mod as_of;
 mod bind;
-mod casts;
-mod column_names;
-mod compact;
-mod conditions;
-mod depth;
-mod dialect;
-pub mod display;
-mod fast_path;
-mod functions;
-mod grouping;
-mod join;
-mod numbers;
-mod parameters;
-mod parser;
-mod plan_cache;
-mod prepared;
-mod refused;
-mod relations;
-mod rules;
-mod sorting;
-mod table_clauses;
-mod text;
-mod tokens;
-mod walk;
-mod windows;
-
-mod catalog;
-mod files;
-mod in_order;
-mod leaf;
-mod output;
-mod sql_types;
+mod compile;
+mod expressions;
+mod runtime;
+mod sources;
+mod sql;
 mod statements;
-mod stored;
-mod types;
-mod uuids;
 
-mod progress;
-mod stream;
-mod subplans;
-pub mod tpch;
-
+mod compact;
+pub mod display;
 mod error;
 mod explain_error;
+mod types;
 
 pub use arrow;
+pub use bind::parameters::{Parameters, Value};
 pub use database::{Database, DatabaseBuilder};
 pub use error::{Error, ErrorKind, Result};
-pub use files::hide_caught_panics;
-pub use output::{BatchWriter, NewFile, OutputCompression, OutputFormat, WriteOptions};
-pub use parameters::{Parameters, Value};
-pub use parser::{Statement, is_complete, parse};
-pub use progress::Progress;
+pub use runtime::progress::Progress;
+pub use runtime::stream::{ResultStream, StatementKind};
+pub use runtime::temporary::{NoTemporaryFiles, remove_temporary_files};
 pub use session::Session;
-pub use stream::{ResultStream, StatementKind};
-pub use temporary::{NoTemporaryFiles, remove_temporary_files};
+pub use sources::files::hide_caught_panics;
+pub use sources::tpch;
+pub use sql::parser::{Statement, is_complete, parse};
+pub use statements::output::{BatchWriter, NewFile, OutputCompression, OutputFormat, WriteOptions};
 pub use types::sql_type_name;

@@ -22,47 +22,47 @@ use futures::{FutureExt, StreamExt};
 use keirin_storage::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
-use crate::as_of::AsOfJoins;
+use crate::bind::column_names::name_columns;
+use crate::bind::parameters::Parameters;
+use crate::bind::relations::take_files;
 use crate::bind::resolve_names;
-use crate::casts::Casts;
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
-use crate::column_names::name_columns;
-use crate::conditions::{Arguments, optimizer_rules, physical_rules};
-use crate::database::Shared;
-use crate::depth;
-use crate::error::{Error, ErrorKind, Result};
-use crate::explain_error::explain_panic;
-use crate::fast_path::{self, FastPath};
-use crate::files::{self, FileTable, Rejects};
-use crate::functions;
-use crate::grouping::GroupRows;
-use crate::in_order::KeepOrder;
-use crate::join::JoinRows;
-use crate::memory;
-use crate::parameters::Parameters;
-use crate::parser::{Ast, Statement, parse};
-use crate::plan_cache::{Change, Moment, PlanCache, Planned};
-use crate::prepared::PreparedStatements;
-use crate::progress::Progress;
-use crate::refused::{check_prepared, refuse_unread};
-use crate::relations::take_files;
-use crate::rules::{
+use crate::compile::as_of::AsOfJoins;
+use crate::compile::conditions::{Arguments, optimizer_rules, physical_rules};
+use crate::compile::fast_path::{self, FastPath};
+use crate::compile::grouping::GroupRows;
+use crate::compile::in_order::KeepOrder;
+use crate::compile::join::JoinRows;
+use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
+use crate::compile::rules::{
     CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins, SortKeys,
     Subqueries, Uuids, Volatile,
 };
-use crate::running::{Running, Stop, StopOnDrop};
+use crate::compile::sorting::SortRows;
+use crate::compile::subplans::SharingPlanner;
+use crate::compile::windows::WindowRows;
+use crate::database::Shared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::explain_error::explain_panic;
+use crate::expressions::arithmetic::{CheckArithmetic, CheckedSum, ExactAverage, Extreme};
+use crate::expressions::casts::Casts;
+use crate::expressions::functions;
+use crate::runtime::memory;
+use crate::runtime::progress::Progress;
+use crate::runtime::running::{Running, Stop, StopOnDrop};
+use crate::runtime::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
 use crate::settings::Settings;
-use crate::sorting::SortRows;
-use crate::sql_types::{SessionZone, SqlTypes};
-use crate::statements::{self, Answer};
-use crate::stored::{
+use crate::sources::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
+use crate::sources::files::{self, FileTable, Rejects};
+use crate::sources::stored::{
     AggregateStored, GroupStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
 };
-use crate::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
-use crate::subplans::SharingPlanner;
-use crate::tpch::TpchFunction;
-use crate::windows::WindowRows;
+use crate::sources::tpch::TpchFunction;
+use crate::sql::depth;
+use crate::sql::parser::{Ast, Statement, parse};
+use crate::sql::refused::{check_prepared, refuse_unread};
+use crate::sql::types::{SessionZone, SqlTypes};
+use crate::statements::prepared::PreparedStatements;
+use crate::statements::{self, Answer};
 
 /// How often [`Session::wait_until_idle`] checks.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);

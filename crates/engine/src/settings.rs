@@ -14,14 +14,14 @@ use datafusion::execution::SessionState;
 use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
+use crate::compile::fast_path::{self, FAST_PATH_OPTION, PLAN_CACHE_OPTION};
 use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fast_path::{self, FAST_PATH_OPTION, PLAN_CACHE_OPTION};
-use crate::files::ParquetDecoder;
-use crate::memory;
-use crate::sql_types::SessionZone;
-use crate::stored::{CacheOptions, Store};
-use crate::text::nearest;
+use crate::runtime::memory;
+use crate::sources::files::ParquetDecoder;
+use crate::sources::stored::{CacheOptions, Store};
+use crate::sql::text::nearest;
+use crate::sql::types::SessionZone;
 
 /// The prefix of all our settings.
 const PREFIX: &str = "keirin.";

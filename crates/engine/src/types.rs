@@ -2,14 +2,14 @@
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
-use crate::tokens::quoted;
+use crate::sql::tokens::quoted;
 
 /// Arrow's metadata key for the meaning of a field beyond its layout.
 pub(crate) const EXTENSION: &str = "ARROW:extension:name";
 pub(crate) const JSON: &str = "arrow.json";
 /// A UUID as 16 bytes.
 pub(crate) const UUID: &str = "arrow.uuid";
-/// A UUID as text, as queries have it: see [`crate::uuids`].
+/// A UUID as text, as queries have it: see [`crate::expressions::uuids`].
 pub(crate) const UUID_TEXT: &str = "keirin.uuid";
 pub(crate) const UUID_BYTES: i32 = 16;
 

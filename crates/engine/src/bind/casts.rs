@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::outside_subqueries::{Expressions, each_outside_subqueries};
 use super::volatile::is_aggregate;
-use crate::functions::{call, once};
-use crate::walk::walk;
+use crate::expressions::functions::{call, once};
+use crate::sql::walk::walk;
 
 /// Gives the casts of a SELECT names with their types, if keys or aggregates differ in them alone.
 pub(super) fn name_by_type(select: &mut Select, order_by: Option<&mut OrderBy>) {

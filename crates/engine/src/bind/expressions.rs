@@ -7,9 +7,9 @@ use datafusion::sql::sqlparser::ast::{AccessExpr, Expr, Query, VisitorMut};
 
 use super::Binder;
 use super::scope::{Meaning, Outer, Scope};
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind};
-use crate::relations::normalized;
-use crate::text::byte_range;
+use crate::sql::text::byte_range;
 
 /// A visitor that resolves the names in expressions.
 pub(super) struct Expressions<'a, 'b, 'c> {

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Join, JoinCons
 
 use super::scope::{Output, Tables};
 use crate::error::{Error, ErrorKind, Result};
-use crate::functions::call;
+use crate::expressions::functions::call;
 
 /// The side of a join that has a row for each row of the result, and so the value of a merged column.
 #[derive(Clone, Copy)]

@@ -17,10 +17,13 @@
 //! Everything else stays as written, also where it uses relations whose columns only the planner knows.
 
 mod casts;
+pub(crate) mod column_names;
 mod expressions;
 mod joins;
 mod needed;
 mod outside_subqueries;
+pub(crate) mod parameters;
+pub(crate) mod relations;
 mod scope;
 mod star;
 mod volatile;
@@ -39,12 +42,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::FutureExt;
 
-use crate::catalog::{CATALOG, SessionCatalog};
-use crate::column_names::{TWIN, given_name};
+use crate::bind::column_names::{TWIN, given_name};
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::parse_expression;
-use crate::relations::normalized;
-use crate::walk::walk;
+use crate::sources::catalog::{CATALOG, SessionCatalog};
+use crate::sql::parser::parse_expression;
+use crate::sql::walk::walk;
 use expressions::Expressions;
 use joins::{Side, constraint, merged, merges, side};
 use scope::{Outer, Relation, Scope, Tables, quoted};

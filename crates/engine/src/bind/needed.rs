@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{Expr, Select, TableFactor, TableWithJoins, VisitMut, VisitorMut};
 
 use super::joins::merges;
-use crate::relations::normalized;
-use crate::walk::walk;
+use crate::bind::relations::normalized;
+use crate::sql::walk::walk;
 
 /// Whether a join merges columns, two tables have one name, or a name has more than two parts.
 pub(super) fn needs_columns(statement: &mut impl VisitMut) -> bool {

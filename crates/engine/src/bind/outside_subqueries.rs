@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use crate::walk::walk;
+use crate::sql::walk::walk;
 use datafusion::sql::sqlparser::ast::{Expr, Query, VisitMut, VisitorMut};
 
 /// What a walk does with each expression.

@@ -2,9 +2,9 @@
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
 
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::functions::call;
-use crate::relations::normalized;
+use crate::expressions::functions::call;
 
 /// One relation of a FROM.
 #[derive(Clone, Debug)]

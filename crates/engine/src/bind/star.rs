@@ -10,11 +10,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::Names;
 use super::scope::{Output, Scope, Tables, quoted};
-use crate::column_names::{TWIN, given_name};
+use crate::bind::column_names::{TWIN, given_name};
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::refused::NOBODY;
-use crate::relations::normalized;
-use crate::walk::each_expression;
+use crate::sql::refused::NOBODY;
+use crate::sql::walk::each_expression;
 
 /// The names of the columns of a SELECT.
 pub(super) fn names(items: &[SelectItem], scope: &Scope) -> Result<Names> {

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{Expr, Function, Select, Value};
 
 use super::outside_subqueries::{Expressions, each_outside_subqueries};
-use crate::functions::{self, call, once};
-use crate::walk::{each_expression, each_expression_mut};
+use crate::expressions::functions::{self, call, once};
+use crate::sql::walk::{each_expression, each_expression_mut};
 
 /// Changes calls of volatile functions inside aggregates and window functions so that no two are written
 /// alike, and those of each subquery in an expression so that no other subquery has the same.

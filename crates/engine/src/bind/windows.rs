@@ -10,9 +10,9 @@ use datafusion::sql::sqlparser::ast::{
     WindowSpec, WindowType,
 };
 
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::relations::normalized;
-use crate::walk::walk;
+use crate::sql::walk::walk;
 
 /// Expands the named windows of a SELECT in all of its expressions.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {

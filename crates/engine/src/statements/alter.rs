@@ -23,16 +23,16 @@ use super::names::{Name, object_name, stored_table};
 use super::query::{self, Run};
 use super::tables::{column_properties, default_text, quoted};
 use super::{Answer, run_text};
-use crate::alterations::Alteration;
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::{parse_standard, select_mut};
-use crate::progress::Progress;
-use crate::relations::normalized;
+use crate::runtime::progress::Progress;
 use crate::session::Session;
-use crate::stored::{
+use crate::sources::stored::{
     self, Partitions, PartsWriter, StoredTable, Threads, add_in_order, arrow_schema, arrow_type, blocking,
     check_unchanged, remove_all, sole, write_stream,
 };
+use crate::sql::alterations::Alteration;
+use crate::sql::parser::{parse_standard, select_mut};
 
 /// How often a change is tried when new rows arrive that it was not computed for.
 const ATTEMPTS_MAX: usize = 5;

@@ -27,16 +27,16 @@ use super::Answer;
 use super::names::{Name, find, not_found, object_name};
 use super::query::{self, Run};
 use super::tables::{conform, quoted};
-use crate::catalog::CATALOG;
-use crate::catalog::memory_table::{MemoryTable, Rows};
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::{parse_expression, parse_standard, select_mut};
-use crate::progress::Progress;
-use crate::relations::normalized;
+use crate::runtime::progress::Progress;
 use crate::session::Session;
-use crate::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
-use crate::text::nearest;
-use crate::walk::walk;
+use crate::sources::catalog::CATALOG;
+use crate::sources::catalog::memory_table::{MemoryTable, Rows};
+use crate::sources::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
+use crate::sql::parser::{parse_expression, parse_standard, select_mut};
+use crate::sql::text::nearest;
+use crate::sql::walk::walk;
 
 /// The table from which a DELETE deletes.
 async fn of_delete(session: &Session, delete: &Delete) -> Result<Target> {

@@ -8,15 +8,15 @@ use futures::TryStreamExt;
 
 use super::query::{self, Run};
 use super::{Answer, standard};
-use crate::column_names::table_schema;
+use crate::bind::column_names::table_schema;
+use crate::bind::relations::{constant, normalized};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
-use crate::files::{FileTable, OptionValue};
-use crate::output;
-use crate::parser::parse_standard;
-use crate::progress::Progress;
-use crate::relations::{constant, normalized};
+use crate::runtime::progress::Progress;
 use crate::session::Session;
+use crate::sources::files::{FileTable, OptionValue};
+use crate::sql::parser::parse_standard;
+use crate::statements::output;
 
 /// `COPY (query) TO 'path' (options)`.
 pub(super) async fn copy_to(

@@ -17,15 +17,15 @@ use futures::TryStreamExt;
 use super::names::{find, not_found, object_name};
 use super::query::{self, Run};
 use super::{Answer, run_text};
-use crate::catalog::{SYSTEM_SCHEMA, View};
-use crate::column_names::shown;
+use crate::bind::column_names::shown;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::select_from;
-use crate::progress::Progress;
+use crate::runtime::progress::Progress;
+use crate::runtime::work::blocking;
 use crate::session::Session;
-use crate::stored::{self, StoredTable};
+use crate::sources::catalog::{SYSTEM_SCHEMA, View};
+use crate::sources::stored::{self, StoredTable};
+use crate::sql::parser::select_from;
 use crate::types::{sql_field_type, sql_type_name};
-use crate::work::blocking;
 
 /// `DESCRIBE table | query`.
 pub(super) async fn describe(session: &Session, query: Box<Query>, sql: &str) -> Result<Answer> {
@@ -113,7 +113,7 @@ async fn aggregate(session: &Session, input: LogicalPlan, schema: &Schema) -> Re
     let table = Arc::new(datafusion::datasource::ViewTable::new(renamed, None));
     let file = session.catalog.files.add(session.catalog.files.fresh_name(), table);
     let text = format!("SELECT {} FROM {}", measures.join(", "), file.sql_name());
-    query::plan(session, crate::parser::parse_standard(&text)?, &text).await
+    query::plan(session, crate::sql::parser::parse_standard(&text)?, &text).await
 }
 
 /// Turns the one row with the measures of all columns into a row for each column.
@@ -184,7 +184,7 @@ pub(super) async fn show(session: &Session, words: &[&str]) -> Result<Answer> {
 /// `SHOW FUNCTIONS`: the planner's, and those that are expanded before planning.
 async fn functions(session: &Session) -> Result<Answer> {
     let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let written_out: Vec<String> = crate::functions::signatures()
+    let written_out: Vec<String> = crate::expressions::functions::signatures()
         .map(|(signature, meaning)| {
             let name = signature.split('(').next().unwrap_or(signature);
             format!("({}, {})", quote(name), quote(&format!("{signature} is {meaning}")))
@@ -317,7 +317,7 @@ pub(super) async fn show_columns(
 
 fn shown_in(options: &ShowStatementOptions) -> Option<String> {
     let name = options.show_in.as_ref()?.parent_name.as_ref()?;
-    name.0.last().and_then(|part| part.as_ident()).map(crate::relations::normalized)
+    name.0.last().and_then(|part| part.as_ident()).map(crate::bind::relations::normalized)
 }
 
 fn like_pattern(options: &ShowStatementOptions) -> Result<Option<String>> {

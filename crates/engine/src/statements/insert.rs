@@ -10,10 +10,10 @@ use datafusion::datasource::ViewTable;
 use datafusion::sql::sqlparser::ast::{self, Query, SetExpr, Statement, Visit, Visitor};
 
 use super::query;
-use crate::catalog::OpenFile;
 use crate::error::Result;
-use crate::parser::parse_standard;
 use crate::session::Session;
+use crate::sources::catalog::OpenFile;
+use crate::sql::parser::parse_standard;
 
 /// Replaces the query by its plan if it contains VALUES. The returned [`OpenFile`] must be kept until the
 /// statement is planned.

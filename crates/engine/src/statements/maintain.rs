@@ -11,9 +11,9 @@ use keirin_storage::{Cancel, Part, Snapshot, Table};
 use super::Answer;
 use super::names::{object_name, stored_table};
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::work::{blocking, cancellable};
 use crate::session::Session;
-use crate::stored::{Store, check_unchanged, damage_batch, write_options};
-use crate::work::{blocking, cancellable};
+use crate::sources::stored::{Store, check_unchanged, damage_batch, write_options};
 
 /// A merge takes no more memory where there are more than two parts: columns of text that are sorted together have to stay
 /// below 2 GiB.

@@ -7,6 +7,8 @@ mod describe;
 mod insert;
 mod maintain;
 mod names;
+pub(crate) mod output;
+pub(crate) mod prepared;
 mod query;
 mod schema;
 mod tables;
@@ -21,13 +23,13 @@ use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use crate::compile::plan_cache::Planned;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::Ast;
-use crate::plan_cache::Planned;
-use crate::progress::Progress;
+use crate::runtime::progress::Progress;
+use crate::runtime::stream::StatementKind;
+use crate::runtime::work::blocking;
 use crate::session::Session;
-use crate::stream::StatementKind;
-use crate::work::blocking;
+use crate::sql::parser::Ast;
 
 /// The result of a statement, before it is sent through the channel to the caller.
 pub(crate) struct Answer {
@@ -260,7 +262,7 @@ fn reset_setting(session: &Session, reset: &ast::Reset) -> Result<Answer> {
 
 /// Runs a query that the engine itself generates.
 async fn run_text(session: &Session, sql: &str) -> Result<Answer> {
-    let plan = query::plan(session, crate::parser::parse_standard(sql)?, sql).await?;
+    let plan = query::plan(session, crate::sql::parser::parse_standard(sql)?, sql).await?;
     query::read(session, plan).await
 }
 

@@ -7,12 +7,12 @@ use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::ObjectName;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA};
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::relations::normalized;
 use crate::session::Session;
-use crate::stored::StoredTable;
-use crate::text::nearest;
+use crate::sources::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA};
+use crate::sources::stored::StoredTable;
+use crate::sql::text::nearest;
 
 /// A resolved name.
 #[derive(Clone, Debug, PartialEq, Eq)]

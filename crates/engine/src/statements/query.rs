@@ -16,19 +16,19 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
-use crate::arithmetic::negation;
-use crate::column_names::{shown_schema, tell_apart_from_wildcards};
+use crate::bind::column_names::{shown_schema, tell_apart_from_wildcards};
+use crate::compile::in_order::InOrderExec;
+use crate::compile::join::JoinExec;
+use crate::compile::plan_cache::Planned;
+use crate::compile::rules::{grouping_keys, keep_hours};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
-use crate::guard::guarded;
-use crate::in_order::InOrderExec;
-use crate::join::JoinExec;
-use crate::memory;
-use crate::plan_cache::Planned;
-use crate::progress::Progress;
-use crate::rules::{grouping_keys, keep_hours};
+use crate::expressions::arithmetic::negation;
+use crate::runtime::guard::guarded;
+use crate::runtime::memory;
+use crate::runtime::progress::Progress;
+use crate::runtime::stream::StatementKind;
 use crate::session::Session;
-use crate::stream::StatementKind;
 use crate::types::sql_type_name;
 
 /// The logical plan of `statement`, which was parsed from `sql`, with the final types of its columns: the

@@ -15,11 +15,11 @@ use super::names::{
     schema_not_found,
 };
 use super::query;
-use crate::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA, View};
-use crate::column_names::table_names;
+use crate::bind::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
-use crate::stored::{self, blocking};
+use crate::sources::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA, View};
+use crate::sources::stored::{self, blocking};
 
 /// `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v [(columns)] AS query`; `text` is all of it.
 pub(super) async fn create_view(

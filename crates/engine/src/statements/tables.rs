@@ -25,16 +25,16 @@ use keirin_storage::schema::Definition;
 use super::Answer;
 use super::names::{Name, check_new, find, not_found, object_name, put_in_memory};
 use super::query::{self, Run};
-use crate::catalog::memory_table::{Defaults, MemoryTable, Rows};
-use crate::column_names::table_names;
+use crate::bind::column_names::table_names;
+use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parser::parse_expression;
-use crate::progress::Progress;
-use crate::relations::normalized;
+use crate::expressions::uuids::{is_uuid, to_text};
+use crate::runtime::progress::Progress;
 use crate::session::Session;
-use crate::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
-use crate::table_clauses::{TableClauses, codec_of_option, notice};
-use crate::uuids::{is_uuid, to_text};
+use crate::sources::catalog::memory_table::{Defaults, MemoryTable, Rows};
+use crate::sources::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
+use crate::sql::parser::parse_expression;
+use crate::sql::table_clauses::{TableClauses, codec_of_option, notice};
 
 /// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] t (columns) clauses [AS query]`.
 pub(super) async fn create(

@@ -23,14 +23,14 @@ use parking_lot::Mutex;
 
 use super::{ROW_NUMBER, Target};
 use crate::error::{Error, ErrorKind, Result};
-use crate::progress::Progress;
+use crate::runtime::progress::Progress;
 use crate::session::Session;
-use crate::statements::Answer;
-use crate::statements::query::Run;
-use crate::stored::{
+use crate::sources::stored::{
     Partitions, PartsWriter, StoredTable, Threads, add_in_order, blocking, check_unchanged, remove_all, sole,
     write_stream,
 };
+use crate::statements::Answer;
+use crate::statements::query::Run;
 
 /// How often a change is tried when other statements change the same rows.
 const ATTEMPTS_MAX: usize = 5;

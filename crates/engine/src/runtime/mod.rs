@@ -1,0 +1,11 @@
+//! What statements run on: memory, threads, guards, progress, temporary files, and the stream of the answer.
+
+pub(crate) mod guard;
+pub(crate) mod memory;
+pub(crate) mod pool;
+pub(crate) mod process;
+pub(crate) mod progress;
+pub(crate) mod running;
+pub(crate) mod stream;
+pub(crate) mod temporary;
+pub(crate) mod work;

@@ -1,0 +1,312 @@
+//! Cuts a JSON file into chunks of whole records.
+//!
+//! A file has one of three layouts, told from its beginning: one record a line, one array of records, or
+//! records that span lines, one after the other. Lines are cut at line ends, at the speed of memory; the
+//! other two by following braces and quotes.
+
+use std::io::Read;
+
+use serde::de::IgnoredAny;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sources::files::decompress::PlainReader;
+use crate::sources::files::failure::{damaged, io_failed};
+use crate::sources::files::format::Compression;
+use crate::sources::files::paths::DataFile;
+
+/// A chunk is cut at this many bytes: enough work to be worth waking a thread.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Some whole records of a file.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    /// The line of the file in which the first byte is, from 1.
+    pub(super) first_line: u64,
+    /// The offset of the first byte in the decompressed file.
+    pub(super) byte_offset: u64,
+    /// Whether every line is a record; otherwise records may span lines.
+    pub(super) by_line: bool,
+}
+
+/// Reads a file chunk by chunk.
+pub(crate) struct Cutter {
+    source: PlainReader,
+    name: String,
+    layout: Option<Layout>,
+    /// Bytes that were read and are not yet part of a chunk.
+    carry: Vec<u8>,
+    ended: bool,
+    next_line: u64,
+    next_offset: u64,
+    record_bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    Lines,
+    /// Records delimited by braces, inside an array or not.
+    Nested(Nesting),
+}
+
+/// The state of the walk through nested records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Nesting {
+    /// Whether the array is still open; `None` if the records are in no array.
+    array: Option<bool>,
+    /// Open braces and brackets inside the record.
+    depth: u32,
+    in_text: bool,
+    escaped: bool,
+    /// Bytes of `carry` that were walked.
+    walked: usize,
+    /// The end of the last whole record among the walked bytes.
+    cut: usize,
+}
+
+impl Cutter {
+    pub(crate) fn open(
+        file: &DataFile,
+        compression: Option<Compression>,
+        record_bytes_max: usize,
+    ) -> Result<Self> {
+        Ok(Self {
+            source: PlainReader::open(file, compression)?,
+            name: file.name.to_string(),
+            layout: None,
+            carry: Vec::new(),
+            ended: false,
+            next_line: 1,
+            next_offset: 0,
+            record_bytes_max,
+        })
+    }
+
+    pub(crate) fn bytes_taken(&self) -> u64 {
+        self.source.bytes_taken()
+    }
+
+    /// The next chunk; `None` at the end of the file.
+    pub(crate) fn next(&mut self) -> Result<Option<Chunk>> {
+        loop {
+            if self.carry.len() >= CHUNK_BYTES || self.ended {
+                let layout = match self.layout {
+                    Some(layout) => layout,
+                    None => self.tell_layout(),
+                };
+                let (layout, cut) = self.find_cut(layout)?;
+                self.layout = Some(layout);
+                let cut = if self.ended && layout == Layout::Lines { self.carry.len() } else { cut };
+                if cut > 0 {
+                    return Ok(Some(self.take(cut)));
+                }
+                if self.ended {
+                    return self.finish(layout);
+                }
+                if self.carry.len() > self.record_bytes_max {
+                    return Err(self
+                        .failed(format!(
+                            "line {}: the record is longer than {} bytes",
+                            self.next_line, self.record_bytes_max
+                        ))
+                        .with_hint("raise max_line_size, if the file is what it should be"));
+                }
+            }
+            self.read_more()?;
+        }
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        damaged(&self.name, "JSON", reason)
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        // A record that is longer than a chunk is read in doubling steps, so that it is walked only a few
+        // times.
+        let wanted = CHUNK_BYTES.max(self.carry.len());
+        let before = self.carry.len();
+        (&mut self.source)
+            .take(wanted as u64)
+            .read_to_end(&mut self.carry)
+            .map_err(|error| io_failed("read", &self.name, &error))?;
+        self.ended = self.carry.len() - before < wanted;
+        if self.layout.is_none() && self.carry.starts_with(b"\xEF\xBB\xBF") {
+            self.carry.drain(..3);
+            self.next_offset = 3;
+        }
+        Ok(())
+    }
+
+    fn tell_layout(&mut self) -> Layout {
+        let nesting = Nesting { array: None, depth: 0, in_text: false, escaped: false, walked: 0, cut: 0 };
+        let Some(start) = self.carry.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            return Layout::Lines;
+        };
+        match self.carry[start] {
+            b'[' => {
+                // Blanked, so that chunks hold only records.
+                self.carry[start] = b' ';
+                Layout::Nested(Nesting { array: Some(true), ..nesting })
+            }
+            b'{' => {
+                let line = self.carry[start..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+                match serde_json::from_slice::<IgnoredAny>(line) {
+                    Err(error) if error.is_eof() => Layout::Nested(nesting),
+                    _ => Layout::Lines,
+                }
+            }
+            _ => Layout::Lines,
+        }
+    }
+
+    /// The end of the last whole record in `carry`, or 0.
+    fn find_cut(&mut self, layout: Layout) -> Result<(Layout, usize)> {
+        match layout {
+            Layout::Lines => {
+                let cut = self.carry.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                Ok((layout, cut))
+            }
+            Layout::Nested(mut nesting) => {
+                nesting.walk(&mut self.carry).map_err(|at| {
+                    let line = self.next_line + count_lines(&self.carry[..at]);
+                    self.failed(format!("line {line}: text follows the end of the array"))
+                })?;
+                let cut = nesting.cut;
+                Ok((Layout::Nested(nesting), cut))
+            }
+        }
+    }
+
+    fn take(&mut self, cut: usize) -> Chunk {
+        let rest = self.carry.split_off(cut);
+        let bytes = std::mem::replace(&mut self.carry, rest);
+        let (first_line, byte_offset) = (self.next_line, self.next_offset);
+        self.next_line += count_lines(&bytes);
+        self.next_offset += bytes.len() as u64;
+        if let Some(Layout::Nested(nesting)) = &mut self.layout {
+            nesting.walked -= cut;
+            nesting.cut = 0;
+        }
+        Chunk { bytes, first_line, byte_offset, by_line: self.layout == Some(Layout::Lines) }
+    }
+
+    /// The bytes behind the last whole record at the end of the file, if any.
+    fn finish(&mut self, layout: Layout) -> Result<Option<Chunk>> {
+        let blank = self.carry.iter().all(u8::is_ascii_whitespace);
+        let Layout::Nested(nesting) = layout else { return Ok(None) };
+        if nesting.array == Some(true) && blank {
+            let line = self.next_line + count_lines(&self.carry);
+            return Err(self
+                .failed(format!("line {line}: the array has no end"))
+                .with_detail("the file is perhaps cut off"));
+        }
+        if blank {
+            return Ok(None);
+        }
+        // Not a whole record: parsing it gives the error.
+        self.ended = true;
+        let length = self.carry.len();
+        if let Some(Layout::Nested(nesting)) = &mut self.layout {
+            nesting.walked = length;
+        }
+        Ok(Some(self.take(length)))
+    }
+}
+
+impl Nesting {
+    /// Follows braces and quotes to the end of `bytes`; blanks the commas and the brackets of the array.
+    /// `Err` holds the position of text behind the array.
+    fn walk(&mut self, bytes: &mut [u8]) -> Result<(), usize> {
+        for (at, byte) in bytes.iter_mut().enumerate().skip(self.walked) {
+            if self.in_text {
+                match *byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.in_text = false,
+                    _ => {}
+                }
+                continue;
+            }
+            if self.array == Some(false) {
+                if !byte.is_ascii_whitespace() {
+                    return Err(at);
+                }
+                continue;
+            }
+            match *byte {
+                b'"' => self.in_text = true,
+                b'{' | b'[' => self.depth += 1,
+                b']' if self.depth == 0 && self.array == Some(true) => {
+                    *byte = b' ';
+                    self.array = Some(false);
+                    self.cut = at + 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 && self.array.is_none() {
+                        self.cut = at + 1;
+                    }
+                }
+                b',' if self.depth == 0 && self.array == Some(true) => {
+                    *byte = b' ';
+                    self.cut = at + 1;
+                }
+                _ => {}
+            }
+        }
+        self.walked = bytes.len();
+        Ok(())
+    }
+}
+
+/// Line ends in `bytes`.
+pub(super) fn count_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// The error of the record that begins at byte `at` of the chunk, in `line` of the file, for which the parser
+/// reported `error`.
+pub(super) fn syntax_error(
+    name: &str,
+    chunk: &Chunk,
+    at: usize,
+    line: u64,
+    error: serde_json::Error,
+) -> Error {
+    // If lines are records, the fault is in this line, however far the parser read. Without trailing blanks,
+    // the error is reported at the record's end rather than at a later blank line.
+    let mut record = &chunk.bytes[at..];
+    if chunk.by_line {
+        record = record.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    }
+    let error = serde_json::from_slice::<IgnoredAny>(record.trim_ascii_end()).err().unwrap_or(error);
+    let (line_in_record, mut column) = (error.line().max(1), error.column());
+    if line_in_record == 1 {
+        column += chunk.bytes[..at].iter().rev().take_while(|byte| **byte != b'\n').count();
+    }
+    let line = line + line_in_record as u64 - 1;
+    let text = error.to_string();
+    let reason = text.split(" at line ").next().unwrap_or(&text);
+    damaged(name, "JSON", format!("line {line}, column {column}: {reason}"))
+}
+
+/// The first syntax error of a chunk.
+pub(super) fn first_syntax_error(name: &str, chunk: &Chunk) -> Option<Error> {
+    let mut records = serde_json::Deserializer::from_slice(&chunk.bytes).into_iter::<IgnoredAny>();
+    let mut end = 0;
+    loop {
+        match records.next()? {
+            Ok(_) => end = records.byte_offset(),
+            Err(error) => {
+                let blanks = chunk.bytes[end..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                let line = chunk.first_line + count_lines(&chunk.bytes[..end + blanks]);
+                return Some(syntax_error(name, chunk, end + blanks, line, error));
+            }
+        }
+    }
+}
+
+/// An error about a record.
+pub(super) fn record_error(name: &str, line: u64, reason: &str) -> Error {
+    Error::new(ErrorKind::Data, format!("file '{name}', line {line}: {reason}"))
+}

@@ -1,0 +1,502 @@
+//! The scan of Parquet files whose pages our loops decompress.
+//!
+//! It replaces DataFusion's scan below `ParquetSource`, which stays in the plan: filters, projections and
+//! limits are pushed into it. DataFusion's filters choose row groups and pages ([`super::prune`]), our
+//! decoders decompress the pages ([`super::pages`]), and the parquet crate turns them into arrays. Files
+//! without a page for our decoders, and scans that need something only DataFusion's own has, fall back to
+//! that: see [`Scan::new`] and [`Scan::open`].
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::prep_null_mask_filter;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    ParquetFileMetrics, RowGroupAccess, apply_file_schema_type_coercions, build_row_filter,
+};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::error::DataFusionError;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
+use datafusion::physical_expr_adapter::{
+    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
+};
+use datafusion::physical_optimizer::pruning::FilePruner;
+use datafusion::physical_plan::metrics::{BaselineMetrics, MetricBuilder};
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use parquet::arrow::arrow_reader::{
+    ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowSelection,
+    RowSelector,
+};
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::basic::Compression;
+use parquet::file::metadata::PageIndexPolicy;
+
+use super::Decoding;
+use super::buffers::Buffers;
+use super::decoders::codec;
+use super::prune::{Narrowing, Pruning, RowGroupQueue};
+use super::row_group::{RowGroup, Shared};
+use crate::sources::files::failure::into_datafusion;
+use crate::sources::files::values::checked;
+
+/// One partition of a scan.
+pub(super) struct Scan {
+    source: ParquetSource,
+    decoding: Decoding,
+    adapters: Arc<dyn PhysicalExprAdapterFactory>,
+    projection: ProjectionExprs,
+    output: SchemaRef,
+    partition: usize,
+    limit: Option<usize>,
+    keeps_order: bool,
+}
+
+impl Scan {
+    /// `None` if only DataFusion's own scan can do it: it alone reads single fields of structs, numbers rows
+    /// for virtual columns, and converts the unit of old timestamps.
+    pub(super) fn new(
+        decoding: &Decoding,
+        source: &ParquetSource,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Option<Self>> {
+        let table = source.table_schema();
+        let columns = table.table_schema();
+        let Some(projection) = source.projection() else { return Ok(None) };
+        let takes_fields = projection.expr_iter().any(|expression| {
+            !expression.is::<Column>()
+                && collect_columns(&expression)
+                    .iter()
+                    .any(|column| columns.field(column.index()).data_type().is_nested())
+        });
+        let settings = &source.table_parquet_options().global;
+        if takes_fields || !table.virtual_columns().is_empty() || settings.coerce_int96.is_some() {
+            return Ok(None);
+        }
+        let adapters = config.expr_adapter_factory.clone();
+        Ok(Some(Self {
+            decoding: decoding.clone(),
+            adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
+            output: Arc::new(projection.project_schema(columns)?),
+            projection: projection.clone(),
+            source: source.clone(),
+            partition,
+            limit: config.limit,
+            keeps_order: config.preserve_order,
+        }))
+    }
+
+    fn reader(&self, file: &PartitionedFile) -> Result<Box<dyn AsyncFileReader>> {
+        let factory = self
+            .source
+            .parquet_file_reader_factory()
+            .ok_or_else(|| DataFusionError::Internal("a Parquet source is made with a reader".to_owned()))?;
+        let reader: Box<dyn AsyncFileReader> = factory.create_reader(
+            self.partition,
+            file.clone(),
+            file.metadata_size_hint,
+            self.source.metrics(),
+        )?;
+        Ok(reader)
+    }
+
+    /// Opens a file and chooses its row groups.
+    async fn open(&self, file: &PartitionedFile) -> Result<Opened> {
+        let table = self.source.table_schema();
+        let settings = &self.source.table_parquet_options().global;
+        let name = file.object_meta.location.to_string();
+        let metrics = ParquetFileMetrics::new(self.partition, &name, self.source.metrics());
+        let failures =
+            MetricBuilder::new(self.source.metrics()).global_counter("num_predicate_creation_errors");
+
+        // Constant columns are not read: those from the path, and those whose statistics show a single value.
+        let logical = table.file_schema();
+        let mut values = constant_columns(file.statistics.as_deref(), logical);
+        let of_path = table.table_partition_cols().iter().zip(&file.partition_values);
+        values.extend(of_path.map(|(field, value)| (field.name().clone(), value.clone())));
+        let literal = |expression| replace_columns_with_literals(expression, &values);
+        let mut projection = self.projection.clone().try_map_exprs(literal)?;
+        projection = rewrite_input_file_name_in_projection(projection, &name)?;
+        let mut predicate = self.source.filter().map(literal).transpose()?;
+
+        let pruner = predicate
+            .clone()
+            .and_then(|predicate| FilePruner::try_new(predicate, logical, file, failures.clone()));
+        if let Some(mut pruner) = pruner
+            && pruner.should_prune()?
+        {
+            metrics.files_ranges_pruned_statistics.add_pruned(1);
+            return Ok(Opened::Nothing);
+        }
+
+        let mut reader = self.reader(file)?;
+        let mut options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let timer = metrics.metadata_load_time.timer();
+        let mut metadata = ArrowReaderMetadata::load_async(&mut reader, options.clone()).await?;
+        drop(timer);
+        let mut schema = metadata.schema().clone();
+        if let Some(coerced) = apply_file_schema_type_coercions(logical, &schema) {
+            schema = Arc::new(coerced);
+            options = options.with_schema(schema.clone());
+            metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options.clone())?;
+        }
+        if predicate.is_some() || *logical != schema {
+            let adapter = self.adapters.create(logical.clone(), schema.clone())?;
+            let simplifier = PhysicalExprSimplifier::new(&schema);
+            let adapt = |expression| simplifier.simplify(adapter.rewrite(expression)?);
+            predicate = predicate.map(adapt).transpose()?;
+            projection = projection.try_map_exprs(adapt)?;
+        }
+
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), projection.column_indices());
+        let filters: Vec<Box<dyn ArrowPredicate>> = match &predicate {
+            Some(predicate) if settings.pushdown_filters => {
+                let footer = metadata.metadata();
+                build_row_filter(predicate, &schema, footer, settings.reorder_filters, &metrics)?
+                    .map_or_else(Vec::new, |filter| filter.into_predicates())
+                    .into_iter()
+                    .map(|filter| Box::new(OverChecked(filter)) as Box<dyn ArrowPredicate>)
+                    .collect()
+            }
+            _ => Vec::new(),
+        };
+        if !has_pages_for_us(&metadata, filters.iter().map(|filter| filter.projection()).chain([&mask])) {
+            return Ok(Opened::NotOurs);
+        }
+        metrics.files_ranges_pruned_statistics.add_matched(1);
+
+        let pruning = Pruning {
+            source: &self.source,
+            file,
+            predicate: predicate.as_ref(),
+            schema: &schema,
+            metrics: &metrics,
+            failures: &failures,
+            limit: self.limit.filter(|_| !self.keeps_order),
+            order: self.decoding.order.as_ref(),
+            reads_bloom_filters: self.decoding.reads_bloom_filters,
+        };
+        let narrowing = Narrowing::new(&pruning);
+        let another = || self.reader(file);
+        let queue = pruning.row_groups(&mut metadata, &mut reader, options, another).await?;
+
+        let fields = schema.project(&projection.column_indices().into_iter().collect::<Vec<_>>());
+        let read = Arc::new(fields?);
+        let projection = projection.try_map_exprs(|expression| reassign_expr_columns(expression, &read))?;
+        let decoders = self.decoding.decoders.of_file(file.object_meta.location.to_string());
+        Ok(Opened::Rows(Box::new(Rows {
+            projector: projection.make_projector(&read)?,
+            output: self.output.clone(),
+            file_bytes: file.object_meta.size,
+            shared: Shared { decoders: Arc::new(decoders), buffers: Buffers::default() },
+            batch_rows: self.decoding.batch_rows,
+            remaining: self.limit,
+            baseline: BaselineMetrics::new(self.source.metrics(), self.partition),
+            current: None,
+            metadata,
+            schema,
+            mask,
+            filters,
+            narrowing,
+            metrics,
+            reader,
+            queue,
+        })))
+    }
+}
+
+/// An opened file.
+enum Opened {
+    /// No row of the file can pass.
+    Nothing,
+    /// DataFusion's own scan has to read the file.
+    NotOurs,
+    Rows(Box<Rows>),
+}
+
+/// A filter over values after [`checked`] has normalised them.
+struct OverChecked(Box<dyn ArrowPredicate>);
+
+impl ArrowPredicate for OverChecked {
+    fn projection(&self) -> &ProjectionMask {
+        self.0.projection()
+    }
+
+    fn evaluate(&mut self, batch: RecordBatch) -> std::result::Result<BooleanArray, ArrowError> {
+        self.0.evaluate(checked(batch)?)
+    }
+}
+
+/// Whether the columns in `masks` have pages that our loops decompress, and none with a codec that we lack.
+fn has_pages_for_us<'a>(
+    metadata: &ArrowReaderMetadata,
+    masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
+) -> bool {
+    let mut found = false;
+    for row_group in metadata.metadata().row_groups() {
+        for (leaf, column) in row_group.columns().iter().enumerate() {
+            if masks.clone().any(|mask| mask.leaf_included(leaf)) {
+                if codec(column.compression()).is_none() {
+                    return false;
+                }
+                found |= column.compression() != Compression::UNCOMPRESSED;
+            }
+        }
+    }
+    found
+}
+
+/// The columns whose statistics show a single value.
+fn constant_columns(statistics: Option<&Statistics>, schema: &SchemaRef) -> HashMap<String, ScalarValue> {
+    let Some(statistics) = statistics else { return HashMap::new() };
+    let rows = statistics.num_rows.get_value().filter(|_| statistics.num_rows.is_exact() == Some(true));
+    let columns = schema.fields().iter().zip(&statistics.column_statistics);
+    columns
+        .filter_map(|(field, column)| {
+            let value = constant(column, rows.copied())?;
+            let value = if value.is_null() {
+                ScalarValue::try_new_null(field.data_type()).ok()?
+            } else {
+                value.cast_to(field.data_type()).ok()?
+            };
+            Some((field.name().clone(), value))
+        })
+        .collect()
+}
+
+/// The single value of a column, which may be NULL.
+fn constant(column: &ColumnStatistics, rows: Option<usize>) -> Option<ScalarValue> {
+    let Precision::Exact(nulls) = column.null_count else { return None };
+    if Some(nulls) == rows {
+        return Some(ScalarValue::Null);
+    }
+    match (&column.min_value, &column.max_value) {
+        (Precision::Exact(min), Precision::Exact(max)) if nulls == 0 && min == max && !min.is_null() => {
+            Some(min.clone())
+        }
+        _ => None,
+    }
+}
+
+/// The rows of a file, read row group by row group.
+struct Rows {
+    reader: Box<dyn AsyncFileReader>,
+    metadata: ArrowReaderMetadata,
+    /// The columns of the file with the types in which they are read.
+    schema: SchemaRef,
+    mask: ProjectionMask,
+    filters: Vec<Box<dyn ArrowPredicate>>,
+    queue: RowGroupQueue,
+    narrowing: Option<Narrowing>,
+    current: Option<ParquetRecordBatchReader>,
+    projector: Projector,
+    output: SchemaRef,
+    file_bytes: u64,
+    shared: Shared,
+    batch_rows: usize,
+    /// Rows that the scan may still return.
+    remaining: Option<usize>,
+    metrics: ParquetFileMetrics,
+    baseline: BaselineMetrics,
+}
+
+impl Rows {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let timer = self.baseline.elapsed_compute().timer();
+            let batch = self.current.as_mut().and_then(Iterator::next).transpose()?;
+            if let Some(batch) = batch {
+                return self.project(&checked(batch)?).map(Some);
+            }
+            drop(timer);
+            self.current = None;
+            let Some((index, access)) = self.queue.pop_front() else { return Ok(None) };
+            let narrowing = self.narrowing.as_mut();
+            if narrowing.is_some_and(|narrowing| narrowing.excludes(index, &self.schema, &self.metadata)) {
+                self.metrics.row_groups_pruned_dynamic_filter.add(1);
+                continue;
+            }
+            self.current = self.row_group(index, access).await?;
+        }
+    }
+
+    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let projected = self.projector.project_batch(batch).map_err(of_query)?;
+        let (_, columns, _) = projected.into_parts();
+        // A file may declare a column nullable that is NOT NULL in the table.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
+    }
+
+    /// The rows of a row group that pass the filters. Late materialisation: the other columns are fetched
+    /// only for these rows.
+    async fn row_group(
+        &mut self,
+        index: usize,
+        access: RowGroupAccess,
+    ) -> Result<Option<ParquetRecordBatchReader>> {
+        let mut selection = match access {
+            RowGroupAccess::Selection(selection) => Some(selection),
+            RowGroupAccess::Scan | RowGroupAccess::Skip => None,
+        };
+        let mut filters = std::mem::take(&mut self.filters);
+        for filter in &mut filters {
+            let mask = filter.projection().clone();
+            let mut passing = Vec::new();
+            for batch in self.read(index, &mask, selection.clone()).await? {
+                let passes = filter.evaluate(batch?).map_err(|error| of_query(error.into()))?;
+                let has_nulls = passes.null_count() > 0;
+                passing.push(if has_nulls { prep_null_mask_filter(&passes) } else { passes });
+            }
+            let passing = RowSelection::from_filters(&passing);
+            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
+        }
+        self.filters = filters;
+        if let Some(remaining) = &mut self.remaining {
+            let rows = self.metadata.metadata().row_group(index).num_rows();
+            let all = || RowSelection::from(vec![RowSelector::select(usize::try_from(rows).unwrap_or(0))]);
+            let (first, count) = limited(&selection.unwrap_or_else(all), *remaining);
+            *remaining -= count;
+            selection = Some(first);
+        }
+        if selection.as_ref().is_some_and(|selection| !selection.selects_any()) {
+            return Ok(None);
+        }
+        let mask = self.mask.clone();
+        self.read(index, &mask, selection).await.map(Some)
+    }
+
+    async fn read(
+        &mut self,
+        index: usize,
+        mask: &ProjectionMask,
+        selection: Option<RowSelection>,
+    ) -> Result<ParquetRecordBatchReader> {
+        let footer = self.metadata.metadata();
+        let fetched = RowGroup::fetch(
+            self.reader.as_mut(),
+            footer,
+            index,
+            mask,
+            selection.as_ref(),
+            self.file_bytes,
+            self.shared.clone(),
+        );
+        let row_group = fetched.await?;
+        let schema = self.metadata.parquet_schema();
+        let levels = parquet_to_arrow_field_levels(schema, mask.clone(), Some(self.schema.fields()))?;
+        let reader = ParquetRecordBatchReader::try_new_with_row_groups(
+            &levels,
+            &row_group,
+            self.batch_rows,
+            selection,
+        )?;
+        Ok(reader)
+    }
+}
+
+/// Marks an error as one of the query's own expressions, not of the file.
+fn of_query(error: DataFusionError) -> DataFusionError {
+    into_datafusion(error.into())
+}
+
+/// The first `limit` selected rows of a selection, and how many there are.
+fn limited(selection: &RowSelection, limit: usize) -> (RowSelection, usize) {
+    let mut count = 0;
+    let cut = |run: &RowSelector| {
+        let rows = if run.skip { run.row_count } else { run.row_count.min(limit - count) };
+        if !run.skip {
+            count += rows;
+        }
+        let rest = RowSelector::skip(run.row_count - rows);
+        [RowSelector { row_count: rows, ..*run }, rest]
+    };
+    let runs: Vec<RowSelector> = selection.iter().flat_map(cut).collect();
+    (RowSelection::from(runs), count)
+}
+
+/// Opens files with [`Scan`], or with DataFusion's own.
+pub(super) struct Opener {
+    scan: Arc<Scan>,
+    stock: Arc<dyn Morselizer>,
+}
+
+impl Opener {
+    pub(super) fn new(scan: Scan, stock: Box<dyn Morselizer>) -> Self {
+        Self { scan: Arc::new(scan), stock: stock.into() }
+    }
+}
+
+impl Morselizer for Opener {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let (scan, stock) = (self.scan.clone(), self.stock.clone());
+        Ok(Box::new(Closed { scan, stock, file }))
+    }
+}
+
+struct Closed {
+    scan: Arc<Scan>,
+    stock: Arc<dyn Morselizer>,
+    file: PartitionedFile,
+}
+
+impl MorselPlanner for Closed {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let Self { scan, stock, file } = *self;
+        let opening = async move {
+            let planner: Box<dyn MorselPlanner> = match scan.open(&file).await? {
+                Opened::NotOurs => stock.plan_file(file)?,
+                Opened::Nothing => Box::new(Ready(None)),
+                Opened::Rows(rows) => Box::new(Ready(Some(rows))),
+            };
+            Ok(planner)
+        };
+        Ok(Some(MorselPlan::new().with_pending_planner(opening)))
+    }
+}
+
+/// An opened file; `None` if no row of it is needed.
+struct Ready(Option<Box<Rows>>);
+
+impl MorselPlanner for Ready {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        Ok(self.0.map(|rows| MorselPlan::new().with_morsels(vec![Box::new(RowsMorsel(rows))])))
+    }
+}
+
+struct RowsMorsel(Box<Rows>);
+
+impl Morsel for RowsMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let batches = stream::try_unfold(self.0, |mut rows| async move {
+            let batch = rows.next().await?;
+            Ok(batch.map(|batch| (batch, rows)))
+        });
+        batches.boxed()
+    }
+}
+
+macro_rules! debug_by_name {
+    ($($name:ident),*) => {
+        $(impl Debug for $name {
+            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+debug_by_name!(Opener, Closed, Ready, RowsMorsel);
