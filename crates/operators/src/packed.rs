@@ -133,6 +133,19 @@ impl KeyLayout {
         unpacked.collect()
     }
 
+    /// The value of a column of a key, if it has one there: its bits, and zeros above them; of a text its number.
+    #[must_use]
+    pub fn value<K: PackedKey>(&self, key: K, column: usize) -> Option<u64> {
+        let piece = &self.pieces[column];
+        let width = 8 * u32::try_from(piece.width).expect("few bytes");
+        let is_null = if piece.is_nullable {
+            low::<u8>(key.word(piece.half, piece.shift + width)) != 0
+        } else {
+            piece.is_text && key.word(piece.half, piece.shift) & u64::from(u32::MAX) == u64::from(NULL_TEXT)
+        };
+        (!is_null).then(|| key.word(piece.half, piece.shift) & (u64::MAX >> (u64::BITS - width)))
+    }
+
     fn kernel_columns<'a>(&self, columns: &[KeyColumn<'a>], half: usize) -> Vec<group_table::KeyColumn<'a>> {
         use group_table::KeyValues as Kernels;
         let pieces = self.pieces.iter().zip(columns).filter(|(piece, _)| piece.half == half);

@@ -388,6 +388,13 @@ impl States {
         std::mem::take(&mut self.words)
     }
 
+    /// Has so many groups with these words, row by row, and no others.
+    pub(crate) fn set(&mut self, len: usize, words: &[u64]) {
+        self.words.clear();
+        self.words.extend_from_slice(words);
+        self.len = len;
+    }
+
     /// Removes the groups behind the first so many.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.words.truncate(len * self.stride);

@@ -20,6 +20,8 @@ pub struct Finished<K> {
     pub(super) segments: Vec<Segment<K>>,
     /// The groups of its table.
     pub(super) groups: Groups<K>,
+    /// Groups that nobody else has.
+    pub(super) whole: Vec<Groups<K>>,
     pub(super) heap: Heap,
 }
 
@@ -30,6 +32,8 @@ pub struct Merge<K: PackedKey> {
     /// None if the groups are few, which are one part then.
     pub(super) part_bits: Option<u32>,
     pub(super) segments: Vec<Segment<K>>,
+    /// Each is a part behind the others.
+    pub(super) whole: Vec<Groups<K>>,
     /// How many texts each shard has, if these are the groups.
     pub(super) text_counts: Vec<usize>,
     /// The texts of states.
@@ -81,9 +85,10 @@ impl<K: PackedKey> Merge<K> {
         let text_count_of_all = if is_of_texts { (0..SHARDS).map(&text_count).sum() } else { 0 };
         let is_one = finished.iter().all(|finished| finished.segments.is_empty())
             && group_count + text_count_of_all <= GROUPS_MAX;
-        let (mut segments, mut heaps) = (Vec::new(), Vec::new());
-        for Finished { segments: sorted, groups, heap } in finished {
+        let (mut segments, mut all_whole, mut heaps) = (Vec::new(), Vec::new(), Vec::new());
+        for Finished { segments: sorted, groups, whole, heap } in finished {
             heaps.push(heap);
+            all_whole.extend(whole);
             segments.extend(sorted);
             segments.push(if is_one { groups.whole() } else { groups.sorted(level, grouping) });
         }
@@ -95,19 +100,25 @@ impl<K: PackedKey> Merge<K> {
         let part_bits = (!is_one).then(|| grouping.part_bits());
         let is_text = grouping.keys.is_text() && !is_one;
         let text_counts = if is_text { (0..SHARDS).map(text_count).collect() } else { Vec::new() };
-        Self { grouping: grouping.clone(), part_bits, segments, text_counts, heaps: Heaps::new(heaps) }
+        let (grouping, heaps) = (grouping.clone(), Heaps::new(heaps));
+        Self { grouping, part_bits, segments, whole: all_whole, text_counts, heaps }
     }
 
     /// Count of parts.
     #[must_use]
     pub fn part_count(&self) -> usize {
+        self.merged_parts() + self.whole.len()
+    }
+
+    fn merged_parts(&self) -> usize {
         self.part_bits.map_or(1, |bits| 1 << bits)
     }
 
     /// Memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.segments.iter().map(Segment::bytes).sum::<usize>() + self.heaps.bytes()
+        let whole = self.whole.iter().map(Groups::bytes).sum::<usize>();
+        self.segments.iter().map(Segment::bytes).sum::<usize>() + whole + self.heaps.bytes()
     }
 
     /// The groups of a part.
@@ -115,7 +126,11 @@ impl<K: PackedKey> Merge<K> {
     /// # Panics
     /// When there is no such part.
     pub fn part<'a>(&self, level: Level, part: usize, tables: &'a mut MergeTables<K>) -> Part<'a, K> {
-        let keys = if self.text_counts.is_empty() {
+        let whole = part.checked_sub(self.merged_parts()).map(|whole| &self.whole[whole]);
+        let keys = if let Some(Groups { keys, words }) = whole {
+            tables.states.set(keys.len(), words);
+            keys.clone()
+        } else if self.text_counts.is_empty() {
             self.merged(level, part, tables)
         } else {
             self.merged_texts(level, part, tables)

@@ -7,7 +7,10 @@
 //! itself, where that takes less memory (Leis et al., "Morsel-Driven Parallelism", SIGMOD
 //! 2014, section 4.4; Boncz et al., "Saving Private Hash Join", VLDB 2024, for the early switch to sorting).
 //!
-//! Groups of a text have its number as the place of their states: they need no table at all.
+//! Groups of a text have its number as the place of their states: they need no table at all. Of rows whose neighbours
+//! have the same key, each run is looked up once. Where it is known that no other rows have the keys of some groups, as
+//! in a table that is sorted by them, these are set aside as they are: nothing is sorted or merged
+//! ([`Worker::set_aside`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,10 +29,12 @@ use crate::texts::{NULL_TEXT, SHARD_BITS};
 use crate::wide::{TooDifferent, Unit};
 
 mod merging;
+mod runs;
 mod segments;
 mod table;
 
 pub use merging::{Finished, Merge, MergeTables, Part};
+use runs::Runs;
 use segments::{Content, Groups, Segment};
 use table::Table;
 
@@ -166,9 +171,17 @@ pub struct Worker<K: PackedKey> {
     given_up: Groups<K>,
     segments: Vec<Segment<K>>,
     segment_bytes: usize,
+    /// Groups to which no rows are added any more.
+    whole: Vec<Groups<K>>,
+    whole_bytes: usize,
+    /// Whether most groups are set aside before they are many.
+    is_clustered: bool,
+    /// Whether rows of groups of the table may be elsewhere.
+    is_split: bool,
     /// At how many bytes segments are merged.
     compacted_at: usize,
     numbers: Vec<u32>,
+    runs: Runs<K>,
 }
 
 impl<K: PackedKey> Worker<K> {
@@ -190,9 +203,62 @@ impl<K: PackedKey> Worker<K> {
             given_up: Groups { keys: Vec::new(), words: Vec::new() },
             segments: Vec::new(),
             segment_bytes: 0,
+            whole: Vec::new(),
+            whole_bytes: 0,
+            is_clustered: false,
+            is_split: false,
             compacted_at: COMPACTED_BYTES,
             numbers: Vec::new(),
+            runs: Runs::default(),
             grouping: grouping.clone(),
+        }
+    }
+
+    /// Rows come in such an order that most groups will be [set aside](Self::set_aside) soon after their first row.
+    /// Nothing changes where that cannot be.
+    #[must_use]
+    pub fn clustered(self) -> Self {
+        // Words of texts are addresses in a heap, which has one owner at a time.
+        let is_clustered = !self.grouping.arguments.contains(&NumberType::Text);
+        Self { is_clustered, ..self }
+    }
+
+    /// Sets groups aside to which no rows will be added any more, here or by another thread, if the worker is
+    /// [clustered](Self::clustered) and there are enough groups to be worth it: those for whose value of a key column,
+    /// as [`KeyLayout::value`] has it, `is_whole` says so.
+    pub fn set_aside(&mut self, level: Level, column: usize, mut is_whole: impl FnMut(u64) -> bool) {
+        if !self.is_clustered {
+            return;
+        }
+        if self.is_split {
+            self.give_up(level);
+            self.is_split = false;
+        }
+        if matches!(self.table, Table::Small(..)) || self.table.len() < GROUPS_TRIED {
+            return;
+        }
+        let Groups { keys, words } = self.take_groups();
+        let stride = self.grouping.states.stride();
+        let layout = &self.grouping.keys;
+        let of = |key: &K| layout.value(*key, column);
+        let mut whole = Groups { keys: Vec::with_capacity(keys.len()), words: Vec::new() };
+        let mut others = Groups { keys: Vec::new(), words: Vec::new() };
+        let mut start = 0;
+        while start < keys.len() {
+            // Groups of one kind lie side by side.
+            let is_one = of(&keys[start]).is_some_and(&mut is_whole);
+            let is_same = |key: &&K| of(key).is_some_and(&mut is_whole) == is_one;
+            let end = start + 1 + keys[start + 1..].iter().take_while(is_same).count();
+            let groups = if is_one { &mut whole } else { &mut others };
+            groups.keys.extend_from_slice(&keys[start..end]);
+            groups.words.extend_from_slice(&words[start * stride..end * stride]);
+            start = end;
+        }
+        self.keep_groups(level, &others.keys, &others.words);
+        self.judge_anew();
+        if !whole.keys.is_empty() {
+            self.whole_bytes += whole.bytes();
+            self.whole.push(whole);
         }
     }
 
@@ -255,7 +321,7 @@ impl<K: PackedKey> Worker<K> {
     }
 
     fn group(&mut self, level: Level, keys: &[K], added: Added<'_>, rows: Range<usize>) {
-        self.table.number(level, keys, &mut self.numbers);
+        self.runs.number(level, &mut self.table, keys, &mut self.numbers);
         self.states.grow(&self.grouping.states, self.table.len());
         match added {
             Added::Rows(arguments) => {
@@ -278,7 +344,9 @@ impl<K: PackedKey> Worker<K> {
         if self.row_count < ROWS_PER_GROUP * self.table.len() {
             self.passing = PASSED_PER_TRIED * self.row_count;
             self.give_up(level);
-        } else if self.table.len() >= GROUPS_MAX || 100 * percent < RARER_PERCENT * self.judged_percent {
+        } else if self.table.len() >= GROUPS_MAX
+            || !self.is_clustered && 100 * percent < RARER_PERCENT * self.judged_percent
+        {
             self.give_up(level);
         } else {
             (self.judged_rows, self.judged_groups) = (self.row_count, self.table.len());
@@ -289,6 +357,7 @@ impl<K: PackedKey> Worker<K> {
 
     /// Keeps rows as they are.
     fn keep(&mut self, level: Level, keys: &[K], arguments: &[Argument<'_>], rows: Range<usize>) {
+        self.is_split = true;
         self.kept_keys.extend_from_slice(keys);
         for (kept, argument) in self.kept.iter_mut().zip(arguments) {
             kept.append(argument.slice(rows.clone()), &mut self.states.heap);
@@ -315,6 +384,12 @@ impl<K: PackedKey> Worker<K> {
     fn give_up(&mut self, level: Level) {
         let Groups { keys, words } = self.take_groups();
         self.keep_groups(level, &keys, &words);
+        self.judge_anew();
+        self.is_split = true;
+    }
+
+    /// The table is empty.
+    fn judge_anew(&mut self) {
         (self.row_count, self.tried) = (0, self.tried_first);
         (self.judged_rows, self.judged_groups, self.judged_percent) = (0, 0, 0);
     }
@@ -351,6 +426,7 @@ impl<K: PackedKey> Worker<K> {
             grouping: self.grouping.clone(),
             part_bits: Some(self.grouping.part_bits()),
             segments: std::mem::take(&mut self.segments),
+            whole: Vec::new(),
             text_counts: Vec::new(),
             heaps: Heaps::new([heap]),
         };
@@ -412,7 +488,8 @@ impl<K: PackedKey> Worker<K> {
         let kept = self.kept_keys.capacity() * size_of::<K>();
         let kept = kept + self.kept.iter().map(OwnedArgument::bytes).sum::<usize>();
         let kept = kept + self.given_up.bytes();
-        self.table.bytes() + self.states.bytes() + self.states.heap.bytes() + self.segment_bytes + kept
+        let groups = self.segment_bytes + self.whole_bytes;
+        self.table.bytes() + self.states.bytes() + self.states.heap.bytes() + groups + kept
     }
 
     /// All rows were added.
@@ -421,7 +498,7 @@ impl<K: PackedKey> Worker<K> {
         self.sort_rows(level);
         self.sort_given_up(level);
         let groups = self.take_groups();
-        Finished { segments: self.segments, groups, heap: self.states.heap }
+        Finished { segments: self.segments, groups, whole: self.whole, heap: self.states.heap }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use keirin_kernels::BitBuffer;
 use keirin_kernels::hash::Strings;
 
 use super::*;
@@ -103,6 +104,63 @@ fn groups_are_those_of_a_map() {
         check::<u64>(&[key(8)], &[column(eight)], None, |row| vec![eights[row]]);
         let both = |row| vec![eights[row], u64::from(fours[row])];
         check::<u128>(&[key(8), key(4)], &[column(eight), column(four)], None, both);
+    }
+}
+
+/// Keys in order, of which each is of one piece of the rows, but for those at its ends; the groups of each piece are set
+/// aside when it was added.
+#[test]
+fn groups_in_order_are_set_aside() {
+    // The groups of the last case are too many for a table, which is given up in the middle of a piece.
+    let cases =
+        [(1, false, 40_000), (1, true, 40_000), (3, true, 40_000), (7, false, 40_000), (2, false, 150_000)];
+    for (rows_per_key, has_nulls, piece_rows) in cases {
+        let mut states = StateLayout::default();
+        let sum = states.word_of(Aggregate::Sum(0));
+        let types = [key(2), KeyType { width: Some(4), is_nullable: has_nulls }];
+        let layout = KeyLayout::new(&types).unwrap();
+        let grouping = Arc::new(Grouping::new(layout, states, vec![NumberType::I32]));
+        let fours: Vec<u32> = (0..ROWS).map(|row| (row / rows_per_key) as u32).collect();
+        let twos: Vec<u16> = (0..ROWS).map(|row| (row / 5_000) as u16).collect();
+        let values: Vec<i32> = (0..ROWS as i32).collect();
+        let validity: BitBuffer = (0..ROWS).map(|row| !has_nulls || row % 11 != 5).collect();
+        let level = Level::best();
+        let mut workers = [0, 1].map(|_| Worker::<u64>::new(&grouping).clustered());
+        for (piece, start) in (0..ROWS).step_by(piece_rows).enumerate() {
+            let rows = start..ROWS.min(start + piece_rows);
+            let validity = has_nulls.then(|| validity.as_bits().slice(start, rows.len()));
+            let keys = [
+                KeyColumn { values: KeyValues::Bytes2(&twos[rows.clone()]), validity: None },
+                KeyColumn { values: KeyValues::Bytes4(&fours[rows.clone()]), validity },
+            ];
+            let argument = Argument { values: Numbers::I32(&values[rows.clone()]), validity: None, unit: 0 };
+            let worker = &mut workers[piece % 2];
+            worker.add(level, &keys, &[argument], rows.len()).unwrap();
+            let is_shared = |value| {
+                let first_row = value as usize * rows_per_key;
+                first_row / piece_rows != (first_row + rows_per_key - 1) / piece_rows
+            };
+            worker.set_aside(level, 1, |value| !is_shared(value));
+        }
+        let is_split = rows_per_key == 1 || piece_rows / rows_per_key > GROUPS_MAX;
+        // Where each row is about a group of its own, none is worth making.
+        assert!(workers.iter().all(|worker| worker.whole.is_empty() == is_split));
+        let merge = Merge::new(level, &grouping, workers.map(|worker| worker.finish(level)).into(), |_| 0);
+        let mut tables = MergeTables::new(&merge);
+        let mut found = BTreeMap::new();
+        for part in 0..merge.part_count() {
+            let Part { keys, states } = merge.part(level, part, &mut tables);
+            let values = |key: &u64| (grouping.keys().value(*key, 0), grouping.keys().value(*key, 1));
+            for (key, sum) in keys.iter().zip(states.word(sum)) {
+                assert!(found.insert(values(key), sum.cast_signed()).is_none(), "a group twice");
+            }
+        }
+        let mut expected = BTreeMap::new();
+        for (row, value) in values.iter().enumerate() {
+            let four = validity.as_bits().get(row).then(|| u64::from(fours[row]));
+            *expected.entry((Some(u64::from(twos[row])), four)).or_insert(0) += i64::from(*value);
+        }
+        assert!(found == expected);
     }
 }
 
@@ -229,7 +287,7 @@ fn texts_are_groups() {
         let bytes = texts.concat().into_bytes();
         let mut offsets = vec![0_i32];
         texts.iter().for_each(|text| offsets.push(offsets.last().unwrap() + text.len() as i32));
-        let validity: keirin_kernels::BitBuffer = (0..ROWS).map(|row| row % 1_000 < 999).collect();
+        let validity: BitBuffer = (0..ROWS).map(|row| row % 1_000 < 999).collect();
         for validity in [None, Some(validity.as_bits())] {
             let (known, mut numbers) = (Texts::default(), Vec::new());
             let strings = Strings::Offsets32(&offsets, &bytes);

@@ -26,6 +26,7 @@ pub(crate) use catalog::{StoredCatalog, drop_named, names_in, set_view};
 pub(crate) use keirin_storage::schema::INITIAL;
 pub(crate) use reading::aggregate::{AggregateStored, over_input};
 pub(crate) use reading::blocks::BlockCache;
+pub(crate) use reading::clusters::Clusters;
 pub(crate) use reading::filter::is_dynamic;
 pub(crate) use reading::grouped::GroupStored;
 pub(crate) use reading::lengths::TextLengths;

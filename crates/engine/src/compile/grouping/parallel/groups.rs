@@ -14,7 +14,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::BaselineMetrics;
@@ -36,7 +36,7 @@ use crate::compile::grouping::aggregates::{Aggregates, Lent};
 use crate::compile::grouping::first::First;
 use crate::compile::grouping::keys::{Held, KeyRows, Keys, nulls};
 use crate::compile::grouping::table::one_float;
-use crate::sources::stored::{ScanStep, ScanWorker, StoredScan, blocking_step};
+use crate::sources::stored::{Clusters, ScanStep, ScanWorker, StoredScan, blocking_step};
 
 /// Rows that are grouped at a time: what is computed of them stays in the second cache.
 const CHUNK_ROWS: usize = 1 << 14;
@@ -83,6 +83,17 @@ impl Work {
         let decimals = self.aggregates.decimals.iter().map(|(index, _)| *index);
         let is_key = |index: &usize| of_keys.iter().any(|column| column.index() == *index);
         texts.chain(decimals.filter(|index| !is_key(index))).collect()
+    }
+
+    /// A key whose values are in one stripe each of a scan, but for a few: its place, and which of them.
+    fn clusters(&self, scan: &StoredScan) -> Option<(usize, Clusters)> {
+        self.key_expressions.iter().enumerate().find_map(|(key, expression)| {
+            // A key that was narrowed has the same values.
+            let narrowed = expression.downcast_ref::<CastExpr>();
+            let narrowed = narrowed.filter(|_| self.keys.data_types[key].is_integer()).map(CastExpr::expr);
+            let column = narrowed.unwrap_or(expression).downcast_ref::<Column>()?;
+            Some((key, scan.clusters(column.index())?))
+        })
     }
 
     /// Whether a column of the groups is a key that is a text.
@@ -169,6 +180,8 @@ struct Groups<K: PackedKey> {
     texts: Vec<KeyTexts>,
     text_bytes: Mutex<MemoryReservation>,
     filling: tokio::sync::Mutex<Filling<K>>,
+    /// Which groups are whole when their stripe was read: those with such a value of this key.
+    clusters: Option<(usize, Clusters)>,
     /// The groups of all threads, when they are there.
     merging: Mutex<Option<Arc<Merging<K>>>>,
     next_part: AtomicUsize,
@@ -285,10 +298,14 @@ impl<K: PackedKey> Groups<K> {
             },
         });
         let grouping = Arc::new(grouping);
-        let sources = rows.into_iter().map(|rows| Source {
-            rows,
-            worker: Worker::new(&grouping),
-            reservation: reservation.new_empty(),
+        let clusters = match &input {
+            Input::Rows(plan) => plan.downcast_ref().and_then(|scan| work.clusters(scan)),
+            _ => None,
+        };
+        let sources = rows.into_iter().map(|rows| {
+            let worker = Worker::new(&grouping);
+            let worker = if clusters.is_some() { worker.clustered() } else { worker };
+            Source { rows, worker, reservation: reservation.new_empty() }
         });
         let distinct_of = match &input {
             Input::Distinct { groups, .. } => Some(groups.clone()),
@@ -299,6 +316,7 @@ impl<K: PackedKey> Groups<K> {
             distinct_of,
             filling: tokio::sync::Mutex::new(Filling::NotBegun(sources.collect())),
             text_bytes: Mutex::new(reservation),
+            clusters,
             merging: Mutex::default(),
             next_part: AtomicUsize::new(0),
             batch_rows: context.session_config().batch_size(),
@@ -373,6 +391,20 @@ impl<K: PackedKey> Groups<K> {
         self.book(worker, reservation)
     }
 
+    /// Sets groups aside that have no rows in other stripes than those that were read.
+    fn set_aside(&self, worker: &mut Worker<K>) {
+        let Some((key, clusters)) = &self.clusters else { return };
+        let data_type = &self.work.keys.data_types[*key];
+        let unused = u64::BITS - 8 * data_type.primitive_width().map_or(8, |width| width as u32);
+        let is_unsigned = data_type.is_unsigned_integer();
+        let mut is_whole = clusters.look_up();
+        worker.set_aside(Level::best(), *key, |value| match (value << unused).cast_signed() >> unused {
+            // What is greater than any number of 64 bits with a sign has no cluster.
+            _ if is_unsigned => i64::try_from(value).is_ok_and(&mut is_whole),
+            value => is_whole(value),
+        });
+    }
+
     /// Groups the groups of others by one key less, and counts them.
     fn add_distinct(
         &self,
@@ -428,6 +460,9 @@ impl<K: PackedKey> Groups<K> {
                                     batches
                                         .iter()
                                         .try_for_each(|batch| groups.add(worker, reservation, batch))?;
+                                    if scan.is_between_stripes() {
+                                        groups.set_aside(worker);
+                                    }
                                 }
                                 ScanStep::Nothing => {}
                                 ScanStep::End => break,

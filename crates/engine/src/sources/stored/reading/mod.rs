@@ -3,6 +3,7 @@
 pub(crate) mod aggregate;
 pub(crate) mod ahead;
 pub(crate) mod blocks;
+pub(crate) mod clusters;
 pub(crate) mod encoded;
 pub(crate) mod excluded;
 pub(crate) mod filter;

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
-use arrow::compute::{SortOptions, concat, sort_to_indices};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array, new_null_array};
+use arrow::compute::{SortOptions, cast, concat, sort_to_indices};
+use arrow::datatypes::{DataType as ArrowType, Int64Type, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::{Column as ColumnName, ColumnStatistics, ScalarValue, Statistics};
@@ -142,6 +142,32 @@ pub(super) fn order(table: &OpenTable, first: First, stripes: &mut [(usize, usiz
         places[*index as usize] = place;
     }
     stripes.sort_by_key(|(part, stripe)| places[starts[*part] + stripe]);
+}
+
+/// The least and the greatest value of an integer, a date or a time in each stripe, as numbers; none for stripes without
+/// values. `None` if that is not known.
+pub(super) fn spans(table: &OpenTable, column: usize) -> Option<Vec<(i64, i64)>> {
+    let field = table.schema.field(column);
+    if !(field.data_type().is_integer() || field.data_type().is_temporal()) {
+        return None;
+    }
+    let name = ColumnName::from_name(field.name());
+    let mut spans = Vec::new();
+    for part in &table.parts {
+        let part = part.as_ref().ok()?;
+        let stripes = Stripes { table, part, stripes: 0..part.reader.stripe_count() };
+        let bounds = |end| cast(&stripes.bounds(&name, end)?, &ArrowType::Int64).ok();
+        let (least, greatest) = (bounds(End::Min)?, bounds(End::Max)?);
+        let bounds = least.as_primitive::<Int64Type>().iter().zip(greatest.as_primitive::<Int64Type>());
+        for (stripe, bounds) in bounds.enumerate() {
+            match bounds {
+                (Some(least), Some(greatest)) => spans.push((least, greatest)),
+                _ if part.statistics(column, stripe).is_some_and(|block| block.nulls == block.rows) => {}
+                _ => return None,
+            }
+        }
+    }
+    Some(spans)
 }
 
 /// Stripes of a part, in the words of DataFusion's pruning.

@@ -50,6 +50,7 @@ use parking_lot::Mutex;
 
 use super::super::open::{OpenPart, OpenTable, Place};
 use super::ahead::Ahead;
+use super::clusters::Clusters;
 use super::filter::{Filter, is_dynamic};
 use super::prune::{self, First, Narrowing};
 use super::read::ReadCounts;
@@ -143,6 +144,11 @@ impl StoredScan {
         let column = &statistics.column_statistics[0];
         let bounds = [column.min_value.get_value()?.clone(), column.max_value.get_value()?.clone()];
         bounds.iter().all(|bound| !bound.is_null()).then_some(bounds)
+    }
+
+    /// Which values of a column are in one stripe alone, if most are.
+    pub(crate) fn clusters(&self, column: usize) -> Option<Clusters> {
+        Clusters::of(prune::spans(&self.table, *self.projection.get(column)?)?)
     }
 
     /// Whether rows are left out.

@@ -347,6 +347,11 @@ impl Worker {
         Ok(if batches.is_empty() { Step::Nothing } else { Step::Found(batches) })
     }
 
+    /// Whether it has given all rows of the stripes that it has begun.
+    pub(crate) fn is_between_stripes(&self) -> bool {
+        self.rest.is_none()
+    }
+
     /// Whether there are no more stripes for it.
     pub(super) fn is_at_end(&self) -> bool {
         let is_taken = |stripes: &Vec<_>| self.shared.next.load(Ordering::Relaxed) >= stripes.len();
