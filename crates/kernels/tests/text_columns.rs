@@ -10,7 +10,7 @@ use guard::AtPageEnd;
 use keirin_kernels::text::{
     Inequality, LayoutError, LikePattern, Offset, Pad, SearchMethod, Strings, Text, Views, char_lengths,
     compare_columns, compare_constant, ends_with, equal_columns, equal_constant, equal_constant_padded,
-    equal_constant_view, facts, is_ascii, is_utf8, like, like_view, starts_with, trimmed,
+    facts, is_ascii, is_utf8, like, starts_with, trimmed,
 };
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_testkit::columns::{Random, Spread, miri_or};
@@ -132,10 +132,6 @@ fn check_constants(column: &Column, constants: &[&[u8]]) {
             check_offsets(*level, column, column.strings(*level), constant);
             check_offsets(*level, column, column.wide_strings(*level), constant);
             each_layout!(column, *level, |layout| check_order(*level, column, layout, constant));
-            let buffers: [&[u8]; 2] = [&[], &column.bytes];
-            let views = Views::new(&column.views, &buffers).unwrap();
-            let expected = column.bits(|row| row == *constant);
-            assert_eq!(equal_constant_view(*level, views, constant), expected, "{level}: {constant:?}");
         }
     }
 }
@@ -268,14 +264,6 @@ fn check_like(column: &Column, pattern: &str, escape: Option<char>, selected: Op
                     like(*level, wide, &prepared, selection, method),
                     expected,
                     "{name} {}",
-                    context()
-                );
-                let buffers: [&[u8]; 2] = [&[], &column.bytes];
-                let views = Views::new(&column.views, &buffers).unwrap();
-                assert_eq!(
-                    like_view(*level, views, &prepared, selection, method),
-                    expected,
-                    "{name} view {}",
                     context()
                 );
             }

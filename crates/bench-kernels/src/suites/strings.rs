@@ -8,8 +8,7 @@ use arrow::compute::kernels::cmp;
 use arrow::compute::kernels::comparison::{like as arrow_like, starts_with as arrow_starts_with};
 use keirin_kernels::text::{
     Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Text, Views, char_lengths, compare_constant,
-    equal_columns, equal_constant, equal_constant_padded, equal_constant_view, facts, is_utf8, like,
-    like_view, starts_with,
+    equal_columns, equal_constant, equal_constant_padded, facts, is_utf8, like, starts_with,
 };
 use keirin_kernels::{BitBuffer, Level, Selection, count_ones};
 use keirin_race::Race;
@@ -117,8 +116,6 @@ fn true_count(rows: &BooleanArray) -> u64 {
 fn equality(report: &mut Report, kind: Kind, column: &Column) {
     let level = Level::best();
     let count = column.array.len();
-    let buffers = column.buffers();
-    let views = Views::new(&column.views, &buffers).expect("arrow checked it");
     let lens: &[usize] = if kind == Kind::Short { &[4, 8, 12, 16, 30] } else { &[4, 30, 45, 60, 90] };
     for len in lens {
         let of_that_len = (0..count).map(|row| column.array.value(row)).find(|text| text.len() == *len);
@@ -137,7 +134,6 @@ fn equality(report: &mut Report, kind: Kind, column: &Column) {
         };
         let lanes = vec![
             column.lane("keirin", |strings| equal_constant(level, strings, bytes)),
-            Lane::new("keirin:views", || ones(&equal_constant_view(level, views, bytes))),
             Lane::new("arrow", || equal(&column.array, &scalar)),
             Lane::new("arrow:views", || equal(&column.view_array, &scalar_view)),
         ];
@@ -261,8 +257,6 @@ fn likes(report: &mut Report, kind: Kind, row_count: usize) {
             let prepared = LikePattern::new(pattern, Some('\\'));
             let scalar = Scalar::new(StringArray::from(vec![pattern]));
             let scalar_view = Scalar::new(StringViewArray::from(vec![pattern]));
-            let buffers = column.buffers();
-            let views = Views::new(&column.views, &buffers).expect("arrow checked it");
             let all = Selection::All;
             let prepared = &prepared;
             let (blocks, race) =
@@ -278,17 +272,11 @@ fn likes(report: &mut Report, kind: Kind, row_count: usize) {
             // No lane of ours comes behind one that does the same: it would find the branches learnt.
             let lanes = vec![
                 Lane::new("keirin", || blocks.iter().map(raced).sum()),
-                Lane::new("keirin:views", || {
-                    ones(&like_view(level, views, prepared, all, SearchMethod::WholeBuffer))
-                }),
                 fixed(SearchMethod::EachRow),
                 Lane::new("arrow", || {
                     true_count(&arrow_like(&column.array, &scalar).expect("both are text"))
                 }),
                 fixed(SearchMethod::WholeBuffer),
-                Lane::new("keirin:views-each", || {
-                    ones(&like_view(level, views, prepared, all, SearchMethod::EachRow))
-                }),
                 Lane::new("arrow:views", || {
                     true_count(&arrow_like(&column.view_array, &scalar_view).expect("both are text"))
                 }),

@@ -242,11 +242,6 @@ impl<O: Offset> Text for Strings<'_, O> {
 
 /// The longest text inside a view.
 pub(super) const INLINE_MAX: usize = 12;
-/// The size of a view.
-pub(super) const VIEW_BYTES: usize = 16;
-/// The position of the text in a view.
-pub(super) const VIEW_TEXT: usize = 4;
-
 /// Text in 16-byte views: length, then up to twelve bytes of text, or four bytes of it, a buffer and an
 /// offset.
 #[derive(Clone, Copy, Debug)]
@@ -280,13 +275,6 @@ impl<'a> Views<'a> {
     #[inline(always)]
     pub fn buffers(&self) -> &'a [&'a [u8]] {
         self.buffers
-    }
-
-    /// All views as one slice of bytes.
-    #[inline(always)]
-    pub(super) fn view_bytes(&self) -> &'a [u8] {
-        // SAFETY: the bytes are those of an initialised slice; u8 has no alignment and no invalid values.
-        unsafe { std::slice::from_raw_parts(self.views.as_ptr().cast(), size_of_val(self.views)) }
     }
 
     /// `Some` if the view of this row is valid.

@@ -4,7 +4,7 @@
 //! bytes need no function call and no bytes behind a row are read (`equal_x86.rs` has the loop that separates
 //! the two steps, which makes it fast).
 
-use super::columns::{INLINE_MAX, Offset, Strings, Text, Views};
+use super::columns::{Offset, Strings, Text};
 #[cfg(target_arch = "x86_64")]
 use super::equal_x86 as x86;
 use super::pad::trimmed;
@@ -209,60 +209,4 @@ pub(super) fn only_spaces_behind<O: Offset>(
             retain(index * WORD_BITS, *word, |row| column.row(row)[len..].iter().all(|byte| *byte == b' '));
     }
     BitBuffer::from_words(words, column.row_count())
-}
-
-kernel! {
-    /// Selects the rows of views that equal the constant, byte for byte.
-    pub fn equal_constant_view(column: Views<'_>, constant: &[u8]) -> BitBuffer =
-        equal_view_plain, avx512 = x86::equal_view;
-}
-
-#[inline(always)]
-fn equal_view_plain(column: Views<'_>, constant: &[u8]) -> BitBuffer {
-    let (views, wanted) = (column.views(), WantedView::new(constant));
-    collect_words(column.row_count(), |first, count| {
-        let candidates = gather_word(first, count, |row| wanted.may_be(views[row]));
-        wanted.retain_equal(column, constant, first, candidates)
-    })
-}
-
-/// A constant in the form of a view: all of it, or its length and first bytes if it is long.
-#[derive(Clone, Copy)]
-pub(super) struct WantedView {
-    pub(super) view: u128,
-    pub(super) is_inline: bool,
-}
-
-impl WantedView {
-    #[allow(clippy::cast_possible_truncation, reason = "no view is so long, and then none is equal")]
-    pub(super) fn new(constant: &[u8]) -> Self {
-        let is_inline = constant.len() <= INLINE_MAX;
-        let head_len = if is_inline { constant.len() } else { 4 };
-        let mut wanted = [0; 16];
-        wanted[..4].copy_from_slice(&(constant.len() as u32).to_le_bytes());
-        wanted[4..4 + head_len].copy_from_slice(&constant[..head_len]);
-        Self { view: u128::from_le_bytes(wanted), is_inline }
-    }
-
-    /// Whether a view equals the constant, as far as the view itself shows.
-    #[inline(always)]
-    pub(super) fn may_be(self, view: u128) -> bool {
-        let mask = if self.is_inline { u128::MAX } else { u128::from(u64::MAX) };
-        (view ^ self.view) & mask == 0
-    }
-
-    /// Selects the equal rows among those that may be equal.
-    #[inline(always)]
-    pub(super) fn retain_equal(
-        self,
-        column: Views<'_>,
-        constant: &[u8],
-        first: usize,
-        candidates: u64,
-    ) -> u64 {
-        if self.is_inline || candidates == 0 {
-            return candidates;
-        }
-        retain(first, candidates, |row| column.row(row) == constant)
-    }
 }

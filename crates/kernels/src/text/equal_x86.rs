@@ -11,14 +11,14 @@
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
-use super::columns::{Offset, Strings, Text, Views};
+use super::columns::{Offset, Strings, Text};
 use super::equal::{
-    Place, START, SameBytes, WHOLE, WantedView, has_length, only_spaces_behind, start_of, with_same_bytes,
+    Place, START, SameBytes, WHOLE, has_length, only_spaces_behind, start_of, with_same_bytes,
 };
 use super::equal_columns::equal_columns_plain;
 use super::find_x86::{VECTOR, low_bits_up_to};
 use super::pad::{Pad, trimmed};
-use super::rows::{collect_words, gather_word, retain};
+use super::rows::{gather_word, retain};
 use crate::BitBuffer;
 use crate::bits::WORD_BITS;
 use crate::region::prefetch_ptr;
@@ -314,50 +314,6 @@ fn joined(first: u16, second: u16, third: u16, fourth: u16) -> u64 {
     let low = _mm512_kunpackw(u32::from(second), u32::from(first));
     let high = _mm512_kunpackw(u32::from(fourth), u32::from(third));
     _mm512_kunpackd(u64::from(high), u64::from(low))
-}
-
-/// Selects the rows of views that equal the constant.
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn equal_view(column: Views<'_>, constant: &[u8]) -> BitBuffer {
-    let (views, wanted) = (column.views(), WantedView::new(constant));
-    collect_words(column.row_count(), |first, count| {
-        let candidates = match views[first..].first_chunk() {
-            Some(chunk) => views_like(chunk, wanted),
-            None => gather_word(first, count, |row| wanted.may_be(views[row])),
-        };
-        wanted.retain_equal(column, constant, first, candidates)
-    })
-}
-
-/// Which of 64 views may equal the wanted one: by length and first bytes, and if any does, by all bytes.
-#[inline]
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-#[allow(clippy::cast_possible_truncation, reason = "halves of a view")]
-fn views_like(views: &[u128; 64], wanted: WantedView) -> u64 {
-    let candidates = halves_like::<0>(views, wanted.view as u64);
-    if candidates == 0 || !wanted.is_inline {
-        return candidates;
-    }
-    candidates & halves_like::<1>(views, (wanted.view >> 64) as u64)
-}
-
-/// Which of 64 views have `wanted` as their low or high half.
-#[inline]
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn halves_like<const HALF: i64>(views: &[u128; 64], wanted: u64) -> u64 {
-    let wanted = _mm512_set1_epi64(wanted.cast_signed());
-    let every_other = _mm512_add_epi64(_mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), _mm512_set1_epi64(HALF));
-    let start = views.as_ptr();
-    let mut word = 0;
-    for index in 0..8 {
-        // SAFETY: four views of sixteen bytes, from at most the 56th of 64.
-        let four = unsafe { _mm512_loadu_epi64(start.add(8 * index).cast()) };
-        // SAFETY: four views of sixteen bytes, from at most the 60th of 64.
-        let next_four = unsafe { _mm512_loadu_epi64(start.add(8 * index + 4).cast()) };
-        let halves = _mm512_permutex2var_epi64(four, every_other, next_four);
-        word |= u64::from(_mm512_cmpeq_epi64_mask(halves, wanted)) << (8 * index);
-    }
-    word
 }
 
 /// Selects the rows that are equal in both columns; columns with 32-bit offsets are compared without a branch

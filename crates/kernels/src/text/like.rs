@@ -10,12 +10,12 @@
 //! few rows are selected most of the buffer does not count, and a search row by row is faster; so
 //! [`SearchMethod`] is for the caller to race.
 
-use super::columns::{Offset, Strings, Text, Views};
-use super::equal::{ends_with, equal_constant, equal_constant_view, starts_with};
+use super::columns::{Offset, Strings, Text};
+use super::equal::{ends_with, equal_constant, starts_with};
 use super::find::{Finder, find};
 use super::rows::{for_each_row, retain};
 use super::scan::is_begin;
-use super::search::{EACH_ROW_BLOCK, contains, contains_rows, contains_view};
+use super::search::{EACH_ROW_BLOCK, contains, contains_rows};
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, Level, Selection};
 
@@ -305,31 +305,6 @@ pub fn like<O: Offset>(
         Shape::Start { finder, is_all } => (starts_with(level, column, finder.needle()), is_all),
         Shape::End { finder, is_all } => (ends_with(level, column, finder.needle()), is_all),
         Shape::Contains { finder, is_all } => (contains(level, column, finder), is_all),
-    };
-    keep_matches(level, column, pattern, selection, rows, is_all)
-}
-
-/// [`like`] for views.
-///
-/// # Panics
-/// When the selection has not as many bits as rows or names a row that is not there, or there are 2^32 rows.
-#[must_use]
-pub fn like_view(
-    level: Level,
-    column: Views<'_>,
-    pattern: &LikePattern,
-    selection: Selection<'_>,
-    method: SearchMethod,
-) -> BitBuffer {
-    if method == SearchMethod::EachRow {
-        return like_each_row(level, column, pattern, selection);
-    }
-    let (rows, is_all) = match pattern.shape() {
-        Shape::Equal(finder) => (equal_constant_view(level, column, finder.needle()), true),
-        Shape::Contains { finder, is_all } => (contains_view(level, column, finder), is_all),
-        Shape::Start { .. } | Shape::End { .. } | Shape::NoLiteral => {
-            return like_each_row(level, column, pattern, selection);
-        }
     };
     keep_matches(level, column, pattern, selection, rows, is_all)
 }

@@ -36,10 +36,10 @@ pub use case::Case;
 #[cfg(feature = "arrow")]
 pub(crate) use case::change_ascii;
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
-pub use equal::{ends_with, equal_constant, equal_constant_padded, equal_constant_view, starts_with};
+pub use equal::{ends_with, equal_constant, equal_constant_padded, starts_with};
 pub use equal_columns::equal_columns;
 pub use find::{Finder, find, find_byte};
-pub use like::{LikePattern, SearchMethod, like, like_view};
+pub use like::{LikePattern, SearchMethod, like};
 pub use order::{Inequality, compare_columns, compare_constant};
 pub use pad::{Pad, trimmed};
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};

@@ -3,8 +3,8 @@
 //! Which positions are hits is unpredictable, so branches on that cost more than the search. A block is
 //! searched without them, and the hits of a block are then processed together.
 
-use super::columns::{INLINE_MAX, Offset, Strings, Text, VIEW_BYTES, VIEW_TEXT, Views, view_len, view_place};
-use super::find::{Finder, find};
+use super::columns::{Offset, Strings, Text};
+use super::find::Finder;
 #[cfg(target_arch = "x86_64")]
 use super::search_x86 as x86;
 use crate::bits::WORD_BITS;
@@ -99,8 +99,6 @@ pub(super) fn contains_rows_plain<T: Text>(column: T, finder: &Finder, rows: &[u
 
 /// With more hits a row than this, a search row by row, which stops at the first hit of a row, is faster.
 const ROW_HITS: usize = 2;
-/// The same for a buffer whose rows are in no order: more than one hit in this many bytes.
-const HIT_BYTES: usize = 32;
 
 /// Selects the rows that contain the needle.
 pub(super) fn contains<O: Offset>(level: Level, column: Strings<'_, O>, finder: &Finder) -> BitBuffer {
@@ -174,81 +172,6 @@ fn mark_rows_plain<O: Offset>(
 #[inline(always)]
 fn count_up_to<O: Offset>(ends: &[O], at: O) -> usize {
     ends.iter().map(|end| u32::from(*end <= at)).sum::<u32>() as usize
-}
-
-/// Selects the rows of views that contain the needle.
-///
-/// For short texts the bytes of the views themselves are searched. Long texts may be in their buffers in any
-/// order, so the whole buffers are searched as well, and each row then looks for a hit within its bytes.
-pub(super) fn contains_view(level: Level, column: Views<'_>, finder: &Finder) -> BitBuffer {
-    let (views, needle_len) = (column.views(), finder.needle().len());
-    let mut words = vec![0; views.len().div_ceil(WORD_BITS)];
-    if needle_len <= INLINE_MAX {
-        let mut search = Search::new(column.view_bytes(), finder);
-        while let Some((block, hits)) = search.next_block(level) {
-            for hit in hits {
-                let hit = block + usize::from(*hit);
-                let (row, at) = (hit / VIEW_BYTES, hit % VIEW_BYTES);
-                let len = view_len(views[row]);
-                let is_inside = len <= INLINE_MAX && at >= VIEW_TEXT && at + needle_len <= VIEW_TEXT + len;
-                words[row / WORD_BITS] |= u64::from(is_inside) << (row % WORD_BITS);
-            }
-        }
-    }
-    let long_len = |view: &u128| if view_len(*view) > INLINE_MAX { view_len(*view) } else { 0 };
-    let long_bytes: usize = views.iter().map(long_len).sum();
-    let buffer_bytes: usize = column.buffers().iter().map(|buffer| buffer.len()).sum();
-    // After a filter, views may refer to little of large buffers.
-    let is_dense = buffer_bytes <= 2 * long_bytes;
-    let in_buffers = || column.buffers().iter().map(|buffer| hit_positions(level, buffer, finder)).collect();
-    let hits: Option<Vec<Vec<u64>>> = is_dense.then(in_buffers).flatten();
-    if hits.as_ref().is_some_and(|hits| hits.iter().all(Vec::is_empty)) {
-        return BitBuffer::from_words(words, views.len());
-    }
-    for (row, view) in views.iter().enumerate().filter(|(_, view)| view_len(**view) > INLINE_MAX) {
-        let is_hit = if let Some(hits) = &hits {
-            let (buffer, start) = view_place(*view);
-            let last = (start + view_len(*view)).checked_sub(needle_len).filter(|last| *last >= start);
-            last.is_some_and(|last| any_bit(&hits[buffer], start, last))
-        } else {
-            find(level, column.row(row), finder).is_some()
-        };
-        words[row / WORD_BITS] |= u64::from(is_hit) << (row % WORD_BITS);
-    }
-    BitBuffer::from_words(words, views.len())
-}
-
-/// A bit for each position of the needle, or no words if there is none; `None` when there are too many hits.
-fn hit_positions(level: Level, bytes: &[u8], finder: &Finder) -> Option<Vec<u64>> {
-    let (mut words, mut hit_cost) = (Vec::new(), 0);
-    let mut search = Search::new(bytes, finder);
-    while let Some((block, hits)) = search.next_block(level) {
-        if words.is_empty() && !hits.is_empty() {
-            words.resize(bytes.len().div_ceil(WORD_BITS), 0);
-        }
-        for hit in hits {
-            let hit = block + usize::from(*hit);
-            words[hit / WORD_BITS] |= 1 << (hit % WORD_BITS);
-        }
-        hit_cost += hits.len() * finder.compare_cost();
-        if hit_cost > BLOCK_HITS + block / HIT_BYTES {
-            return None;
-        }
-    }
-    Some(words)
-}
-
-/// Whether one of the bits `first ..= last` is set; bits behind the words count as zeros.
-#[inline(always)]
-fn any_bit(words: &[u64], first: usize, last: usize) -> bool {
-    let word = |index: usize| words.get(index).copied().unwrap_or_default();
-    let (first_word, last_word) = (first / WORD_BITS, last / WORD_BITS);
-    let behind = word(last_word) << (WORD_BITS - 1 - last % WORD_BITS);
-    if first_word == last_word {
-        return behind >> (WORD_BITS - 1 - last % WORD_BITS) >> (first % WORD_BITS) != 0;
-    }
-    (word(first_word) >> (first % WORD_BITS)) | behind != 0
-        || (first_word + 1..last_word).any(|index| word(index) != 0)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
