@@ -34,8 +34,8 @@ use crate::compile::in_order::KeepOrder;
 use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
-    CommonTypes, Concatenation, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins, SortKeys,
-    Subqueries, Uuids, Volatile,
+    CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins,
+    SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -191,6 +191,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(SortKeys))
             .with_physical_optimizer_rules(physical_rules.collect())
             .with_physical_optimizer_rule(Arc::new(LargeTop))
+            .with_physical_optimizer_rule(Arc::new(EarlyRows))
             .with_physical_optimizer_rule(Arc::new(JoinRows))
             .with_physical_optimizer_rule(Arc::new(SemiJoins))
             .with_physical_optimizer_rule(Arc::new(KeepOrder))

@@ -10,6 +10,7 @@ mod decoders;
 mod floats;
 mod header;
 mod pages;
+mod prefilter;
 mod prune;
 mod row_group;
 mod scan;

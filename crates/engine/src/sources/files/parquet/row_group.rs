@@ -39,6 +39,37 @@ pub(super) struct RowGroup {
     shared: Shared,
 }
 
+/// What was fetched of a row group for its filters, which others may want, too.
+#[derive(Default)]
+pub(super) struct Fetched(Vec<(Range<u64>, Bytes)>);
+
+impl Fetched {
+    /// The bytes of these ranges, from `reader` those that are not here.
+    async fn ranges(
+        &mut self,
+        reader: &mut dyn AsyncFileReader,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Option<Bytes>>> {
+        let known = ranges.iter().map(|range| self.get(range));
+        let known: Vec<Option<Bytes>> = known.collect();
+        let missing = ranges.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let missing: Vec<Range<u64>> = missing.map(|(range, _)| range.clone()).collect();
+        let read =
+            if missing.is_empty() { Vec::new() } else { reader.get_byte_ranges(missing.clone()).await? };
+        self.0.extend(missing.into_iter().zip(read.iter().cloned()));
+        let mut read = read.into_iter();
+        Ok(known.into_iter().map(|known| known.or_else(|| read.next())).collect())
+    }
+
+    fn get(&self, range: &Range<u64>) -> Option<Bytes> {
+        let (known, bytes) =
+            self.0.iter().find(|(known, _)| known.start <= range.start && range.end <= known.end)?;
+        let start = usize::try_from(range.start - known.start).ok()?;
+        let end = start + usize::try_from(range.end - range.start).ok()?;
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
+    }
+}
+
 /// A column to fetch.
 struct Wanted {
     column: usize,
@@ -56,6 +87,7 @@ impl RowGroup {
         mask: &ProjectionMask,
         selection: Option<&RowSelection>,
         file_bytes: u64,
+        fetched: &mut Fetched,
         shared: Shared,
     ) -> Result<Self> {
         let row_group = metadata.row_group(index);
@@ -83,14 +115,14 @@ impl RowGroup {
             });
         }
         let ranges: Vec<_> = wanted.iter().flat_map(|wanted| wanted.ranges.iter().cloned()).collect();
-        let fetched = if ranges.is_empty() { Vec::new() } else { reader.get_byte_ranges(ranges).await? };
-        let mut fetched = fetched.into_iter();
+        let mut fetched = fetched.ranges(reader, &ranges).await?.into_iter();
         let mut columns = vec![None; row_group.num_columns()];
         for Wanted { column, ranges, slots } in wanted {
             let chunk = row_group.column(column);
             let mut parts = Vec::with_capacity(ranges.len());
             for range in &ranges {
-                let bytes = fetched.next().filter(|bytes| bytes.len() as u64 == range.end - range.start);
+                let bytes =
+                    fetched.next().flatten().filter(|bytes| bytes.len() as u64 == range.end - range.start);
                 parts.push(bytes.ok_or_else(|| misplaced(chunk, index, "the file has been cut off since"))?);
             }
             columns[column] = Some(match slots.is_empty() {

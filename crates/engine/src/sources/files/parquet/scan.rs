@@ -47,8 +47,9 @@ use parquet::file::metadata::PageIndexPolicy;
 use super::Decoding;
 use super::buffers::Buffers;
 use super::decoders::codec;
+use super::prefilter::Prefilters;
 use super::prune::{Narrowing, Pruning, RowGroupQueue};
-use super::row_group::{RowGroup, Shared};
+use super::row_group::{Fetched, RowGroup, Shared};
 use crate::sources::files::failure::into_datafusion;
 use crate::sources::files::values::checked;
 
@@ -173,6 +174,10 @@ impl Scan {
             }
             _ => Vec::new(),
         };
+        let prefilters = match settings.pushdown_filters {
+            true => Prefilters::new(None, &schema, metadata.metadata(), &metrics)?,
+            false => Prefilters::new(predicate.as_ref(), &schema, metadata.metadata(), &metrics)?,
+        };
         if !has_pages_for_us(&metadata, filters.iter().map(|filter| filter.projection()).chain([&mask])) {
             return Ok(Opened::NotOurs);
         }
@@ -201,6 +206,7 @@ impl Scan {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
             file_bytes: file.object_meta.size,
+            fetched: Fetched::default(),
             shared: Shared { decoders: Arc::new(decoders), buffers: Buffers::default() },
             batch_rows: self.decoding.batch_rows,
             remaining: self.limit,
@@ -210,6 +216,7 @@ impl Scan {
             schema,
             mask,
             filters,
+            prefilters,
             narrowing,
             metrics,
             reader,
@@ -228,7 +235,7 @@ enum Opened {
 }
 
 /// A filter over values after [`checked`] has normalised them.
-struct OverChecked(Box<dyn ArrowPredicate>);
+pub(super) struct OverChecked(pub(super) Box<dyn ArrowPredicate>);
 
 impl ArrowPredicate for OverChecked {
     fn projection(&self) -> &ProjectionMask {
@@ -299,12 +306,15 @@ struct Rows {
     schema: SchemaRef,
     mask: ProjectionMask,
     filters: Vec<Box<dyn ArrowPredicate>>,
+    prefilters: Prefilters,
     queue: RowGroupQueue,
     narrowing: Option<Narrowing>,
     current: Option<ParquetRecordBatchReader>,
     projector: Projector,
     output: SchemaRef,
     file_bytes: u64,
+    /// What filters of the row group have fetched.
+    fetched: Fetched,
     shared: Shared,
     batch_rows: usize,
     /// Rows that the scan may still return.
@@ -349,6 +359,7 @@ impl Rows {
         index: usize,
         access: RowGroupAccess,
     ) -> Result<Option<ParquetRecordBatchReader>> {
+        self.fetched = Fetched::default();
         let mut selection = match access {
             RowGroupAccess::Selection(selection) => Some(selection),
             RowGroupAccess::Scan | RowGroupAccess::Skip => None,
@@ -356,16 +367,15 @@ impl Rows {
         let mut filters = std::mem::take(&mut self.filters);
         for filter in &mut filters {
             let mask = filter.projection().clone();
-            let mut passing = Vec::new();
+            let mut passed = Vec::new();
             for batch in self.read(index, &mask, selection.clone()).await? {
-                let passes = filter.evaluate(batch?).map_err(|error| of_query(error.into()))?;
-                let has_nulls = passes.null_count() > 0;
-                passing.push(if has_nulls { prep_null_mask_filter(&passes) } else { passes });
+                passed.push(passing(filter.evaluate(batch?).map_err(|error| of_query(error.into()))?));
             }
-            let passing = RowSelection::from_filters(&passing);
+            let passing = RowSelection::from_filters(&passed);
             selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
         }
         self.filters = filters;
+        selection = self.prefiltered(index, selection).await?;
         if let Some(remaining) = &mut self.remaining {
             let rows = self.metadata.metadata().row_group(index).num_rows();
             let all = || RowSelection::from(vec![RowSelector::select(usize::try_from(rows).unwrap_or(0))]);
@@ -377,7 +387,33 @@ impl Rows {
             return Ok(None);
         }
         let mask = self.mask.clone();
-        self.read(index, &mask, selection).await.map(Some)
+        let rows = self.read(index, &mask, selection).await;
+        self.fetched = Fetched::default();
+        rows.map(Some)
+    }
+
+    /// What is left of a selection after filters that are worth trying first.
+    async fn prefiltered(
+        &mut self,
+        index: usize,
+        before: Option<RowSelection>,
+    ) -> Result<Option<RowSelection>> {
+        let metadata = self.metadata.clone();
+        let row_group = metadata.metadata().row_group(index);
+        let rows = before
+            .as_ref()
+            .map_or_else(|| usize::try_from(row_group.num_rows()).unwrap_or(0), RowSelection::row_count);
+        let (mut selection, mut tried) = (before.clone(), 0);
+        while tried < self.prefilters.len()
+            && let Some(mask) = self.prefilters.next(tried, row_group, &self.mask)
+        {
+            let batches = self.read(index, &mask, selection.clone()).await?;
+            let passing = self.prefilters.evaluate(tried, batches.map(|batch| Ok(batch?)))?;
+            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
+            tried += 1;
+        }
+        let left = selection.as_ref().map_or(rows, RowSelection::row_count);
+        Ok(if tried > 0 && self.prefilters.is_sparse(tried, left, rows) { selection } else { before })
     }
 
     async fn read(
@@ -394,6 +430,7 @@ impl Rows {
             mask,
             selection.as_ref(),
             self.file_bytes,
+            &mut self.fetched,
             self.shared.clone(),
         );
         let row_group = fetched.await?;
@@ -409,8 +446,13 @@ impl Rows {
     }
 }
 
+/// Which rows pass, where NULL is none.
+pub(super) fn passing(passes: BooleanArray) -> BooleanArray {
+    if passes.null_count() > 0 { prep_null_mask_filter(&passes) } else { passes }
+}
+
 /// Marks an error as one of the query's own expressions, not of the file.
-fn of_query(error: DataFusionError) -> DataFusionError {
+pub(super) fn of_query(error: DataFusionError) -> DataFusionError {
     into_datafusion(error.into())
 }
 
