@@ -34,8 +34,8 @@ use crate::compile::in_order::KeepOrder;
 use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
-    CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, Meanings, NestedOrder, SemiJoins,
-    SortKeys, Subqueries, Uuids, Volatile,
+    CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, Lists, Meanings, NestedOrder,
+    SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -186,6 +186,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
+            .with_analyzer_rule(Arc::new(Lists))
             .with_analyzer_rule(Arc::new(Concatenation { function: Arc::new(concatenation) }))
             .with_analyzer_rule(Arc::new(Arguments))
             .with_analyzer_rule(Arc::new(SortKeys))

@@ -176,7 +176,8 @@ pub struct Worker<K: PackedKey> {
     whole_bytes: usize,
     /// Whether most groups are set aside before they are many.
     is_clustered: bool,
-    /// Whether rows of groups of the table may be elsewhere.
+    /// Whether rows may be elsewhere that are of groups of the table: since groups were set aside, the table was given up,
+    /// or rows were kept as they are.
     is_split: bool,
     /// At how many bytes segments are merged.
     compacted_at: usize,
@@ -314,7 +315,8 @@ impl<K: PackedKey> Worker<K> {
                 _ => self.group(level, keys, added, rows.clone()),
             }
             if is_passing {
-                self.passing -= rows.len();
+                // Keeping rows may have found that groups are few.
+                self.passing = self.passing.saturating_sub(rows.len());
             }
             start = rows.end;
         }

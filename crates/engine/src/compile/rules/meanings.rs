@@ -1,6 +1,5 @@
 //! Corrects operators that DataFusion computes wrongly: the lookup in a map, which takes only keys of the very type
-//! that the map has, and `~ '.*'` and lists of IN with no value in common, which forget that NULL gives NULL. Also
-//! refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
+//! that the map has, and `~ '.*'`, which forgets that NULL gives NULL. Also refuses arguments at which DataFusion fails only during execution, and lists, structs and maps where it would take
 //! their text.
 
 use arrow::datatypes::{DataType, FieldRef};
@@ -8,7 +7,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::functions::{UDFCoercionExt, fields_with_udf};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
@@ -62,12 +61,6 @@ fn meant(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::no(Expr::ScalarFunction(call)))
         }
-        Expr::BinaryExpr(binary) if matches!(binary.op, Operator::And | Operator::Or) => {
-            Ok(match of_two_lists(&binary) {
-                Some(one) => Transformed::yes(one),
-                None => Transformed::no(Expr::BinaryExpr(binary)),
-            })
-        }
         Expr::AggregateFunction(call) if call.func.name() == "nth_value" => {
             let is_zero = |value: &ScalarValue| {
                 ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| zero == *value)
@@ -106,7 +99,7 @@ fn is_any(pattern: Option<&Expr>) -> bool {
 }
 
 /// `value` where the operand is not NULL.
-fn true_of_values(operand: Expr, value: bool) -> Expr {
+pub(super) fn true_of_values(operand: Expr, value: bool) -> Expr {
     let when = (Box::new(operand.is_not_null()), Box::new(lit(value)));
     Expr::Case(Case::new(None, vec![when], None))
 }
@@ -145,88 +138,5 @@ fn check_texts(function: &impl UDFCoercionExt, arguments: &[Expr], schema: &DFSc
             Err(DataFusionError::External(Box::new(error)))
         }
         None => Ok(()),
-    }
-}
-
-/// Conditions on one value that two lists of constants make: one list, or, where no value is left in it, true or false but for
-/// NULL. The planner would forget the NULL, also of conditions that it makes lists of.
-fn of_two_lists(binary: &BinaryExpr) -> Option<Expr> {
-    let (left, right) = (as_list(&binary.left)?, as_list(&binary.right)?);
-    let is_list = |operand: &Expr, list: &InList| matches!(operand, Expr::InList(_)) || list.list.len() > 1;
-    if left.expr != right.expr
-        || left.expr.is_volatile()
-        || !is_list(&binary.left, &left)
-        || !is_list(&binary.right, &right)
-    {
-        return None;
-    }
-    let (list, keeps_common) = match (binary.op, left.negated, right.negated) {
-        (Operator::And, false, false) | (Operator::Or, true, true) => (&left, true),
-        (Operator::And, false, true) => (&left, false),
-        (Operator::And, true, false) => (&right, false),
-        _ => return None,
-    };
-    let other = if std::ptr::eq(list, &left) { &right } else { &left };
-    let mut all = left.list.iter().chain(&right.list);
-    if all.any(|item| item.as_literal().is_some_and(ScalarValue::is_null)) {
-        let [left, right] = [left, right].map(|list| Box::new(beside_null(list)));
-        return Some(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }));
-    }
-    let data_type = list.list.first().and_then(constant)?.data_type();
-    let is_simple = |item: &Expr| constant(item).is_some_and(|value| value.data_type() == data_type);
-    if !left.list.iter().chain(&right.list).all(is_simple) {
-        return None;
-    }
-    let mut rest = list.clone();
-    rest.list.retain(|item| other.list.contains(item) == keeps_common);
-    if !rest.list.is_empty() {
-        return Some(Expr::InList(rest));
-    }
-    Some(true_of_values(list.expr.as_ref().clone(), list.negated))
-}
-
-/// A constant that is not NULL.
-fn constant(item: &Expr) -> Option<&ScalarValue> {
-    item.as_literal().filter(|value| !value.is_null())
-}
-
-/// A condition that the planner makes a list of several values of, if it is no list yet: `a = 1 OR a = 2`,
-/// `a <> 1 AND a <> 2`, and NOT of these.
-fn as_list(condition: &Expr) -> Option<InList> {
-    let one = |expr: &Expr, item: &Expr, negated| {
-        constant(item)?;
-        Some(InList { expr: Box::new(expr.clone()), list: vec![item.clone()], negated })
-    };
-    match condition {
-        Expr::InList(list) => Some(list.clone()),
-        Expr::Not(inner) => {
-            let list = as_list(inner)?;
-            Some(InList { negated: !list.negated, ..list })
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Eq | Operator::NotEq), right }) => {
-            let negated = *op == Operator::NotEq;
-            one(left, right, negated).or_else(|| one(right, left, negated))
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
-            let (mut left, right) = (as_list(left)?, as_list(right)?);
-            let are_joined = left.negated == right.negated && left.negated == (*op == Operator::And);
-            left.list.extend(right.list);
-            (are_joined && left.expr == right.expr).then_some(left)
-        }
-        _ => None,
-    }
-}
-
-/// The list without NULLs, and what they make of it: no value is surely not in it.
-fn beside_null(mut list: InList) -> Expr {
-    let count = list.list.len();
-    list.list.retain(|item| !item.as_literal().is_some_and(ScalarValue::is_null));
-    let (is_whole, is_empty, negated) = (list.list.len() == count, list.list.is_empty(), list.negated);
-    let (list, null) = (Expr::InList(list), lit(ScalarValue::Boolean(None)));
-    match negated {
-        _ if is_whole => list,
-        _ if is_empty => null,
-        true => list.and(null),
-        false => list.or(null),
     }
 }

@@ -43,12 +43,13 @@ struct Prefilter {
 }
 
 impl Prefilters {
-    /// Those of the conditions in `predicate`, over columns of `schema`, that cannot fail: others may concern rows that
-    /// something else excludes.
+    /// Those of the conditions in `predicate`, over columns of `schema`, that are about columns that are read anyway and cannot
+    /// fail: others may concern rows that something else excludes.
     pub(super) fn new(
         predicate: Option<&Arc<dyn PhysicalExpr>>,
         schema: &SchemaRef,
         footer: &ParquetMetaData,
+        wanted: &ProjectionMask,
         metrics: &ParquetFileMetrics,
     ) -> Result<Self> {
         let first = Conditions::new(predicate, schema)?.first;
@@ -57,7 +58,12 @@ impl Prefilters {
             false => build_row_filter(&conjunction(first), schema, footer, false, metrics)?,
         };
         let predicates = filter.map_or_else(Vec::new, |filter| filter.into_predicates());
-        let filters = predicates.into_iter().map(|predicate| Prefilter {
+        let leaves = 0..footer.file_metadata().schema_descr().num_columns();
+        let is_read = |mask: &ProjectionMask| {
+            leaves.clone().all(|leaf| !mask.leaf_included(leaf) || wanted.leaf_included(leaf))
+        };
+        let predicates = predicates.into_iter().filter(|predicate| is_read(predicate.projection()));
+        let filters = predicates.map(|predicate| Prefilter {
             predicate: Box::new(OverChecked(predicate)),
             passing: UNTRIED,
             resting: 0,
@@ -101,9 +107,11 @@ impl Prefilters {
             (rows, passing_rows) = (rows + passes.len(), passing_rows + passes.true_count());
             passed.push(passes);
         }
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = passing_rows as f64 / (rows.max(1)) as f64;
-        filter.passing += (share - filter.passing) * NEW_SHARE;
+        if rows > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+            let share = passing_rows as f64 / rows as f64;
+            filter.passing += (share - filter.passing) * NEW_SHARE;
+        }
         Ok(RowSelection::from_filters(&passed))
     }
 

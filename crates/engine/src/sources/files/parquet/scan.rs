@@ -174,10 +174,9 @@ impl Scan {
             }
             _ => Vec::new(),
         };
-        let prefilters = match settings.pushdown_filters {
-            true => Prefilters::new(None, &schema, metadata.metadata(), &metrics)?,
-            false => Prefilters::new(predicate.as_ref(), &schema, metadata.metadata(), &metrics)?,
-        };
+        // What is counted for a LIMIT are rows that no filter of others has touched.
+        let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
+        let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics)?;
         if !has_pages_for_us(&metadata, filters.iter().map(|filter| filter.projection()).chain([&mask])) {
             return Ok(Opened::NotOurs);
         }
@@ -405,6 +404,7 @@ impl Rows {
             .map_or_else(|| usize::try_from(row_group.num_rows()).unwrap_or(0), RowSelection::row_count);
         let (mut selection, mut tried) = (before.clone(), 0);
         while tried < self.prefilters.len()
+            && selection.as_ref().is_none_or(RowSelection::selects_any)
             && let Some(mask) = self.prefilters.next(tried, row_group, &self.mask)
         {
             let batches = self.read(index, &mask, selection.clone()).await?;
@@ -413,7 +413,7 @@ impl Rows {
             tried += 1;
         }
         let left = selection.as_ref().map_or(rows, RowSelection::row_count);
-        Ok(if tried > 0 && self.prefilters.is_sparse(tried, left, rows) { selection } else { before })
+        Ok(if self.prefilters.is_sparse(tried, left, rows) { selection } else { before })
     }
 
     async fn read(
