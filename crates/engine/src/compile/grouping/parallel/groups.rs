@@ -395,7 +395,7 @@ impl<K: PackedKey> Groups<K> {
     fn set_aside(&self, worker: &mut Worker<K>) {
         let Some((key, clusters)) = &self.clusters else { return };
         let data_type = &self.work.keys.data_types[*key];
-        let unused = u64::BITS - 8 * data_type.primitive_width().map_or(8, |width| width as u32);
+        let unused = 8 * (size_of::<u64>() - data_type.primitive_width().unwrap_or(size_of::<u64>()));
         let is_unsigned = data_type.is_unsigned_integer();
         let mut is_whole = clusters.look_up();
         worker.set_aside(Level::best(), *key, |value| match (value << unused).cast_signed() >> unused {

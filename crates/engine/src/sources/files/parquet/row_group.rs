@@ -27,6 +27,7 @@ const RUN_ROWS_MIN: usize = 32;
 pub(super) struct Shared {
     pub(super) decoders: Arc<Decoders>,
     pub(super) buffers: Buffers,
+    pub(super) file_bytes: u64,
 }
 
 /// A row group whose columns have been fetched.
@@ -86,7 +87,6 @@ impl RowGroup {
         index: usize,
         mask: &ProjectionMask,
         selection: Option<&RowSelection>,
-        file_bytes: u64,
         fetched: &mut Fetched,
         shared: Shared,
     ) -> Result<Self> {
@@ -98,7 +98,8 @@ impl RowGroup {
             if !mask.leaf_included(column) {
                 continue;
             }
-            let range = chunk_range(chunk, file_bytes).map_err(|reason| misplaced(chunk, index, reason))?;
+            let range =
+                chunk_range(chunk, shared.file_bytes).map_err(|reason| misplaced(chunk, index, reason))?;
             let locations = pages.and_then(|pages| pages.get(column)).map(|pages| &pages.page_locations[..]);
             wanted.push(match (runs, locations) {
                 (Some(runs), Some(locations @ [_, ..])) => {
@@ -220,7 +221,7 @@ impl RowGroups for RowGroup {
         let codec = codec(chunk.compression()).ok_or_else(|| missing("has another codec"))?;
         let stored = self.columns[column].clone().ok_or_else(|| missing("was not fetched"))?;
         let place = Place { column: chunk.column_path().string().into(), row_group: self.index };
-        let Shared { decoders, buffers } = self.shared.clone();
+        let Shared { decoders, buffers, .. } = self.shared.clone();
         let pages = Pages::new(place, stored, codec, decoders, buffers, self.all);
         Ok(Box::new(OneChunk(Some(pages))))
     }

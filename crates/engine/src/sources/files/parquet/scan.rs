@@ -204,9 +204,12 @@ impl Scan {
         Ok(Opened::Rows(Box::new(Rows {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
-            file_bytes: file.object_meta.size,
             fetched: Fetched::default(),
-            shared: Shared { decoders: Arc::new(decoders), buffers: Buffers::default() },
+            shared: Shared {
+                decoders: Arc::new(decoders),
+                buffers: Buffers::default(),
+                file_bytes: file.object_meta.size,
+            },
             batch_rows: self.decoding.batch_rows,
             remaining: self.limit,
             baseline: BaselineMetrics::new(self.source.metrics(), self.partition),
@@ -311,7 +314,6 @@ struct Rows {
     current: Option<ParquetRecordBatchReader>,
     projector: Projector,
     output: SchemaRef,
-    file_bytes: u64,
     /// What filters of the row group have fetched.
     fetched: Fetched,
     shared: Shared,
@@ -429,7 +431,6 @@ impl Rows {
             index,
             mask,
             selection.as_ref(),
-            self.file_bytes,
             &mut self.fetched,
             self.shared.clone(),
         );
