@@ -9,8 +9,7 @@ use std::cmp::Ordering;
 use guard::AtPageEnd;
 use keirin_kernels::text::{
     Inequality, LayoutError, LikePattern, Offset, Pad, SearchMethod, Strings, Text, Views, char_lengths,
-    compare_columns, compare_constant, ends_with, equal_columns, equal_constant, equal_constant_padded,
-    facts, is_ascii, is_utf8, like, starts_with, trimmed,
+    compare_constant, ends_with, equal_constant, facts, is_ascii, is_utf8, like, starts_with, trimmed,
 };
 use keirin_kernels::{BitBuffer, Bits, Level, Selection};
 use keirin_testkit::columns::{Random, Spread, miri_or};
@@ -102,8 +101,6 @@ fn check_offsets<O: Offset>(level: Level, column: &Column, strings: Strings<'_, 
         "{context}"
     );
     assert_eq!(ends_with(level, strings, constant), column.bits(|row| row.ends_with(constant)), "{context}");
-    let padded = column.bits(|row| naive::trimmed(row) == naive::trimmed(constant));
-    assert_eq!(equal_constant_padded(level, strings, constant), padded, "{context}");
 }
 
 fn naive_compare(pad: Pad, left: &[u8], right: &[u8]) -> Ordering {
@@ -205,35 +202,6 @@ fn rows_as_long_as_the_constant_are_compared_however_many_they_are() {
                 assert_eq!(narrow, expected, "{context}");
                 assert_eq!(wide, expected, "{context}");
             }
-        }
-    }
-}
-
-#[test]
-fn columns_are_compared_row_by_row() {
-    for (row_count, len_max) in
-        [(0, 1), (1, 1), (63, 3), (64, 2), (65, 9), (130, 17), (300, 40)].into_iter().step_by(miri_or(4, 1))
-    {
-        let (left, right) = (Column::random(row_count, len_max, 1), Column::random(row_count, len_max, 2));
-        let bits = |holds: &dyn Fn(&[u8], &[u8]) -> bool| -> BitBuffer {
-            left.rows.iter().zip(&right.rows).map(|(left, right)| holds(left, right)).collect()
-        };
-        for level in Level::available() {
-            each_layout!(left, *level, |left_layout| each_layout!(right, *level, |right_layout| {
-                for pad in PADS {
-                    let equal = bits(&|left, right| naive_compare(pad, left, right).is_eq());
-                    assert_eq!(
-                        equal_columns(*level, left_layout, right_layout, pad),
-                        equal,
-                        "{level} {pad:?}"
-                    );
-                    for inequality in Inequality::ALL {
-                        let expected = bits(&|left, right| inequality.holds(naive_compare(pad, left, right)));
-                        let actual = compare_columns(*level, left_layout, inequality, right_layout, pad);
-                        assert_eq!(actual, expected, "{level} {pad:?} {inequality:?}");
-                    }
-                }
-            }));
         }
     }
 }

@@ -8,7 +8,7 @@ use arrow::compute::kernels::cmp;
 use arrow::compute::kernels::comparison::{like as arrow_like, starts_with as arrow_starts_with};
 use keirin_kernels::text::{
     Facts, Inequality, LikePattern, Pad, SearchMethod, Strings, Text, Views, char_lengths, compare_constant,
-    equal_columns, equal_constant, equal_constant_padded, facts, is_utf8, like, starts_with,
+    equal_constant, facts, is_utf8, like, starts_with,
 };
 use keirin_kernels::{BitBuffer, Level, Selection, count_ones};
 use keirin_race::Race;
@@ -138,29 +138,7 @@ fn equality(report: &mut Report, kind: Kind, column: &Column) {
             Lane::new("arrow:views", || equal(&column.view_array, &scalar_view)),
         ];
         report.case(&name, Unit::Rows, count, lanes);
-
-        // The block is known to have no trailing spaces, as blocks of a table are.
-        let pad = if facts(level, column.strings()).has_trailing_spaces { Pad::Trim } else { Pad::None };
-        let lanes = vec![
-            column.lane("keirin", move |strings| match pad {
-                Pad::None => equal_constant(level, strings, bytes),
-                Pad::Trim | Pad::Fill => equal_constant_padded(level, strings, bytes),
-            }),
-            column.lane("keirin:no-pad", |strings| equal_constant(level, strings, bytes)),
-            column.lane("keirin:unknown", |strings| equal_constant_padded(level, strings, bytes)),
-        ];
-        report.case(&format!("equal-constant-padded/{}/{size}/{len}", kind.name()), Unit::Rows, count, lanes);
     }
-    let other = Column::new(kind, count, |row, random| {
-        if random.chance(0.5) {
-            row.pop();
-        }
-    });
-    let lanes = vec![
-        column.lane("keirin", |strings| equal_columns(level, strings, other.strings(), Pad::None)),
-        Lane::new("arrow", || true_count(&cmp::eq(&column.array, &other.array).expect("the types agree"))),
-    ];
-    report.case(&format!("equal-columns/{}/{count}", kind.name()), Unit::Rows, count, lanes);
 }
 
 fn order(report: &mut Report, kind: Kind, column: &Column) {

@@ -7,10 +7,8 @@
 use super::columns::{Offset, Strings, Text};
 #[cfg(target_arch = "x86_64")]
 use super::equal_x86 as x86;
-use super::pad::trimmed;
 use super::rows::{collect_words, gather_word, retain};
 use crate::BitBuffer;
-use crate::bits::WORD_BITS;
 
 /// Where in a row the constant must be.
 pub(super) type Place = u8;
@@ -22,8 +20,7 @@ pub(super) const START: Place = 1;
 pub(super) const END: Place = 2;
 
 kernel! {
-    /// Selects the rows that equal the constant, byte for byte. See [`equal_constant_padded`] for trailing
-    /// spaces.
+    /// Selects the rows that equal the constant, byte for byte.
     pub fn equal_constant[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
         place_plain::<O, WHOLE>, avx512 = x86::place::<O, WHOLE>;
 }
@@ -183,30 +180,4 @@ pub(super) fn has_length<O: Offset, const PLACE: Place>(offsets: &[O], row: usiz
 #[inline(always)]
 pub(super) fn start_of<O: Offset, const PLACE: Place>(offsets: &[O], row: usize, len: usize) -> usize {
     if PLACE == END { offsets[row + 1].index() - len } else { offsets[row].index() }
-}
-
-kernel! {
-    /// Selects the rows that equal the constant except for trailing spaces: for blocks that may have some.
-    pub fn equal_constant_padded[O: Offset][O](column: Strings<'_, O>, constant: &[u8]) -> BitBuffer =
-        equal_padded_plain, avx512 = x86::equal_padded;
-}
-
-#[inline(always)]
-fn equal_padded_plain<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
-    only_spaces_behind(column, place_plain::<O, START>(column, trimmed(constant)), trimmed(constant).len())
-}
-
-/// Given the rows whose first `len` bytes match, selects those that have only spaces behind them.
-#[inline(always)]
-pub(super) fn only_spaces_behind<O: Offset>(
-    column: Strings<'_, O>,
-    rows: BitBuffer,
-    len: usize,
-) -> BitBuffer {
-    let mut words = rows.into_words();
-    for (index, word) in words.iter_mut().enumerate() {
-        *word =
-            retain(index * WORD_BITS, *word, |row| column.row(row)[len..].iter().all(|byte| *byte == b' '));
-    }
-    BitBuffer::from_words(words, column.row_count())
 }

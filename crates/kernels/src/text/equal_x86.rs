@@ -1,4 +1,4 @@
-//! The loops of `equal.rs` and `equal_columns.rs` with AVX-512.
+//! The loops of `equal.rs` with AVX-512.
 //!
 //! Comparing lengths and bytes in one loop costs a mispredicted branch for every 64 rows, and no two cache
 //! misses overlap. So a block's lengths are compared first, 64 at a time. The remaining rows are listed,
@@ -12,12 +12,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::columns::{Offset, Strings, Text};
-use super::equal::{
-    Place, START, SameBytes, WHOLE, has_length, only_spaces_behind, start_of, with_same_bytes,
-};
-use super::equal_columns::equal_columns_plain;
-use super::find_x86::{VECTOR, low_bits_up_to};
-use super::pad::{Pad, trimmed};
+use super::equal::{Place, SameBytes, WHOLE, has_length, start_of, with_same_bytes};
 use super::rows::{gather_word, retain};
 use crate::BitBuffer;
 use crate::bits::WORD_BITS;
@@ -40,12 +35,6 @@ pub(super) fn place<O: Offset, const PLACE: Place>(column: Strings<'_, O>, const
         return BitBuffer::zeros(column.row_count());
     }
     with_same_bytes!(constant, same => place_rows::<O, PLACE, _>(column, len, same))
-}
-
-/// Selects the rows that equal the constant except for trailing spaces.
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn equal_padded<O: Offset>(column: Strings<'_, O>, constant: &[u8]) -> BitBuffer {
-    only_spaces_behind(column, place::<O, START>(column, trimmed(constant)), trimmed(constant).len())
 }
 
 #[inline(never)]
@@ -314,78 +303,4 @@ fn joined(first: u16, second: u16, third: u16, fourth: u16) -> u64 {
     let low = _mm512_kunpackw(u32::from(second), u32::from(first));
     let high = _mm512_kunpackw(u32::from(fourth), u32::from(third));
     _mm512_kunpackd(u64::from(high), u64::from(low))
-}
-
-/// Selects the rows that are equal in both columns; columns with 32-bit offsets are compared without a branch
-/// for each row.
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn equal_columns<A: Text, B: Text>(left: A, right: B, pad: Pad) -> BitBuffer {
-    let are_short = size_of::<A::Length>() == 4 && size_of::<B::Length>() == 4;
-    match (left.as_strings(), right.as_strings()) {
-        (Some(left), Some(right)) if are_short && pad == Pad::None => equal_strings(left, right),
-        _ => equal_columns_plain(left, right, pad),
-    }
-}
-
-#[inline(never)]
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-#[allow(clippy::cast_possible_truncation, reason = "rows of a block")]
-fn equal_strings<A: Offset, B: Offset>(left: Strings<'_, A>, right: Strings<'_, B>) -> BitBuffer {
-    assert_eq!(left.row_count(), right.row_count(), "columns of one batch");
-    let row_count = left.row_count();
-    let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
-    let mut candidates = Candidates::new();
-    for (block, words) in words.chunks_mut(BLOCK_WORDS).enumerate() {
-        let first = block * BLOCK_ROWS;
-        for (index, word) in words.iter_mut().enumerate() {
-            let first = first + index * WORD_BITS;
-            let (lefts, rights) = (&left.offsets()[first..], &right.offsets()[first..]);
-            *word = match (lefts.first_chunk(), rights.first_chunk()) {
-                (Some(lefts), Some(rights)) => same_lengths(lefts, rights),
-                _ => gather_word(first, lefts.len() - 1, |row| left.row_len(row) == right.row_len(row)),
-            };
-        }
-        // SAFETY: every number has a value.
-        unsafe { candidates.list(words, |row| row as u32) };
-        let mut len_max = 0;
-        for (rows, result) in candidates.pairs() {
-            let mut word = 0;
-            for (bit, row) in rows.iter().enumerate() {
-                let row = first + *row as usize;
-                let (left, right) = (left.row(row), right.row(row));
-                len_max = len_max.max(left.len());
-                let mask = low_bits_up_to(left.len());
-                // SAFETY: bytes outside the mask, which ends with the row, are not read.
-                let left = unsafe { _mm512_maskz_loadu_epi8(mask, left.as_ptr().cast()) };
-                // SAFETY: candidates have the same length left and right, so the mask ends with this row,
-                // too.
-                let right = unsafe { _mm512_maskz_loadu_epi8(mask, right.as_ptr().cast()) };
-                word |= u64::from(_mm512_cmpneq_epi8_mask(left, right) == 0) << bit;
-            }
-            *result = word;
-        }
-        candidates.keep_results(words);
-        if len_max > VECTOR {
-            for (index, word) in words.iter_mut().enumerate() {
-                *word = retain(first + index * WORD_BITS, *word, |row| {
-                    let (left, right) = (left.row(row), right.row(row));
-                    left.len() <= VECTOR || left[VECTOR..] == right[VECTOR..]
-                });
-            }
-        }
-    }
-    BitBuffer::from_words(words, row_count)
-}
-
-/// Which of 64 rows have the same length in both columns.
-#[inline]
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn same_lengths<A: Offset, B: Offset>(left: &[A; 65], right: &[B; 65]) -> u64 {
-    let (left, right) = (lengths_of_64(left), lengths_of_64(right));
-    joined(
-        _mm512_cmpeq_epi32_mask(left[0], right[0]),
-        _mm512_cmpeq_epi32_mask(left[1], right[1]),
-        _mm512_cmpeq_epi32_mask(left[2], right[2]),
-        _mm512_cmpeq_epi32_mask(left[3], right[3]),
-    )
 }

@@ -3,7 +3,7 @@
 //! A function call and a few unpredictable branches for each row cost more than the bytes of a short text. So
 //! loops here process a whole buffer or 64 rows at a time, and a single row only if it remains a candidate.
 //! `columns.rs` has the two layouts, `find.rs` the search for a needle, `search.rs` the search in all rows,
-//! `equal.rs` and `equal_columns.rs` equality, `order.rs` order, `pad.rs` the meaning of trailing spaces,
+//! `equal.rs` equality, `order.rs` order, `pad.rs` the meaning of trailing spaces,
 //! `like.rs` patterns, `scan.rs` facts that can be known of a block in advance, `views.rs` the conversion to
 //! views, `case.rs` lower and upper case.
 //!
@@ -14,7 +14,6 @@
 mod case;
 mod columns;
 mod equal;
-mod equal_columns;
 #[cfg(target_arch = "x86_64")]
 mod equal_x86;
 mod find;
@@ -36,11 +35,10 @@ pub use case::Case;
 #[cfg(feature = "arrow")]
 pub(crate) use case::change_ascii;
 pub use columns::{LayoutError, Offset, Strings, Text, Views};
-pub use equal::{ends_with, equal_constant, equal_constant_padded, starts_with};
-pub use equal_columns::equal_columns;
+pub use equal::{ends_with, equal_constant, starts_with};
 pub use find::{Finder, find, find_byte};
 pub use like::{LikePattern, SearchMethod, like};
-pub use order::{Inequality, compare_columns, compare_constant};
+pub use order::{Inequality, compare_constant};
 pub use pad::{Pad, trimmed};
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};
 #[cfg(feature = "arrow")]

@@ -68,30 +68,6 @@ fn at_hand<T: Text>(pad: Pad) -> u64 {
     if pad == Pad::Trim { u64::MAX } else { T::PREFIX_AT_HAND }
 }
 
-kernel! {
-    /// Selects the rows for which the comparison of the two columns holds.
-    ///
-    /// # Panics
-    /// When the columns differ in length.
-    pub fn compare_columns[A: Text, B: Text][A, B](left: A, inequality: Inequality, right: B, pad: Pad) -> BitBuffer =
-        compare_columns_plain;
-}
-
-#[inline(always)]
-fn compare_columns_plain<A: Text, B: Text>(left: A, inequality: Inequality, right: B, pad: Pad) -> BitBuffer {
-    assert_eq!(left.row_count(), right.row_count(), "columns of one batch");
-    let at_hand = at_hand::<A>(pad) & at_hand::<B>(pad);
-    let fill = |first: usize, is_whole: bool, left_prefixes: &mut [u64], right_prefixes: &mut [u64]| {
-        prefixes_padded(&left, first, pad, is_whole, left_prefixes);
-        prefixes_padded(&right, first, pad, is_whole, right_prefixes);
-        if !is_whole && at_hand != u64::MAX {
-            left_prefixes.iter_mut().chain(right_prefixes).for_each(|prefix| *prefix &= at_hand);
-        }
-    };
-    let full = |row: usize| pad.compare(left.row(row), right.row(row));
-    compare_prefixes(left.row_count(), inequality, at_hand == u64::MAX, fill, full)
-}
-
 #[inline(always)]
 fn prefix_padded<T: Text>(column: &T, row: usize, pad: Pad) -> u64 {
     if pad == Pad::Trim { prefix_of(trimmed(column.row(row)), 0) } else { column.prefix(row, pad.fill()) }

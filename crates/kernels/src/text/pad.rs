@@ -17,13 +17,6 @@ pub enum Pad {
 }
 
 impl Pad {
-    /// The cheapest mode that gives the same results if no text ends in a space; the constant must be trimmed
-    /// first. `Fill` remains for order, where bytes less than a space matter.
-    #[must_use]
-    pub fn without_trailing_spaces(self) -> Self {
-        if self == Self::Trim { Self::None } else { self }
-    }
-
     /// Compares two texts.
     #[must_use]
     #[inline(always)]
