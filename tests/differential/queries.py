@@ -356,7 +356,10 @@ class Queries:
             ends += ["CURRENT ROW"]
         if "PREC" in begin and begin != "2 PRECEDING":
             ends += ["3 PRECEDING"]
-        return f" {unit} BETWEEN {begin} AND {r.choice(ends)}"
+        return f" {unit} BETWEEN {begin} AND {r.choice(ends)}{self.excluded()}"
+
+    def excluded(self):
+        return self.random.choice([""] * 6 + [" EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES", " EXCLUDE NO OTHERS"])
 
     def groups(self):
         return self.rows("GROUPS")
@@ -370,7 +373,7 @@ class Queries:
         order = f" ORDER BY {r.choice(keys).sql}" + r.choice(["", " DESC", " NULLS FIRST", " DESC NULLS LAST"])
         begin = r.choice(["UNBOUNDED PRECEDING", "50 PRECEDING", "3 PRECEDING", "CURRENT ROW"])
         end = r.choice(["CURRENT ROW", "2 FOLLOWING", "50 FOLLOWING", "UNBOUNDED FOLLOWING"])
-        return over(aggregate, f"{order} RANGE BETWEEN {begin} AND {end}")
+        return over(aggregate, f"{order} RANGE BETWEEN {begin} AND {end}{self.excluded()}")
 
     def failing(self):
         """An expression that fails for some rows, or for none: with all rows, as nothing protects them."""

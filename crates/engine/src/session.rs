@@ -39,7 +39,7 @@ use crate::compile::rules::{
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
-use crate::compile::windows::WindowRows;
+use crate::compile::windows::{Exclusions, WindowRows};
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain_panic;
@@ -169,8 +169,8 @@ impl Session {
             Arc::new(Volatile),
             Arc::new(Meanings),
         ];
-        let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 2] =
-            [Arc::new(Gathering), Arc::new(Fences)];
+        let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 3] =
+            [Arc::new(Exclusions), Arc::new(Gathering), Arc::new(Fences)];
         let physical_rules = first.into_iter().chain(physical_rules());
         let concatenation = functions::bounded_concatenation(&shared.pool, shared.threads);
         let mut state = SessionStateBuilder::new_with_default_features()

@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::bind::relations::normalized;
+use crate::compile::windows::EXCLUDE_MARK;
 use crate::sql::parser::Ast;
 use crate::sql::walk::walk;
 
@@ -125,7 +126,7 @@ fn name_in_select(select: &mut Select, twins: Twins, mentioned: &HashSet<String>
             continue;
         };
         let (expr, given_name) = (expr.clone(), given_name(item));
-        let text = given_name.clone().unwrap_or_else(|| expr.to_string());
+        let text = given_name.clone().unwrap_or_else(|| written_exclusions(expr.to_string()));
         let mut name = text.clone();
         let mut number = 0;
         while taken.contains(&name) || (number > 0 && (given.contains(&name) || mentioned.contains(&name))) {
@@ -281,6 +282,37 @@ fn column_name(expr: &Expr) -> Option<String> {
     }
 }
 
+/// The text of an expression with EXCLUDE at the end of frames, where it was written.
+fn written_exclusions(mut text: String) -> String {
+    let mark = format!("{EXCLUDE_MARK}('");
+    while let Some(start) = text.find(&mark) {
+        let Some(length) = text[start + mark.len()..].find("')") else { break };
+        let words = text[start + mark.len()..][..length].to_owned();
+        let rest = text.split_off(start + mark.len() + length + 2);
+        text.truncate(start);
+        let rest = match rest.strip_prefix(", ") {
+            Some(other_keys) => other_keys,
+            None => {
+                let clause = "PARTITION BY ";
+                text.truncate(text.strip_suffix(clause).map_or(start, str::len));
+                rest.trim_start()
+            }
+        };
+        let mut depth = 0;
+        let end = rest.find(|character| {
+            depth += match character {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            depth < 0
+        });
+        let (clauses, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        text = format!("{text}{clauses} EXCLUDE {words}{behind}");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +343,16 @@ mod tests {
         check(
             "SELECT DISTINCT a + 1 FROM t ORDER BY a + 1",
             r#"SELECT DISTINCT a + 1 AS "a + 1" FROM t ORDER BY "a + 1""#,
+        );
+        check(
+            "SELECT 1 + sum(a) OVER (PARTITION BY b, c ROWS 1 PRECEDING EXCLUDE TIES)",
+            "SELECT 1 + sum(a) OVER (PARTITION BY keirin_exclude('TIES'), b, c ROWS 1 PRECEDING) \
+             AS \"1 + sum(a) OVER (PARTITION BY b, c ROWS 1 PRECEDING EXCLUDE TIES)\"",
+        );
+        check(
+            "SELECT f(sum(a) OVER (w ORDER BY g(b) ROWS 1 PRECEDING EXCLUDE CURRENT ROW))",
+            "SELECT f(sum(a) OVER (w PARTITION BY keirin_exclude('CURRENT ROW') ORDER BY g(b) ROWS 1 PRECEDING)) \
+             AS \"f(sum(a) OVER (w ORDER BY g(b) ROWS 1 PRECEDING EXCLUDE CURRENT ROW))\"",
         );
         check("SELECT (SELECT max(a) FROM t) AS m", "SELECT (SELECT max(a) FROM t) AS m");
     }

@@ -6,11 +6,12 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitorMut,
-    WindowSpec, WindowType,
+    Distinct, Expr, Ident, NamedWindowDefinition, NamedWindowExpr, ObjectNamePart, OrderBy, Query, Select,
+    VisitorMut, WindowSpec, WindowType,
 };
 
 use crate::bind::relations::normalized;
+use crate::compile::windows::EXCLUDE_MARK;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sql::walk::walk;
 
@@ -102,6 +103,7 @@ fn extended(windows: &[(String, WindowSpec)], mut spec: WindowSpec) -> Result<Wi
         let error = Error::new(ErrorKind::Invalid, format!("window '{}' {what}", normalized(&name)));
         Err(error.with_hint(hint.to_owned()))
     };
+    let marks: Vec<Expr> = spec.partition_by.extract_if(.., |key| is_exclude_mark(key)).collect();
     if !spec.partition_by.is_empty() {
         return refused("cannot be given another PARTITION BY", "PARTITION BY belongs to the first window");
     }
@@ -114,9 +116,15 @@ fn extended(windows: &[(String, WindowSpec)], mut spec: WindowSpec) -> Result<Wi
             &format!("OVER {name} without parentheses uses it"),
         );
     }
-    spec.partition_by.clone_from(&base.partition_by);
+    spec.partition_by = marks.into_iter().chain(base.partition_by.iter().cloned()).collect();
     if spec.order_by.is_empty() {
         spec.order_by.clone_from(&base.order_by);
     }
     Ok(spec)
+}
+
+/// Whether a key of partitions is what became of EXCLUDE.
+fn is_exclude_mark(key: &Expr) -> bool {
+    let Expr::Function(call) = key else { return false };
+    matches!(&call.name.0[..], [ObjectNamePart::Identifier(name)] if name.value == EXCLUDE_MARK)
 }

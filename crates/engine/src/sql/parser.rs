@@ -23,8 +23,8 @@ use crate::sql::numbers::{join_digits, name_units};
 use crate::sql::table_clauses::{TableClauses, name_codecs, take_clauses};
 use crate::sql::text::byte_offset;
 use crate::sql::tokens::{
-    distinct_as_operators, distinct_from_operators, forget_materialized, number_parameters,
-    select_all_where_from_comes_first, struct_fields_in_angle_brackets, versions_as_names,
+    distinct_as_operators, distinct_from_operators, exclusions_as_keys, forget_materialized,
+    number_parameters, select_all_where_from_comes_first, struct_fields_in_angle_brackets, versions_as_names,
 };
 
 const DIALECT: KeirinDialect = KeirinDialect;
@@ -152,6 +152,7 @@ fn parse_tokens(sql: &str, change: impl FnMut(&mut TokenWithSpan)) -> Result<Vec
         number_parameters(&mut tokens);
         select_all_where_from_comes_first(&mut tokens);
         versions_as_names(&mut tokens);
+        exclusions_as_keys(&mut tokens);
         let has_as_of = as_of_conditions(&mut tokens);
         name_units(sql, &mut tokens)?;
         struct_fields_in_angle_brackets(&mut tokens);

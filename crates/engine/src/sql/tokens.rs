@@ -1,10 +1,12 @@
 //! Changes to the tokens of a script before they are parsed: `?` parameters get numbers, a FROM that comes
 //! first gets its SELECT, the version of a table becomes the last part of its name, the fields of a STRUCT
-//! get angle brackets, MATERIALIZED is dropped, and IS DISTINCT FROM becomes an operator.
+//! get angle brackets, MATERIALIZED is dropped, IS DISTINCT FROM becomes an operator, and what a window excludes a key of
+//! its partitions.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use crate::compile::windows::EXCLUDE_MARK;
 use crate::sql::walk::walk;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::keywords::{
@@ -83,6 +85,66 @@ pub(crate) fn forget_materialized(tokens: &mut Vec<TokenWithSpan>) {
         if let Some(first) = first {
             tokens.drain(first..=*place);
         }
+    }
+}
+
+/// Makes a key of partitions of the EXCLUDE at the end of a window's frame: of `OVER (w ORDER BY x ROWS 2 PRECEDING EXCLUDE
+/// TIES)` comes `OVER (w PARTITION BY keirin_exclude('TIES') ORDER BY x ROWS 2 PRECEDING)`.
+pub(crate) fn exclusions_as_keys(tokens: &mut Vec<TokenWithSpan>) {
+    let word = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
+        Token::RParen => ")".to_owned(),
+        _ => String::new(),
+    };
+    let is_space = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    for place in (0..tokens.len()).rev() {
+        if word(&tokens[place]) != "EXCLUDE" {
+            continue;
+        }
+        let before = tokens[..place].iter().rfind(|token| !is_space(token)).map(word).unwrap_or_default();
+        let ends: Vec<usize> =
+            (place + 1..tokens.len()).filter(|end| !is_space(&tokens[*end])).take(3).collect();
+        let words: Vec<String> = ends.iter().map(|end| word(&tokens[*end])).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (excluded, end) = match words[..] {
+            _ if !["ROW", "PRECEDING", "FOLLOWING"].contains(&before.as_str()) => continue,
+            ["CURRENT", "ROW", ")"] => (Some("CURRENT ROW"), ends[2]),
+            ["NO", "OTHERS", ")"] => (None, ends[2]),
+            ["GROUP", ")", ..] => (Some("GROUP"), ends[1]),
+            ["TIES", ")", ..] => (Some("TIES"), ends[1]),
+            _ => continue,
+        };
+        let span = tokens[place].span;
+        tokens.drain(place..end);
+        let mut depth = 0;
+        let open = tokens[..place].iter().rposition(|token| {
+            depth += match token.token {
+                Token::RParen => 1,
+                Token::LParen => -1,
+                _ => 0,
+            };
+            depth < 0
+        });
+        let (Some(excluded), Some(open)) = (excluded, open) else { continue };
+        // Behind the name of the window that is extended.
+        let mut inside = (open + 1..place).filter(|inside| !is_space(&tokens[*inside]));
+        let clauses = ["PARTITION", "ORDER", "ROWS", "RANGE", "GROUPS"];
+        let start = inside.find(|start| clauses.contains(&word(&tokens[*start]).as_str())).unwrap_or(place);
+        let by = inside.next().filter(|_| word(&tokens[start]) == "PARTITION");
+        let mark = [
+            Token::make_word(EXCLUDE_MARK, None),
+            Token::LParen,
+            Token::SingleQuotedString(excluded.to_owned()),
+            Token::RParen,
+        ];
+        let (place, made): (usize, Vec<Token>) = match by {
+            Some(by) => (by + 1, mark.into_iter().chain([Token::Comma]).collect()),
+            None => {
+                let words = [Token::make_keyword("PARTITION"), Token::make_keyword("BY")];
+                (start, words.into_iter().chain(mark).collect())
+            }
+        };
+        tokens.splice(place..place, made.into_iter().map(|token| TokenWithSpan { token, span }));
     }
 }
 

@@ -14,7 +14,7 @@ use datafusion::physical_expr::window::WindowExpr;
 use super::edges::{Edges, Rows};
 use super::frames::{Frame, Frames};
 use super::running::Running;
-use super::sliding::Merged;
+use super::sliding::{Merged, valid_before};
 
 pub(super) enum What {
     Sliding(Running),
@@ -97,16 +97,9 @@ impl Framed {
             }
         };
         self.known = match &self.what {
-            What::Value { ignores_nulls: true, .. } => self.arguments[0].logical_nulls().map(|nulls| {
-                let rows: Vec<usize> = nulls.valid_indices().collect();
-                let mut before = Vec::with_capacity(nulls.len() + 1);
-                before.push(0);
-                before.extend(nulls.iter().scan(0, |count, is_known| {
-                    *count += usize::from(is_known);
-                    Some(*count)
-                }));
-                Known { rows, before }
-            }),
+            What::Value { ignores_nulls: true, .. } => self.arguments[0]
+                .logical_nulls()
+                .map(|nulls| Known { rows: nulls.valid_indices().collect(), before: valid_before(&nulls) }),
             _ => None,
         };
         Ok(())
@@ -129,7 +122,9 @@ impl Framed {
         let start = self.frames.starts[row];
         let needed = match &self.what {
             What::Value { of: Values::Running(..), .. } => start.max(self.frames.ends[row].saturating_sub(1)),
-            What::Value { nth: ..=1, .. } => self.place(row).unwrap_or(start),
+            What::Value { nth: ..=1, .. } if !self.frames.has_exclusions() => {
+                self.place(row).unwrap_or(start)
+            }
             _ => start,
         };
         needed.min(end)
@@ -150,18 +145,24 @@ impl Framed {
     /// The row whose value is that of the function.
     fn place(&self, row: usize) -> Option<usize> {
         let What::Value { of, nth, .. } = &self.what else { return None };
-        let frame = self.frames.of(row);
-        let among = match &self.known {
-            Some(known) => known.before[frame.start]..known.before[frame.end],
-            None => frame,
+        let among = self.frames.pieces(row).map(|piece| match &self.known {
+            Some(known) => known.before[piece.start]..known.before[piece.end],
+            None => piece,
+        });
+        // Others that come first.
+        let mut others = usize::try_from(nth.unsigned_abs()).ok()?.checked_sub(1)?;
+        let mut skipped = |piece: &Range<usize>| {
+            let skipped = others;
+            others = others.saturating_sub(piece.len());
+            (skipped < piece.len()).then_some(skipped)
         };
-        let distance = usize::try_from(nth.unsigned_abs()).ok()?;
         let place = match nth {
-            0 => None,
-            1.. => among.start.checked_add(distance - 1),
-            _ => among.end.checked_sub(distance),
-        };
-        let place = place.filter(|place| among.contains(place))?;
+            0.. => among.into_iter().find_map(|piece| skipped(&piece).map(|skipped| piece.start + skipped)),
+            _ => among
+                .into_iter()
+                .rev()
+                .find_map(|piece| skipped(&piece).map(|skipped| piece.end - 1 - skipped)),
+        }?;
         let place = self.known.as_ref().map_or(place, |known| known.rows[place]);
         let is_none = matches!(of, Values::Running(..)) && self.arguments[0].is_null(place);
         (!is_none).then_some(place)

@@ -14,6 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
 use super::edges::{Edges, Exprs};
+use super::excluding::Exclusion;
 use super::running::whole_numbers;
 
 /// The rows of the frame of each row of a batch. Neither begin nor end ever goes back from one row to the next.
@@ -22,11 +23,29 @@ pub(super) struct Frames {
     pub(super) starts: Vec<usize>,
     /// Behind the last row; the first one if there is none.
     pub(super) ends: Vec<usize>,
+    /// What is excluded from them, and the peers of each row.
+    excluded: Option<(Exclusion, Vec<Range<usize>>)>,
 }
 
 impl Frames {
     pub(super) fn of(&self, row: usize) -> Range<usize> {
         self.starts[row]..self.ends[row]
+    }
+
+    /// The pieces, in order, that the frame of a row consists of. Without exclusions it is the first.
+    pub(super) fn pieces(&self, row: usize) -> [Range<usize>; 3] {
+        let frame = self.of(row);
+        match &self.excluded {
+            Some((exclusion, peers)) => exclusion.pieces(row, peers[row].clone(), frame),
+            None => {
+                let none = frame.end..frame.end;
+                [frame, none.clone(), none]
+            }
+        }
+    }
+
+    pub(super) fn has_exclusions(&self) -> bool {
+        self.excluded.is_some()
     }
 }
 
@@ -34,6 +53,8 @@ impl Frames {
 pub(super) struct Frame {
     partitions: Exprs,
     reach: Reach,
+    /// What is excluded from them, and what peers are equal in.
+    excluded: Option<(Exclusion, Exprs)>,
 }
 
 /// From where to where; what is beyond a partition is not in it.
@@ -99,8 +120,7 @@ impl Frame {
                 }
             }
             WindowFrameUnits::Range | WindowFrameUnits::Groups => {
-                let order = expr.order_by().iter().map(|sort| sort.expr.clone());
-                let peers: Exprs = partitions.iter().cloned().chain(order).collect();
+                let peers = peers_of(expr);
                 let [Some(start), Some(end)] = bounds.map(|bound| limit(bound, count)) else {
                     return Ok(None);
                 };
@@ -110,7 +130,21 @@ impl Frame {
                 Reach::Peers(peers, start, end)
             }
         };
-        Ok(Some(Self { partitions, reach }))
+        Ok(Some(Self { partitions, reach, excluded: None }))
+    }
+
+    /// The frames of a function without the rows that it excludes.
+    pub(super) fn excluding(
+        expr: &Arc<dyn WindowExpr>,
+        exclusion: Exclusion,
+        schema: &Schema,
+    ) -> Result<Option<Self>> {
+        let peers = peers_of(expr);
+        if Edges::new(peers.clone(), schema)?.is_none() {
+            return Ok(None);
+        }
+        let frame = Self::of(expr, schema)?;
+        Ok(frame.map(|frame| Self { excluded: Some((exclusion, peers)), ..frame }))
     }
 
     /// Rows of the partition that are so far away, and those between them. Without a number there are all on that side.
@@ -118,7 +152,7 @@ impl Frame {
         let far = farthest.map_or(Limit::Partition, Limit::Behind);
         let near = Limit::Behind(nearest);
         let reach = if nearest < 0 { Reach::Rows(far, near) } else { Reach::Rows(near, far) };
-        Self { partitions, reach }
+        Self { partitions, reach, excluded: None }
     }
 
     /// The frames of these rows, which are in order. The first partition may have rows before them, and the last one behind
@@ -126,8 +160,17 @@ impl Frame {
     pub(super) fn find(&self, batch: &RecordBatch) -> Result<Frames> {
         let row_count = batch.num_rows();
         let partitions = Edges::starts_of(&self.partitions, batch)?;
-        let mut frames =
-            Frames { starts: Vec::with_capacity(row_count), ends: Vec::with_capacity(row_count) };
+        let mut frames = Frames {
+            starts: Vec::with_capacity(row_count),
+            ends: Vec::with_capacity(row_count),
+            excluded: None,
+        };
+        if let Some((exclusion, peers)) = &self.excluded {
+            let peers = Edges::starts_of(peers, batch)?;
+            let peers =
+                spans(&peers, row_count).flat_map(|peers| std::iter::repeat_n(peers.clone(), peers.len()));
+            frames.excluded = Some((*exclusion, peers.collect()));
+        }
         match &self.reach {
             Reach::Rows(start, end) => {
                 for partition in spans(&partitions, row_count) {
@@ -302,6 +345,12 @@ impl PartialEq for Float {
 }
 
 impl Eq for Float {}
+
+/// What the rows of a partition are equal in that are peers.
+fn peers_of(expr: &Arc<dyn WindowExpr>) -> Exprs {
+    let order = expr.order_by().iter().map(|sort| sort.expr.clone());
+    expr.partition_by().iter().cloned().chain(order).collect()
+}
 
 /// What begins with each of these rows.
 fn spans(starts: &[usize], row_count: usize) -> impl Iterator<Item = Range<usize>> {

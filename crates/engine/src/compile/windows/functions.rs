@@ -11,12 +11,11 @@ use datafusion::logical_expr::{EmitTo, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
-use datafusion::physical_expr::window::{
-    PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr,
-};
+use datafusion::physical_expr::window::{StandardWindowExpr, StandardWindowFunctionExpr, WindowExpr};
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
 use super::edges::{Edges, Exprs, Rows, Starts, Whole};
+use super::excluding::{Excluding, Of, aggregate, has_filter};
 use super::framed::{Framed, Values, What};
 use super::frames::Frame;
 use super::running::{Running, State};
@@ -78,8 +77,13 @@ impl Function {
         let Some(partitions) = Edges::new(expr.partition_by().to_vec(), schema)? else { return Ok(None) };
         let order = expr.order_by().iter().map(|sort| sort.expr.clone()).collect();
         let kind = if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
-            let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
-            let Some(function) = function else { return Ok(None) };
+            let function = standard.get_standard_func_expr().as_any();
+            if let Some(excluding) = function.downcast_ref::<Excluding>() {
+                let kind = Self::of_excluding(expr, excluding, schema)?;
+                let data_type = excluding.field()?.data_type().clone();
+                return Ok(kind.map(|kind| Self { kind, data_type, partitions }));
+            }
+            let Some(function) = function.downcast_ref::<WindowUDFExpr>() else { return Ok(None) };
             let name = function.fun().name();
             match name {
                 "row_number" | "rank" | "dense_rank" => {
@@ -112,16 +116,7 @@ impl Function {
                 },
             }
         } else {
-            let plain = expr.as_any().downcast_ref::<PlainAggregateWindowExpr>();
-            let sliding = expr.as_any().downcast_ref::<SlidingAggregateWindowExpr>();
-            let plain = plain.map(PlainAggregateWindowExpr::get_aggregate_expr);
-            let sliding = sliding.map(SlidingAggregateWindowExpr::get_aggregate_expr);
-            let Some(aggregate) = plain.or(sliding) else { return Ok(None) };
-            // Whether there is a FILTER, it tells nobody.
-            let has_filter = !format!("{expr:?}").ends_with("filter: None }");
-            if has_filter {
-                return Ok(None);
-            }
+            let Some(aggregate) = aggregate(expr).filter(|_| !has_filter(expr)) else { return Ok(None) };
             match Self::of_aggregate(expr, aggregate, schema)? {
                 Some(kind) => kind,
                 None => return Ok(None),
@@ -181,12 +176,7 @@ impl Function {
         schema: &Schema,
     ) -> Result<Option<Kind>> {
         let Some((argument, rest)) = function.args().split_first() else { return Ok(None) };
-        // Nothing else tells.
-        let shown = format!("{function:?}");
-        let ignores_nulls = shown.ends_with("is_reversed: false, ignore_nulls: true }");
-        if !ignores_nulls && !shown.ends_with("is_reversed: false, ignore_nulls: false }") {
-            return Ok(None);
-        }
+        let Some(ignores_nulls) = ignores_nulls(function) else { return Ok(None) };
         let name = function.fun().name();
         let frame = expr.get_window_frame();
         let nth = match (name, rest) {
@@ -209,9 +199,6 @@ impl Function {
                 let peers = Whole::peers(expr, schema)?;
                 return Ok(peers.map(|peers| Kind::Last(argument.clone(), peers)));
             }
-            ("first_value", []) => Some(1),
-            ("last_value", []) => Some(-1),
-            ("nth_value", [place]) => number(place),
             ("lag" | "lead", rest) => {
                 let distance = rest.first().map_or(Some(1), number);
                 let data_type = expr.field()?.data_type().clone();
@@ -250,7 +237,7 @@ impl Function {
                 };
                 return Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))));
             }
-            _ => None,
+            _ => nth(function),
         };
         let (Some(nth), Some(frame)) = (nth, Frame::of(expr, schema)?) else { return Ok(None) };
         let data_type = argument.data_type(schema)?;
@@ -268,6 +255,33 @@ impl Function {
             let default = ScalarValue::try_from(&data_type)?;
             What::Value { of: Values::Argument(argument.clone()), nth, ignores_nulls, default }
         };
+        Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))))
+    }
+
+    /// Functions of frames from which rows are excluded.
+    fn of_excluding(
+        expr: &Arc<dyn WindowExpr>,
+        excluding: &Excluding,
+        schema: &Schema,
+    ) -> Result<Option<Kind>> {
+        let what = match &excluding.of {
+            Of::Aggregate(aggregate) => Merged::of(aggregate).map(What::Merged),
+            Of::Value(function) => {
+                let Some(function) = function.as_any().downcast_ref::<WindowUDFExpr>() else {
+                    return Ok(None);
+                };
+                match (function.args().first(), nth(function), ignores_nulls(function)) {
+                    (Some(argument), Some(nth), Some(ignores_nulls)) => {
+                        let default = ScalarValue::try_from(&argument.data_type(schema)?)?;
+                        let of = Values::Argument(argument.clone());
+                        Some(What::Value { of, nth, ignores_nulls, default })
+                    }
+                    _ => None,
+                }
+            }
+        };
+        let frame = Frame::excluding(expr, excluding.exclusion, schema)?;
+        let (Some(what), Some(frame)) = (what, frame) else { return Ok(None) };
         Ok(Some(Kind::Framed(Box::new(Framed::new(frame, what)))))
     }
 
@@ -315,8 +329,8 @@ impl Function {
     /// Bytes for each row looked at, and for its value.
     pub(super) fn row_bytes(&self) -> usize {
         match &self.kind {
-            // Begin and end of the frame, the argument, and as much to count with.
-            Kind::Framed(_) => 64,
+            // Begin and end of the frame and of the peers, the argument, and as much to count with.
+            Kind::Framed(_) => 80,
             _ => 16,
         }
     }
@@ -353,6 +367,24 @@ impl Function {
         };
         if *values.data_type() == self.data_type { Ok(values) } else { Ok(cast(&values, &self.data_type)?) }
     }
+}
+
+/// The place in the frame of the row whose value a function gives: from 1, or from the last row with -1.
+fn nth(function: &WindowUDFExpr) -> Option<i64> {
+    match (function.fun().name(), function.args()) {
+        ("first_value", [_]) => Some(1),
+        ("last_value", [_]) => Some(-1),
+        ("nth_value", [_, place]) => number(place),
+        _ => None,
+    }
+}
+
+fn ignores_nulls(function: &WindowUDFExpr) -> Option<bool> {
+    // Nothing else tells.
+    let shown = format!("{function:?}");
+    [false, true]
+        .into_iter()
+        .find(|ignores| shown.ends_with(&format!("is_reversed: false, ignore_nulls: {ignores} }}")))
 }
 
 /// A whole number that is a constant.

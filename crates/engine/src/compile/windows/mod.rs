@@ -11,6 +11,7 @@
 //! Operators with any other function stay DataFusion's.
 
 mod edges;
+mod excluding;
 mod framed;
 mod frames;
 mod functions;
@@ -43,6 +44,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 
 use self::edges::Rows;
+pub(crate) use self::excluding::{Exclusions, MARK as EXCLUDE_MARK, mark as exclude_mark};
 use self::functions::Function;
 use crate::compact::{compact, joined};
 use crate::compile::fast_path;

@@ -255,22 +255,20 @@ impl Merged {
         let nulls = arguments
             .iter()
             .fold(None, |all, argument| NullBuffer::union(all.as_ref(), argument.logical_nulls().as_ref()));
-        let one = |row| u64::from(nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)));
-        let counts = slide(
-            frames,
-            rows.clone(),
-            0,
-            |count, row| *count += one(row),
-            |count, row| *count -= one(row),
-            |count| *count,
-        );
-        let has_some: Vec<bool> = counts.map(|count| count > 0).collect();
+        let valid_before = nulls.as_ref().map(valid_before);
+        let has_values = |rows: &Range<usize>| match &valid_before {
+            Some(before) => before[rows.start] < before[rows.end],
+            None => !rows.is_empty(),
+        };
+        let has_some: Vec<bool> = rows.clone().map(|row| frames.pieces(row).iter().any(has_values)).collect();
         let mut columns = Vec::new();
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let rows = start..rows.end.min(start + ROWS_AT_ONCE);
             let mut parts: Vec<Parts> = (0..=levels.len()).map(|_| Parts::default()).collect();
             for row in rows.clone() {
-                Parts::split(frames.of(row), row - start, &mut parts);
+                for piece in frames.pieces(row) {
+                    Parts::split(piece, row - start, &mut parts);
+                }
             }
             let mut merged = self.accumulator()?;
             for (level, parts) in parts.into_iter().enumerate() {
@@ -317,6 +315,17 @@ impl Merged {
     fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
         self.0.create_groups_accumulator()
     }
+}
+
+/// How many values are not NULL before each row, and in all.
+pub(super) fn valid_before(nulls: &NullBuffer) -> Vec<usize> {
+    let mut before = Vec::with_capacity(nulls.len() + 1);
+    before.push(0);
+    before.extend(nulls.iter().scan(0, |count, is_valid| {
+        *count += usize::from(is_valid);
+        Some(*count)
+    }));
+    before
 }
 
 /// Rows or states, and the frames that they are parts of.

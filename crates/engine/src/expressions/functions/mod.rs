@@ -49,6 +49,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::compile::as_of;
+use crate::compile::windows::exclude_mark;
 use crate::expressions::casts;
 use crate::runtime::pool::FairPool;
 use crate::sql::types::SessionZone;
@@ -139,6 +140,7 @@ fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     functions.extend(once::functions());
     functions.extend(quotient::functions());
     functions.push(as_of::mark());
+    functions.push(exclude_mark());
     functions.extend(rounding::functions());
     functions.extend(session::functions());
     functions.extend(similar::functions());
