@@ -4,11 +4,13 @@
 //! groups and pages, and that answer `count(*)`. DataFusion plans the scan. It also runs it, with file names
 //! in its errors, unless our scan ([`scan`]) has pages to decompress.
 
+mod batches;
 mod booked;
 mod buffers;
 mod decoders;
 mod floats;
 mod header;
+mod numbers;
 mod pages;
 mod prefilter;
 mod prune;

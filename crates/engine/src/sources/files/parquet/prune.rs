@@ -24,7 +24,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy};
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, RowGroupMetaData};
 
 /// The row groups to read, with all of their rows or a selection, in order.
 pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
@@ -82,7 +82,7 @@ impl Pruning<'_> {
         }
         let of_pages = self
             .predicate
-            .filter(|_| settings.enable_page_index)
+            .filter(|_| settings.enable_page_index && has_page_index(all))
             .map(|predicate| PagePruningAccessPlanFilter::new(predicate, self.schema.clone()))
             .filter(|filter| filter.filter_number() > 0);
         let are_fully_matched = kept.row_group_indexes().all(|index| kept.is_fully_matched()[index]);
@@ -208,6 +208,12 @@ impl Pruning<'_> {
         }
         Ok(filters)
     }
+}
+
+/// Whether there are least and greatest values of pages. If not, asking for them again would copy the footer.
+fn has_page_index(row_groups: &[RowGroupMetaData]) -> bool {
+    let mut columns = row_groups.iter().flat_map(RowGroupMetaData::columns);
+    columns.any(|column| column.column_index_offset().is_some())
 }
 
 /// Whether a column's Bloom filter lies within the file and has the length that the footer gives. The library

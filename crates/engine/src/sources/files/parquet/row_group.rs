@@ -210,20 +210,37 @@ fn misplaced(chunk: &ColumnChunkMetaData, row_group: usize, reason: &str) -> Par
     ParquetError::General(format!("column '{column}' in row group {row_group}: {reason}"))
 }
 
-impl RowGroups for RowGroup {
-    fn num_rows(&self) -> usize {
+impl RowGroup {
+    pub(super) fn rows(&self) -> usize {
         usize::try_from(self.metadata.row_group(self.index).num_rows()).unwrap_or(0)
     }
 
-    fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
-        let chunk = self.metadata.row_group(self.index).column(column);
+    pub(super) fn chunk(&self, column: usize) -> &ColumnChunkMetaData {
+        self.metadata.row_group(self.index).column(column)
+    }
+
+    pub(super) fn place(&self, column: usize) -> Place {
+        Place { column: self.chunk(column).column_path().string().into(), row_group: self.index }
+    }
+
+    /// The pages of a column that was fetched.
+    pub(super) fn pages(&self, column: usize) -> Result<Pages> {
+        let chunk = self.chunk(column);
         let missing = |what| ParquetError::General(format!("column {column} {what}"));
         let codec = codec(chunk.compression()).ok_or_else(|| missing("has another codec"))?;
         let stored = self.columns[column].clone().ok_or_else(|| missing("was not fetched"))?;
-        let place = Place { column: chunk.column_path().string().into(), row_group: self.index };
         let Shared { decoders, buffers, .. } = self.shared.clone();
-        let pages = Pages::new(place, stored, codec, decoders, buffers, self.all);
-        Ok(Box::new(OneChunk(Some(pages))))
+        Ok(Pages::new(self.place(column), stored, codec, decoders, buffers, self.all))
+    }
+}
+
+impl RowGroups for RowGroup {
+    fn num_rows(&self) -> usize {
+        self.rows()
+    }
+
+    fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
+        Ok(Box::new(OneChunk(Some(self.pages(column)?))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {

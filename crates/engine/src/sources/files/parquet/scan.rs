@@ -35,16 +35,16 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, MetricBuilder};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowSelection,
-    RowSelector,
+    ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector,
 };
 use parquet::arrow::async_reader::AsyncFileReader;
-use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::basic::Compression;
 use parquet::file::metadata::PageIndexPolicy;
 
 use super::Decoding;
+use super::batches::{Batches, NumberColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::prefilter::Prefilters;
@@ -205,6 +205,7 @@ impl Scan {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
             fetched: Fetched::default(),
+            numbers: NumberColumns::new(metadata.parquet_schema(), schema.fields())?,
             shared: Shared {
                 decoders: Arc::new(decoders),
                 buffers: Buffers::default(),
@@ -311,11 +312,12 @@ struct Rows {
     prefilters: Prefilters,
     queue: RowGroupQueue,
     narrowing: Option<Narrowing>,
-    current: Option<ParquetRecordBatchReader>,
+    current: Option<Batches>,
     projector: Projector,
     output: SchemaRef,
     /// What filters of the row group have fetched.
     fetched: Fetched,
+    numbers: NumberColumns,
     shared: Shared,
     batch_rows: usize,
     /// Rows that the scan may still return.
@@ -355,11 +357,7 @@ impl Rows {
 
     /// The rows of a row group that pass the filters. Late materialisation: the other columns are fetched
     /// only for these rows.
-    async fn row_group(
-        &mut self,
-        index: usize,
-        access: RowGroupAccess,
-    ) -> Result<Option<ParquetRecordBatchReader>> {
+    async fn row_group(&mut self, index: usize, access: RowGroupAccess) -> Result<Option<Batches>> {
         self.fetched = Fetched::default();
         let mut selection = match access {
             RowGroupAccess::Selection(selection) => Some(selection),
@@ -423,7 +421,7 @@ impl Rows {
         index: usize,
         mask: &ProjectionMask,
         selection: Option<RowSelection>,
-    ) -> Result<ParquetRecordBatchReader> {
+    ) -> Result<Batches> {
         let footer = self.metadata.metadata();
         let fetched = RowGroup::fetch(
             self.reader.as_mut(),
@@ -435,15 +433,15 @@ impl Rows {
             self.shared.clone(),
         );
         let row_group = fetched.await?;
-        let schema = self.metadata.parquet_schema();
-        let levels = parquet_to_arrow_field_levels(schema, mask.clone(), Some(self.schema.fields()))?;
-        let reader = ParquetRecordBatchReader::try_new_with_row_groups(
-            &levels,
+        Ok(Batches::new(
+            self.metadata.parquet_schema(),
+            self.schema.fields(),
+            &self.numbers,
+            mask,
             &row_group,
             self.batch_rows,
             selection,
-        )?;
-        Ok(reader)
+        )?)
     }
 }
 

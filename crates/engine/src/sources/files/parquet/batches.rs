@@ -1,0 +1,192 @@
+//! The batches of a row group: columns of numbers by our loops, the others by the parquet crate's.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
+};
+use datafusion::arrow::compute::filter;
+use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::errors::{ParquetError, Result};
+use parquet::schema::types::SchemaDescriptor;
+
+use super::numbers::{Numbers, has_numbers, has_our_encodings, numbers};
+use super::row_group::RowGroup;
+
+/// Where runs of selected and of other rows are shorter, all rows are decoded and then filtered.
+const RUN_ROWS_MIN: usize = 16;
+
+/// The columns of a file that are numbers for our loops, by their place in the file.
+#[derive(Clone)]
+pub(super) struct NumberColumns(Arc<Vec<bool>>);
+
+impl NumberColumns {
+    /// Of columns that are read as `fields`.
+    pub(super) fn new(schema: &SchemaDescriptor, fields: &Fields) -> Result<Self> {
+        // What the parquet crate reads by itself: anything else it has to convert.
+        let plain = parquet_to_arrow_schema(schema, None)?;
+        let is_ours = |leaf: usize| {
+            let root = schema.get_column_root_idx(leaf);
+            let (Some(field), Some(plain)) = (fields.get(root), plain.fields.get(root)) else { return false };
+            field.data_type() == plain.data_type() && has_numbers(&schema.column(leaf), field.data_type())
+        };
+        Ok(Self(Arc::new((0..schema.num_columns()).map(is_ours).collect())))
+    }
+}
+
+/// See the [module](self).
+pub(super) struct Batches {
+    schema: SchemaRef,
+    /// The columns that are not numbers, if there are any.
+    others: Option<ParquetRecordBatchReader>,
+    /// Each with its place in the batch.
+    numbers: Vec<(usize, Box<dyn Numbers>)>,
+    /// The rows that are not done.
+    rows: VecDeque<RowSelector>,
+    batch_rows: usize,
+}
+
+impl Batches {
+    /// The selected rows of the columns in `mask`, read as `fields`.
+    pub(super) fn new(
+        schema: &SchemaDescriptor,
+        fields: &Fields,
+        ours: &NumberColumns,
+        mask: &ProjectionMask,
+        row_group: &RowGroup,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<Self> {
+        let (mut columns, mut others, mut our_fields) = (Vec::new(), Vec::new(), Vec::new());
+        let mut roots: Vec<usize> = Vec::new();
+        for leaf in (0..schema.num_columns()).filter(|leaf| mask.leaf_included(*leaf)) {
+            let root = schema.get_column_root_idx(leaf);
+            if roots.last() != Some(&root) {
+                roots.push(root);
+            }
+            let column = schema.column(leaf);
+            let is_ours = ours.0[leaf] && has_our_encodings(row_group.chunk(leaf));
+            let field = fields.get(root).filter(|_| is_ours);
+            let number = match field {
+                Some(field) => {
+                    numbers(row_group.pages(leaf)?, row_group.place(leaf), &column, field.data_type())
+                }
+                None => None,
+            };
+            match field.zip(number) {
+                Some((field, number)) => {
+                    columns.push((roots.len() - 1, number));
+                    our_fields.push((roots.len() - 1, field.clone()));
+                }
+                None => others.push(leaf),
+            }
+        }
+        let rows = match &selection {
+            Some(selection) => selection.iter().copied().filter(|run| run.row_count > 0).collect(),
+            None => VecDeque::from([RowSelector::select(row_group.rows())]),
+        };
+        let others = if others.is_empty() && !columns.is_empty() {
+            None
+        } else {
+            let mask = ProjectionMask::leaves(schema, others);
+            let levels = parquet_to_arrow_field_levels(schema, mask, Some(fields))?;
+            let reader =
+                ParquetRecordBatchReader::try_new_with_row_groups(&levels, row_group, batch_rows, selection)?;
+            Some(reader)
+        };
+        let of_others = others.as_ref().map_or_else(|| Arc::new(Schema::empty()), RecordBatchReader::schema);
+        let schema = in_order(roots.len(), our_fields, of_others.fields().iter().cloned())?;
+        let schema = Arc::new(Schema::new(schema));
+        Ok(Self { schema, others, numbers: columns, rows, batch_rows })
+    }
+
+    /// The next so many selected rows, with those that are passed over; fewer if there are no more.
+    fn next_rows(&mut self, count: usize) -> (Vec<RowSelector>, usize) {
+        let (mut runs, mut taken) = (Vec::new(), 0);
+        while taken < count
+            && let Some(run) = self.rows.pop_front()
+        {
+            if run.skip {
+                runs.push(run);
+                continue;
+            }
+            let rows = run.row_count.min(count - taken);
+            runs.push(RowSelector::select(rows));
+            taken += rows;
+            if rows < run.row_count {
+                self.rows.push_front(RowSelector::select(run.row_count - rows));
+            }
+        }
+        (runs, taken)
+    }
+
+    fn batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        let others = match &mut self.others {
+            None => None,
+            Some(others) => match others.next().transpose()? {
+                Some(batch) => Some(batch),
+                None => return Ok(None),
+            },
+        };
+        if self.numbers.is_empty() {
+            return Ok(others);
+        }
+        let (runs, count) = self.next_rows(others.as_ref().map_or(self.batch_rows, RecordBatch::num_rows));
+        if count == 0 {
+            return Ok(None);
+        }
+        let span: usize = runs.iter().map(|run| run.row_count).sum();
+        let kept = (runs.len() > 1 && span < RUN_ROWS_MIN * runs.len()).then(|| {
+            let mut kept = BooleanBufferBuilder::new(span);
+            runs.iter().for_each(|run| kept.append_n(run.row_count, !run.skip));
+            BooleanArray::new(kept.finish(), None)
+        });
+        let mut ours = Vec::with_capacity(self.numbers.len());
+        for (place, column) in &mut self.numbers {
+            let values: ArrayRef = if let Some(kept) = &kept {
+                column.read(span)?;
+                filter(&column.take(), kept)?
+            } else {
+                for run in &runs {
+                    match run.skip {
+                        true => column.skip(run.row_count)?,
+                        false => column.read(run.row_count)?,
+                    }
+                }
+                column.take()
+            };
+            ours.push((*place, values));
+        }
+        let others = others.iter().flat_map(RecordBatch::columns).cloned();
+        let columns = in_order(self.schema.fields().len(), ours, others)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map(Some)
+    }
+}
+
+/// Puts our columns, or their fields, in their places between the others.
+fn in_order<T>(
+    count: usize,
+    ours: Vec<(usize, T)>,
+    mut others: impl Iterator<Item = T>,
+) -> std::result::Result<Vec<T>, ParquetError> {
+    let mut ours = ours.into_iter().peekable();
+    let column = |place| match ours.next_if(|(of_ours, _)| *of_ours == place) {
+        Some((_, ours)) => Some(ours),
+        None => others.next(),
+    };
+    let columns: Option<Vec<T>> = (0..count).map(column).collect();
+    columns.ok_or_else(|| ParquetError::General("a batch lacks a column".to_owned()))
+}
+
+impl Iterator for Batches {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.batch().transpose()
+    }
+}
