@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use keirin::ErrorKind;
 use keirin::arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    StructArray,
+    ArrayRef, BooleanArray, Date32Array, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
+    Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampMicrosecondArray, UInt8Array,
+    UInt64Array,
 };
 use keirin::arrow::datatypes::{DataType, Field, Int32Type};
 use parquet::arrow::ArrowWriter;
@@ -30,6 +31,12 @@ fn codecs() -> [(&'static str, Compression); 7] {
     ]
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "any will do"
+)]
 /// Columns of all shapes: sorted, repeated, random, text, NULLs, lists, structs, nothing but NULL.
 fn rows() -> RecordBatch {
     let random = |n: i32| i64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64.cast_signed());
@@ -41,7 +48,8 @@ fn rows() -> RecordBatch {
         (Arc::new(Field::new("a", DataType::Int32, false)), parts),
         (Arc::new(Field::new("b", DataType::Utf8, true)), Arc::new(text.clone()) as _),
     ]);
-    let columns: [(&str, ArrayRef); 9] = [
+    let known = |n: i32| n % 40 > 8 || n % 13 == 0;
+    let columns: [(&str, ArrayRef); 16] = [
         ("id", Arc::new(Int32Array::from_iter_values(0..ROWS))),
         ("low", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|n| i64::from(n / 50 % 3))))),
         ("random", Arc::new(Int64Array::from_iter_values((0..ROWS).map(random)))),
@@ -54,6 +62,19 @@ fn rows() -> RecordBatch {
         ("list", Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(list))),
         ("pair", Arc::new(pair)),
         ("nothing", Arc::new(Int64Array::new_null(ROWS as usize))),
+        (
+            "small",
+            Arc::new((0..ROWS).map(|n| known(n).then_some((n / 30 - 70) as i8)).collect::<Int8Array>()),
+        ),
+        (
+            "short",
+            Arc::new((0..ROWS).map(|n| known(n).then_some((n * 7 - 9000) as i16)).collect::<Int16Array>()),
+        ),
+        ("byte", Arc::new(UInt8Array::from_iter_values((0..ROWS).map(|n| (n / 3 % 256) as u8)))),
+        ("large", Arc::new((0..ROWS).map(|n| known(n).then(|| random(n) as u64)).collect::<UInt64Array>())),
+        ("day", Arc::new((0..ROWS).map(|n| known(n / 20).then_some(n / 9)).collect::<Date32Array>())),
+        ("at", Arc::new(TimestampMicrosecondArray::from_iter_values((0..ROWS).map(|n| random(n / 5) >> 20)))),
+        ("real", Arc::new((0..ROWS).map(|n| known(n).then_some(n as f32 / 4.0)).collect::<Float32Array>())),
     ];
     RecordBatch::try_from_iter(columns).unwrap()
 }
@@ -79,12 +100,14 @@ fn properties(version: WriterVersion, compression: Compression) -> WriterPropert
         .set_column_dictionary_enabled("random".into(), false)
         .set_column_encoding("float".into(), Encoding::BYTE_STREAM_SPLIT)
         .set_column_dictionary_enabled("float".into(), false)
+        .set_column_dictionary_enabled("large".into(), false)
+        .set_column_dictionary_enabled("real".into(), false)
         .set_column_bloom_filter_enabled("text".into(), true)
         .build()
 }
 
 /// `FILE` stands for the file.
-const QUERIES: [&str; 12] = [
+const QUERIES: [&str; 16] = [
     "SELECT * FROM FILE",
     "SELECT count(*), sum(low), sum(float), min(text), max(text), count(nothing) FROM FILE",
     "SELECT id, text, list FROM FILE WHERE id BETWEEN 2890 AND 3110",
@@ -96,6 +119,10 @@ const QUERIES: [&str; 12] = [
     "SELECT id, float FROM FILE ORDER BY id DESC LIMIT 5",
     "SELECT text, id FROM FILE ORDER BY text NULLS FIRST, id LIMIT 7",
     "SELECT id FROM FILE LIMIT 4000",
+    "SELECT sum(small), sum(short), sum(byte), max(large), max(day), min(at), sum(real), count(real) FROM FILE",
+    "SELECT id, small, short, byte, large, day, at, real FROM FILE WHERE id % 100 BETWEEN 13 AND 52",
+    "SELECT id, small, short, byte, large, day, at, real FROM FILE WHERE flag AND text <> 'text 5'",
+    "SELECT id, text, large, real FROM FILE WHERE small = 30 AND byte < 100",
     "SELECT count(*) FROM FILE AS a JOIN FILE AS b ON a.id = b.id + 5400 WHERE b.flag",
 ];
 
