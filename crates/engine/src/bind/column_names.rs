@@ -288,6 +288,9 @@ fn written_exclusions(mut text: String) -> String {
     while let Some(start) = text.find(&mark) {
         let Some(length) = text[start + mark.len()..].find("')") else { break };
         let words = text[start + mark.len()..][..length].to_owned();
+        if !["CURRENT ROW", "GROUP", "TIES"].contains(&words.as_str()) {
+            break;
+        }
         let rest = text.split_off(start + mark.len() + length + 2);
         text.truncate(start);
         let rest = match rest.strip_prefix(", ") {
@@ -298,13 +301,15 @@ fn written_exclusions(mut text: String) -> String {
                 rest.trim_start()
             }
         };
-        let mut depth = 0;
+        let (mut depth, mut quote) = (0, None);
         let end = rest.find(|character| {
-            depth += match character {
-                '(' => 1,
-                ')' => -1,
-                _ => 0,
-            };
+            match (character, quote) {
+                (_, Some(open)) if open != character => {}
+                ('\'' | '"', _) => quote = quote.xor(Some(character)),
+                ('(', _) => depth += 1,
+                (')', _) => depth -= 1,
+                _ => {}
+            }
             depth < 0
         });
         let (clauses, behind) = rest.split_at(end.unwrap_or(rest.len()));

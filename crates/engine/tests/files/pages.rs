@@ -102,12 +102,13 @@ fn properties(version: WriterVersion, compression: Compression) -> WriterPropert
         .set_column_dictionary_enabled("float".into(), false)
         .set_column_dictionary_enabled("large".into(), false)
         .set_column_dictionary_enabled("real".into(), false)
+        .set_column_dictionary_page_size_limit("short".into(), 700)
         .set_column_bloom_filter_enabled("text".into(), true)
         .build()
 }
 
 /// `FILE` stands for the file.
-const QUERIES: [&str; 16] = [
+const QUERIES: [&str; 18] = [
     "SELECT * FROM FILE",
     "SELECT count(*), sum(low), sum(float), min(text), max(text), count(nothing) FROM FILE",
     "SELECT id, text, list FROM FILE WHERE id BETWEEN 2890 AND 3110",
@@ -123,6 +124,8 @@ const QUERIES: [&str; 16] = [
     "SELECT id, small, short, byte, large, day, at, real FROM FILE WHERE id % 100 BETWEEN 13 AND 52",
     "SELECT id, small, short, byte, large, day, at, real FROM FILE WHERE flag AND text <> 'text 5'",
     "SELECT id, text, large, real FROM FILE WHERE small = 30 AND byte < 100",
+    "SELECT id, text, low, day FROM FILE WHERE (id < 30 OR id BETWEEN 600 AND 629) AND id % 2 = 0",
+    "SELECT id, short, day, float FROM FILE WHERE id IN (2, 5, 9, 11, 14, 18, 1700, 1702, 1704, 1708, 2499, 5990)",
     "SELECT count(*) FROM FILE AS a JOIN FILE AS b ON a.id = b.id + 5400 WHERE b.flag",
 ];
 

@@ -229,7 +229,7 @@ impl StandardWindowFunctionExpr for Excluding {
     }
 }
 
-/// Evaluates the function for the rows of a partition, one after the other.
+/// Evaluates the function for the rows of a partition, one after the other: in the time of the rows of all frames.
 #[derive(Debug)]
 struct Evaluator {
     function: Excluding,
@@ -249,7 +249,9 @@ impl PartitionEvaluator for Evaluator {
             self.peers.reverse();
         }
         let peers = self.peers.last().cloned().unwrap_or_default();
-        let pieces = self.function.exclusion.pieces(self.row, peers.clone(), frame.clone());
+        // DataFusion's may end before they begin.
+        let frame = frame.start..frame.end.max(frame.start);
+        let pieces = self.function.exclusion.pieces(self.row, peers.clone(), frame);
         self.row += 1;
         if self.row == peers.end {
             self.peers.pop();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
+    BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
 };
 use datafusion::arrow::compute::filter;
 use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
@@ -17,8 +17,10 @@ use parquet::schema::types::SchemaDescriptor;
 use super::numbers::{Numbers, has_numbers, has_our_encodings, numbers};
 use super::row_group::RowGroup;
 
-/// Where runs of selected and of other rows are shorter, all rows are decoded and then filtered.
+/// Where runs of selected and of other rows are shorter on average, rows between them are decoded too, and then left out.
 const RUN_ROWS_MIN: usize = 16;
+/// Runs that are passed over in any case.
+const SKIPPED_ROWS_MIN: usize = 4 * RUN_ROWS_MIN;
 
 /// The columns of a file that are numbers for our loops, by their place in the file.
 #[derive(Clone)]
@@ -47,6 +49,8 @@ pub(super) struct Batches {
     numbers: Vec<(usize, Box<dyn Numbers>)>,
     /// The rows that are not done.
     rows: VecDeque<RowSelector>,
+    /// Whether rows that are not selected can be decoded, too.
+    is_whole: bool,
     batch_rows: usize,
 }
 
@@ -85,10 +89,11 @@ impl Batches {
                 None => others.push(leaf),
             }
         }
-        let rows = match &selection {
+        let mut rows: VecDeque<RowSelector> = match &selection {
             Some(selection) => selection.iter().copied().filter(|run| run.row_count > 0).collect(),
             None => VecDeque::from([RowSelector::select(row_group.rows())]),
         };
+        while rows.pop_back_if(|run| run.skip).is_some() {}
         let others = if others.is_empty() && !columns.is_empty() {
             None
         } else {
@@ -101,7 +106,7 @@ impl Batches {
         let of_others = others.as_ref().map_or_else(|| Arc::new(Schema::empty()), RecordBatchReader::schema);
         let schema = in_order(roots.len(), our_fields, of_others.fields().iter().cloned())?;
         let schema = Arc::new(Schema::new(schema));
-        Ok(Self { schema, others, numbers: columns, rows, batch_rows })
+        Ok(Self { schema, others, numbers: columns, rows, is_whole: row_group.is_whole(), batch_rows })
     }
 
     /// The next so many selected rows, with those that are passed over; fewer if there are no more.
@@ -139,25 +144,19 @@ impl Batches {
         if count == 0 {
             return Ok(None);
         }
-        let span: usize = runs.iter().map(|run| run.row_count).sum();
-        let kept = (runs.len() > 1 && span < RUN_ROWS_MIN * runs.len()).then(|| {
-            let mut kept = BooleanBufferBuilder::new(span);
-            runs.iter().for_each(|run| kept.append_n(run.row_count, !run.skip));
-            BooleanArray::new(kept.finish(), None)
-        });
+        let (runs, kept) = if self.is_whole { joined(runs) } else { (runs, None) };
         let mut ours = Vec::with_capacity(self.numbers.len());
         for (place, column) in &mut self.numbers {
-            let values: ArrayRef = if let Some(kept) = &kept {
-                column.read(span)?;
-                filter(&column.take(), kept)?
-            } else {
-                for run in &runs {
-                    match run.skip {
-                        true => column.skip(run.row_count)?,
-                        false => column.read(run.row_count)?,
-                    }
+            for run in &runs {
+                match run.skip {
+                    true => column.skip(run.row_count)?,
+                    false => column.read(run.row_count)?,
                 }
-                column.take()
+            }
+            let values = column.take();
+            let values = match &kept {
+                Some(kept) => filter(&values, kept)?,
+                None => values,
             };
             ours.push((*place, values));
         }
@@ -166,6 +165,29 @@ impl Batches {
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map(Some)
     }
+}
+
+/// Short runs as one, if there are many, and which of its rows are selected.
+fn joined(runs: Vec<RowSelector>) -> (Vec<RowSelector>, Option<BooleanArray>) {
+    let is_passed_over = |run: &RowSelector| run.skip && run.row_count >= SKIPPED_ROWS_MIN;
+    let near = runs.iter().filter(|run| !is_passed_over(run));
+    let (count, rows) = near.fold((0, 0), |(count, rows), run| (count + 1, rows + run.row_count));
+    if count < 2 || rows >= RUN_ROWS_MIN * count {
+        return (runs, None);
+    }
+    let (mut steps, mut kept) = (Vec::<RowSelector>::new(), BooleanBufferBuilder::new(rows));
+    for run in runs {
+        if is_passed_over(&run) {
+            steps.push(run);
+            continue;
+        }
+        kept.append_n(run.row_count, !run.skip);
+        match steps.last_mut().filter(|last| !last.skip) {
+            Some(last) => last.row_count += run.row_count,
+            None => steps.push(RowSelector::select(run.row_count)),
+        }
+    }
+    (steps, Some(BooleanArray::new(kept.finish(), None)))
 }
 
 /// Puts our columns, or their fields, in their places between the others.

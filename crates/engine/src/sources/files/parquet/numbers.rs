@@ -60,9 +60,9 @@ pub(super) fn has_our_encodings(chunk: &ColumnChunkMetaData) -> bool {
     chunk.encodings().all(|encoding| match encoding {
         Encoding::PLAIN | Encoding::RLE | Encoding::RLE_DICTIONARY => true,
         Encoding::PLAIN_DICTIONARY => true,
-        // Of the levels, where there are none.
+        // Old writers name it for levels that are not there.
         #[expect(deprecated, reason = "old files name it")]
-        Encoding::BIT_PACKED => chunk.column_descr().max_def_level() == 0,
+        Encoding::BIT_PACKED => true,
         _ => false,
     })
 }
@@ -119,14 +119,14 @@ trait Stored: Copy + Send {
     fn of(bytes: &[u8]) -> Self;
 }
 
-/// A number in an array, made of a stored one.
+/// A number in an array, made of a stored one. As the parquet crate does, what has no room is cut off: writers are known
+/// that store 255 of 8 bits as -1.
 trait Made<S>: Comparable + Default {
-    /// `None` if it has no room.
-    fn made(stored: S) -> Option<Self>;
+    fn made(stored: S) -> Self;
 }
 
 macro_rules! stored {
-    ($($stored:ty: $($made:ty = $convert:expr),*;)*) => {
+    ($($stored:ty: $($made:ty),*;)*) => {
         $(
             impl Stored for $stored {
                 const BYTES: usize = size_of::<$stored>();
@@ -140,9 +140,15 @@ macro_rules! stored {
             $(
                 impl Made<$stored> for $made {
                     #[inline(always)]
-                    fn made(stored: $stored) -> Option<Self> {
-                        let convert: fn($stored) -> Option<Self> = $convert;
-                        convert(stored)
+                    #[expect(clippy::allow_attributes, reason = "not all of them are narrower")]
+                    #[allow(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        clippy::unnecessary_cast,
+                        reason = "see the trait"
+                    )]
+                    fn made(stored: $stored) -> Self {
+                        stored as $made
                     }
                 }
             )*
@@ -151,12 +157,10 @@ macro_rules! stored {
 }
 
 stored! {
-    i32: i8 = |value| value.try_into().ok(), i16 = |value| value.try_into().ok(), i32 = Some,
-        u8 = |value| value.try_into().ok(), u16 = |value| value.try_into().ok(),
-        u32 = |value| Some(value.cast_unsigned());
-    i64: i64 = Some, u64 = |value| Some(value.cast_unsigned());
-    f32: f32 = Some;
-    f64: f64 = Some;
+    i32: i8, i16, i32, u8, u16, u32;
+    i64: i64, u64;
+    f32: f32;
+    f64: f64;
 }
 
 struct Column<S, A: ArrowPrimitiveType> {
@@ -235,9 +239,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
                     let count = num_values as usize;
                     let entries = count.checked_mul(S::BYTES).and_then(|bytes| buf.get(..bytes));
                     let entries = entries.ok_or_else(|| self.error("its dictionary is cut off"))?;
-                    let mut dictionary = vec![A::Native::default(); count];
-                    self.make(entries, &mut dictionary)?;
-                    self.dictionary = dictionary;
+                    self.dictionary = made::<S, _>(entries).collect();
                 }
                 Page::DataPage { buf, num_values, encoding, def_level_encoding, .. } => {
                     let (levels, values) = if self.is_nullable {
@@ -290,34 +292,23 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
         Ok(Values::Codes(Hybrid::new(bytes.slice(bytes.len().min(1)..), width.into())))
     }
 
-    /// Makes values of as many stored ones.
-    fn make(&self, stored: &[u8], values: &mut [A::Native]) -> Result<()> {
-        let mut all_fit = true;
-        for (value, stored) in values.iter_mut().zip(stored.chunks_exact(S::BYTES)) {
-            let made = A::Native::made(S::of(stored));
-            all_fit &= made.is_some();
-            *value = made.unwrap_or_default();
-        }
-        if all_fit { Ok(()) } else { Err(self.error("a number has no room in its type")) }
-    }
-
     /// Reads some of the rows of the page, and gives back how many.
     fn read_some(&mut self, page: &mut DataPage, rows: usize) -> Result<usize> {
         let mut levels = std::mem::take(&mut self.levels);
         let mut count = rows.min(page.rows);
         let known = match &mut page.levels {
             None => Ok(count),
-            Some(of_page) => match of_page.repeats(1) {
-                0 => {
+            Some(of_page) => of_page.repeated().and_then(|run| match run {
+                Some((level, repeated)) => {
+                    count = count.min(repeated);
+                    of_page.skip(count).map(|()| if level == 1 { count } else { 0 })
+                }
+                None => {
                     count = count.min(BLOCK_ROWS);
                     levels.resize(count, 0);
                     of_page.read(self.level, &mut levels).map(|()| ones(&levels))
                 }
-                repeated => {
-                    count = count.min(repeated);
-                    of_page.skip(count).map(|()| count)
-                }
-            },
+            }),
         };
         let known = known.map_err(|reason| self.error(reason))?;
         let first = self.values.len();
@@ -328,9 +319,11 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
                 if bytes.len() < length {
                     return Err(self.error("a page is cut off"));
                 }
-                let mut values = std::mem::take(&mut self.values);
-                self.make(&bytes.split_to(length), &mut values[first..])?;
-                self.values = values;
+                let stored = bytes.split_to(length);
+                self.values[first..]
+                    .iter_mut()
+                    .zip(made::<S, _>(&stored))
+                    .for_each(|(value, made)| *value = made);
             }
             Values::Codes(codes) => {
                 let values = &mut self.values[first..];
@@ -344,8 +337,9 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
                 validity.append_n(first, true);
                 validity
             });
-            if known == count {
-                validity.append_n(count, true);
+            if known == count || known == 0 {
+                validity.append_n(count, known > 0);
+                self.values.resize(first + count, A::Native::default());
             } else {
                 levels.iter().for_each(|level| validity.append(*level == 1));
                 // From the last one on, each value moves to its row.
@@ -369,6 +363,10 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
     /// Passes over some of the rows of the page, and gives back how many.
     fn skip_in_page(&self, page: &mut DataPage, rows: usize) -> Result<usize> {
         let count = rows.min(page.rows);
+        if count == page.rows {
+            page.rows = 0;
+            return Ok(count);
+        }
         let known = match &mut page.levels {
             None => Ok(count),
             Some(levels) => levels.count(self.level, count),
@@ -428,6 +426,11 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Numbers for Column<S, A>
     }
 }
 
+/// The numbers that these are stored as.
+fn made<S: Stored, N: Made<S>>(stored: &[u8]) -> impl Iterator<Item = N> {
+    stored.chunks_exact(S::BYTES).map(|bytes| N::made(S::of(bytes)))
+}
+
 fn ones(levels: &[u32]) -> usize {
     levels.iter().filter(|level| **level == 1).count()
 }
@@ -467,12 +470,13 @@ impl Hybrid {
         Self { bytes, at: 0, width, run: Run::Repeated(0), left: 0 }
     }
 
-    /// How many of the next numbers are this one, as far as the run says.
-    fn repeats(&mut self, wanted: u32) -> usize {
-        match self.next_run().map(|()| self.run) {
-            Ok(Run::Repeated(value)) if value == wanted => self.left,
-            _ => 0,
-        }
+    /// The next number and how often it is repeated, if the next run is such.
+    fn repeated(&mut self) -> std::result::Result<Option<(u32, usize)>, &'static str> {
+        self.next_run()?;
+        Ok(match self.run {
+            Run::Repeated(value) => Some((value, self.left)),
+            Run::Packed(..) => None,
+        })
     }
 
     fn next_run(&mut self) -> std::result::Result<(), &'static str> {
@@ -616,10 +620,11 @@ impl Hybrid {
     fn count(&mut self, level: Level, mut numbers: usize) -> std::result::Result<usize, &'static str> {
         let (mut block, mut count) = ([0; BLOCK_ROWS], 0);
         while numbers > 0 {
-            let repeated = self.repeats(1).min(numbers);
-            if repeated > 0 {
+            if let Some((number, repeated)) = self.repeated()? {
+                let repeated = repeated.min(numbers);
                 self.skip(repeated)?;
-                (numbers, count) = (numbers - repeated, count + repeated);
+                numbers -= repeated;
+                count += if number == 1 { repeated } else { 0 };
                 continue;
             }
             let block = &mut block[..numbers.min(BLOCK_ROWS)];

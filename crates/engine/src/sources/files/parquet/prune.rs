@@ -210,10 +210,11 @@ impl Pruning<'_> {
     }
 }
 
-/// Whether there are least and greatest values of pages. If not, asking for them again would copy the footer.
+/// Whether there are least and greatest values of pages, or their places. If not, asking for them again would copy the
+/// footer.
 fn has_page_index(row_groups: &[RowGroupMetaData]) -> bool {
     let mut columns = row_groups.iter().flat_map(RowGroupMetaData::columns);
-    columns.any(|column| column.column_index_offset().is_some())
+    columns.any(|column| column.column_index_offset().or(column.offset_index_offset()).is_some())
 }
 
 /// Whether a column's Bloom filter lies within the file and has the length that the footer gives. The library

@@ -215,6 +215,11 @@ impl RowGroup {
         usize::try_from(self.metadata.row_group(self.index).num_rows()).unwrap_or(0)
     }
 
+    /// Whether all pages of the columns were fetched.
+    pub(super) fn is_whole(&self) -> bool {
+        self.columns.iter().flatten().all(|stored| matches!(stored, Stored::Whole { .. }))
+    }
+
     pub(super) fn chunk(&self, column: usize) -> &ColumnChunkMetaData {
         self.metadata.row_group(self.index).column(column)
     }
