@@ -38,6 +38,10 @@ impl NumberColumns {
         };
         Ok(Self(Arc::new((0..schema.num_columns()).map(is_ours).collect())))
     }
+
+    pub(super) fn has(&self, leaf: usize) -> bool {
+        self.0[leaf]
+    }
 }
 
 /// See the [module](self).
@@ -73,7 +77,7 @@ impl Batches {
                 roots.push(root);
             }
             let column = schema.column(leaf);
-            let is_ours = ours.0[leaf] && has_our_encodings(row_group.chunk(leaf));
+            let is_ours = ours.has(leaf) && has_our_encodings(row_group.chunk(leaf));
             let field = fields.get(root).filter(|_| is_ours);
             let number = match field {
                 Some(field) => {

@@ -177,7 +177,9 @@ impl Scan {
         // What is counted for a LIMIT are rows that no filter of others has touched.
         let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
         let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics)?;
-        if !has_pages_for_us(&metadata, filters.iter().map(|filter| filter.projection()).chain([&mask])) {
+        let numbers = NumberColumns::new(metadata.parquet_schema(), schema.fields())?;
+        let masks = filters.iter().map(|filter| filter.projection()).chain([&mask]);
+        if !has_pages_for_us(&metadata, &numbers, masks) {
             return Ok(Opened::NotOurs);
         }
         metrics.files_ranges_pruned_statistics.add_matched(1);
@@ -205,7 +207,7 @@ impl Scan {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
             fetched: Fetched::default(),
-            numbers: NumberColumns::new(metadata.parquet_schema(), schema.fields())?,
+            numbers,
             shared: Shared {
                 decoders: Arc::new(decoders),
                 buffers: Buffers::default(),
@@ -250,9 +252,10 @@ impl ArrowPredicate for OverChecked {
     }
 }
 
-/// Whether the columns in `masks` have pages that our loops decompress, and none with a codec that we lack.
+/// Whether the columns in `masks` have pages that our loops decompress or decode, and none with a codec that we lack.
 fn has_pages_for_us<'a>(
     metadata: &ArrowReaderMetadata,
+    numbers: &NumberColumns,
     masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
 ) -> bool {
     let mut found = false;
@@ -262,7 +265,7 @@ fn has_pages_for_us<'a>(
                 if codec(column.compression()).is_none() {
                     return false;
                 }
-                found |= column.compression() != Compression::UNCOMPRESSED;
+                found |= column.compression() != Compression::UNCOMPRESSED || numbers.has(leaf);
             }
         }
     }
