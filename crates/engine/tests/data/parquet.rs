@@ -59,8 +59,8 @@ const READ: [(&str, usize); 59] = [
     ("overflow_i16_page_cnt.parquet", 40000),
     ("page_v2_empty_compressed.parquet", 10),
     ("plain-dict-uncompressed-checksum.parquet", 1000),
-    // The footer counts 0 rows, the row group 6: the footer is believed.
-    ("repeated_no_annotation.parquet", 0),
+    // The footer counts 0 rows, the row group 6, which are there.
+    (FOOTER_WITHOUT_ROWS, 6),
     ("repeated_primitive_no_list.parquet", 4),
     ("rle-dict-snappy-checksum.parquet", 1000),
     ("rle_boolean_encoding.parquet", 68),
@@ -69,11 +69,14 @@ const READ: [(&str, usize); 59] = [
     ("unknown-logical-type.parquet", 3),
 ];
 
+/// The library's scan believes the footer.
+const FOOTER_WITHOUT_ROWS: &str = "repeated_no_annotation.parquet";
+
 /// Files that cannot be read, and a part of what the user is told.
 const REFUSED: [(&str, &str); 4] = [
     ("datapage_v1-corrupt-checksum.parquet", "does not have the checksum"),
     ("dict-page-offset-zero.parquet", "Expected list element type"),
-    ("nation.dict-malformed.parquet", "Invalid page header"),
+    ("nation.dict-malformed.parquet", "its header declares 28 bytes where 13 are"),
     ("rle-dict-uncompressed-corrupt-checksum.parquet", "does not have the checksum"),
 ];
 
@@ -150,7 +153,7 @@ fn our_decoders_read_what_the_librarys_read() {
     let mut wrong = Vec::new();
     for (name, _) in READ {
         let (ours, librarys) = (read("keirin", name), read("parquet", name));
-        if ours != librarys {
+        if ours != librarys && name != FOOTER_WITHOUT_ROWS {
             wrong.push(format!("{name}: {ours:?}\n{librarys:?}"));
         }
     }
