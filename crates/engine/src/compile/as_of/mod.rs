@@ -7,12 +7,9 @@
 mod plan;
 mod syntax;
 
-use arrow::datatypes::DataType;
-use datafusion::common::plan_err;
-use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{Expr, ScalarUDF, Volatility};
+
+use crate::expressions::functions;
 
 pub(crate) use self::plan::{AsOfFilters, AsOfJoins, AsOfPlanner};
 pub(crate) use self::syntax::{as_of_conditions, mark_as_of_joins};
@@ -20,16 +17,10 @@ pub(crate) use self::syntax::{as_of_conditions, mark_as_of_joins};
 /// The name of the function around the condition.
 const MARK: &str = "keirin_as_of";
 
-/// The function around the condition of a join that wants the nearest row. Around a name in a filter of the right table
-/// it says which column of USING is compared.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Mark {
-    signature: Signature,
-}
-
-/// The function, to be registered.
+/// The function around the condition of a join that wants the nearest row, to be registered. Around a name in a filter of
+/// the right table it says which column of USING is compared.
 pub(crate) fn mark() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Mark { signature: Signature::any(1, Volatility::Immutable) })
+    functions::mark(MARK, "the condition of ASOF JOIN", Volatility::Immutable)
 }
 
 /// What the mark is around, if `expr` is one.
@@ -45,23 +36,5 @@ fn marked_name(inner: &Expr) -> Option<String> {
     match inner {
         Expr::Literal(name, _) => name.try_as_str().flatten().map(str::to_owned),
         _ => None,
-    }
-}
-
-impl ScalarUDFImpl for Mark {
-    fn name(&self) -> &'static str {
-        MARK
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
-
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        plan_err!("{MARK} stands for the condition of ASOF JOIN and can't be called")
     }
 }

@@ -11,16 +11,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt64Array};
 use arrow::compute::{SortColumn, take};
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::utils::evaluate_partition_ranges;
-use datafusion::common::{ScalarValue, internal_err, not_impl_err, plan_err};
+use datafusion::common::{ScalarValue, internal_err, not_impl_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, LimitEffect, PartitionEvaluator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
-};
+use datafusion::logical_expr::{LimitEffect, PartitionEvaluator, ScalarUDF, Volatility};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{
@@ -31,6 +28,8 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+
+use crate::expressions::functions;
 
 /// The name of the function whose calls are marks.
 pub(crate) const MARK: &str = "keirin_exclude";
@@ -45,34 +44,10 @@ pub(super) enum Exclusion {
     Ties,
 }
 
-/// The function whose call with the words behind EXCLUDE is a key of partitions that has them excluded.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Mark {
-    signature: Signature,
-}
-
-/// The function, to be registered.
+/// The function whose call with the words behind EXCLUDE is a key of partitions that has them excluded, to be registered.
 pub(crate) fn mark() -> ScalarUDF {
     // Constants would be computed, and keys that are constants forgotten.
-    ScalarUDF::new_from_impl(Mark { signature: Signature::any(1, Volatility::Volatile) })
-}
-
-impl ScalarUDFImpl for Mark {
-    fn name(&self) -> &'static str {
-        MARK
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
-
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        plan_err!("{MARK} stands for EXCLUDE in a window and can't be called")
-    }
+    functions::mark(MARK, "EXCLUDE in a window", Volatility::Volatile)
 }
 
 /// What a key of partitions says, if it is a mark.

@@ -14,6 +14,7 @@ mod extraction;
 mod gathering;
 mod literals;
 mod macros;
+mod marks;
 mod mysql;
 pub(crate) mod nested;
 pub(crate) mod nested_uuids;
@@ -57,6 +58,7 @@ use crate::sql::types::SessionZone;
 pub(crate) use bounded::{bounded_concatenation, gentle};
 pub(crate) use gathering::gathers;
 pub(crate) use macros::{call, expand, signatures};
+pub(crate) use marks::mark;
 
 /// Registers our functions with the planner of a session in `zone`.
 ///

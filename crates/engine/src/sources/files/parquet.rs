@@ -15,6 +15,7 @@ mod pages;
 mod prefilter;
 mod prune;
 mod row_group;
+mod runs;
 mod scan;
 
 use std::fs::File;
