@@ -23,7 +23,9 @@ use keirin_operators::ordered::OrderedRows;
 use keirin_operators::packed::PackedKey;
 
 use super::filter::{Bounds, condition, is_used, key_condition};
+use super::JoinExec;
 use super::keys::{comparable, validity};
+use super::narrowed::made_before;
 use super::ranges::Ranges;
 use super::run::{Checks, Work, all, feed, partition_count};
 use crate::compact::buffer_bytes;
@@ -111,6 +113,11 @@ pub(super) async fn build<K: PackedKey>(
         Some(filter) if is_used(&right, filter)? => Some(filter.clone()),
         _ => None,
     };
+    for join in made_before(&left, &right)? {
+        if let Some(join) = join.downcast_ref::<JoinExec>() {
+            join.ahead(&context).built().await;
+        }
+    }
     drop(right);
     let alive = Arc::new(());
     let reservation = MemoryConsumer::new("join").register(context.memory_pool());

@@ -61,7 +61,7 @@ use parking_lot::Mutex;
 use self::filter::is_used;
 pub(crate) use self::filter::{Filters, with_bounds, with_own_state};
 use self::keys::JoinKeys;
-use self::narrowed::narrowed;
+use self::narrowed::{narrowed, of_probe_side};
 pub(crate) use self::order::JoinOrder;
 use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
@@ -107,7 +107,9 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
     if let Some(join) = JoinExec::of(plan, is_relied_on)? {
         let join = join.with_key_filters()?;
         let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
-        return Ok(Arc::new(join.over(left, right)));
+        let mut join = join.over(left, right);
+        join.left = of_probe_side(&join)?;
+        return Ok(Arc::new(join));
     }
     let plan = match in_two_steps(plan)? {
         Some(plan) => plan,
@@ -545,16 +547,24 @@ impl JoinExec {
         Self { work: Arc::new(work), ..self.over(self.left.clone(), self.right.clone()) }
     }
 
+    /// A run of which no partition was begun.
+    fn new_run(&self, context: &Arc<TaskContext>) -> Run {
+        Run {
+            begun: vec![false; self.properties.partitioning.partition_count()],
+            shared: run::begin(&self.work, &self.left, &self.right, context),
+        }
+    }
+
+    /// What the partitions of the next run share, before one is begun.
+    fn ahead(&self, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
+        self.run.lock().get_or_insert_with(|| self.new_run(context)).shared.clone()
+    }
+
     /// What the partitions of a run share; a partition that was begun before begins another run.
     fn shared(&self, partition: usize, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
         let mut current = self.run.lock();
-        let mut run = match current.take().filter(|run| !run.begun[partition]) {
-            Some(run) => run,
-            None => Run {
-                begun: vec![false; self.properties.partitioning.partition_count()],
-                shared: run::begin(&self.work, &self.left, &self.right, context),
-            },
-        };
+        let run = current.take().filter(|run| !run.begun[partition]);
+        let mut run = run.unwrap_or_else(|| self.new_run(context));
         run.begun[partition] = true;
         let shared = run.shared.clone();
         // When all were begun nobody else asks, and the plan must not keep alive what the run is done with.

@@ -110,6 +110,9 @@ impl Work {
 
 /// What the partitions of a run share.
 pub(super) trait Shared: fmt::Debug + Send + Sync {
+    /// Waits for the build side; what is wrong with it is said to who reads its rows.
+    fn built(&self) -> BoxFuture<'static, ()>;
+
     /// The rows that a partition gives, when the build side is there.
     fn stream(
         self: Arc<Self>,
@@ -203,6 +206,10 @@ impl<K: PackedKey> Run<K> {
 }
 
 impl<K: PackedKey> Shared for Run<K> {
+    fn built(&self) -> BoxFuture<'static, ()> {
+        self.built.clone().map(|_| ()).boxed()
+    }
+
     fn stream(
         self: Arc<Self>,
         partition: usize,

@@ -156,6 +156,11 @@ impl StoredScan {
         !self.filters.is_empty()
     }
 
+    /// Whether conditions leave out rows, beside what operators learn while they run.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.filters.iter().any(|filter| !is_dynamic(filter))
+    }
+
     /// The same scan with changed filters.
     pub(crate) fn with_filters(
         &self,
