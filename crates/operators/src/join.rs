@@ -317,7 +317,8 @@ impl<K: PackedKey> Build<K> {
     ///
     /// # Panics
     /// In joins by ranges.
-    fn keyed(&self) -> &JoinTable<K> {
+    #[must_use]
+    pub fn keyed(&self) -> &JoinTable<K> {
         match &self.table {
             Table::Keys(table) => table,
             Table::Ordered(_) => unreachable!("rows in order have no keys"),
@@ -337,14 +338,23 @@ impl<K: PackedKey> Build<K> {
 
     /// Makes room for the keys, when all were noted.
     pub fn make_slots(&mut self) {
-        if let Table::Keys(table) = &mut self.table {
-            table.make_slots();
-        }
+        self.keyed_mut().make_slots();
     }
 
     /// Inserts a piece when there is room. Threads may do that for others at the same time, unless one `is_alone`.
     pub fn insert(&self, level: Level, piece: Range<usize>, is_alone: bool) {
         self.keyed().insert(level, piece, is_alone);
+    }
+
+    /// The same to put its rows side by side, before somebody looks for some.
+    ///
+    /// # Panics
+    /// In joins by ranges.
+    pub fn keyed_mut(&mut self) -> &mut JoinTable<K> {
+        match &mut self.table {
+            Table::Keys(table) => table,
+            Table::Ordered(_) => unreachable!("rows in order have no keys"),
+        }
     }
 
     /// Count of rows.
@@ -657,12 +667,13 @@ mod tests {
             });
         });
         build.make_slots();
-        let build = &build;
         std::thread::scope(|scope| {
             build.pieces().for_each(|piece| {
+                let build = &build;
                 scope.spawn(move || build.insert(level, piece, false));
             });
         });
+        let build = &build;
         let answer = std::sync::Mutex::new(Answer::new());
         std::thread::scope(|scope| {
             for (batch, rows) in probe.chunks(BATCH_ROWS).enumerate() {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
-use arrow::compute::concat;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::{concat, take};
 use arrow::datatypes::DataType;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{internal_err, resources_err};
@@ -185,12 +185,20 @@ async fn finish<K: PackedKey>(
     let wanted = work.left_columns();
     let kept = if work.keeps_keys() { work.left_keys.len() } else { 0 };
     let columns = 0..wanted.len() + kept;
-    let is_small = build.len() <= FEW_ROWS || threads == 1;
-    let (build, joined) = if is_small {
+    let (build, joined) = if build.len() <= FEW_ROWS {
         let columns = columns.map(|place| joined(&batches, place)).collect::<Result<_>>()?;
         (filled(build), columns)
     } else {
-        filled_together(build, batches, columns, threads).await?
+        let (build, joined) = filled_together(build, batches, columns, threads).await?;
+        let bytes = build.keyed().runs_bytes() + column_bytes;
+        let wants_runs = (work.kind.gives_pairs() || work.asks()) && build.keyed().is_scattered();
+        if wants_runs && reservation.try_grow(bytes).is_ok() {
+            let in_runs = in_runs(build, joined, threads).await?;
+            reservation.shrink(bytes);
+            in_runs
+        } else {
+            (build, joined)
+        }
     };
     drop(reservations);
     for key in &work.key_filters {
@@ -284,37 +292,76 @@ async fn filled_together<K: PackedKey>(
     columns: Range<usize>,
     threads: usize,
 ) -> Result<(Build<K>, Vec<ArrayRef>)> {
-    let (mut build, batches) = (Arc::new(build), Arc::new(batches));
-    let mut tasks = JoinSet::new();
-    for place in columns {
+    let batches = Arc::new(batches);
+    let columns = columns.map(|place| {
         let batches = batches.clone();
-        tasks.spawn(async move { Ok(Some((place, joined(&batches, place)?))) });
+        move || joined(&batches, place)
+    });
+    let columns = each(columns);
+    let mut build = in_pieces(build, threads, |build, piece| build.note(piece)).await?;
+    build.make_slots();
+    let is_alone = threads == 1;
+    let insert = move |build: &Build<K>, piece| build.insert(Level::best(), piece, is_alone);
+    let build = in_pieces(build, threads, insert).await?;
+    Ok((build, columns.await?))
+}
+
+/// The table with rows of equal keys side by side, and the columns in the same order.
+async fn in_runs<K: PackedKey>(
+    mut build: Build<K>,
+    columns: Vec<ArrayRef>,
+    threads: usize,
+) -> Result<(Build<K>, Vec<ArrayRef>)> {
+    build.keyed_mut().begin_runs();
+    let mut build =
+        in_pieces(build, threads, |build, piece| build.keyed().count(Level::best(), piece)).await?;
+    build.keyed_mut().make_places();
+    let mut build =
+        in_pieces(build, threads, |build, piece| build.keyed().place(Level::best(), piece)).await?;
+    let order = Arc::new(UInt32Array::from(build.keyed_mut().end_runs()));
+    let columns = columns.into_iter().map(|column| {
+        let order = order.clone();
+        move || Ok(take(&column, order.as_ref(), None)?)
+    });
+    Ok((build, each(columns).await?))
+}
+
+/// Does something with all rows, by several threads.
+async fn in_pieces<K: PackedKey>(
+    build: Build<K>,
+    threads: usize,
+    step: impl Fn(&Build<K>, Range<usize>) + Copy + Send + 'static,
+) -> Result<Build<K>> {
+    let pieces = Arc::new(build.pieces().collect::<Vec<_>>());
+    let build = Arc::new(build);
+    let (next, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+    for _ in 0..threads {
+        let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
+        tasks.spawn(async move {
+            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                step(&build, piece.clone());
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        });
     }
-    let mut columns = Vec::new();
-    for is_noted in [false, true] {
-        let pieces: Arc<Vec<_>> = Arc::new(build.pieces().collect());
-        let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..threads {
-            let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());
-            tasks.spawn(async move {
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match is_noted {
-                        false => build.note(piece.clone()),
-                        true => build.insert(Level::best(), piece.clone(), false),
-                    }
-                    tokio::task::yield_now().await;
-                }
-                Ok(None)
-            });
-        }
-        columns.extend(all(std::mem::take(&mut tasks)).await?.into_iter().flatten());
-        if !is_noted {
-            Arc::get_mut(&mut build).expect("the tasks have ended").make_slots();
-        }
+    all(tasks).await?;
+    Ok(Arc::into_inner(build).expect("the tasks have ended"))
+}
+
+/// What these make, in their order, each by a task of its own.
+fn each(
+    makers: impl Iterator<Item = impl FnOnce() -> Result<ArrayRef> + Send + 'static>,
+) -> impl Future<Output = Result<Vec<ArrayRef>>> {
+    let mut tasks = JoinSet::new();
+    for (place, make) in makers.enumerate() {
+        tasks.spawn(async move { Ok((place, make()?)) });
     }
-    columns.sort_by_key(|(place, _)| *place);
-    let columns = columns.into_iter().map(|(_, column)| column).collect();
-    Ok((Arc::into_inner(build).expect("the tasks have ended"), columns))
+    async {
+        let mut made = all(tasks).await?;
+        made.sort_unstable_by_key(|(place, _)| *place);
+        Ok(made.into_iter().map(|(_, column)| column).collect())
+    }
 }
 
 /// A column of all batches.

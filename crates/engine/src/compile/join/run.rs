@@ -88,7 +88,7 @@ impl Work {
     }
 
     /// Whether rows with equal numbers may be no pair.
-    fn asks(&self) -> bool {
+    pub(super) fn asks(&self) -> bool {
         self.filter.is_some() || self.keys.is_hashed()
     }
 

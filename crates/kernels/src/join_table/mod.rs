@@ -3,7 +3,8 @@
 //! The plain version is a hash map from key to the rows that have it. Departures:
 //! 1. Rows are numbered from one, and zero is none. A slot names the last row that came into it, and each row the one
 //!    that was there before ([`JoinTable::pairs`] follows these chains): beside its key a row
-//!    costs 8 bytes and its share of the range, or 20 to 36 bytes where keys are hashed.
+//!    costs 8 bytes and its share of the range, or 20 to 36 bytes where keys are hashed. Where many rows of a slot are far
+//!    from each other, they are put side by side instead (`runs.rs`).
 //! 2. Several threads insert rows at the same time, each an exchange of one word (Leis et al., "Morsel-Driven
 //!    Parallelism", SIGMOD 2014).
 //! 3. Integers of a range that is not very much larger than the count of rows have a bit for each number of the range, and
@@ -20,13 +21,16 @@
     reason = "hashes and slots are cut; row numbers have 32 bits by assertion"
 )]
 
+mod key_set;
+mod runs;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::bloom::BloomFilter;
-use crate::hash::{Key, Seed, hash_keys};
+pub use self::key_set::KeySet;
+use crate::hash::{Key, Seed};
 use crate::region::{Region, prefetch_ptr};
 use crate::{BitBuffer, Bits, Level};
 
@@ -57,9 +61,34 @@ pub struct JoinTable<K: Key> {
     /// Rows without a bit match nothing.
     validity: Option<BitBuffer>,
     index: Index<K>,
+    links: Links,
+    /// Whether a key has two rows.
+    has_twins: AtomicBool,
+    /// Count of rows in whose slots was another one before, unless that is the next row.
+    far_links: AtomicUsize,
+}
+
+/// How the rows of a slot follow on each other.
+enum Links {
     /// For each row the number of the one that was in its slot before.
-    next: Region<AtomicU32>,
-    has_chains: AtomicBool,
+    Chains(Region<AtomicU32>),
+    /// They are side by side: a bit for the last of each slot.
+    Runs(Region<AtomicU64>),
+}
+
+impl Links {
+    /// The number of the next row in the same slot; zero if there is none.
+    #[inline(always)]
+    fn next(&self, number: u32) -> u32 {
+        let place = number as usize - 1;
+        match self {
+            Self::Chains(next) => next[place].load(Ordering::Relaxed),
+            Self::Runs(lasts) => {
+                let is_last = lasts[place / 64].load(Ordering::Relaxed) >> (place % 64) & 1;
+                (number + 1) & (is_last as u32).wrapping_sub(1)
+            }
+        }
+    }
 }
 
 enum Index<K> {
@@ -144,8 +173,9 @@ impl<K: Key> JoinTable<K> {
     fn new(keys: Vec<K>, validity: Option<BitBuffer>, index: Index<K>) -> Self {
         assert!(keys.len() < u32::MAX as usize, "row numbers have 32 bits");
         assert!(validity.as_ref().is_none_or(|validity| validity.len() == keys.len()), "a bit a key");
-        let next = Region::<AtomicU32>::zeroed_words(keys.len().max(1));
-        Self { keys, validity, index, next, has_chains: AtomicBool::new(false) }
+        let links = Links::Chains(Region::<AtomicU32>::zeroed_words(keys.len().max(1)));
+        let (has_twins, far_links) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { keys, validity, index, links, has_twins, far_links }
     }
 
     fn slot_count(row_count: usize) -> usize {
@@ -176,22 +206,10 @@ impl<K: Key> JoinTable<K> {
         self.keys.is_empty()
     }
 
-    /// The keys of the build rows.
-    #[must_use]
-    pub fn keys(&self) -> &[K] {
-        &self.keys
-    }
-
-    /// Which build rows have a value; all if it does not say.
-    #[must_use]
-    pub fn validity(&self) -> Option<&BitBuffer> {
-        self.validity.as_ref()
-    }
-
-    /// Whether no two rows share a slot, so that no key has two rows.
+    /// Whether no key has two rows.
     #[must_use]
     pub fn is_unique(&self) -> bool {
-        !self.has_chains.load(Ordering::Relaxed)
+        !self.has_twins.load(Ordering::Relaxed)
     }
 
     /// Notes which keys these rows have, where that has to be known before any is inserted. Threads may do that for
@@ -272,10 +290,10 @@ impl<K: Key> JoinTable<K> {
     #[must_use]
     #[inline]
     pub fn next(&self, number: u32, key: K) -> u32 {
-        let mut number = self.next[number as usize - 1].load(Ordering::Relaxed);
+        let mut number = self.links.next(number);
         if let Index::Hashed { .. } = self.index {
             while number != 0 && self.keys[number as usize - 1].difference(key) != 0 {
-                number = self.next[number as usize - 1].load(Ordering::Relaxed);
+                number = self.links.next(number);
             }
         }
         number
@@ -360,12 +378,11 @@ kernel! {
 /// From the last row to the first, so that chains are in the order of rows.
 #[inline(always)]
 fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<usize>) {
-    let mut has_chains = false;
-    let mut link = |row: usize, before: u32| {
-        if before != 0 {
-            table.next[row].store(before, Ordering::Relaxed);
-            has_chains = true;
-        }
+    let Links::Chains(next) = &table.links else { unreachable!("rows were put side by side before") };
+    let (mut has_twins, mut far_links) = (false, 0);
+    let mut is_linked = |row: usize, before: u32| {
+        far_links += usize::from(before != 0 && before as usize != row + 2);
+        before != 0
     };
     match &table.index {
         Index::Range(index) => {
@@ -380,7 +397,10 @@ fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<
                 } else {
                     head.swap(number, Ordering::Relaxed)
                 };
-                link(row, before);
+                if is_linked(row, before) {
+                    next[row].store(before, Ordering::Relaxed);
+                    has_twins = true;
+                }
             }
         }
         Index::Hashed { seed, slots, shift } => {
@@ -398,25 +418,36 @@ fn insert_plain<K: Key, const IS_ALONE: bool>(table: &JoinTable<K>, rows: Range<
                 for row in (start..end).rev().filter(|row| table.is_valid(*row)) {
                     let hash = hashes[row - start];
                     let slot = &slots[(hash >> shift) as usize];
-                    let with = |before: u64| before >> u32::BITS << u32::BITS | tag(hash) | (row as u64 + 1);
+                    // Whoever sees the row in the slot sees what it is linked with.
+                    let with = |before: u64| {
+                        if before as u32 != 0 {
+                            next[row].store(before as u32, Ordering::Relaxed);
+                        }
+                        before >> u32::BITS << u32::BITS | tag(hash) | (row as u64 + 1)
+                    };
                     let before = if IS_ALONE {
                         let before = slot.load(Ordering::Relaxed);
                         slot.store(with(before), Ordering::Relaxed);
                         before
                     } else {
                         let update = |before| Some(with(before));
-                        let updated = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+                        let updated = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
                         updated.unwrap_or_else(|before| before)
                     };
-                    link(row, before as u32);
+                    if is_linked(row, before as u32) && !has_twins && before & tag(hash) != 0 {
+                        let first = before as u32;
+                        let is_twin = table.keys[first as usize - 1].difference(table.keys[row]) == 0;
+                        has_twins = is_twin || table.next(first, table.keys[row]) != 0;
+                    }
                 }
                 end = start;
             }
         }
     }
-    if has_chains {
-        table.has_chains.store(true, Ordering::Relaxed);
+    if has_twins {
+        table.has_twins.store(true, Ordering::Relaxed);
     }
+    table.far_links.fetch_add(far_links, Ordering::Relaxed);
 }
 
 kernel! {
@@ -433,7 +464,7 @@ fn find_plain<K: Key>(table: &JoinTable<K>, keys: &[K], found: &mut [u32]) {
             }
         }
         Index::Hashed { seed, slots, shift } => {
-            let is_far = slots.bytes() > PREFETCH_BYTES;
+            let (is_far, has_twins) = (slots.bytes() > PREFETCH_BYTES, !table.is_unique());
             let mut hashes = [0; BLOCK_ROWS];
             for (keys, found) in keys.chunks(BLOCK_ROWS).zip(found.chunks_mut(BLOCK_ROWS)) {
                 for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -449,12 +480,14 @@ fn find_plain<K: Key>(table: &JoinTable<K>, keys: &[K], found: &mut [u32]) {
                     if is_far {
                         let place = found.wrapping_sub(1) as usize;
                         prefetch_ptr(table.keys.as_ptr().wrapping_add(place));
-                        prefetch_ptr(table.next.as_ptr().wrapping_add(place));
+                        if let (Links::Chains(next), true) = (&table.links, has_twins) {
+                            prefetch_ptr(next.as_ptr().wrapping_add(place));
+                        }
                     }
                 }
                 for (key, found) in keys.iter().zip(found) {
                     while *found != 0 && table.keys[*found as usize - 1].difference(*key) != 0 {
-                        *found = table.next[*found as usize - 1].load(Ordering::Relaxed);
+                        *found = table.links.next(*found);
                     }
                 }
             }
@@ -476,112 +509,4 @@ fn distances_plain<K: Key>(first: K, keys: &[K]) -> Option<(u64, u64)> {
         most = most.max(distance);
     }
     (!keys.is_empty()).then_some((least, most))
-}
-
-/// The keys of the build side, to drop rows of the probe side early: exact for integers of a range, elsewhere with a few
-/// keys too many.
-#[derive(Debug)]
-pub struct KeySet<K: Key>(Set<K>);
-
-enum Set<K> {
-    /// See [`RangeIndex`].
-    Range {
-        first: K,
-        range: usize,
-        bits: Arc<Region<AtomicU64>>,
-    },
-    Bloom {
-        seed: Seed,
-        filter: BloomFilter,
-    },
-}
-
-impl<K: Key> fmt::Debug for Set<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Range { range, .. } => f.debug_struct("Range").field("range", range).finish(),
-            Self::Bloom { filter, .. } => f.debug_tuple("Bloom").field(filter).finish(),
-        }
-    }
-}
-
-impl<K: Key> KeySet<K> {
-    /// About one key in a thousand is believed to be there though it is not.
-    const BLOOM_BITS: usize = 16;
-
-    /// The keys of a table.
-    #[must_use]
-    pub fn of(level: Level, table: &JoinTable<K>) -> Self {
-        let seed = match &table.index {
-            Index::Range(RangeIndex { first, range, bits, .. }) => {
-                return Self(Set::Range { first: *first, range: *range, bits: bits.clone() });
-            }
-            Index::Hashed { seed, .. } => seed,
-        };
-        Self::hashed(level, *seed, &table.keys, table.validity.as_ref().map(BitBuffer::as_bits))
-    }
-
-    /// These keys, but for those without a value.
-    #[must_use]
-    pub fn of_keys(level: Level, keys: &[K], validity: Option<Bits<'_>>) -> Self {
-        Self::hashed(level, Seed::random(), keys, validity)
-    }
-
-    fn hashed(level: Level, seed: Seed, keys: &[K], validity: Option<Bits<'_>>) -> Self {
-        let mut filter = BloomFilter::new(keys.len(), Self::BLOOM_BITS);
-        let mut hashes = Vec::with_capacity(BLOCK_ROWS);
-        for start in (0..keys.len()).step_by(BLOCK_ROWS) {
-            let rows = start..keys.len().min(start + BLOCK_ROWS);
-            let valid = rows.filter(|row| validity.is_none_or(|validity| validity.get(*row)));
-            hashes.clear();
-            hashes.extend(valid.map(|row| keys[row].hash(&seed, 0)));
-            filter.insert(level, &hashes);
-        }
-        Self(Set::Bloom { seed, filter })
-    }
-
-    /// What the set of a table takes beside the table, in bytes.
-    #[must_use]
-    pub fn bytes_of(table: &JoinTable<K>) -> usize {
-        match &table.index {
-            Index::Range(_) => 0,
-            Index::Hashed { .. } => table.len() * Self::BLOOM_BITS / 8,
-        }
-    }
-
-    /// A bit for each key: whether it may be in the set.
-    #[must_use]
-    pub fn may_contain(&self, level: Level, keys: &[K]) -> BitBuffer {
-        match &self.0 {
-            Set::Range { first, range, bits } => {
-                let mut words = vec![0; keys.len().div_ceil(64)];
-                range_contains(level, *first, *range, bits, keys, &mut words);
-                BitBuffer::from_words(words, keys.len())
-            }
-            Set::Bloom { seed, filter } => {
-                let mut hashes = vec![0; keys.len()];
-                hash_keys(level, seed, keys, None, &mut hashes);
-                filter.may_contain(level, &hashes)
-            }
-        }
-    }
-}
-
-kernel! {
-    fn range_contains[K: Key][K](
-        first: K, range: usize, bits: &[AtomicU64], keys: &[K], words: &mut [u64],
-    ) = range_contains_plain;
-}
-
-#[inline(always)]
-fn range_contains_plain<K: Key>(first: K, range: usize, bits: &[AtomicU64], keys: &[K], words: &mut [u64]) {
-    assert!(bits.len() == range / 64 + 1, "a bit a key, and one behind");
-    for (keys, word) in keys.chunks(64).zip(words) {
-        let mut found = 0;
-        for (row, key) in keys.iter().enumerate() {
-            let place = key.place(first).min(range as u64);
-            found |= (bits[place as usize / 64].load(Ordering::Relaxed) >> (place % 64) & 1) << row;
-        }
-        *word = found;
-    }
 }
