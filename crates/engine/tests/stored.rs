@@ -424,6 +424,37 @@ fn changes_are_explained_and_not_made() {
 }
 
 #[test]
+fn build_sides_are_narrowed_by_joins_below_their_probe_sides() {
+    let directory = directory();
+    let database = open(directory.path());
+    run(&database, "CREATE TABLE part AS SELECT value AS p, value % 100 AS kind FROM range(10000)");
+    let supply = "CREATE TABLE supply AS SELECT nullif(value % 11000, 77) AS p, value AS cost FROM range(200000)";
+    run(&database, supply);
+    let line = "CREATE TABLE line AS SELECT nullif(value * 7 % 10500, 70) AS p, value % 7 AS n FROM range(300000)";
+    run(&database, line);
+    let sql = |join: &str| {
+        format!(
+            "SELECT count(*), sum(cost), sum(n) FROM part JOIN line ON part.p = line.p
+            {join} supply ON line.p = supply.p WHERE kind = 3"
+        )
+    };
+    // Of what the scan of `supply` gives.
+    let rows = |sql: &str| {
+        let plan = run(&database, &format!("EXPLAIN ANALYZE {sql}")).remove(0).remove(1);
+        let scan = plan.lines().find(|line| line.contains("table=supply")).expect("it is read").to_owned();
+        let rows = scan.split("output_rows=").nth(1).expect("a count");
+        (scan.contains("filter="), rows.split(',').next().expect("a count").to_owned())
+    };
+    assert_eq!(rows(&sql("JOIN")), (true, "1.84 K".to_owned()));
+    assert_eq!(rows(&sql("FULL JOIN")).1, "200.0 K");
+    let statements = ["JOIN", "LEFT JOIN", "RIGHT JOIN"].map(sql);
+    let answers = || statements.each_ref().map(|sql| run(&database, sql));
+    let narrowed = answers();
+    run(&database, "SET keirin.fast_path = off");
+    assert_eq!(narrowed, answers());
+}
+
+#[test]
 fn how_long_versions_are_kept_is_kept_with_the_database() {
     let directory = directory();
     let database = open(directory.path());
