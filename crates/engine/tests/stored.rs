@@ -428,30 +428,42 @@ fn build_sides_are_narrowed_by_joins_below_their_probe_sides() {
     let directory = directory();
     let database = open(directory.path());
     run(&database, "CREATE TABLE part AS SELECT value AS p, value % 100 AS kind FROM range(10000)");
-    let supply = "CREATE TABLE supply AS SELECT nullif(value % 11000, 77) AS p, value AS cost FROM range(200000)";
-    run(&database, supply);
-    let line = "CREATE TABLE line AS SELECT nullif(value * 7 % 10500, 70) AS p, value % 7 AS n FROM range(300000)";
+    run(
+        &database,
+        "CREATE TABLE supply AS SELECT nullif(value, 77) AS p, value % 5 AS cost FROM range(20000)",
+    );
+    let line =
+        "CREATE TABLE line AS SELECT nullif(value % 10500, 70) AS p, value % 7 AS n FROM range(300000)";
     run(&database, line);
-    let sql = |join: &str| {
-        format!(
-            "SELECT count(*), sum(cost), sum(n) FROM part JOIN line ON part.p = line.p
-            {join} supply ON line.p = supply.p WHERE kind = 3"
-        )
-    };
-    // Of what the scan of `supply` gives.
-    let rows = |sql: &str| {
+    let parts = "part JOIN line ON part.p = line.p";
+    let joined = |joins: &str| format!("SELECT count(*), sum(cost), sum(n) FROM {joins}");
+    let inner = joined(&format!("{parts} JOIN supply ON line.p = supply.p WHERE kind < 30"));
+    let right =
+        joined(&format!("supply RIGHT JOIN ({parts}) ON line.p = supply.p AND cost < 3 WHERE kind < 30"));
+    let left = joined(&format!("supply LEFT JOIN ({parts} AND kind < 30) ON line.p = supply.p"));
+    let semi = format!("SELECT count(*) FROM {parts} WHERE line.p IN (SELECT p FROM supply) AND kind < 30");
+    let anti = format!(
+        "SELECT count(*) FROM {parts} WHERE kind < 30
+         AND NOT EXISTS (SELECT 1 FROM supply WHERE supply.p = line.p AND cost < 4)"
+    );
+    // Whether the scan of `supply` is filtered by other joins, and how many rows it gives.
+    let of_supply = |sql: &str| {
         let plan = run(&database, &format!("EXPLAIN ANALYZE {sql}")).remove(0).remove(1);
-        let scan = plan.lines().find(|line| line.contains("table=supply")).expect("it is read").to_owned();
-        let rows = scan.split("output_rows=").nth(1).expect("a count");
-        (scan.contains("filter="), rows.split(',').next().expect("a count").to_owned())
+        let scan = plan.split("table=supply").nth(1).expect("it is read");
+        let (filter, rest) = scan.split_once("output_rows=").expect("a count");
+        (filter.contains("DynamicFilter"), rest.split(',').next().expect("a count").to_owned())
     };
-    assert_eq!(rows(&sql("JOIN")), (true, "1.84 K".to_owned()));
-    assert_eq!(rows(&sql("FULL JOIN")).1, "200.0 K");
-    let statements = ["JOIN", "LEFT JOIN", "RIGHT JOIN"].map(sql);
+    let narrowed = |rows: &str| (true, rows.to_owned());
+    assert_eq!(of_supply(&inner), narrowed("3.00 K"));
+    assert_eq!(of_supply(&right), narrowed("1.80 K"));
+    assert_eq!(of_supply(&semi), narrowed("3.00 K"));
+    assert_eq!(of_supply(&anti), narrowed("2.40 K"));
+    assert_eq!(of_supply(&left), (false, "20.00 K".to_owned()));
+    let statements = [inner, right, left, semi, anti];
     let answers = || statements.each_ref().map(|sql| run(&database, sql));
-    let narrowed = answers();
+    let answers_then = answers();
     run(&database, "SET keirin.fast_path = off");
-    assert_eq!(narrowed, answers());
+    assert_eq!(answers_then, answers());
 }
 
 #[test]

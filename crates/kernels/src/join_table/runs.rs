@@ -35,7 +35,9 @@ impl<K: Key> JoinTable<K> {
         match &self.index {
             Index::Range(index) => index.heads.iter().for_each(|head| head.store(0, Ordering::Relaxed)),
             Index::Hashed { slots, .. } => {
-                slots.iter().for_each(|slot| slot.store(slot.load(Ordering::Relaxed) & TAGS, Ordering::Relaxed));
+                slots
+                    .iter()
+                    .for_each(|slot| slot.store(slot.load(Ordering::Relaxed) & TAGS, Ordering::Relaxed));
             }
         }
     }

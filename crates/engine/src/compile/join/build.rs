@@ -22,8 +22,8 @@ use keirin_operators::join::{Build, Collected, Unbuilt};
 use keirin_operators::ordered::OrderedRows;
 use keirin_operators::packed::PackedKey;
 
-use super::filter::{Bounds, condition, is_used, key_condition};
 use super::JoinExec;
+use super::filter::{Bounds, condition, is_used, key_condition};
 use super::keys::{comparable, validity};
 use super::narrowed::made_before;
 use super::ranges::Ranges;
