@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use keirin_kernels::Level;
@@ -18,7 +17,6 @@ use crate::runtime::memory::{self, SpillDirectory};
 use crate::runtime::pool::FairPool;
 use crate::runtime::work::Work;
 use crate::session::Session;
-use crate::sources::catalog::{DEFAULT_SCHEMA, MemorySchema};
 use crate::sources::stored::{BlockCache, CacheOptions, Store};
 
 /// How long closing a database waits for threads that are still running something.
@@ -53,7 +51,6 @@ pub struct Database {
 pub(crate) struct Shared {
     pub(crate) environment: Arc<RuntimeEnv>,
     pub(crate) pool: Arc<FairPool>,
-    pub(crate) catalog: Arc<MemoryCatalogProvider>,
     pub(crate) threads: usize,
     /// Measurements of which variants of raced loops are fastest.
     pub(crate) races: Arc<Races>,
@@ -65,8 +62,8 @@ pub(crate) struct Shared {
     pub(crate) changes: Arc<Changes>,
     /// The database's work on threads that may block.
     pub(crate) work: Work,
-    /// The database directory; `None` for a database in memory.
-    pub(crate) store: Option<Arc<Store>>,
+    /// Its tables.
+    pub(crate) store: Arc<Store>,
     runtime: Option<Runtime>,
     spill: SpillDirectory,
 }
@@ -83,9 +80,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(store) = &self.store {
-            store.end_upkeep();
-        }
+        self.store.end_upkeep();
         let Some(runtime) = self.runtime.take() else { return };
         // Waiting would panic inside a runtime. Elsewhere a short wait lets cancelled writers remove their
         // files.
@@ -227,7 +222,9 @@ impl DatabaseBuilder {
     /// [`ErrorKind::Invalid`] when the environment variable `KEIRIN_CPU_LEVEL` is no level of CPU.
     pub fn in_memory(self) -> Result<Database> {
         let pool = self.pool();
-        self.build(pool, None)
+        let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
+        let store = Store::in_memory(&pool, blocks)?;
+        self.build(pool, store)
     }
 
     /// Opens the database in directory `path`, or creates it if there is none. `path` may also be a URL: a
@@ -241,7 +238,7 @@ impl DatabaseBuilder {
         let pool = self.pool();
         let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
         let store = Store::open(path.as_ref(), self.read_only, self.cache.clone(), blocks)?;
-        self.build(pool, Some(Arc::new(store)))
+        self.build(pool, store)
     }
 
     fn pool(&self) -> Arc<FairPool> {
@@ -252,7 +249,7 @@ impl DatabaseBuilder {
         })
     }
 
-    fn build(self, pool: Arc<FairPool>, store: Option<Arc<Store>>) -> Result<Database> {
+    fn build(self, pool: Arc<FairPool>, store: Store) -> Result<Database> {
         Level::check_environment().map_err(|unknown| Error::new(ErrorKind::Invalid, unknown.to_string()))?;
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         // Absolute, as the program may change its working directory.
@@ -267,8 +264,6 @@ impl DatabaseBuilder {
             .with_memory_pool(pool.clone())
             .with_disk_manager_builder(disk)
             .build_arc()?;
-        let catalog = Arc::new(MemoryCatalogProvider::new());
-        catalog.register_schema(DEFAULT_SCHEMA, Arc::<MemorySchema>::default())?;
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let work = Work::default();
@@ -287,14 +282,12 @@ impl DatabaseBuilder {
             .build()
             .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start threads: {error}")))?;
         let runtime = Some(runtime);
-        if let Some(store) = &store {
-            store.begin_upkeep(pool.clone(), threads);
-        }
+        let store = Arc::new(store);
+        store.begin_upkeep(pool.clone(), threads);
         Ok(Database {
             shared: Arc::new(Shared {
                 environment,
                 pool,
-                catalog,
                 threads,
                 races: Arc::default(),
                 memory_limit_bytes,

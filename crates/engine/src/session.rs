@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
+};
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::functions_aggregate::min_max::{Max, Min};
@@ -223,13 +225,13 @@ impl Session {
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store) = (rejects.clone(), shared.store.clone());
         let mut system = vec![
-            SystemTable { name: "damage", rows: Arc::new(move || Ok(known_damage(store.as_deref()))) },
+            SystemTable { name: "damage", rows: Arc::new(move || Ok(known_damage(&store))) },
             SystemTable { name: "rejects", rows: Arc::new(move || Ok(rejected.batch())) },
             SystemTable { name: "settings", rows: Arc::new(move || Ok(settings.batch())) },
         ];
-        system.extend(shared.store.iter().flat_map(system_tables));
-        // For a database directory, each statement replaces this by a version of the directory.
-        let database = shared.catalog.clone();
+        system.extend(system_tables(&shared.store));
+        // Each statement replaces this by a version of the database.
+        let database = Arc::new(MemoryCatalogProvider::new());
         let catalog = Arc::new(SessionCatalog {
             database,
             system: Arc::new(SystemSchema::new(system)),
@@ -254,9 +256,9 @@ impl Session {
         }
     }
 
-    /// This session as one statement sees it throughout: for a database directory, with the newest version.
+    /// This session as one statement sees it throughout: with the newest version of the database.
     async fn at_newest(&self) -> Result<Self> {
-        let Some(store) = &self.shared.store else { return Ok(self.over(self.catalog.database.clone())) };
+        let store = &self.shared.store;
         let snapshot = if store.is_refreshed() {
             // Reading the newest version may block, on a disk or a server.
             let store = store.clone();
@@ -268,9 +270,9 @@ impl Session {
         Ok(Self { moment, ..self.at(snapshot) })
     }
 
-    /// This session with one version of its database directory.
+    /// This session with one version of its database.
     pub(crate) fn at(&self, snapshot: Snapshot) -> Self {
-        let Some(store) = self.shared.store.clone() else { return self.clone() };
+        let store = self.shared.store.clone();
         let state = Arc::downgrade(&self.context.state_ref());
         self.over(Arc::new(StoredCatalog { store, snapshot, state }))
     }
@@ -370,7 +372,7 @@ impl Session {
             let mut stream = match started {
                 Ok(started) => {
                     let Answer { kind, schema, batches, progress, notice } = started;
-                    let behind = session.shared.store.as_ref().and_then(|store| store.behind());
+                    let behind = session.shared.store.behind();
                     let notice =
                         behind.into_iter().chain(notice).reduce(|all, more| format!("{all}; {more}"));
                     if answered.send(Ok(Heading { kind, schema, progress, notice })).is_err() {

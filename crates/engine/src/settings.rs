@@ -19,7 +19,7 @@ use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::memory;
 use crate::sources::files::ParquetDecoder;
-use crate::sources::stored::{CacheOptions, Store};
+use crate::sources::stored::CacheOptions;
 use crate::sql::text::nearest;
 use crate::sql::types::SessionZone;
 
@@ -108,17 +108,15 @@ const SETTINGS: &[Setting] = &[
         name: "block_cache_limit",
         scope: "database",
         description: "Memory for decoded blocks of tables on disk, as '1GB' or '0' for none; part of memory_limit, and given back to queries that need it",
-        get: |settings| {
-            of_store(settings, |store| memory::format_bytes(store.block_cache.usage().limit_bytes))
-        },
-        default: |settings| of_store(settings, |_| memory::format_bytes(block_cache_bytes(settings))),
+        get: |settings| memory::format_bytes(settings.shared.store.block_cache.usage().limit_bytes),
+        default: |settings| memory::format_bytes(block_cache_bytes(settings)),
         set: |settings, value| {
             let bytes = match value {
                 None => block_cache_bytes(settings),
                 Some(text) if text.trim() == "0" => 0,
                 Some(text) => memory::parse_bytes(text)?,
             };
-            store(settings)?.block_cache.set_limit_bytes(bytes);
+            settings.shared.store.block_cache.set_limit_bytes(bytes);
             Ok(())
         },
     },
@@ -182,12 +180,13 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "retention",
         scope: DIRECTORY,
-        description: "How long AS OF reads older versions of a database directory, as '1 hour' or '7 days'; files go when it is over",
-        get: |settings| of_store(settings, retention),
-        default: |settings| of_store(settings, |_| "1 hour".to_owned()),
+        description: "How long AS OF reads older versions of the database, as '1 hour' or '7 days'; their files go when it is over",
+        get: |settings| in_words(settings.shared.store.database.snapshot().retention()),
+        default: |settings| in_words(settings.shared.store.default_retention()),
         set: |settings, value| {
-            let retention = parse_duration(value.unwrap_or("1 hour"))?;
-            let set = store(settings)?.alter(|transaction| Ok(transaction.set_retention(retention)?));
+            let store = &settings.shared.store;
+            let retention = value.map_or(Ok(store.default_retention()), parse_duration)?;
+            let set = store.alter(|transaction| Ok(transaction.set_retention(retention)?));
             set.map_err(|error| error.message().to_owned())
         },
     },
@@ -226,10 +225,10 @@ const SETTINGS: &[Setting] = &[
         name: "verify_checksums",
         scope: "database",
         description: "When blocks of tables on disk are held against their checksums: 'always', 'once' since the database was opened, or 'never'; CHECK TABLE always does",
-        get: |settings| of_store(settings, |store| verify_name(store.database.verify())),
-        default: |settings| of_store(settings, |store| verify_name(store.default_verify())),
+        get: |settings| verify_name(settings.shared.store.database.verify()),
+        default: |settings| verify_name(settings.shared.store.default_verify()),
         set: |settings, value| {
-            let store = store(settings)?;
+            let store = &settings.shared.store;
             let verify = value.map_or(Ok(store.default_verify()), |value| {
                 let found = VERIFY.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(value.trim()));
                 found.map(|(_, verify)| verify).ok_or("it is always, once or never")
@@ -246,15 +245,6 @@ const VERIFY: [(&str, Verify); 3] =
 fn verify_name(verify: Verify) -> String {
     let found = VERIFY.into_iter().find(|(_, known)| *known == verify);
     found.map_or_else(String::new, |(name, _)| name.to_owned())
-}
-
-/// The value of a setting of database directories; empty for a database in memory.
-fn of_store(settings: &Settings, get: impl FnOnce(&Store) -> String) -> String {
-    settings.shared.store.as_ref().map_or_else(String::new, |store| get(store))
-}
-
-fn store(settings: &Settings) -> std::result::Result<&Store, String> {
-    settings.shared.store.as_deref().ok_or_else(|| "a database in memory has no files".to_owned())
 }
 
 fn block_cache_bytes(settings: &Settings) -> usize {
@@ -313,12 +303,12 @@ impl Settings {
 
     /// The value of a setting of the cache; empty if the database has no URL.
     fn cache_of(&self, say: impl FnOnce(&CacheOptions) -> String) -> String {
-        let remote = self.shared.store.as_ref().and_then(|store| store.remote.as_ref());
+        let remote = self.shared.store.remote.as_ref();
         remote.map_or_else(String::new, |remote| say(&remote.cache().options()))
     }
 
     fn change_cache(&self, change: impl FnOnce(&mut CacheOptions)) -> std::result::Result<(), String> {
-        let remote = self.shared.store.as_ref().and_then(|store| store.remote.as_ref());
+        let remote = self.shared.store.remote.as_ref();
         remote.ok_or("only a database behind a URL has a cache")?.cache().change(change);
         Ok(())
     }
@@ -380,8 +370,8 @@ const UNITS: [(&str, u64); 5] =
 /// About 100 years.
 const SECONDS_MAX: u64 = 100 * 366 * 86_400;
 
-fn retention(store: &Store) -> String {
-    let seconds = store.database.snapshot().retention().as_secs();
+fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
     let divides = |unit: &&(&str, u64)| seconds.is_multiple_of(unit.1) && seconds > 0;
     let (name, unit) = UNITS.iter().find(divides).copied().unwrap_or(("second", 1));
     let count = seconds / unit;

@@ -128,7 +128,7 @@ pub(super) async fn rename(session: &Session, renames: &[ast::RenameTable]) -> R
         }
         steps.push((from, to));
     }
-    let Some(store) = session.shared.store.clone() else { return Ok(Answer::done()) };
+    let store = session.shared.store.clone();
     let rename_all = move |transaction: &mut Transaction| {
         for (from, to) in &steps {
             let table = transaction.state().table_named(&from.schema, &from.table).cloned();

@@ -1,39 +1,30 @@
 //! DELETE, UPDATE and TRUNCATE.
 //!
 //! A query over the table with numbered rows finds the rows to change, so every predicate of queries works,
-//! subqueries included. In memory the new rows then replace the old at once, in order; for stored tables see
-//! [`stored`].
+//! subqueries included. What is done with them: [`rows`].
 
-mod stored;
+mod rows;
 
-use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
-use arrow::compute::{concat_batches, filter_record_batch, interleave};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
-use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::catalog::TableProvider;
 use datafusion::common::Column;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{Expr as LogicalExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, SelectItem, TableFactor, Truncate,
     VisitorMut,
 };
-use futures::TryStreamExt;
 
 use super::Answer;
-use super::names::{Name, find, not_found, object_name};
-use super::query::{self, Run};
-use super::tables::{conform, quoted};
+use super::names::{Name, object_name, stored_table};
+use super::query;
+use super::tables::quoted;
 use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::progress::Progress;
 use crate::session::Session;
 use crate::sources::catalog::CATALOG;
-use crate::sources::catalog::memory_table::{MemoryTable, Rows};
-use crate::sources::stored::{self as stored_tables, ROW_NUMBER, StoredTable};
+use crate::sources::stored::{self, ROW_NUMBER, StoredTable};
 use crate::sql::parser::{parse_expression, parse_standard, select_mut};
 use crate::sql::text::nearest;
 use crate::sql::walk::walk;
@@ -87,96 +78,31 @@ pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbo
         }
         other => return Err(Error::new(ErrorKind::Internal, format!("{other} changes no rows"))),
     };
-    let plan = match memory_table(&target.table) {
-        Some(table) => {
-            let rows = Arc::new(numbered(&target.table.schema(), &table.batches())?);
-            target.plan(session, rows, assigned.unwrap_or_default(), condition).await?
-        }
-        None => stored::plan(session, &target, assigned.as_deref(), condition).await?,
-    };
+    let plan = rows::plan(session, &target, assigned.as_deref(), condition).await?;
     query::read(session, LogicalPlanBuilder::from(plan).explain(is_verbose, false)?.build()?).await
 }
 
 /// `DELETE FROM t [WHERE predicate]`.
 pub(super) async fn delete(session: &Session, delete: &Delete) -> Result<Answer> {
     let target = of_delete(session, delete).await?;
-    let Some(table) = memory_table(&target.table) else {
-        return stored::change(session, &target, None, delete.selection.as_ref()).await;
-    };
-    let _writer = table.lock().await;
-    let old = table.batches();
-    let changing = target.changing(session, &old, &[], delete.selection.as_ref()).await?;
-    let row_count = table.row_count();
-    changing.booked.try_grow(row_count * size_of::<bool>())?;
-    let is_kept = {
-        let mut is_kept = vec![true; row_count];
-        for row in row_numbers(&changing.rows).values() {
-            is_kept[index(*row)] = false;
-        }
-        BooleanArray::from(is_kept)
-    };
-    let mut kept = target.rows_in_place_of(session, &old);
-    let mut start = 0;
-    for batch in &old {
-        kept.push(&filter_record_batch(batch, &is_kept.slice(start, batch.num_rows()))?)?;
-        start += batch.num_rows();
-    }
-    table.replace(kept);
-    Ok(changing.answer())
+    rows::change(session, &target, None, delete.selection.as_ref()).await
 }
 
 /// `UPDATE t SET column = value, ... [WHERE predicate]`.
 pub(super) async fn update(session: &Session, update: &ast::Update) -> Result<Answer> {
     let (target, assigned) = of_update(session, update).await?;
-    let schema = target.table.schema();
-    let Some(table) = memory_table(&target.table) else {
-        return stored::change(session, &target, Some(&assigned), update.selection.as_ref()).await;
-    };
-    let _writer = table.lock().await;
-    let old = table.batches();
-    let changing = target.changing(session, &old, &assigned, update.selection.as_ref()).await?;
-    let rows = &changing.rows;
-
-    // For each row of the table, the index of its new values among the changed rows.
-    let row_count = table.row_count();
-    changing.booked.try_grow(row_count * size_of::<Option<usize>>())?;
-    let mut new_row = vec![None; row_count];
-    for (position, row) in row_numbers(rows).values().iter().enumerate() {
-        new_row[index(*row)] = Some(position);
-    }
-    let fields: Vec<Field> = assigned.iter().map(|(column, _)| schema.field(*column).clone()).collect();
-    let values = conform(
-        &rows.project(&(1..rows.num_columns()).collect::<Vec<_>>())?,
-        &Arc::new(Schema::new(fields)),
-    )?;
-    let mut new = target.rows_in_place_of(session, &old);
-    let mut start = 0;
-    for batch in &old {
-        let sources = &new_row[start..start + batch.num_rows()];
-        start += batch.num_rows();
-        let mut columns = batch.columns().to_vec();
-        for (number, (column, _)) in assigned.iter().enumerate() {
-            columns[*column] = merge(&columns[*column], values.column(number), sources)?;
-        }
-        new.push(&RecordBatch::try_new(schema.clone(), columns)?)?;
-    }
-    table.replace(new);
-    Ok(changing.answer())
+    rows::change(session, &target, Some(&assigned), update.selection.as_ref()).await
 }
 
 /// `TRUNCATE [TABLE] t`.
 pub(super) async fn truncate(session: &Session, truncate: &Truncate) -> Result<Answer> {
     let [only] = truncate.table_names.as_slice() else { return Err(unsupported("TRUNCATE", "TABLE table")) };
-    let found = table_of(session, &only.name).await?;
-    let Some(table) = memory_table(&found) else { return stored::truncate(&found).await };
-    let _writer = table.lock().await;
-    table.replace(Rows::new(&only.name.to_string(), &session.shared.environment.memory_pool));
-    Ok(Answer::done())
+    rows::truncate(table_of(session, &only.name).await?).await
 }
 
 /// The table that a statement changes.
 struct Target {
-    table: Arc<dyn TableProvider>,
+    table: StoredTable,
     name: String,
     /// What may stand in front of its columns: its alias, or its catalogue, schema and name, of which any suffix
     /// may be written.
@@ -250,14 +176,9 @@ impl Target {
 
     /// The DEFAULT of a column, as it was written.
     fn default_of(&self, column: &str) -> Result<Option<Expr>> {
-        if let Some(table) = memory_table(&self.table) {
-            return Ok(table.written_default(column).cloned());
-        }
-        let table = (self.table.as_ref() as &dyn Any).downcast_ref::<StoredTable>();
-        let text = table.and_then(|table| {
-            let field = table.table.definition.fields.iter().find(|field| field.name == column)?;
-            field.properties.get(stored_tables::DEFAULT)
-        });
+        let mut fields = self.table.table.definition.fields.iter();
+        let text =
+            fields.find(|field| field.name == column).and_then(|field| field.properties.get(stored::DEFAULT));
         text.map(|text| parse_expression(text)).transpose()
     }
 
@@ -313,60 +234,6 @@ impl Target {
         }
         Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
     }
-
-    /// The numbers of the rows that meet `condition`, and the columns of `values`.
-    async fn changing(
-        &self,
-        session: &Session,
-        old: &[RecordBatch],
-        assigned: &[(usize, Expr)],
-        condition: Option<&Expr>,
-    ) -> Result<Changing> {
-        let pool = &session.shared.environment.memory_pool;
-        let booked = MemoryConsumer::new(format!("changes of table {}", self.name)).register(pool);
-        let row_count: usize = old.iter().map(RecordBatch::num_rows).sum();
-        booked.try_grow(row_count * size_of::<u64>())?;
-        let numbered = Arc::new(numbered(&self.table.schema(), old)?);
-        let plan = self.plan(session, numbered, assigned.to_vec(), condition).await?;
-        let schema = Arc::new(plan.schema().as_arrow().clone());
-        let progress = Progress::default();
-        let run = Run::new(session, plan, progress.clone());
-        let mut stream = run.start().await?;
-        let mut batches = Vec::new();
-        let mut batch_bytes = 0;
-        while let Some(batch) = stream.try_next().await? {
-            let bytes = batch.get_array_memory_size();
-            booked.try_grow(bytes)?;
-            batch_bytes += bytes;
-            batches.push(batch);
-        }
-        let schema = batches.first().map_or(schema, RecordBatch::schema);
-        // While they are concatenated, the batches exist twice.
-        booked.try_grow(batch_bytes)?;
-        let rows = concat_batches(&schema, &batches)?;
-        drop(batches);
-        booked.shrink(batch_bytes);
-        Ok(Changing { rows, progress, booked })
-    }
-
-    fn rows_in_place_of(&self, session: &Session, old: &[RecordBatch]) -> Rows {
-        Rows::in_place_of(old, &self.name, &session.shared.environment.memory_pool)
-    }
-}
-
-/// The numbers of the changed rows, their new values, and the memory reservation of the query that found
-/// them.
-struct Changing {
-    rows: RecordBatch,
-    progress: Progress,
-    booked: MemoryReservation,
-}
-
-impl Changing {
-    fn answer(self) -> Answer {
-        let count = self.rows.num_rows() as u64;
-        Answer::count(async move { Ok(count) }, self.progress)
-    }
 }
 
 /// Refuses expressions that give several rows for one, or none.
@@ -413,52 +280,9 @@ fn value_name(number: usize) -> String {
     format!("v{number}")
 }
 
-/// The table's rows with their row numbers as the first column.
-fn numbered(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<MemTable> {
-    let mut fields = vec![Arc::new(Field::new(ROW_NUMBER, DataType::UInt64, false))];
-    fields.extend(schema.fields().iter().cloned());
-    let schema = Arc::new(Schema::new(fields));
-    let mut start = 0;
-    let mut numbered = Vec::with_capacity(batches.len());
-    for batch in batches {
-        let end = start + batch.num_rows() as u64;
-        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(start..end))];
-        columns.extend(batch.columns().iter().cloned());
-        numbered.push(RecordBatch::try_new(schema.clone(), columns)?);
-        start = end;
-    }
-    Ok(MemTable::try_new(schema, vec![numbered])?)
-}
-
-fn row_numbers(rows: &RecordBatch) -> &UInt64Array {
-    rows.column(0).as_primitive::<UInt64Type>()
-}
-
-fn index(row: u64) -> usize {
-    usize::try_from(row).expect("a row in memory has an index")
-}
-
-/// `old` with the rows replaced that have an index into `new`.
-fn merge(old: &ArrayRef, new: &ArrayRef, new_row: &[Option<usize>]) -> Result<ArrayRef> {
-    let sources: Vec<(usize, usize)> =
-        new_row.iter().enumerate().map(|(row, new)| new.map_or((0, row), |position| (1, position))).collect();
-    Ok(interleave(&[old.as_ref() as &dyn Array, new.as_ref()], &sources)?)
-}
-
-/// The table, in memory or stored.
-async fn table_of(session: &Session, name: &ObjectName) -> Result<Arc<dyn TableProvider>> {
-    let name = object_name(session, name)?;
-    let table = find(session, &name).await?.ok_or_else(|| not_found(session, &name))?;
-    let is_stored = (table.as_ref() as &dyn Any).is::<StoredTable>();
-    if is_stored || memory_table(&table).is_some() {
-        Ok(table)
-    } else {
-        Err(not_changeable(&name.to_string()))
-    }
-}
-
-fn memory_table(table: &Arc<dyn TableProvider>) -> Option<MemoryTable> {
-    (table.as_ref() as &dyn Any).downcast_ref::<MemoryTable>().cloned()
+/// The table whose rows a statement changes.
+async fn table_of(session: &Session, name: &ObjectName) -> Result<StoredTable> {
+    stored_table(session, &object_name(session, name)?).await
 }
 
 fn not_changeable(name: &str) -> Error {

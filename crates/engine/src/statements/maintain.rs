@@ -128,9 +128,7 @@ pub(super) async fn vacuum(session: &Session, statement: &VacuumStatement) -> Re
         return Err(Error::new(ErrorKind::Unsupported, format!("{statement} is not supported"))
             .with_hint("VACUUM is for the whole database; OPTIMIZE TABLE merges the parts of one table"));
     }
-    let Some(store) = session.shared.store.clone() else {
-        return Err(Error::new(ErrorKind::Unsupported, "a database in memory has no files to remove"));
-    };
+    let store = session.shared.store.clone();
     let vacuum = move |cancel: &Cancel| {
         drop(store.begin()?);
         store.database.vacuum(cancel)?.ok_or_else(|| {
@@ -199,11 +197,7 @@ pub(super) async fn repair(session: &Session, name: &ObjectName) -> Result<Answe
 
 /// `REPAIR DATABASE`: sets aside the commits that cannot be read, and returns their files.
 pub(super) async fn repair_database(session: &Session) -> Result<Answer> {
-    let store = session
-        .shared
-        .store
-        .clone()
-        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "a database in memory needs no repair"))?;
+    let store = session.shared.store.clone();
     let files = blocking(move || Ok(store.database.repair_log()?)).await?;
     let files = Arc::new(StringArray::from(files)) as ArrayRef;
     Ok(Answer::rows(RecordBatch::try_from_iter([("set_aside", files)])?))

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
-use crate::sources::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA};
+use crate::sources::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, SYSTEM_SCHEMA};
 use crate::sources::stored::StoredTable;
 use crate::sql::text::nearest;
 
@@ -66,22 +66,6 @@ pub(super) async fn find(session: &Session, name: &Name) -> Result<Option<Arc<dy
     Ok(schema.table(&name.table).await?)
 }
 
-/// Adds a table or view to a database in memory, unless `check`, which gets the object that has the name at
-/// that moment, returns an error.
-pub(super) fn put_in_memory(
-    session: &Session,
-    name: &Name,
-    table: Arc<dyn TableProvider>,
-    check: impl FnOnce(Option<&Arc<dyn TableProvider>>) -> Result<()>,
-) -> Result<()> {
-    let schema = session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema))?;
-    let Some(schema) = (schema.as_ref() as &dyn std::any::Any).downcast_ref::<MemorySchema>() else {
-        let message = format!("schema '{}' is not one of a database in memory", name.schema);
-        return Err(Error::new(ErrorKind::Internal, message));
-    };
-    schema.put(&name.table, table, check)
-}
-
 /// Fails unless a table of this name can be created.
 pub(super) fn check_new(
     existing: Option<&Arc<dyn TableProvider>>,
@@ -125,15 +109,11 @@ fn is_engines_own(schema: &str) -> bool {
     [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&schema)
 }
 
-/// The stored table of this name.
+/// The table of this name whose rows can be changed.
 pub(super) async fn stored_table(session: &Session, name: &Name) -> Result<StoredTable> {
     let found = find(session, name).await?.ok_or_else(|| not_found(session, name))?;
     match (found.as_ref() as &dyn std::any::Any).downcast_ref::<StoredTable>() {
         Some(table) => Ok(table.clone()),
-        None if session.shared.store.is_none() => {
-            let message = "this works on tables of a database directory, not on tables in memory";
-            Err(Error::new(ErrorKind::Unsupported, message).with_hint("keirin DIRECTORY opens or makes one"))
-        }
         None => Err(Error::new(ErrorKind::Invalid, format!("'{name}' is not a table that can be changed"))),
     }
 }

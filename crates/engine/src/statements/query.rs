@@ -17,7 +17,6 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
 use crate::bind::column_names::{shown_schema, tell_apart_from_wildcards};
-use crate::compile::in_order::InOrderExec;
 use crate::compile::join::JoinExec;
 use crate::compile::plan_cache::Planned;
 use crate::compile::rules::{grouping_keys, keep_hours};
@@ -228,20 +227,6 @@ impl Run {
             Ok::<_, Error>(stream::iter(first).chain(batches))
         };
         Ok(stream::once(first).try_flatten().boxed())
-    }
-
-    /// Starts the query as partitions that may be read at the same time; read one after the other they are
-    /// the answer.
-    pub(super) async fn start_parts(self) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let state = self.session.state();
-        let physical = self.physical(&state).await?;
-        let Some(merge) = physical.downcast_ref::<InOrderExec>().filter(|merge| merge.fetch().is_none())
-        else {
-            return Ok(vec![self.start().await?]);
-        };
-        self.progress.watch(merge.input());
-        let parts = merge.parts(&self.session.task_context(&state))?;
-        Ok(parts.into_iter().map(|part| part.map_err(Error::from).boxed()).collect())
     }
 
     async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {

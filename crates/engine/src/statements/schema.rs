@@ -11,14 +11,14 @@ use keirin_storage::schema::Properties;
 
 use super::Answer;
 use super::names::{
-    Name, check_can_be_made, check_can_be_written, find, not_found, object_name, put_in_memory, schema_name,
+    Name, check_can_be_made, check_can_be_written, find, not_found, object_name, schema_name,
     schema_not_found,
 };
 use super::query;
 use crate::bind::column_names::table_names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
-use crate::sources::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, MemorySchema, SYSTEM_SCHEMA, View};
+use crate::sources::catalog::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, SYSTEM_SCHEMA, View};
 use crate::sources::stored::{self, blocking};
 
 /// `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v [(columns)] AS query`; `text` is all of it.
@@ -49,21 +49,13 @@ pub(super) async fn create_view(
         default_schema: session.catalog.default_schema.clone(),
         schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
     };
-    match session.shared.store.clone() {
-        Some(store) => {
-            let set = move || {
-                store.alter(|transaction| stored::set_view(transaction, &name.schema, &name.table, &view))
-            };
-            blocking(set).await?;
-        }
-        None => {
-            let check = |there: Option<&Arc<dyn TableProvider>>| check_view(there, &name, or_replace);
-            match put_in_memory(session, &name, Arc::new(view), check) {
-                // Another statement created the view first.
-                Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => {}
-                put => put?,
-            }
-        }
+    let store = session.shared.store.clone();
+    let set =
+        move || store.alter(|transaction| stored::set_view(transaction, &name.schema, &name.table, &view));
+    match blocking(set).await {
+        // Another statement created the view first.
+        Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => {}
+        set => set?,
     }
     Ok(Answer::done())
 }
@@ -110,16 +102,9 @@ pub(super) async fn create_schema(
     if session.catalog.schema(&name).is_some() || is_built_in(&name) {
         return if if_not_exists { Ok(Answer::done()) } else { Err(exists()) };
     }
-    match session.shared.store.clone() {
-        Some(store) => {
-            let create =
-                move |transaction: &mut Transaction| Ok(transaction.set_schema(&name, Properties::new())?);
-            blocking(move || store.alter(create)).await?;
-        }
-        None => {
-            session.catalog.register_schema(&name, Arc::<MemorySchema>::default())?;
-        }
-    }
+    let store = session.shared.store.clone();
+    let create = move |transaction: &mut Transaction| Ok(transaction.set_schema(&name, Properties::new())?);
+    blocking(move || store.alter(create)).await?;
     Ok(Answer::done())
 }
 
@@ -175,15 +160,7 @@ async fn drop_tables_or_views(
             Some(_) => found.push(name),
         }
     }
-    let Some(store) = session.shared.store.clone() else {
-        let owner =
-            |name: &Name| session.catalog.schema(&name.schema).ok_or_else(|| schema_not_found(&name.schema));
-        let schemas = found.iter().map(owner).collect::<Result<Vec<_>>>()?;
-        for (schema, name) in schemas.iter().zip(&found) {
-            schema.deregister_table(&name.table)?;
-        }
-        return Ok(());
-    };
+    let store = session.shared.store.clone();
     let drop_all = move |transaction: &mut Transaction| {
         found.iter().try_for_each(|name| stored::drop_named(transaction, &name.schema, &name.table))
     };
@@ -223,12 +200,7 @@ async fn drop_schemas(session: &Session, names: &[ObjectName], if_exists: bool, 
             found.push(name);
         }
     }
-    let Some(store) = session.shared.store.clone() else {
-        for name in &found {
-            session.catalog.deregister_schema(name, cascade)?;
-        }
-        return Ok(());
-    };
+    let store = session.shared.store.clone();
     let drop_all = move |transaction: &mut Transaction| {
         for name in &found {
             for inside in stored::names_in(transaction.state(), name) {

@@ -1,37 +1,29 @@
-//! CREATE TABLE, in memory and in a database directory.
+//! CREATE TABLE.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{TableReference, internal_err};
 use datafusion::datasource::provider_as_source;
-use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{self, DdlStatement, DmlStatement, LogicalPlan, TableType, WriteOp};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{self, ColumnDef, ColumnOption, CreateTableLikeKind};
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use keirin_storage::schema::Definition;
 
 use super::Answer;
-use super::names::{Name, check_new, find, not_found, object_name, put_in_memory};
-use super::query::{self, Run};
+use super::names::{Name, check_new, find, not_found, object_name};
+use super::query;
 use crate::bind::column_names::table_names;
-use crate::bind::relations::normalized;
 use crate::error::{Error, ErrorKind, Result};
-use crate::expressions::uuids::{is_uuid, to_text};
 use crate::runtime::progress::Progress;
 use crate::session::Session;
-use crate::sources::catalog::memory_table::{Defaults, MemoryTable, Rows};
 use crate::sources::stored::{self, Partitions, Place, StoredTable, Target, WriteExec, blocking};
 use crate::sql::parser::parse_expression;
 use crate::sql::table_clauses::{TableClauses, codec_of_option, notice};
@@ -67,37 +59,24 @@ pub(super) async fn create(
     let plan = Arc::unwrap_or_clone(create.input);
     let is_declared = matches!(plan, LogicalPlan::EmptyRelation(_)) && !columns.is_empty();
     let schema = table_schema(plan.schema().as_arrow(), is_declared);
-    let Some(store) = &session.shared.store else {
-        let written = columns.iter().filter_map(|column| {
-            let default = column.options.iter().find_map(|option| match &option.option {
-                ColumnOption::Default(value) => Some(value.clone()),
-                _ => None,
-            });
-            default.map(|default| (normalized(&column.name), default))
-        });
-        let planned = create.column_defaults.into_iter().collect();
-        let defaults = Defaults { planned, written: written.collect() };
-        let created = create_in_memory(session, &name, or_replace, schema, defaults, plan).await;
-        let created = match created {
-            // Another statement created the table first.
-            Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => Answer::done(),
-            created => created?,
-        };
-        return Ok(Answer { notice, ..created });
-    };
     let definition = Arc::new(define_table(&name, &schema, &columns, clauses)?);
     let partitions = Partitions::of(&session.state(), &definition)?;
-    let target = Target { store: store.clone(), definition, partitions, place: Place::New { or_replace } };
+    let store = session.shared.store.clone();
+    let target = Target { store, definition, partitions, place: Place::New { or_replace } };
+    let done = |created: Result<Progress>| match created {
+        // Another statement created the table first.
+        Err(error) if if_not_exists && error.kind() == ErrorKind::AlreadyExists => Ok(Answer::done()),
+        created => Ok(Answer { progress: created?, notice, ..Answer::done() }),
+    };
     if is_declared {
-        blocking(move || target.create()).await?;
-        return Ok(Answer { notice, ..Answer::done() });
+        return done(blocking(move || target.create()).await.map(|()| Progress::default()));
     }
     let reference = TableReference::partial(name.schema, name.table);
     let source = provider_as_source(Arc::new(NewTable { schema: target.schema(), target }));
     let dml = DmlStatement::new(reference, source, WriteOp::Insert(InsertOp::Append), Arc::new(plan));
     let mut written = query::write(session, LogicalPlan::Dml(dml)).await?;
-    written.batches.try_next().await?;
-    Ok(Answer { progress: written.progress, notice, ..Answer::done() })
+    let created = written.batches.try_next().await;
+    done(created.map(|_| written.progress))
 }
 
 /// `CREATE TABLE t LIKE other`: the other table's definition without its rows.
@@ -109,13 +88,6 @@ async fn create_like(
 ) -> Result<Answer> {
     let other = object_name(session, other)?;
     let found = find(session, &other).await?.ok_or_else(|| not_found(session, &other))?;
-    let Some(store) = session.shared.store.clone() else {
-        let schema = table_schema(&found.schema(), true);
-        let table = (found.as_ref() as &dyn Any).downcast_ref::<MemoryTable>();
-        let defaults = table.map(MemoryTable::defaults).unwrap_or_default();
-        let nothing = LogicalPlan::default();
-        return create_in_memory(session, &name, or_replace, schema, defaults, nothing).await;
-    };
     let mut definition = match (found.as_ref() as &dyn Any).downcast_ref::<StoredTable>() {
         Some(table) => (*table.table.definition).clone(),
         None => stored::define(&name.schema, &name.table, &found.schema(), &[])?,
@@ -123,6 +95,7 @@ async fn create_like(
     (definition.schema, definition.name) = (name.schema, name.table);
     definition.fields.iter_mut().for_each(|field| _ = field.properties.remove(stored::INITIAL));
     let (definition, partitions) = (Arc::new(definition), Partitions::default());
+    let store = session.shared.store.clone();
     let target = Target { store, definition, partitions, place: Place::New { or_replace } };
     blocking(move || target.create()).await?;
     Ok(Answer::done())
@@ -227,34 +200,6 @@ impl TableProvider for NewTable {
     }
 }
 
-async fn create_in_memory(
-    session: &Session,
-    name: &Name,
-    or_replace: bool,
-    arrow_schema: SchemaRef,
-    defaults: Defaults,
-    plan: LogicalPlan,
-) -> Result<Answer> {
-    let run = Run::new(session, plan, Progress::default());
-    let progress = run.progress.clone();
-    let pool = session.shared.environment.memory_pool.clone();
-    let parts = run.start_parts().await?;
-    let parts = parts.into_iter().map(|part| {
-        let rows = Rows::new(&name.table, &pool);
-        SpawnedTask::spawn(rows.fill(conforming(arrow_schema.clone(), part)))
-    });
-    let mut rows = Rows::new(&name.table, &pool);
-    for part in parts.collect::<Vec<_>>() {
-        rows.append(
-            part.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??,
-        );
-    }
-    let table = MemoryTable::new(&name.table, arrow_schema, defaults, rows);
-    let check = |there: Option<&Arc<dyn TableProvider>>| check_new(there, name, or_replace);
-    put_in_memory(session, name, Arc::new(table), check)?;
-    Ok(Answer { progress, ..Answer::done() })
-}
-
 /// The schema of a new table: unique names, and text for columns of NULL's type. Only declared columns are
 /// NOT NULL: that the rows of the query have no NULL says nothing about later rows.
 fn table_schema(schema: &Schema, is_declared: bool) -> SchemaRef {
@@ -272,36 +217,6 @@ fn table_schema(schema: &Schema, is_declared: bool) -> SchemaRef {
         })
         .collect();
     Arc::new(Schema::new(fields))
-}
-
-/// A stream of batches cast to the table's schema.
-fn conforming(
-    schema: SchemaRef,
-    batches: BoxStream<'static, Result<RecordBatch>>,
-) -> SendableRecordBatchStream {
-    let target = schema.clone();
-    let batches = batches.map(move |batch| {
-        let conformed = batch.and_then(|batch| conform(&batch, &target));
-        conformed.map_err(|error| DataFusionError::External(Box::new(error)))
-    });
-    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
-}
-
-/// The batch cast to the table's types; NULL in a NOT NULL column is an error.
-pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    let mut columns = Vec::with_capacity(batch.num_columns());
-    for (column, field) in batch.columns().iter().zip(schema.fields()) {
-        if !field.is_nullable() && column.null_count() > 0 {
-            let message = format!("column '{}' is NOT NULL and would become NULL", field.name());
-            return Err(Error::new(ErrorKind::Data, message));
-        }
-        columns.push(match is_uuid(field) {
-            true => Arc::new(to_text(column, false)?),
-            false => cast_with_options(column, field.data_type(), &options)?,
-        });
-    }
-    Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
 pub(super) fn quoted(name: &str) -> String {

@@ -1,7 +1,8 @@
 //! The file system behind a trait: every byte that storage reads or writes goes through [`Io`].
 //!
 //! Paths are relative to the directory of the database, with `/` between names, as the keys of an object store.
-//! [`Disk`] is the real one; tests have another one that loses what a real file system may lose.
+//! [`Disk`] is the real one, and [`Memory`] has all in memory; tests have another one that loses what a real file system may
+//! lose.
 
 use std::fmt::Debug;
 use std::io;
@@ -13,8 +14,10 @@ use keirin_kernels::map::Map;
 
 mod disk;
 mod map;
+mod memory;
 
 pub use disk::Disk;
+pub use memory::{Budget, Memory};
 
 /// Where the files of a database are.
 pub trait Io: Debug + Send + Sync {
@@ -268,5 +271,77 @@ pub trait Lock: Debug + Send + Sync {
     /// When the system refuses.
     fn is_held(&self) -> io::Result<bool> {
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn the_disk_keeps_the_promises_of_the_door() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::create(&directory.path().join("db")).unwrap();
+        check(&disk);
+        let lock = disk.lock("LOCK").unwrap();
+        disk.remove("LOCK").unwrap();
+        assert!(!lock.is_held().unwrap());
+        let other = disk.lock("LOCK").unwrap();
+        assert!(other.is_held().unwrap() && !lock.is_held().unwrap());
+        drop(lock);
+        assert_eq!(disk.lock("LOCK").unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn memory_keeps_the_promises_of_the_door() {
+        #[derive(Debug)]
+        struct Unlimited;
+        impl Budget for Unlimited {
+            fn grow(&self, _: usize) -> io::Result<()> {
+                Ok(())
+            }
+            fn shrink(&self, _: usize) {}
+        }
+        check(&Memory::new(Arc::new(Unlimited)));
+    }
+
+    fn check(disk: &dyn Io) {
+        disk.create_directory("log").unwrap();
+        assert_eq!(disk.create_directory("log").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        for (name, bytes) in [("log/a", "hello"), ("log/b", "world")] {
+            let mut file = disk.create(name).unwrap();
+            file.write_all(bytes.as_bytes()).unwrap();
+            file.sync().unwrap();
+        }
+        disk.sync_directory("log").unwrap();
+        disk.sync_directory("").unwrap();
+        assert_eq!(disk.create("log/a").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(disk.publish("log/a", "log/b").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        disk.publish("log/a", "log/c").unwrap();
+        assert_eq!(disk.open("log/a").unwrap_err().kind(), ErrorKind::NotFound);
+        let input = disk.open("log/c").unwrap();
+        let mut bytes = [0; 3];
+        input.read_exact_at(2, &mut bytes).unwrap();
+        assert_eq!((&bytes, input.byte_count()), (b"llo", 5));
+        assert_eq!(input.read_exact_at(3, &mut bytes).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        let mut names = disk.list("log").unwrap();
+        names.sort();
+        assert_eq!(names, ["b", "c"]);
+        assert!(disk.now() - disk.modified("log/c").unwrap() < Duration::from_secs(60));
+        disk.replace("log/c", "log/b").unwrap();
+        assert_eq!(disk.open("log/b").unwrap().byte_count(), 5);
+        disk.remove_directory("log").unwrap_err();
+        disk.remove("log/b").unwrap();
+        assert_eq!(disk.remove("log/b").unwrap_err().kind(), ErrorKind::NotFound);
+        disk.remove_directory("log").unwrap();
+        assert_eq!(disk.list("log").unwrap_err().kind(), ErrorKind::NotFound);
+        let lock = disk.lock("LOCK").unwrap();
+        assert_eq!(disk.lock("LOCK").unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(lock.is_held().unwrap());
+        drop(lock);
+        disk.lock("LOCK").unwrap();
     }
 }

@@ -149,6 +149,9 @@ pub fn encode_as(
 /// without decoding rows.
 const DICT_WORTH: f64 = 0.5;
 
+/// Of less text a table of symbols saves little, and finding one takes longer than all else.
+const FSST_BYTES_MIN: usize = 4 << 10;
+
 /// Appends the encoding of `rows` that is best on a sample; returns how to compress it.
 pub(crate) fn write(writer: &mut Writer, rows: Rows<'_>) -> Codec {
     let choose = |writer: &Writer| choose(writer, rows);
@@ -187,7 +190,9 @@ fn choose(writer: &Writer, rows: Rows<'_>) -> Verdict<Encoding> {
     };
     let scale = rows.row_count() as f64 / sample.row_count() as f64;
     consider(Encoding::Raw, sample, scale);
-    consider(Encoding::Fsst, sample, scale);
+    if rows.bytes().len() >= FSST_BYTES_MIN {
+        consider(Encoding::Fsst, sample, scale);
+    }
     // A sample hardly shows how many distinct strings there are.
     if dict::is_promising(writer.level, sample) {
         consider(Encoding::Dict, rows, DICT_WORTH);

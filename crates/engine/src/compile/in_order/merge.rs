@@ -50,10 +50,6 @@ impl InOrderExec {
         Self { input, fetch, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.input
-    }
-
     /// The partitions, each a stream of its own.
     pub(crate) fn parts(&self, context: &Arc<TaskContext>) -> Result<Vec<SendableRecordBatchStream>> {
         let parts = self.input.properties().partitioning.partition_count();

@@ -5,9 +5,6 @@
 
 mod files;
 mod information_schema;
-mod memory_scan;
-mod memory_schema;
-pub(crate) mod memory_table;
 mod system;
 mod view;
 
@@ -21,7 +18,6 @@ use information_schema::InformationSchema;
 
 pub(crate) use files::{FileSchema, OpenFile};
 pub(crate) use information_schema::INFORMATION_SCHEMA;
-pub(crate) use memory_schema::MemorySchema;
 pub(crate) use system::{SystemSchema, SystemTable};
 pub(crate) use view::View;
 
@@ -34,7 +30,7 @@ pub(crate) const SYSTEM_SCHEMA: &str = "system";
 /// The schema of the files that a statement reads; it is not listed anywhere.
 pub(crate) const FILES_SCHEMA: &str = "files of statement";
 
-/// The catalogue as one session sees it; for a database directory, as one statement sees it.
+/// The catalogue as one statement sees it.
 #[derive(Clone)]
 pub(crate) struct SessionCatalog {
     pub(crate) database: Arc<dyn CatalogProvider>,

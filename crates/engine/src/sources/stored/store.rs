@@ -1,6 +1,7 @@
 //! A database directory, open: how it is opened, what a statement sees of it, how its catalogue is changed.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field as ArrowField, Schema};
 use datafusion::common::ScalarValue;
-use datafusion::error::Result as DataFusionResult;
-use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use keirin_storage::column::Column;
-use keirin_storage::io::{Disk, Io};
+use keirin_storage::io::{Budget, Disk, Io, Memory};
 use keirin_storage::part::{Verify, WriteOptions};
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
@@ -26,6 +27,7 @@ use super::remote::{CacheOptions, Remote, is_url};
 use super::writing::definition::codecs;
 use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::pool::FairPool;
 
 /// How long opening waits for another writer, which may be about to close: as this program does when it opens a
 /// database again.
@@ -34,6 +36,9 @@ const LOCK_WAIT: Duration = Duration::from_millis(5);
 
 /// Newer versions of a remote database are looked for no more often.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long older versions of a directory are kept unless somebody says so.
+const RETENTION: Duration = Duration::from_secs(3600);
 
 /// What to do about files of a later format.
 pub(super) const NEWER_HINT: &str = "open it with a newer version of Keirin";
@@ -48,6 +53,7 @@ pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     pub(crate) block_cache: Arc<BlockCache>,
     is_read_only: bool,
+    is_in_memory: bool,
     /// The directory or the URL.
     path: PathBuf,
     /// The door to its files, if it has a URL.
@@ -60,6 +66,20 @@ pub(crate) struct Store {
     altering: Mutex<()>,
     /// By table: held by the statement that changes rows that are there, or the definition.
     changing: Mutex<BTreeMap<u64, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Memory for files.
+#[derive(Debug)]
+struct Booked(MemoryReservation);
+
+impl Budget for Booked {
+    fn grow(&self, bytes: usize) -> io::Result<()> {
+        self.0.try_grow(bytes).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.0.shrink(bytes);
+    }
 }
 
 /// Bytes from a server that were right once may come from elsewhere the next time.
@@ -123,6 +143,18 @@ impl Store {
         Ok(Self::new(database, blocks, is_read_only, path.to_owned(), None))
     }
 
+    /// A new database in memory, whose files are booked in `pool`.
+    pub(crate) fn in_memory(pool: &Arc<FairPool>, blocks: Arc<BlockCache>) -> Result<Self> {
+        let pool: Arc<dyn MemoryPool> = pool.clone();
+        let booked = Booked(MemoryConsumer::new("tables in memory").register(&pool));
+        let io: Arc<dyn Io> = Arc::new(Memory::new(Arc::new(booked)));
+        let database = Database::open(io, Access::Write, Options::default())?;
+        let store = Self { is_in_memory: true, ..Self::new(database, blocks, false, PathBuf::new(), None) };
+        let retention = store.default_retention();
+        store.alter(|transaction| Ok(transaction.set_retention(retention)?))?;
+        Ok(store)
+    }
+
     /// Opens the database behind a URL, for reading.
     fn open_remote(url: &Path, cache: CacheOptions, blocks: Arc<BlockCache>) -> Result<Self> {
         let remote = Arc::new(Remote::new(&url.to_string_lossy(), cache)?);
@@ -151,8 +183,19 @@ impl Store {
         remote: Option<Arc<Remote>>,
     ) -> Self {
         let (refreshed, upkeep) = (Mutex::new(Instant::now()), OnceLock::new());
-        let (altering, changing) = (Mutex::default(), Mutex::default());
-        Self { database, block_cache, is_read_only, path, remote, refreshed, upkeep, altering, changing }
+        let (altering, changing, is_in_memory) = (Mutex::default(), Mutex::default(), false);
+        Self {
+            database,
+            block_cache,
+            is_read_only,
+            is_in_memory,
+            path,
+            remote,
+            refreshed,
+            upkeep,
+            altering,
+            changing,
+        }
     }
 
     /// Whether [`snapshot`](Self::snapshot) asks the disk or a server what is new.
@@ -208,6 +251,11 @@ impl Store {
         default_verify(self.remote.is_some())
     }
 
+    /// How long older versions are kept.
+    pub(crate) fn default_retention(&self) -> Duration {
+        if self.is_in_memory { Duration::ZERO } else { RETENTION }
+    }
+
     /// Says when blocks are held against their checksums: decoded blocks are used where that is once.
     pub(crate) fn set_verify(&self, verify: Verify) {
         self.database.set_verify(verify);
@@ -258,7 +306,8 @@ impl Store {
 
     /// Ends the upkeep, which has the database open, too.
     pub(crate) fn end_upkeep(&self) {
-        self.upkeep.get().into_iter().for_each(Upkeep::close);
+        let end = if self.is_in_memory { Upkeep::abandon } else { Upkeep::close };
+        self.upkeep.get().into_iter().for_each(end);
     }
 
     /// Changes the catalogue: all of what `change` does or, when that fails, nothing.
@@ -305,6 +354,10 @@ impl From<StorageError> for Error {
         let message = format!("{error}{cause}");
         match error {
             StorageError::Damaged(damage) => explain_damage(&damage),
+            StorageError::Io { source, .. } if is_refused_memory(&source) => {
+                let refusal = source.into_inner().and_then(|inner| inner.downcast::<DataFusionError>().ok());
+                refusal.map_or_else(|| Self::new(ErrorKind::Resources, message), |refusal| (*refusal).into())
+            }
             StorageError::Io { .. } => Self::new(ErrorKind::Io, message),
             StorageError::Locked | StorageError::Stopped { .. } => Self::new(ErrorKind::Io, message),
             StorageError::OutcomeUnknown(_) => Self::new(ErrorKind::Io, message),
@@ -325,6 +378,11 @@ impl From<StorageError> for Error {
             _ => Self::new(ErrorKind::Invalid, message),
         }
     }
+}
+
+/// Whether the memory pool has refused a file in memory its bytes.
+fn is_refused_memory(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<DataFusionError>())
 }
 
 fn explain_damage(damage: &Damage) -> Error {

@@ -15,6 +15,8 @@ use crate::types::{EXTENSION, JSON, UUID, UUID_BYTES, UUID_TEXT, sql_type_name};
 
 /// Metadata of fields that is kept begins with one of these; the rest belongs to the file that it came from.
 const KEPT_METADATA: [&str; 2] = ["keirin.", "ARROW:extension:"];
+/// Marks text inside of other values that is UUIDs.
+const UUIDS_INSIDE: &str = "keirin.uuids";
 /// The most digits of a stored decimal.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
@@ -117,11 +119,13 @@ fn stored_type(field: &Field) -> Result<stored::DataType> {
     })
 }
 
-/// UUIDs inside of other values are stored as the text or the bytes that they are given as.
+/// UUIDs inside of other values are stored as the text or the bytes that they are given as, and texts marked.
 fn without_uuid(field: &Field) -> Field {
     let mut metadata = field.metadata().clone();
-    if metadata.get(EXTENSION).is_some_and(|name| [UUID, UUID_TEXT].contains(&name.as_str())) {
-        metadata.remove(EXTENSION);
+    if metadata.get(EXTENSION).is_some_and(|name| [UUID, UUID_TEXT].contains(&name.as_str()))
+        && metadata.remove(EXTENSION).is_some_and(|name| name == UUID_TEXT)
+    {
+        metadata.insert(UUIDS_INSIDE.to_owned(), String::new());
     }
     field.clone().with_metadata(metadata)
 }
@@ -161,6 +165,9 @@ pub(crate) fn arrow_field(field: &stored::Field) -> Field {
         .filter(|(key, _)| KEPT_METADATA.iter().any(|kept| key.starts_with(kept)))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    if metadata.remove(UUIDS_INSIDE).is_some() {
+        metadata.insert(EXTENSION.to_owned(), UUID_TEXT.to_owned());
+    }
     match field.data_type {
         stored::DataType::Json => metadata.insert(EXTENSION.to_owned(), JSON.to_owned()),
         stored::DataType::Uuid => metadata.insert(EXTENSION.to_owned(), UUID_TEXT.to_owned()),

@@ -43,7 +43,6 @@ fn status(damage: &Damage) -> &'static str {
 }
 
 /// All that was found to be damaged since the database was opened.
-pub(crate) fn known_damage(store: Option<&Store>) -> RecordBatch {
-    let Some(store) = store else { return damage_batch(&State::default(), &[], None) };
+pub(crate) fn known_damage(store: &Store) -> RecordBatch {
     damage_batch(&store.database.snapshot(), &store.database.damage(), None)
 }

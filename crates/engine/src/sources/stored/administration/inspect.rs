@@ -20,7 +20,7 @@ use crate::sources::catalog::DEFAULT_SCHEMA;
 #[derive(Debug)]
 pub(crate) struct Inspect {
     /// The database directory, if there is one.
-    pub(crate) store: Option<Arc<Store>>,
+    pub(crate) store: Arc<Store>,
 }
 
 impl TableFunctionImpl for Inspect {
@@ -57,10 +57,7 @@ fn number(argument: &Expr) -> Option<u64> {
 impl Inspect {
     fn blocks(&self, name: &str, part: Option<u64>) -> Result<RecordBatch> {
         let (schema, table) = name.split_once('.').unwrap_or((DEFAULT_SCHEMA, name));
-        let store = self.store.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "inspect is for tables of a database directory")
-        })?;
-        blocks(&store.snapshot()?, schema, table, part)
+        blocks(&self.store.snapshot()?, schema, table, part)
     }
 }
 

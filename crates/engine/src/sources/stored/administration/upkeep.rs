@@ -120,13 +120,19 @@ impl Upkeep {
         self.shared.changed.notify_all();
     }
 
+    /// Ends it, whatever is left to be done.
+    pub(crate) fn abandon(&self) {
+        self.shared.all.cancel();
+        self.close();
+    }
+
     /// Ends it, so that nobody here has the database open any more.
     pub(crate) fn close(&self) {
         let Shared { state, changed, all, large, .. } = &*self.shared;
         let mut state = state.lock();
         state.is_closing = true;
         large.cancel();
-        if state.changes > 0 && self.shared.database.has_removable() {
+        if state.changes > 0 && !all.is_cancelled() && self.shared.database.has_removable() {
             // Those who read them are gone now.
             state.changes += 1;
         }

@@ -176,9 +176,23 @@ impl Target {
             transaction.commit()?;
             Ok(row_count)
         };
-        blocking(commit).await?;
+        blocking(commit).await.map_err(|error| self.explain(error))?;
         self.store.wake_upkeep();
         Ok(row_count)
+    }
+
+    /// The error of a commit, which another statement may have been ahead of that made a table of the name.
+    fn explain(&self, error: Error) -> Error {
+        let (Place::New { or_replace: false }, Definition { schema, name, .. }) =
+            (&self.place, &*self.definition)
+        else {
+            return error;
+        };
+        match self.store.database.snapshot().table_named(schema, name) {
+            Some(_) => Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"))
+                .with_hint("CREATE OR REPLACE TABLE, or CREATE TABLE IF NOT EXISTS"),
+            None => error,
+        }
     }
 
     fn begin(&self) -> Result<(Transaction, u64)> {
@@ -192,7 +206,8 @@ impl Target {
 
     /// Makes the table, without rows.
     pub(crate) fn create(&self) -> Result<()> {
-        self.store.alter(|transaction| self.prepare(transaction).map(drop))
+        let created = self.store.alter(|transaction| self.prepare(transaction).map(drop));
+        created.map_err(|error| self.explain(error))
     }
 
     /// Readies the table for its rows, and gives its number.

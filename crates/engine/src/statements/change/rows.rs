@@ -1,10 +1,8 @@
-//! DELETE, UPDATE and TRUNCATE of stored tables: rows are marked as deleted, and new ones written, in one
-//! commit.
+//! How rows change: old ones are marked as deleted, and new ones written, in one commit.
 //!
 //! The rows are searched in the version with which the transaction began. So at the commit storage detects
 //! whether another commit changed the same rows; then all is done again on the newer version.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -42,13 +40,13 @@ pub(super) async fn change(
     assigned: Option<&[(usize, Expr)]>,
     condition: Option<&Expr>,
 ) -> Result<Answer> {
-    let table = stored_table(&target.table)?;
+    let table = &target.table;
     let progress = Progress::default();
     let _alone = table.store.change_alone(table.table.number).await;
     let mut attempts = 0;
     let count = loop {
         attempts += 1;
-        match try_change(session, target, &table, assigned, condition, &progress).await {
+        match try_change(session, target, table, assigned, condition, &progress).await {
             Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => {}
             outcome => break outcome?,
         }
@@ -58,8 +56,7 @@ pub(super) async fn change(
 }
 
 /// Deletes all rows of a table.
-pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
-    let table = stored_table(table)?;
+pub(super) async fn truncate(table: StoredTable) -> Result<Answer> {
     let _alone = table.store.change_alone(table.table.number).await;
     let remove = move || {
         let number = table.table.number;
@@ -72,11 +69,6 @@ pub(super) async fn truncate(table: &Arc<dyn TableProvider>) -> Result<Answer> {
     };
     blocking(remove).await?;
     Ok(Answer::done())
-}
-
-fn stored_table(table: &Arc<dyn TableProvider>) -> Result<StoredTable> {
-    let stored = (table.as_ref() as &dyn Any).downcast_ref::<StoredTable>().cloned();
-    stored.ok_or_else(|| Error::new(ErrorKind::Internal, "a table is neither in memory nor stored"))
 }
 
 async fn try_change(
@@ -138,9 +130,8 @@ pub(super) async fn plan(
     assigned: Option<&[(usize, Expr)]>,
     condition: Option<&Expr>,
 ) -> Result<LogicalPlan> {
-    let table = stored_table(&target.table)?;
-    let partitions = Partitions::of(&session.state(), &table.table.definition)?;
-    changing(session, target, &table, &partitions, assigned, condition).await
+    let partitions = Partitions::of(&session.state(), &target.table.table.definition)?;
+    changing(session, target, &target.table, &partitions, assigned, condition).await
 }
 
 /// The query for the numbers of the changed rows; for an UPDATE also for their new values, in the order in
