@@ -240,7 +240,7 @@ impl Session {
         });
         context.register_catalog(CATALOG, catalog.clone());
         let catalogs = context.state_ref().read().catalog_list().clone();
-        let prepared = Arc::default();
+        let (prepared, plans) = (Arc::default(), shared.changes.cache());
         Self {
             shared,
             context,
@@ -250,7 +250,7 @@ impl Session {
             prepared,
             table_functions,
             state: None,
-            plans: Arc::default(),
+            plans,
             moment: None,
             running: None,
         }

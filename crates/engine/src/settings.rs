@@ -107,7 +107,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "block_cache_limit",
         scope: "database",
-        description: "Memory for decoded blocks of tables on disk, as '1GB' or '0' for none; part of memory_limit, and given back to queries that need it",
+        description: "Memory for decoded blocks of tables, as '1GB' or '0' for none; part of memory_limit, and given back to queries that need it",
         get: |settings| memory::format_bytes(settings.shared.store.block_cache.usage().limit_bytes),
         default: |settings| memory::format_bytes(block_cache_bytes(settings)),
         set: |settings, value| {
@@ -172,7 +172,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "plan_cache",
         scope: "session",
-        description: "Whether the plan of a query over tables on disk is kept for when the same text comes again",
+        description: "Whether the plan of a query over tables is kept for when the same text comes again",
         get: |settings| if settings.options(fast_path::keeps_plans) { "on" } else { "off" }.to_owned(),
         default: |_| "on".to_owned(),
         set: |settings, value| settings.set_option(PLAN_CACHE_OPTION, &parse_switch(value)?.to_string()),
@@ -224,7 +224,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "verify_checksums",
         scope: "database",
-        description: "When blocks of tables on disk are held against their checksums: 'always', 'once' since the database was opened, or 'never'; CHECK TABLE always does",
+        description: "When blocks of tables are held against their checksums: 'always', 'once' since the database was opened, or 'never'; CHECK TABLE always does",
         get: |settings| verify_name(settings.shared.store.database.verify()),
         default: |settings| verify_name(settings.shared.store.default_verify()),
         set: |settings, value| {

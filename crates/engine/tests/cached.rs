@@ -36,6 +36,7 @@ fn usage(database: &Database, of: &str) -> u64 {
 #[test]
 fn kept_blocks_answer_as_those_on_disk() {
     let ((_directory, disk), memory) = (open(), Database::in_memory().expect("room"));
+    run(&memory, "SET keirin.block_cache_limit = 0");
     let both = |sql: &str| [&disk, &memory].map(|database| run(database, sql));
     let check = |sql: &str| {
         for _ in 0..3 {

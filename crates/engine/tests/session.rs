@@ -276,21 +276,41 @@ fn wide_rows_are_sorted_and_grouped_in_a_quarter_of_their_size() {
 fn changes_of_a_table_fail_within_the_limit_and_change_nothing() {
     let database = Database::builder().threads(1).memory_limit_bytes(64 << 20).in_memory().unwrap();
     let session = database.session();
-    // Some 20 MB: random digits.
-    let rows = "SELECT value AS a, value AS b, md5(CAST(value AS VARCHAR)) AS c FROM range(0, 900000)";
+    // Some 30 MB: random digits.
+    let rows = "SELECT value AS a, value AS b, md5(CAST(value AS VARCHAR)) AS c FROM range(0, 1400000)";
     run(&database, &session, &format!("CREATE TABLE t AS {rows}")).unwrap();
     for sql in ["UPDATE t SET a = a + 1, c = md5(c)", &format!("INSERT INTO t {rows}")] {
         let error = run(&database, &session, sql).expect_err(sql);
         assert_eq!(error.kind(), ErrorKind::Resources, "{sql}");
         assert!(error.detail().unwrap().contains("tables in memory"), "{error:?}");
         let sums = "SELECT sum(a - b) + count(*) FROM t";
-        assert_eq!(number(&run(&database, &session, sums).unwrap()), 900_000, "{sql}");
+        assert_eq!(number(&run(&database, &session, sums).unwrap()), 1_400_000, "{sql}");
     }
     // What is small enough works, and leaves nothing booked that is not there.
     for _ in 0..3 {
         run(&database, &session, "DELETE FROM t WHERE a >= 2000 AND a % 800 <> 0 AND a < 300000").unwrap();
     }
     assert_eq!(number(&run(&database, &session, "SELECT sum(a - b) FROM t").unwrap()), 0);
+}
+
+#[test]
+fn memory_of_tables_that_are_gone_comes_back() {
+    let database = Database::builder().threads(1).memory_limit_bytes(64 << 20).in_memory().unwrap();
+    let (session, other) = (database.session(), database.session());
+    // Some 8 MB each.
+    let rows = "SELECT md5(CAST(value AS VARCHAR)) AS c FROM range(0, 400000)";
+    for _ in 0..6 {
+        run(&database, &session, &format!("CREATE OR REPLACE TABLE t AS {rows}")).unwrap();
+        // A plan that is kept must not keep the rows.
+        assert_eq!(number(&run(&database, &other, "SELECT count(c) FROM t").unwrap()), 400_000);
+        run(&database, &session, &format!("CREATE TABLE u AS {rows}")).unwrap();
+        run(&database, &session, "DROP TABLE u").unwrap();
+    }
+    // Where there is none left, it can still be given back.
+    run(&database, &session, "SET keirin.memory_limit = '4MB'").unwrap();
+    run(&database, &session, "DROP TABLE t").unwrap();
+    run(&database, &session, "SET keirin.memory_limit = '64MB'").unwrap();
+    run(&database, &session, &format!("CREATE TABLE t AS {rows}")).unwrap();
 }
 
 #[test]

@@ -460,9 +460,10 @@ fn build_sides_are_narrowed_by_joins_below_their_probe_sides() {
     assert_eq!(of_supply(&anti), narrowed("2.40 K"));
     assert_eq!(of_supply(&left), (false, "20.00 K".to_owned()));
     let statements = [inner, right, left, semi, anti];
-    let answers = || statements.each_ref().map(|sql| run(&database, sql));
+    let session = database.session();
+    let answers = || statements.each_ref().map(|sql| query(&database, &session, sql).expect("it is right"));
     let answers_then = answers();
-    run(&database, "SET keirin.fast_path = off");
+    query(&database, &session, "SET keirin.fast_path = off").expect("a setting");
     assert_eq!(answers_then, answers());
 }
 
@@ -595,23 +596,21 @@ const MIXED: &str = "CREATE TABLE t AS SELECT i,
     FROM (SELECT value AS i FROM generate_series(1, 140000))";
 
 #[test]
-fn tables_on_disk_answer_as_tables_in_memory() {
+fn tables_answer_as_files_do() {
     let directory = directory();
-    let (disk, memory) = (open(directory.path()), Database::builder().threads(2).in_memory().expect("room"));
-    for database in [&disk, &memory] {
-        run(database, MIXED);
-    }
+    let disk = open(directory.path());
+    run(&disk, MIXED);
+    let file = directory.path().join("t.parquet");
+    let rows = MIXED.strip_prefix("CREATE TABLE t AS ").expect("a query");
+    let files = over_file(&file, rows);
     let check = |sql: &str, in_plan: &str| {
-        let (found, expected) = (run(&disk, sql), run(&memory, sql));
+        let (found, expected) = (run(&disk, sql), run(&files, sql));
         assert_eq!(found, expected, "{sql}");
         let plan: String = run(&disk, &format!("EXPLAIN {sql}")).concat().concat();
         assert!(plan.contains(in_plan), "{sql}: no {in_plan} in\n{plan}");
     };
-    let deletes = ["", "DELETE FROM t WHERE i % 1000 = 17"];
-    for delete in deletes {
-        for database in [&disk, &memory].into_iter().filter(|_| !delete.is_empty()) {
-            run(database, delete);
-        }
+    for deleted in ["", "i % 1000 = 17"] {
+        delete(deleted, &disk, &files, &file);
         let lengths = "columns=[octet_length(various), character_length(various)]";
         check("SELECT avg(octet_length(various)), max(length(various)) FROM t", lengths);
         check(
@@ -658,38 +657,56 @@ fn tables_on_disk_answer_as_tables_in_memory() {
     }
 }
 
+/// A database with a view `t` of a file with the rows of a query.
+fn over_file(file: &Path, rows: &str) -> Database {
+    let database = Database::builder().threads(2).in_memory().expect("room");
+    run(&database, &format!("COPY ({rows}) TO '{}'", file.display()));
+    run(&database, &format!("CREATE VIEW t AS SELECT * FROM '{}'", file.display()));
+    database
+}
+
+/// Takes rows out of a table, and out of the view of its file.
+fn delete(condition: &str, table: &Database, files: &Database, file: &Path) {
+    if condition.is_empty() {
+        return;
+    }
+    run(table, &format!("DELETE FROM t WHERE {condition}"));
+    let rows = format!("SELECT * FROM '{}' WHERE ({condition}) IS NOT TRUE", file.display());
+    run(files, &format!("CREATE OR REPLACE VIEW t AS {rows}"));
+}
+
 /// Storage adds up several stripes at a time, unless rows of one are deleted, or one has a null.
 #[test]
 fn sums_of_many_stripes_leave_none_out() {
     let directory = directory();
-    let (disk, memory) = (open(directory.path()), Database::builder().threads(2).in_memory().expect("room"));
-    let make = |database: &Database, codec: &str| {
-        run(
-            database,
-            &format!(
-                "CREATE TABLE t (i INT NOT NULL {codec}, tiny TINYINT NOT NULL {codec}, x DOUBLE NOT NULL {codec},
-                 f FLOAT NOT NULL {codec}, money DECIMAL(38, 2) NOT NULL {codec}, holes SMALLINT {codec})"
-            ),
-        );
-        for rows in [1_300_000, 300_000] {
-            run(
-                database,
-                &format!(
-                    "INSERT INTO t SELECT i, i % 200 - 100, i / 8.0, i / 4.0, i / 8.0,
-                     CASE WHEN i NOT BETWEEN 400000 AND 400009 THEN i % 30000 END
-                     FROM (SELECT value * 7919 % {rows} AS i FROM generate_series(1, {rows}))"
-                ),
-            );
-        }
+    let disk = open(directory.path());
+    let columns = [
+        ("i", "INT NOT NULL", "i"),
+        ("tiny", "TINYINT NOT NULL", "i % 200 - 100"),
+        ("x", "DOUBLE NOT NULL", "i / 8.0"),
+        ("f", "FLOAT NOT NULL", "i / 4.0"),
+        ("money", "DECIMAL(38, 2) NOT NULL", "i / 8.0"),
+        ("holes", "SMALLINT", "CASE WHEN i NOT BETWEEN 400000 AND 400009 THEN i % 30000 END"),
+    ];
+    let defined = columns.map(|(name, data_type, _)| format!("{name} {data_type} CODEC(NONE)")).join(", ");
+    run(&disk, &format!("CREATE TABLE t ({defined})"));
+    let cast = |(name, data_type, value): (&str, &str, &str)| {
+        let data_type = data_type.trim_end_matches(" NOT NULL");
+        format!("CAST({value} AS {data_type}) AS {name}")
     };
-    make(&disk, "CODEC(NONE)");
-    make(&memory, "");
-    for delete in ["", "DELETE FROM t WHERE i IN (5, 250000)"] {
-        for database in [&disk, &memory].into_iter().filter(|_| !delete.is_empty()) {
-            run(database, delete);
-        }
+    let cast = columns.map(cast).join(", ");
+    let rows = [1_300_000, 300_000].map(|rows| {
+        format!("SELECT {cast} FROM (SELECT value * 7919 % {rows} AS i FROM generate_series(1, {rows}))")
+    });
+    for rows in &rows {
+        run(&disk, &format!("INSERT INTO t {rows}"));
+    }
+    let file = directory.path().join("t.parquet");
+    let files = over_file(&file, &rows.join(" UNION ALL "));
+    for deleted in ["", "i IN (5, 250000)"] {
+        delete(deleted, &disk, &files, &file);
         for threads in [1, 2, 7] {
-            let sessions = [&disk, &memory].map(|database| (database, database.session()));
+            let sessions = [&disk, &files].map(|database| (database, database.session()));
             let run = |sql: &str| {
                 sessions
                     .each_ref()
@@ -705,7 +722,7 @@ fn sums_of_many_stripes_leave_none_out() {
                 "SELECT sum(i), sum(f) FROM t WHERE i > 700000",
             ] {
                 let [found, expected] = run(sql);
-                assert_eq!(found, expected, "{sql}, {threads} threads {delete}");
+                assert_eq!(found, expected, "{sql}, {threads} threads {deleted}");
             }
         }
     }

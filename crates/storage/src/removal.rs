@@ -182,7 +182,10 @@ fn remove(io: &dyn Io, path: &str) -> Result<()> {
 
 impl Database {
     /// Removes some obsolete files and returns whether there may be more.
-    pub(crate) fn remove_obsolete(&self, cancel: &Cancel) -> Result<bool> {
+    ///
+    /// # Errors
+    /// `Cancelled`, or when the database cannot be written to, or the system refuses.
+    pub fn remove_obsolete(&self, cancel: &Cancel) -> Result<bool> {
         let writing = self.writing()?;
         let _removing = locked(&writing.removing);
         let files = Files::list(&*self.store.io)?;

@@ -302,8 +302,7 @@ impl Finder<'_> {
         let (schema, table) = self.schema_and_table(parts).ok_or_else(|| self.not_found(parts))?;
         let stored = (self.catalog.database.as_ref() as &dyn std::any::Any).downcast_ref::<StoredCatalog>();
         let Some(stored) = stored else {
-            let message = "tables in memory have no older versions";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::new(ErrorKind::Internal, "a statement sees no version of the database"));
         };
         let then = match version {
             Version::Number(number) => stored.at_version(*number)?,

@@ -1,13 +1,13 @@
-//! Plans of a session's queries over a database directory, kept for when the same text comes again: a query over
+//! Plans of a session's queries over tables, kept for when the same text comes again: a query over
 //! little data takes as long to plan as to run.
 //!
 //! What a text means depends on the version of the database, on settings, and on the moment. So plans are kept for
 //! one version; every statement that is no query forgets them ([`Change`]), in whichever session; and only plans are
-//! kept that read nothing but tables on disk and call nothing that depends on the time or the session.
+//! kept that read nothing but tables and call nothing that depends on the time or the session.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -27,11 +27,28 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// Counts the statements of a database that may change what a text means, when they begin and when they end.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(AtomicU64);
+pub(crate) struct Changes {
+    count: AtomicU64,
+    /// Those of all sessions.
+    caches: Mutex<Vec<Weak<PlanCache>>>,
+}
 
 impl Changes {
     fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The plans of a session, none yet.
+    pub(crate) fn cache(&self) -> Arc<PlanCache> {
+        let cache = Arc::<PlanCache>::default();
+        self.caches.lock().push(Arc::downgrade(&cache));
+        cache
+    }
+
+    /// Lets go of plans that are not used any more, and of the files that they hold.
+    fn forget_plans(&self) {
+        let mut caches = self.caches.lock();
+        caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.clear()));
     }
 }
 
@@ -40,14 +57,15 @@ pub(crate) struct Change(Arc<Changes>);
 
 impl Change {
     pub(crate) fn begin(changes: &Arc<Changes>) -> Self {
-        changes.0.fetch_add(1, Ordering::AcqRel);
+        changes.count.fetch_add(1, Ordering::AcqRel);
         Self(changes.clone())
     }
 }
 
 impl Drop for Change {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::AcqRel);
+        self.0.count.fetch_add(1, Ordering::AcqRel);
+        self.0.forget_plans();
     }
 }
 
@@ -205,6 +223,13 @@ impl PlanCache {
         let planned = found.1.clone();
         kept.plans.push(found);
         Some(planned)
+    }
+
+    /// Forgets all plans; true.
+    fn clear(&self) -> bool {
+        let kept = std::mem::take(&mut *self.0.lock());
+        drop(kept);
+        true
     }
 
     /// Forgets the plan of `text`.

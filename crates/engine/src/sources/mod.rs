@@ -1,4 +1,4 @@
-//! What has rows: tables on disk, files, tables in memory, and the catalogue that names them.
+//! What has rows: tables, files, and the catalogue that names them.
 
 pub(crate) mod catalog;
 pub(crate) mod files;

@@ -46,7 +46,13 @@ pub(super) async fn create(
     }
     check_new(existing.as_ref(), &name, table.or_replace)?;
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &table.like {
-        return create_like(session, name, &like.name, table.or_replace).await;
+        return match create_like(session, name, &like.name, table.or_replace).await {
+            // Another statement created the table first.
+            Err(error) if table.if_not_exists && error.kind() == ErrorKind::AlreadyExists => {
+                Ok(Answer::done())
+            }
+            created => created,
+        };
     }
     let columns = table.columns.clone();
     let (or_replace, if_not_exists) = (table.or_replace, table.if_not_exists);

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Input, Io, Lock, Output};
 use crate::database::locked;
+use crate::store::TABLES;
 
 /// The least and the largest piece of a file, in bytes, unless more is written at once.
 const PIECE_BYTES_MIN: usize = 1 << 10;
@@ -23,6 +24,9 @@ pub trait Budget: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// When there are not so many.
     fn grow(&self, bytes: usize) -> io::Result<()>;
+
+    /// Takes bytes whether there are so many or not: few, without which nothing could be given back.
+    fn take(&self, bytes: usize);
 
     /// Gives bytes back.
     fn shrink(&self, bytes: usize);
@@ -48,6 +52,8 @@ struct Content {
     pieces: RwLock<Pieces>,
     modified: Duration,
     budget: Arc<dyn Budget>,
+    /// Whether the budget may refuse it memory.
+    is_asked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -110,8 +116,13 @@ impl Names {
 
     /// What is directly in a directory.
     fn inside<'a>(&'a self, directory: &'a str) -> impl Iterator<Item = &'a str> {
-        let paths = self.files.keys().chain(&self.directories);
-        let inside = paths.filter(move |path| !path.is_empty() && parent(path) == directory);
+        let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
+        let files = self.files.range(prefix.clone()..).map(|(path, _)| path);
+        let directories = self.directories.range(prefix.clone()..);
+        let (of_files, of_directories) = (prefix.clone(), prefix);
+        let files = files.take_while(move |path| path.starts_with(&of_files));
+        let directories = directories.take_while(move |path| path.starts_with(&of_directories));
+        let inside = files.chain(directories).filter(move |path| parent(path) == directory);
         inside.map(|path| path.rsplit('/').next().unwrap_or(path))
     }
 }
@@ -121,7 +132,9 @@ impl Io for Memory {
         let mut names = self.names();
         names.check_new(path)?;
         let (pieces, budget) = (RwLock::default(), self.budget.clone());
-        let content = Arc::new(Content { pieces, modified: now(), budget });
+        // What is dropped has to be written to the log.
+        let is_asked = path.starts_with(TABLES);
+        let content = Arc::new(Content { pieces, modified: now(), budget, is_asked });
         names.files.insert(path.to_owned(), content.clone());
         Ok(Box::new(MemoryOutput(content)))
     }
@@ -148,7 +161,9 @@ impl Io for Memory {
 
     fn remove(&self, path: &str) -> io::Result<()> {
         // Readers that have it open keep what is in it.
-        self.names().take(path).map(drop)
+        let content = self.names().take(path)?;
+        drop(content);
+        Ok(())
     }
 
     fn create_directory(&self, path: &str) -> io::Result<()> {
@@ -221,7 +236,11 @@ impl Output for MemoryOutput {
             // As much as there is, within bounds: a small file wastes little, and a large one has few pieces.
             let written = usize::try_from(pieces.byte_count).unwrap_or(PIECE_BYTES_MAX);
             let size = written.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX).max(bytes.len());
-            self.0.budget.grow(size)?;
+            if self.0.is_asked {
+                self.0.budget.grow(size)?;
+            } else {
+                self.0.budget.take(size);
+            }
             let start = pieces.byte_count;
             pieces.booked += size;
             pieces.starts.push(start);
@@ -286,6 +305,10 @@ mod tests {
             Ok(())
         }
 
+        fn take(&self, bytes: usize) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+
         fn shrink(&self, bytes: usize) {
             self.0.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -317,7 +340,9 @@ mod tests {
         let budget = Arc::<Limited>::default();
         let memory = Memory::new(budget.clone());
         let booked = || budget.0.load(Ordering::Relaxed);
-        let mut file = memory.create("a").unwrap();
+        let (table, part) = (TABLES, format!("{TABLES}/a"));
+        memory.create_directory(table).unwrap();
+        let mut file = memory.create(&part).unwrap();
         file.write_all(&[1; 10]).unwrap();
         assert_eq!(booked(), PIECE_BYTES_MIN);
         file.sync().unwrap();
@@ -326,9 +351,14 @@ mod tests {
         assert_eq!(booked(), 5_010);
         let refused = file.write_all(&[3; LIMIT]).unwrap_err();
         assert_eq!((refused.kind(), booked()), (ErrorKind::OutOfMemory, 5_010));
+        // The log is written whatever there is.
+        let mut log = memory.create("log").unwrap();
+        log.write_all(&[4; LIMIT]).unwrap();
+        drop(log);
+        memory.remove("log").unwrap();
         drop(file);
-        let input = memory.open("a").unwrap();
-        memory.remove("a").unwrap();
+        let input = memory.open(&part).unwrap();
+        memory.remove(&part).unwrap();
         assert_eq!((booked(), input.byte_count()), (5_010, 5_010));
         drop(input);
         assert_eq!(booked(), 0);

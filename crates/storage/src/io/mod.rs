@@ -303,6 +303,7 @@ mod tests {
             fn grow(&self, _: usize) -> io::Result<()> {
                 Ok(())
             }
+            fn take(&self, _: usize) {}
             fn shrink(&self, _: usize) {}
         }
         check(&Memory::new(Arc::new(Unlimited)));

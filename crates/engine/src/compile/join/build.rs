@@ -298,11 +298,14 @@ async fn filled_together<K: PackedKey>(
         move || joined(&batches, place)
     });
     let columns = each(columns);
-    let mut build = in_pieces(build, threads, |build, piece| build.note(piece)).await?;
+    let mut pieces: Vec<_> = build.pieces().collect();
+    let mut build = in_pieces(build, pieces.clone(), threads, |build, piece| build.note(piece)).await?;
     build.make_slots();
+    // Of a thread that is alone chains are in the order of rows.
+    pieces.reverse();
     let is_alone = threads == 1;
     let insert = move |build: &Build<K>, piece| build.insert(Level::best(), piece, is_alone);
-    let build = in_pieces(build, threads, insert).await?;
+    let build = in_pieces(build, pieces, threads, insert).await?;
     Ok((build, columns.await?))
 }
 
@@ -313,11 +316,12 @@ async fn in_runs<K: PackedKey>(
     threads: usize,
 ) -> Result<(Build<K>, Vec<ArrayRef>)> {
     build.keyed_mut().begin_runs();
-    let mut build =
-        in_pieces(build, threads, |build, piece| build.keyed().count(Level::best(), piece)).await?;
+    let pieces: Vec<_> = build.pieces().collect();
+    let count = |build: &Build<K>, piece| build.keyed().count(Level::best(), piece);
+    let mut build = in_pieces(build, pieces.clone(), threads, count).await?;
     build.keyed_mut().make_places();
-    let mut build =
-        in_pieces(build, threads, |build, piece| build.keyed().place(Level::best(), piece)).await?;
+    let place = |build: &Build<K>, piece| build.keyed().place(Level::best(), piece);
+    let mut build = in_pieces(build, pieces, threads, place).await?;
     let order = Arc::new(UInt32Array::from(build.keyed_mut().end_runs()));
     let columns = columns.into_iter().map(|column| {
         let order = order.clone();
@@ -326,14 +330,14 @@ async fn in_runs<K: PackedKey>(
     Ok((build, each(columns).await?))
 }
 
-/// Does something with all rows, by several threads.
+/// Does something with these pieces of the rows, by several threads.
 async fn in_pieces<K: PackedKey>(
     build: Build<K>,
+    pieces: Vec<Range<usize>>,
     threads: usize,
     step: impl Fn(&Build<K>, Range<usize>) + Copy + Send + 'static,
 ) -> Result<Build<K>> {
-    let pieces = Arc::new(build.pieces().collect::<Vec<_>>());
-    let build = Arc::new(build);
+    let (build, pieces) = (Arc::new(build), Arc::new(pieces));
     let (next, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
     for _ in 0..threads {
         let (build, pieces, next) = (build.clone(), pieces.clone(), next.clone());

@@ -24,6 +24,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use keirin_operators::join::Kind;
+use keirin_operators::ordered::Wanted;
 
 use super::JoinExec;
 use super::filter::is_used;
@@ -68,8 +69,11 @@ fn origin(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<(usize, usize)
         return Some((usize::from(columns[column].side == JoinSide::Right), columns[column].index));
     }
     if let Some(join) = plan.downcast_ref::<JoinExec>() {
-        let is_plain = join.work.kind == Kind::Inner && join.fetch.is_none();
-        let column = &join.work.output[column];
+        let work = &join.work;
+        // Of the nearest rows others take the place of those that go.
+        let gives_all = work.ranges.as_ref().is_none_or(|ranges| ranges.wanted == Wanted::All);
+        let is_plain = work.kind == Kind::Inner && join.fetch.is_none() && gives_all;
+        let column = &work.output[column];
         return is_plain.then_some((usize::from(column.side == JoinSide::Right), column.index));
     }
     let passes_on = plan.is::<RepartitionExec>()
@@ -148,22 +152,31 @@ fn is_selective(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     })
 }
 
-/// The joins below the probe side of a join by whose filters its build side is read.
+/// The joins below the probe side of a join that have to be known before its build side is read: those by whose filters it
+/// is read, and those by whose filters theirs are.
 pub(super) fn made_before(
     left: &Arc<dyn ExecutionPlan>,
     right: &Arc<dyn ExecutionPlan>,
 ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
     let mut joins = Vec::new();
     right.apply(|node| {
-        if let Some(join) = node.downcast_ref::<JoinExec>() {
-            for filter in join.filters() {
-                if is_used(left, filter)? {
-                    joins.push(node.clone());
-                    break;
-                }
-            }
+        if node.is::<JoinExec>() {
+            joins.push(node.clone());
         }
         Ok(if node.is::<SharedExec>() { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
     })?;
-    Ok(joins)
+    let mut sides = vec![left.clone()];
+    let mut is_needed = vec![false; joins.len()];
+    while let Some(side) = sides.pop() {
+        for (node, is_needed) in joins.iter().zip(&mut is_needed).filter(|(_, is_needed)| !**is_needed) {
+            let Some(join) = node.downcast_ref::<JoinExec>() else { continue };
+            for filter in join.filters() {
+                *is_needed |= is_used(&side, filter)?;
+            }
+            if *is_needed {
+                sides.push(join.left.clone());
+            }
+        }
+    }
+    Ok(joins.into_iter().zip(is_needed).filter(|(_, is_needed)| *is_needed).map(|(join, _)| join).collect())
 }

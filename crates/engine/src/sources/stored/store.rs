@@ -1,9 +1,9 @@
-//! A database directory, open: how it is opened, what a statement sees of it, how its catalogue is changed.
+//! A database, open: how it is opened, what a statement sees of it, how its catalogue is changed.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -16,7 +16,7 @@ use keirin_storage::io::{Budget, Disk, Io, Memory};
 use keirin_storage::part::{Verify, WriteOptions};
 use keirin_storage::schema::{Field, INITIAL};
 use keirin_storage::{
-    Access, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
+    Access, Cancel, Damage, Database, Error as StorageError, Options, Snapshot, Table, Transaction,
 };
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     pub(crate) block_cache: Arc<BlockCache>,
     is_read_only: bool,
     is_in_memory: bool,
-    /// The directory or the URL.
+    /// The directory or the URL; empty in memory.
     path: PathBuf,
     /// The door to its files, if it has a URL.
     pub(crate) remote: Option<Arc<Remote>>,
@@ -70,15 +70,29 @@ pub(crate) struct Store {
 
 /// Memory for files.
 #[derive(Debug)]
-struct Booked(MemoryReservation);
+struct Booked {
+    reservation: MemoryReservation,
+    /// Whose files they are, as soon as it is open.
+    database: OnceLock<Weak<Database>>,
+}
 
 impl Budget for Booked {
     fn grow(&self, bytes: usize) -> io::Result<()> {
-        self.0.try_grow(bytes).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
+        let refused = |error| io::Error::new(io::ErrorKind::OutOfMemory, error);
+        self.reservation.try_grow(bytes).or_else(|error| {
+            // Files that nobody needs any more are removed from time to time, and now that their memory is needed.
+            let database = self.database.get().and_then(Weak::upgrade).ok_or_else(|| refused(error))?;
+            while database.remove_obsolete(&Cancel::default()).unwrap_or(false) {}
+            self.reservation.try_grow(bytes).map_err(refused)
+        })
+    }
+
+    fn take(&self, bytes: usize) {
+        self.reservation.grow(bytes);
     }
 
     fn shrink(&self, bytes: usize) {
-        self.0.shrink(bytes);
+        self.reservation.shrink(bytes);
     }
 }
 
@@ -146,9 +160,11 @@ impl Store {
     /// A new database in memory, whose files are booked in `pool`.
     pub(crate) fn in_memory(pool: &Arc<FairPool>, blocks: Arc<BlockCache>) -> Result<Self> {
         let pool: Arc<dyn MemoryPool> = pool.clone();
-        let booked = Booked(MemoryConsumer::new("tables in memory").register(&pool));
-        let io: Arc<dyn Io> = Arc::new(Memory::new(Arc::new(booked)));
+        let reservation = MemoryConsumer::new("tables in memory").register(&pool);
+        let booked = Arc::new(Booked { reservation, database: OnceLock::new() });
+        let io: Arc<dyn Io> = Arc::new(Memory::new(booked.clone()));
         let database = Database::open(io, Access::Write, Options::default())?;
+        booked.database.get_or_init(|| Arc::downgrade(&database));
         let store = Self { is_in_memory: true, ..Self::new(database, blocks, false, PathBuf::new(), None) };
         let retention = store.default_retention();
         store.alter(|transaction| Ok(transaction.set_retention(retention)?))?;

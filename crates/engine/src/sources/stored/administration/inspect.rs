@@ -19,7 +19,7 @@ use crate::sources::catalog::DEFAULT_SCHEMA;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Inspect {
-    /// The database directory, if there is one.
+    /// The database.
     pub(crate) store: Arc<Store>,
 }
 

@@ -71,10 +71,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Of one of so many writers that share the memory of `pool`.
-    fn new(pool: &Arc<dyn MemoryPool>, writer_count: usize) -> Self {
+    /// Of one of so many writers that share the memory of `pool`, of which it has some. Half of what is left is for what
+    /// it writes, if that stays in memory, and for others.
+    fn new(pool: &Arc<dyn MemoryPool>, writer_count: usize, own_bytes: usize) -> Self {
         let share = match pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes / writer_count.max(1),
+            MemoryLimit::Finite(bytes) => {
+                let left = bytes.saturating_sub(pool.reserved()) + own_bytes;
+                (bytes / writer_count.max(1)).min(left / 2)
+            }
             _ => usize::MAX,
         };
         let of = |divisor: usize, bytes_max: usize| (share / divisor).clamp(BYTES_MIN, bytes_max);
@@ -188,7 +192,8 @@ impl Target {
         else {
             return error;
         };
-        match self.store.database.snapshot().table_named(schema, name) {
+        let may_be_late = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid);
+        match self.store.database.snapshot().table_named(schema, name).filter(|_| may_be_late) {
             Some(_) => Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"))
                 .with_hint("CREATE OR REPLACE TABLE, or CREATE TABLE IF NOT EXISTS"),
             None => error,
@@ -399,7 +404,7 @@ impl PartsWriter {
     }
 
     fn bounds(&self) -> Bounds {
-        Bounds::new(&self.pool, self.threads.writer_count.load(Ordering::Relaxed))
+        Bounds::new(&self.pool, self.threads.writer_count.load(Ordering::Relaxed), self.booked.size())
     }
 
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -435,6 +440,9 @@ impl PartsWriter {
         let columns = arrays.iter().map(|array| column(array.as_ref()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let bytes: usize = columns.iter().map(Column::byte_count).sum();
+        if self.booked.size() > self.bounds().writer_bytes() {
+            self.end_part()?;
+        }
         // As they are collected, and as they are encoded.
         let (held, bounds) = (2 * bytes, self.bounds());
         let more = held.min(bounds.writer_bytes().saturating_sub(self.booked.size()));
