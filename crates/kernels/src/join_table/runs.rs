@@ -32,14 +32,7 @@ impl<K: Key> JoinTable<K> {
 
     /// Begins to put the rows side by side, when all are inserted.
     pub fn begin_runs(&mut self) {
-        match &self.index {
-            Index::Range(index) => index.heads.iter().for_each(|head| head.store(0, Ordering::Relaxed)),
-            Index::Hashed { slots, .. } => {
-                slots
-                    .iter()
-                    .for_each(|slot| slot.store(slot.load(Ordering::Relaxed) & TAGS, Ordering::Relaxed));
-            }
-        }
+        self.renumber(|_| 0);
     }
 
     /// Counts these rows. Threads may do that for other rows at the same time.
@@ -53,23 +46,10 @@ impl<K: Key> JoinTable<K> {
     /// Makes places of counts, when all rows were counted.
     pub fn make_places(&mut self) {
         let mut count = 0;
-        let mut place_of = |own: u32| {
+        self.renumber(|own| {
             count += own;
             count - own
-        };
-        match &self.index {
-            Index::Range(index) => {
-                for head in index.heads.iter() {
-                    head.store(place_of(head.load(Ordering::Relaxed)), Ordering::Relaxed);
-                }
-            }
-            Index::Hashed { slots, .. } => {
-                for slot in slots.iter() {
-                    let own = slot.load(Ordering::Relaxed);
-                    slot.store(own & TAGS | u64::from(place_of(own as u32)), Ordering::Relaxed);
-                }
-            }
-        }
+        });
     }
 
     /// Gives these rows their places, when there are some. Threads may do that for other rows at the same time.
@@ -89,7 +69,7 @@ impl<K: Key> JoinTable<K> {
         let lasts = Region::<AtomicU64>::zeroed_words(self.len() / 64 + 1);
         let mut end = 0;
         // A slot's place is behind its last row now.
-        let mut number_of = |own_end: u32| {
+        self.renumber(|own_end| {
             let start = std::mem::replace(&mut end, own_end);
             if start == own_end {
                 return 0;
@@ -97,20 +77,7 @@ impl<K: Key> JoinTable<K> {
             let last = own_end as usize - 1;
             lasts[last / 64].fetch_or(1 << (last % 64), Ordering::Relaxed);
             start + 1
-        };
-        match &self.index {
-            Index::Range(index) => {
-                for head in index.heads.iter() {
-                    head.store(number_of(head.load(Ordering::Relaxed)), Ordering::Relaxed);
-                }
-            }
-            Index::Hashed { slots, .. } => {
-                for slot in slots.iter() {
-                    let own = slot.load(Ordering::Relaxed);
-                    slot.store(own & TAGS | u64::from(number_of(own as u32)), Ordering::Relaxed);
-                }
-            }
-        }
+        });
         let placed = end as usize;
         let links = std::mem::replace(&mut self.links, Links::Runs(lasts));
         let Links::Chains(places) = links else { unreachable!("rows were put side by side before") };
@@ -125,6 +92,23 @@ impl<K: Key> JoinTable<K> {
             self.validity = Some((0..self.len()).map(|row| row < placed).collect());
         }
         order
+    }
+
+    /// Gives each slot another number, one slot after the other.
+    fn renumber(&mut self, mut other: impl FnMut(u32) -> u32) {
+        match &self.index {
+            Index::Range(index) => {
+                for head in index.heads.iter() {
+                    head.store(other(head.load(Ordering::Relaxed)), Ordering::Relaxed);
+                }
+            }
+            Index::Hashed { slots, .. } => {
+                for slot in slots.iter() {
+                    let own = slot.load(Ordering::Relaxed);
+                    slot.store(own & TAGS | u64::from(other(own as u32)), Ordering::Relaxed);
+                }
+            }
+        }
     }
 
     /// Adds one to the number in a slot, and returns what it was.
