@@ -32,7 +32,7 @@ pub trait Budget: std::fmt::Debug + Send + Sync {
     fn shrink(&self, bytes: usize);
 }
 
-/// See the [module](self).
+/// Files in memory, for the time that this value lives. Each piece of them is asked of a [`Budget`] before.
 #[derive(Debug)]
 pub struct Memory {
     names: Mutex<Names>,
