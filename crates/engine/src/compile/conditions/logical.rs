@@ -22,9 +22,9 @@ use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerR
 
 use super::can_fail;
 use crate::compile::as_of::AsOfFilters;
-use crate::compile::rules::{WholeSums, rewrite_expressions};
+use crate::compile::rules::{SameWindows, WholeSums, rewrite_expressions};
 
-/// DataFusion's rules, changed as the [module](super) and [`WholeSums`] describe.
+/// DataFusion's rules, changed as the [module](super), [`SameWindows`] and [`WholeSums`] describe.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
     for rule in Optimizer::new().rules {
@@ -38,6 +38,9 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
             continue;
         }
         let is_common = rule.name() == CommonSubexprEliminate::new().name();
+        if is_common {
+            rules.push(Arc::new(SameWindows));
+        }
         rules.push(rule);
         if is_common {
             rules.push(Arc::new(AfterCommon));
