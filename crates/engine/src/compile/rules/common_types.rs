@@ -40,6 +40,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::outer_types::with_outer_types;
 use super::rewrite_expressions;
 use crate::expressions::arithmetic::Extreme;
 use crate::expressions::casts::{
@@ -59,6 +60,11 @@ impl AnalyzerRule for CommonTypes {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = rewrite_expressions(plan, with_common_types)?;
+        let settled = with_outer_types(plan)?;
+        let plan = match settled.transformed {
+            true => rewrite_expressions(settled.data, with_common_types)?,
+            false => settled.data,
+        };
         plan.transform_up_with_subqueries(with_common_rows).data()
     }
 }
@@ -92,6 +98,11 @@ pub(crate) fn with_common_types(expr: Expr, schema: &DFSchema) -> Result<Transfo
         // Negation would change the sign of a NaN, and so its place in the order.
         Expr::Negative(expr) if type_of(&expr).is_floating() && !matches!(*expr, Expr::Literal(..)) => {
             Transformed::yes(positive_nan(Expr::Negative(expr)))
+        }
+        // The planner took it for a number with a sign.
+        Expr::Negative(expr) if type_of(&expr).is_unsigned_integer() => {
+            let difference = binary_expr(lit(0_i64), Operator::Minus, *expr);
+            Transformed::yes(with_common_types(difference, schema)?.data)
         }
         Expr::Between(Between { expr, negated, low, high }) => {
             let of_low = comparison(&type_of(&expr), &type_of(&low));

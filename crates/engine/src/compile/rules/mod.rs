@@ -14,6 +14,7 @@ mod lists;
 mod meanings;
 mod nested_order;
 mod operators;
+mod outer_types;
 mod same_names;
 mod same_windows;
 mod semi_joins;
