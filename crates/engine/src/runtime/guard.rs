@@ -38,6 +38,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -59,13 +60,17 @@ pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<d
     let plan = plan.transform_up(|node| {
         let node = interruptible(node, stop)?;
         let role = Role::of(&node);
-        let inner = match role {
-            Role::Holder(kept) => {
-                let held = node.children().into_iter().cloned().map(|input| guard(input, Role::Held(kept)));
-                let held = held.collect();
-                replace_children_if_necessary(node, held)?
+        let of_inputs = match role {
+            Role::Holder(kept) => Some(Role::Held(kept)),
+            Role::Exchange => Some(Role::Exchanged),
+            _ => None,
+        };
+        let inner = match of_inputs {
+            Some(role) => {
+                let inputs = node.children().into_iter().cloned().map(|input| guard(input, role)).collect();
+                replace_children_if_necessary(node, inputs)?
             }
-            _ => node,
+            None => node,
         };
         Ok(Transformed::yes(guard(inner, role)))
     })?;
@@ -87,6 +92,11 @@ enum Role {
     Holder(Kept),
     /// Around the input of a [`Self::Holder`]: counts the batches.
     Held(Kept),
+    /// Around an exchange between threads, above a [`Self::Projection`]: passes on the few rows that this computes at a
+    /// time, instead of gathering as many as a batch has, which nobody would have booked.
+    Exchange,
+    /// Around the input of a [`Self::Exchange`], whose batches are as large as ever.
+    Exchanged,
 }
 
 /// The part of their input that window functions hold.
@@ -113,6 +123,9 @@ impl Role {
                 return Self::Projection;
             }
         }
+        if node.is::<RepartitionExec>() && has_projection(node) {
+            return Self::Exchange;
+        }
         if node.is::<WindowAggExec>() {
             return Self::Holder(Kept::Rows);
         }
@@ -124,6 +137,20 @@ impl Role {
 fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
 }
+
+/// Whether somewhere below a guarded projection computes few rows at a time.
+fn has_projection(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_projection = |input: &Arc<dyn ExecutionPlan>| {
+        // Its own downcasts look through a guard.
+        let guarded = (input.as_ref() as &dyn Any).downcast_ref::<Guarded>();
+        guarded.is_some_and(|guarded| guarded.role == Role::Projection)
+    };
+    node.children().into_iter().any(|input| is_projection(input) || has_projection(input))
+}
+
+/// The rows of a batch where an exchange gathers none; the input of the exchange finds them as an extension of its
+/// context.
+struct BatchRows(usize);
 
 /// The reservation for the rows that window functions hold; their input finds it as an extension of its
 /// context.
@@ -222,6 +249,19 @@ impl Guarded {
                     Some(holding) => held(rows, move |batch| holding.book(batch, kept)),
                     None => rows,
                 })
+            }
+            (Role::Exchange, _) => {
+                let batch_rows = Arc::new(BatchRows(context.session_config().batch_size()));
+                // The exchange passes on what has at least half as many rows.
+                let config = context.session_config().clone().with_extension(batch_rows).with_batch_size(1);
+                self.inner.execute(partition, with_config(&context, config))
+            }
+            (Role::Exchanged, _) => {
+                let config = context.session_config();
+                let batch_rows: Option<Arc<BatchRows>> = config.get_extension();
+                let batch_rows = batch_rows.map_or_else(|| config.batch_size(), |batch_rows| batch_rows.0);
+                let config = config.clone().with_batch_size(batch_rows);
+                self.inner.execute(partition, with_config(&context, config))
             }
             _ => self.inner.execute(partition, context),
         }
