@@ -77,6 +77,13 @@ const VERY_MANY: u32 = 2_000_000;
 fn functions_ask_before_they_allocate() {
     let directory = tempfile::tempdir().unwrap();
     let check = |limit_mb, query: &str| check(directory.path(), limit_mb, &format!("{query};\n"));
+    // Few rows at a time, which no exchange gathers to a batch.
+    check(128, "SELECT sum(u) FROM (SELECT unnest(generate_series(1, 100000)) AS u FROM range(500))");
+    check(
+        128,
+        "SELECT max(n), sum(length(r)) FROM (SELECT r, row_number() OVER () AS n FROM \
+                (SELECT repeat('abcdefghij', 10000 + value) AS r FROM range(0, 5000)))",
+    );
     check(128, "SELECT length(repeat('x', 1000000000))");
     check(128, "SELECT max(length(repeat('x', value))) FROM range(0, 100000)");
     check(128, "SELECT length(s) FROM (SELECT repeat('x', value * 10) AS s FROM range(0, 5000))");

@@ -123,7 +123,9 @@ impl Role {
                 return Self::Projection;
             }
         }
-        if node.is::<RepartitionExec>() && has_projection(node) {
+        // One that keeps an order merges rows and gathers none.
+        let gathers = |exchange: &RepartitionExec| !exchange.preserve_order();
+        if node.downcast_ref::<RepartitionExec>().is_some_and(gathers) && has_projection(node) {
             return Self::Exchange;
         }
         if node.is::<WindowAggExec>() {
