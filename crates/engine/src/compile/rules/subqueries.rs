@@ -38,6 +38,8 @@ impl AnalyzerRule for Subqueries {
         let mut names = Names::default();
         // Inner subqueries first: the joins that replace them are then part of the outer ones.
         let plan = plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()?;
+        // What no query around has was passed on to here.
+        check_mentioned(&plan, &mentioned(&plan))?;
         rewrite_expressions(plan, |expression, _| null_without_rows(expression))
     }
 
@@ -172,12 +174,12 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
         LogicalPlan::Sort(sort) => with_columns_to_sort(sort)?,
         _ => node.inputs()[0].clone(),
     };
-    let mut input = base.clone();
-    let mut changed = false;
     let preserver = NamePreserver::new(&node);
+    let saved: Vec<_> = node.expressions().iter().map(|expression| preserver.save(expression)).collect();
+    let Passed { input: base, expressions: passed, mut changed } = pass_on(base, node.expressions(), names)?;
+    let mut input = base.clone();
     let mut expressions = Vec::new();
-    for expression in node.expressions() {
-        let saved = preserver.save(&expression);
+    for (expression, saved) in passed.into_iter().zip(saved) {
         let Transformed { data: expression, transformed, .. } = expression.transform_up(as_membership)?;
         changed |= transformed;
         // Each condition of a WHERE separately: one that is a subquery as a whole need not tell NULL from
@@ -242,6 +244,76 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
     Ok(Transformed::yes(plan))
 }
 
+/// The input and the expressions of a node whose subqueries mention only columns of that input.
+struct Passed {
+    input: LogicalPlan,
+    expressions: Vec<Expr>,
+    changed: bool,
+}
+
+/// Makes what subqueries mention of queries further out columns of the query directly around them, which mentions them in
+/// their place. Inner subqueries come first, so that this goes on from query to query.
+fn pass_on(input: LogicalPlan, expressions: Vec<Expr>, names: &mut Names) -> Result<Passed> {
+    let mut far: Vec<(Expr, String)> = Vec::new();
+    let expressions = expressions.into_iter().map(|expression| {
+        expression
+            .transform_down(|mut part| {
+                let Some(subquery) = subquery_of_mut(&mut part) else { return Ok(Transformed::no(part)) };
+                let mentioned = subquery.subquery.all_out_ref_exprs();
+                let mut is_far = false;
+                for outer in &mentioned {
+                    let Expr::OuterReferenceColumn(_, column) = outer else { continue };
+                    // A column that the query has, but not at this place, is none of the queries further out.
+                    if input.exists(|node| Ok(node.schema().has_column(column)))? {
+                        continue;
+                    }
+                    is_far = true;
+                    if !far.iter().any(|(known, _)| known == outer) {
+                        far.push((outer.clone(), names.fresh()));
+                    }
+                }
+                if is_far {
+                    let plan = Arc::unwrap_or_clone(subquery.subquery.clone());
+                    subquery.subquery = Arc::new(with_near_columns(plan, &far)?);
+                }
+                subquery.outer_ref_columns = subquery.subquery.all_out_ref_exprs();
+                Ok(Transformed::new(part, is_far, TreeNodeRecursion::Continue))
+            })
+            .data()
+    });
+    let expressions = expressions.collect::<Result<_>>()?;
+    if far.is_empty() {
+        return Ok(Passed { input, expressions, changed: false });
+    }
+    let columns = input.schema().columns().into_iter().map(Expr::Column);
+    let columns: Vec<Expr> = columns.chain(far.into_iter().map(|(outer, name)| outer.alias(name))).collect();
+    let input = LogicalPlanBuilder::from(input).project(columns)?.build()?;
+    Ok(Passed { input, expressions, changed: true })
+}
+
+/// The plan of a subquery with outer columns replaced by those of the names beside them.
+fn with_near_columns(plan: LogicalPlan, far: &[(Expr, String)]) -> Result<LogicalPlan> {
+    let near = |part: Expr| {
+        let known = far.iter().find(|(outer, _)| *outer == part);
+        Ok(match (known, part) {
+            (Some((_, name)), Expr::OuterReferenceColumn(field, _)) => {
+                let field = field.as_ref().clone().with_name(name);
+                Transformed::yes(Expr::OuterReferenceColumn(Arc::new(field), Column::new_unqualified(name)))
+            }
+            (_, part) => Transformed::no(part),
+        })
+    };
+    plan.transform_up(|node| {
+        let preserver = NamePreserver::new(&node);
+        node.map_expressions(|expression| {
+            let saved = preserver.save(&expression);
+            Ok(expression.transform_up(near)?.update_data(|expression| saved.restore(expression)))
+        })?
+        .map_data(LogicalPlan::recompute_schema)
+    })
+    .data()
+}
+
 fn has_subquery(expression: &Expr) -> bool {
     expression.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(false)
 }
@@ -251,6 +323,15 @@ fn subquery_of(expression: &Expr) -> Option<&Subquery> {
         Expr::ScalarSubquery(subquery) | Expr::Exists(Exists { subquery, .. }) => Some(subquery),
         Expr::InSubquery(membership) => Some(&membership.subquery),
         Expr::SetComparison(comparison) => Some(&comparison.subquery),
+        _ => None,
+    }
+}
+
+fn subquery_of_mut(expression: &mut Expr) -> Option<&mut Subquery> {
+    match expression {
+        Expr::ScalarSubquery(subquery) | Expr::Exists(Exists { subquery, .. }) => Some(subquery),
+        Expr::InSubquery(membership) => Some(&mut membership.subquery),
+        Expr::SetComparison(comparison) => Some(&mut comparison.subquery),
         _ => None,
     }
 }
