@@ -14,7 +14,7 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType, Limit,
-    LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Union, binary_expr, lit, when,
+    LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Union, Window, binary_expr, lit, when,
 };
 
 const PREFIX: &str = "keirin subquery ";
@@ -105,8 +105,26 @@ impl Outer {
                 Ok(Some((plan, keys)))
             }
             LogicalPlan::Union(union) => self.union(union, names),
+            LogicalPlan::Window(window) => self.window(window, names),
             _ => Ok(None),
         }
+    }
+
+    /// Partitions are those of each combination.
+    fn window(&self, window: &Window, names: &mut Names) -> Result<Dependent> {
+        let Some((input, keys)) = self.dependent(&window.input, names)? else { return Ok(None) };
+        let preserver = NamePreserver::new_for_projection();
+        let functions = window.window_expr.iter().map(|function| {
+            let saved = preserver.save(function);
+            let by_keys = self.replace(function.clone(), &keys)?.transform_down(|mut part| {
+                let Expr::WindowFunction(call) = &mut part else { return Ok(Transformed::no(part)) };
+                call.params.partition_by.extend(keys.iter().cloned().map(Expr::Column));
+                Ok(Transformed::new(part, true, TreeNodeRecursion::Jump))
+            });
+            Ok(saved.restore(by_keys.data()?))
+        });
+        let functions = functions.collect::<Result<_>>()?;
+        Ok(Some((LogicalPlan::Window(Window::try_new(functions, Arc::new(input))?), keys)))
     }
 
     /// The combinations in columns with new names: one plan may need them twice.

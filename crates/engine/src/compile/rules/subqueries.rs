@@ -38,8 +38,7 @@ impl AnalyzerRule for Subqueries {
         let mut names = Names::default();
         // Inner subqueries first: the joins that replace them are then part of the outer ones.
         let plan = plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()?;
-        // What no query around has was passed on to here.
-        check_mentioned(&plan, &mentioned(&plan))?;
+        check_passed(&plan)?;
         rewrite_expressions(plan, |expression, _| null_without_rows(expression))
     }
 
@@ -291,6 +290,26 @@ fn pass_on(input: LogicalPlan, expressions: Vec<Expr>, names: &mut Names) -> Res
     Ok(Passed { input, expressions, changed: true })
 }
 
+/// Refuses columns that were passed on to a plan with no query around it.
+fn check_passed(plan: &LogicalPlan) -> Result<()> {
+    plan.apply(|node| {
+        // What is LATERAL mentions the relation beside it.
+        if let LogicalPlan::Subquery(_) = node {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        for expression in node.expressions() {
+            expression.apply(|part| {
+                if let Expr::OuterReferenceColumn(_, column) = part {
+                    check_mentioned(plan, std::slice::from_ref(column))?;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
 /// The plan of a subquery with outer columns replaced by those of the names beside them.
 fn with_near_columns(plan: LogicalPlan, far: &[(Expr, String)]) -> Result<LogicalPlan> {
     let near = |part: Expr| {
@@ -532,7 +551,7 @@ fn outer_join_on<T>() -> Result<T> {
 /// Refuses a subquery that neither DataFusion nor this rule has a plan for.
 fn in_the_way<T>() -> Result<T> {
     not_impl_err!(
-        "a subquery that mentions columns of the query around it below an outer join, a window, grouping sets, INTERSECT or EXCEPT"
+        "a subquery that mentions columns of the query around it below an outer join, grouping sets, INTERSECT or EXCEPT"
     )
 }
 
