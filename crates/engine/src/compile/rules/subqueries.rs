@@ -263,7 +263,7 @@ fn pass_on(input: LogicalPlan, expressions: Vec<Expr>, names: &mut Names) -> Res
                 for outer in &mentioned {
                     let Expr::OuterReferenceColumn(_, column) = outer else { continue };
                     // A column that the query has, but not at this place, is none of the queries further out.
-                    if input.exists(|node| Ok(node.schema().has_column(column)))? {
+                    if has_somewhere(&input, column)? {
                         continue;
                     }
                     is_far = true;
@@ -288,6 +288,21 @@ fn pass_on(input: LogicalPlan, expressions: Vec<Expr>, names: &mut Names) -> Res
     let columns: Vec<Expr> = columns.chain(far.into_iter().map(|(outer, name)| outer.alias(name))).collect();
     let input = LogicalPlanBuilder::from(input).project(columns)?.build()?;
     Ok(Passed { input, expressions, changed: true })
+}
+
+/// Whether a query has a column, at its end or before.
+fn has_somewhere(plan: &LogicalPlan, column: &Column) -> Result<bool> {
+    let mut has_column = false;
+    plan.apply(|node| {
+        has_column |= node.schema().has_column(column);
+        Ok(match node {
+            _ if has_column => TreeNodeRecursion::Stop,
+            // Below, names mean something else.
+            LogicalPlan::SubqueryAlias(_) => TreeNodeRecursion::Jump,
+            _ => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(has_column)
 }
 
 /// Refuses columns that were passed on to a plan with no query around it.
