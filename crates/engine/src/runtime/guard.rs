@@ -254,7 +254,7 @@ impl Guarded {
             }
             (Role::Exchange, _) => {
                 let batch_rows = Arc::new(BatchRows(context.session_config().batch_size()));
-                // The exchange passes on what has at least half as many rows.
+                // The exchange passes on whole what has more than half as many rows.
                 let config = context.session_config().clone().with_extension(batch_rows).with_batch_size(1);
                 self.inner.execute(partition, with_config(&context, config))
             }
