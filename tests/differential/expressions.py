@@ -19,6 +19,7 @@ import dataclasses
 import datetime
 import decimal
 import math
+import re
 
 from tables import BIGINT, BOOL, DATE, DOUBLE, GRAIN, INTEGERS, TEXT, TIMESTAMP, Type, decimal_type, literal
 
@@ -64,10 +65,11 @@ def number_text(value):
 
 
 class Expressions:
-    """`tables` are for subqueries, `pair_count(table, column, table, column)` says how many pairs are equal."""
+    """`tables` are for subqueries, `pair_count(table, column, table, column)` says how many pairs are equal,
+    `most_equal(table, column)` how many rows have the most frequent value."""
 
-    def __init__(self, random, tables, pair_count):
-        self.random, self.tables, self.pair_count = random, tables, pair_count
+    def __init__(self, random, tables, pair_count, most_equal):
+        self.random, self.tables, self.pair_count, self.most_equal = random, tables, pair_count, most_equal
         self.serial = 0
 
     def maybe(self, probability):
@@ -444,26 +446,69 @@ class Expressions:
 
     # Conditions with subqueries.
 
-    def subquery(self, scope):
-        """IN, EXISTS and comparisons with values of another table; None if no columns fit."""
+    def subquery(self, scope, depth=2):
+        """IN, EXISTS and comparisons with values of another table; None if no columns fit. Conditions inside may have
+        subqueries themselves, all of them may mention any column of `scope`."""
         r = self.random
         outer = r.choice(scope)
+        inner = self.inner(scope, outer, depth)
+        if not inner:
+            return None
+        key, id_, from_, correlated = inner
+        negation, order = r.choice(["", "NOT "]), r.choice(["=", "<", ">="])
+        having = r.choice(["", f" GROUP BY {key.sql}", f" GROUP BY {key.sql} HAVING count(*) > {r.choice([1, 2])}"])
+        by_key = f"PARTITION BY {key.sql} " if self.maybe(0.5) else ""
+        number = f"row_number() OVER ({by_key}ORDER BY {id_})"
+        value = self.scalar(scope, depth, outer)
+        values = r.choice([from_, from_, correlated])
+        # NULL IN (no rows) is NULL in DuckDB where the subquery is correlated.
+        is_correlated = any(re.search(rf"\b{re.escape(e.sql)}\b", values) for e in scope)
+        known = f"{outer.sql} IS NOT NULL AND " if is_correlated else ""
+        return self.choose(
+            (3, lambda: f"({known}{outer.sql} {negation}IN (SELECT {key.sql} {values}))"),
+            (3, lambda: f"({negation}EXISTS (SELECT {key.sql} {correlated}{having}))"),
+            (1, lambda: f"({r.choice([1, 3])} {negation}IN (SELECT {number} {correlated}))"),
+            (2 if value and value.type != BOOL else 0, lambda: f"({value.sql} {order} {self.constant(value)})"),
+            (1 if value and value.type == outer.type != BOOL else 0, lambda: f"({outer.sql} {order} {value.sql})"),
+        )
+
+    def scalar(self, scope, depth=2, outer=None):
+        """One value of another table; None if no columns fit."""
+        r = self.random
+        outer = outer or r.choice(scope)
+        inner = self.inner(scope, outer, depth)
+        if not inner:
+            return None
+        key, id_, from_, correlated = inner
+        value = Expression("", key.type, key.lo, key.hi, key.grain, key.is_special, samples=key.samples)
+        extreme = f"{r.choice(['min', 'max'])}({key.sql})" if key.type != BOOL else f"bool_or({key.sql})"
+        one = f" ORDER BY {key.sql}, {id_}{r.choice(['', ' DESC'])} LIMIT 1"
+        made = self.choose(
+            (2, lambda: Expression(f"(SELECT count(*) {correlated})", BIGINT, 0, EXACT)),
+            (2, lambda: dataclasses.replace(value, sql=f"(SELECT {extreme} {r.choice([from_, correlated])})")),
+            (1, lambda: dataclasses.replace(value, sql=f"(SELECT {key.sql} {correlated}{one})")),
+            (1, lambda: dataclasses.replace(value, sql=f"(SELECT {key.sql} {from_}{one})")),
+        )
+        return made
+
+    def inner(self, scope, outer, depth):
+        """A column of another table that compares with `outer`, the one that numbers its rows, and FROM with WHERE,
+        without and with the two being equal; None if no columns fit."""
+        r = self.random
         table, alias = r.choice(self.tables), self.name()
-        inner = self.columns_of(table, alias)
-        same = [e for e in inner if e.type == outer.type or e.type.kind == outer.type.kind == "int"]
+        columns = self.columns_of(table, alias)
+        same = [e for e in columns if e.type == outer.type or e.type.kind == outer.type.kind == "int"]
         if not same or not outer.is_exact or outer.type.kind == "real":
             return None
         key = r.choice(same)
-        where = f" WHERE {self.bool(inner, 1)}" if self.maybe(0.6) else ""
-        negation = r.choice(["", "NOT "])
-        and_ = where.replace(" WHERE", " AND", 1)
-        correlated = f"FROM {table.name} AS {alias} WHERE {alias}.{key.sql.split('.')[1]} = {outer.sql}{and_}"
-        return self.choose(
-            (3, lambda: f"({outer.sql} {negation}IN (SELECT {key.sql} FROM {table.name} AS {alias}{where}))"),
-            (3, lambda: f"({negation}EXISTS (SELECT 1 {correlated}))"),
-            (1, lambda: f"({outer.sql} {r.choice(['=', '<', '>='])} (SELECT {r.choice(['min', 'max'])}({key.sql}) FROM {table.name} AS {alias}{where}))" if key.type != BOOL else None),
-            (1, lambda: f"((SELECT count(*) {correlated}) {r.choice(['=', '<', '>='])} {r.choice([0, 1, 5])})"),
-        )
+        is_small = table.rows <= 3000  # pairs of rows are looked at where nothing is equal
+        conditions = [self.bool(columns + (scope if is_small and self.maybe(0.2) else []), 1)] if self.maybe(0.6) else []
+        if depth and is_small and self.maybe(0.35):
+            conditions += filter(None, [self.subquery(columns + scope, depth - 1)])
+        from_ = f"FROM {table.name} AS {alias}"
+        equal = f"{key.sql} = {outer.sql}"
+        where = " WHERE " + " AND ".join(conditions) if conditions else ""
+        return key, columns[0].sql, from_ + where, f"{from_} WHERE {' AND '.join([equal, *conditions])}"
 
     # Aggregates.
 

@@ -54,12 +54,12 @@ class Round:
             "disk": Keirin(options.keirin, os.path.join(self.directory, "database"), timeout),
             "memory": Keirin(options.keirin, None, timeout, in_memory),
         }
-        self.pairs = {}
+        self.pairs = {}  # what was counted
 
     def run(self, deadline):
         try:
             if self.load():
-                queries = Queries(self.random, Expressions(self.random, self.tables, self.pair_count))
+                queries = Queries(self.random, Expressions(self.random, self.tables, self.pair_count, self.most_equal))
                 for _ in range(self.options.queries):
                     if time.monotonic() > deadline:
                         break
@@ -103,6 +103,14 @@ class Round:
             counts = [f"(SELECT {c} AS k, count(*) AS n FROM {t} GROUP BY k)" for t, c in ((left, one), (right, two))]
             sql = f"SELECT coalesce(sum(l.n * r.n), 0) FROM {counts[0]} l JOIN {counts[1]} r ON l.k = r.k"
             self.pairs[key] = int(self.duckdb.run(sql)[0][0][0])
+        return self.pairs[key]
+
+    def most_equal(self, table, column):
+        """How many rows have the most frequent value."""
+        key = table, column
+        if key not in self.pairs:
+            counts = f"SELECT count(*) AS n FROM {table} WHERE {column} IS NOT NULL GROUP BY {column}"
+            self.pairs[key] = int(self.duckdb.run(f"SELECT coalesce(max(n), 0) FROM ({counts})")[0][0][0])
         return self.pairs[key]
 
     def ask(self, query):

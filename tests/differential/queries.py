@@ -3,8 +3,8 @@
 A query is made of lists, so that what does not matter to a difference can be dropped from it (`smaller`).
 
 Left out, as chosen differences (docs/guide/differences.md): aggregates that follow the order of rows; LIMIT below
-the top without a total order, which may keep any rows; INTERSECT ALL and EXCEPT ALL, which are refused. Rows that another condition excludes do not fail in Keirin and
-may in DuckDB, so expressions that fail stand alone (`failing`).
+the top without a total order, which may keep any rows. Rows that another condition excludes do not fail in Keirin and may
+in DuckDB, so expressions that fail stand alone (`failing`).
 """
 
 import copy
@@ -12,7 +12,7 @@ import dataclasses
 import re
 
 from expressions import Expression
-from tables import BIGINT, DOUBLE, INTEGERS, TEXT, literal
+from tables import BIGINT, BOOL, DOUBLE, INTEGERS, TEXT, literal
 
 
 CONSTANTS = {"77": BIGINT, "'x'": TEXT}  # as keys; by alias or place, as a number would be a place
@@ -149,6 +149,7 @@ class Queries:
         return self.expressions.choose(
             (12, self.table),
             (4 if depth else 0, self.join),
+            (2 if depth else 0, self.joins),
             (3 if depth else 0, lambda: self.derived(depth - 1)),
         )
 
@@ -178,8 +179,36 @@ class Queries:
             columns[len(left.columns)] = dataclasses.replace(columns[0], sql="id", type=BIGINT)
             return Source(f"{left.name} AS {a} {kind} {right.name} AS {b} USING (id)", columns[1:], rows, [columns[len(left.columns)]])
         also = f" AND {e.bool(columns, 1)}" if self.maybe(0.3) else ""
+        if kind == "JOIN" and self.maybe(0.1) and (subquery := e.subquery(columns)):
+            also += f" AND {subquery}"
         on = f"{a}.{one.name} = {b}.{two.name}{also}"
         return Source(f"{left.name} AS {a} {kind} {right.name} AS {b} ON {on}", columns, rows, unique)
+
+    def joins(self):
+        """Joins of up to five tables, each by a column of any of those before it."""
+        r, e = self.random, self.expressions
+        table, alias = r.choice(e.tables), e.name()
+        columns, rows = e.columns_of(table, alias), table.rows
+        sql, unique = f"{table.name} AS {alias}", [columns[0]]
+        for _ in range(r.choice([2, 3, 4])):
+            table, alias = r.choice(e.tables), e.name()
+            others = e.columns_of(table, alias)
+            pairs = [(c, o) for c in columns for o in others if c.type == o.type or c.type.kind == o.type.kind == "int"]
+            pairs = [(c, o) for c, o in pairs if c.type.kind != "real" and rows * e.most_equal(table.name, o.sql.split(".")[1]) < 300_000]
+            if not pairs:
+                continue
+            one, two = r.choice(pairs)
+            on = [f"{one.sql} = {two.sql}"]
+            if self.maybe(0.3):
+                one, two = r.choice(pairs)
+                on.append(f"{one.sql} = {two.sql}")
+            if self.maybe(0.2):
+                on.append(e.bool(columns + others, 1))
+            kind = r.choice(["JOIN", "JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+            sql += f" {kind} {table.name} AS {alias} ON {' AND '.join(on)}"
+            rows = max(rows * e.most_equal(table.name, two.sql.split(".")[1]), rows) + table.rows
+            columns, unique = columns + others, unique + [others[0]]
+        return Source(sql, columns, rows, unique)
 
     def join_by_order(self, left, right):
         """A join with the nearest row, of which there is one, or by ranges of small tables."""
@@ -232,7 +261,7 @@ class Queries:
     def conditions(self, source):
         r, e = self.random, self.expressions
         made = [e.bool(source.columns, r.choice([0, 1, 1, 2])) for _ in range(r.choice([0, 0, 1, 1, 2]))]
-        if self.maybe(0.08):
+        if self.maybe(0.15):
             made.append(e.subquery(source.columns))
         return [condition for condition in made if condition]
 
@@ -268,6 +297,10 @@ class Queries:
             aggregate = e.bare_aggregate(source.columns, source.rows)
             if aggregate.is_exact and not aggregate.is_ours:
                 query.having = [f"({aggregate.sql} {r.choice(['>', '<=', '=', '<>'])} {e.constant(aggregate)})"]
+        columns = [key for key in keys if key.is_column]
+        if columns and not query.grouping and self.maybe(0.05):
+            query.having += filter(None, [e.subquery(columns)])
+            query.style = min(query.style, 2)  # DuckDB refuses such subqueries beside GROUP BY ALL
         return self.ordered(query)
 
     def key(self, columns, keys):
@@ -285,6 +318,10 @@ class Queries:
     def plain(self, source):
         e = self.expressions
         items = [e.any(source.columns, 2) for _ in range(self.random.randint(1, 4))]
+        if self.maybe(0.15):
+            items += filter(None, [e.scalar(source.columns)])
+        if self.maybe(0.1) and (subquery := e.subquery(source.columns)):
+            items.append(Expression(subquery, BOOL))
         return self.ordered(Select(source, items, where=self.conditions(source)))
 
     def distinct(self, source):
@@ -303,7 +340,7 @@ class Queries:
             pairs = [(one.columns[0], two.columns[0])]
         items = [e.either(ours.sql, ours, theirs) for ours, theirs in pairs]
         sides = [Select(one, items, where=self.conditions(one)), Select(two, [theirs for _, theirs in pairs], where=self.conditions(two))]
-        operator = r.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
+        operator = r.choice(["UNION", "INTERSECT", "EXCEPT"]) + r.choice(["", " ALL"])
         return self.ordered(SetOperation(operator, sides))
 
     def windows(self, source):

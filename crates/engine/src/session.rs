@@ -36,8 +36,8 @@ use crate::compile::in_order::KeepOrder;
 use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
-    CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, Lists, Meanings, NestedOrder,
-    SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
+    AllSets, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, LastFences, Lists, Meanings,
+    NestedOrder, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -164,7 +164,8 @@ impl Session {
         // that its writer, waiting for the reader, does not come back to (`spill_pool.rs`, several writers).
         config.options_mut().execution.max_spill_file_size_bytes =
             ConfigNonZeroUsize::try_new(1).expect("one is not zero");
-        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
+        let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 6] = [
+            Arc::new(AllSets),
             Arc::new(Subqueries),
             Arc::new(Uuids),
             Arc::new(CommonTypes),
@@ -203,6 +204,7 @@ impl Session {
             .with_physical_optimizer_rule(Arc::new(GroupRows))
             .with_physical_optimizer_rule(Arc::new(SortRows))
             .with_physical_optimizer_rule(Arc::new(WindowRows))
+            .with_physical_optimizer_rule(Arc::new(LastFences))
             .build();
         state
             .register_udaf(Arc::new(AggregateUDF::new_from_impl(CheckedSum::default())))

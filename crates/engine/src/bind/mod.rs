@@ -19,6 +19,7 @@
 mod casts;
 pub(crate) mod column_names;
 mod expressions;
+mod group_by_all;
 mod joins;
 mod needed;
 mod outside_subqueries;
@@ -201,6 +202,7 @@ impl Binder<'_> {
         outer: Outer,
     ) -> Result<Names> {
         windows::write_out(select, order_by.as_deref_mut())?;
+        group_by_all::write_out(select);
         volatile::make_distinct(select);
         casts::name_by_type(select, order_by.as_deref_mut());
         self.alias_equal_names(&mut select.from, outer);

@@ -22,11 +22,11 @@ use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerR
 
 use super::can_fail;
 use crate::compile::as_of::AsOfFilters;
-use crate::compile::rules::{SameWindows, WholeSums, rewrite_expressions};
+use crate::compile::rules::{FormerKeys, SameWindows, WholeSums, rewrite_expressions};
 
 /// DataFusion's rules, changed as the [module](super), [`SameWindows`] and [`WholeSums`] describe.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
+    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![Arc::new(FormerKeys)];
     for rule in Optimizer::new().rules {
         if rule.name() == PushDownFilter::new().name() {
             rules.push(Arc::new(PushDown(PushDownFilter::new())));

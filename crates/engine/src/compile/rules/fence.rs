@@ -117,6 +117,33 @@ impl PhysicalOptimizerRule for WithoutFences {
     }
 }
 
+/// Puts fences below sorts whose input seems to be sorted once the other fences are gone: a sort that is left in the plan is
+/// needed, and would pass such rows on as they come. It runs last.
+#[derive(Debug)]
+pub(crate) struct LastFences;
+
+impl PhysicalOptimizerRule for LastFences {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+            if !sort.input().equivalence_properties().ordering_satisfy(sort.expr().clone())? {
+                return Ok(Transformed::no(node));
+            }
+            let input = Arc::new(Fence::new(sort.input().clone()));
+            Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "last_fences"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
 /// An outer join with fences above what NULLs may stand for and has constants.
 fn with_hidden_constants(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let hash = plan.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());

@@ -1,12 +1,13 @@
 //! Our rules on plans: logical ones run before DataFusion's own, physical ones after.
 
+mod all_sets;
 mod common_types;
 mod concatenation;
 mod date_intervals;
-mod dependent;
 mod early_rows;
 mod fence;
 mod filtered_statistics;
+mod former_keys;
 mod gathering;
 mod grouping_keys;
 mod large_top;
@@ -33,12 +34,14 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
+pub(crate) use all_sets::AllSets;
 pub(crate) use common_types::{CommonTypes, with_common_types};
 pub(crate) use concatenation::{Concatenation, concatenation};
 pub(crate) use date_intervals::keep_hours;
 pub(crate) use early_rows::EarlyRows;
-pub(crate) use fence::{Fence, Fences, WithoutFences};
+pub(crate) use fence::{Fence, Fences, LastFences, WithoutFences};
 pub(crate) use filtered_statistics::FilteredStatistics;
+pub(crate) use former_keys::{FormerKeys, UnkeyedPlanner};
 pub(crate) use gathering::Gathering;
 pub(crate) use grouping_keys::grouping_keys;
 pub(crate) use large_top::LargeTop;

@@ -25,13 +25,16 @@ use parking_lot::Mutex;
 use crate::compact::compact;
 use crate::runtime::running::Running;
 
-/// What is shared may take this part of the memory limit: it is kept while others need memory, too, and cannot be spilled.
+/// What is shared may take this part of the memory limit, unless it is made once: it is kept while others need memory, too,
+/// and cannot be spilled.
 const SHARES: usize = 16;
 
 /// One place of what is shared.
 #[derive(Debug)]
 pub(crate) struct SharedExec {
     number: usize,
+    /// Whether no place may make rows of its own.
+    is_once: bool,
     place: usize,
     places: Arc<Places>,
     input: Arc<dyn ExecutionPlan>,
@@ -92,19 +95,30 @@ struct Rows {
 
 impl SharedExec {
     /// The next place of what `places` share.
-    pub(super) fn new(number: usize, places: Arc<Places>, input: Arc<dyn ExecutionPlan>) -> Self {
+    pub(super) fn new(
+        number: usize,
+        is_once: bool,
+        places: Arc<Places>,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Self {
         let place = places.count.fetch_add(1, Ordering::Relaxed);
-        Self::at(number, place, places, input)
+        Self::at(number, is_once, place, places, input)
     }
 
-    fn at(number: usize, place: usize, places: Arc<Places>, input: Arc<dyn ExecutionPlan>) -> Self {
+    fn at(
+        number: usize,
+        is_once: bool,
+        place: usize,
+        places: Arc<Places>,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Self {
         // Which rows a partition has is up to the place that has them made: no place may rely on that.
         let partitions = Partitioning::UnknownPartitioning(input.properties().partitioning.partition_count());
         let equivalences = EquivalenceProperties::new(input.schema());
         let properties =
             PlanProperties::new(equivalences, partitions, EmissionType::Final, Boundedness::Bounded);
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { number, place, places, input, properties: Arc::new(properties), metrics }
+        Self { number, is_once, place, places, input, properties: Arc::new(properties), metrics }
     }
 
     /// The rows of a run, to which a partition belongs that was not begun in it, and what computes those of this place
@@ -118,9 +132,14 @@ impl SharedExec {
             Run {
                 begun: vec![false; places * partitions],
                 alone: (0..places).map(|_| Alone::default()).collect(),
-                rows: collected(self.input.clone(), context.clone(), self.places.failed.clone())
-                    .boxed()
-                    .shared(),
+                rows: collected(
+                    self.input.clone(),
+                    self.is_once,
+                    context.clone(),
+                    self.places.failed.clone(),
+                )
+                .boxed()
+                .shared(),
             }
         });
         if run.begun.len() != run.alone.len() * partitions {
@@ -134,18 +153,19 @@ impl SharedExec {
     }
 }
 
-/// All rows of a plan, if there is memory for them.
+/// All rows of a plan, if there is memory for them; an error for want of memory if they are made once.
 async fn collected(
     plan: Arc<dyn ExecutionPlan>,
+    is_once: bool,
     context: Arc<TaskContext>,
     failed: Arc<AtomicUsize>,
 ) -> Result<Option<Arc<Rows>>, Arc<DataFusionError>> {
     let statement = Running::of(&context).map_or(0, |running| Arc::as_ptr(&running).addr());
-    if statement != 0 && failed.load(Ordering::Relaxed) == statement {
+    if statement != 0 && !is_once && failed.load(Ordering::Relaxed) == statement {
         return Ok(None);
     }
     let most = match context.memory_pool().memory_limit() {
-        MemoryLimit::Finite(bytes) => bytes / SHARES,
+        MemoryLimit::Finite(bytes) if !is_once => bytes / SHARES,
         _ => usize::MAX,
     };
     let bytes = Arc::new(AtomicUsize::new(0));
@@ -178,7 +198,7 @@ async fn collected(
                 rows.partitions[partition] = kept;
                 rows._reservations.push(reservation);
             }
-            Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+            Err(error) if !is_once && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
                 // Their memory is free before others need it.
                 tasks.shutdown().await;
                 failed.store(statement, Ordering::Relaxed);
@@ -223,7 +243,7 @@ impl ExecutionPlan for SharedExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
             (Some(input), true) => {
-                Ok(Arc::new(Self::at(self.number, self.place, self.places.clone(), input)))
+                Ok(Arc::new(Self::at(self.number, self.is_once, self.place, self.places.clone(), input)))
             }
             _ => internal_err!("what is shared has one input"),
         }
@@ -231,7 +251,7 @@ impl ExecutionPlan for SharedExec {
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let places = self.places.renewed(self.place);
-        Ok(Arc::new(Self::at(self.number, self.place, places, self.input.clone())))
+        Ok(Arc::new(Self::at(self.number, self.is_once, self.place, places, self.input.clone())))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

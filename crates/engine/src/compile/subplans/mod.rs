@@ -6,6 +6,9 @@
 //! them each place makes its own.
 //!
 //! Not shared is what differs each time it is computed, what asks subqueries, and anything in queries that are recursive.
+//!
+//! What replaces a subquery may need rows twice that would not be the same again: they are made [`once`], whatever memory
+//! that takes.
 
 mod exec;
 mod grouping_sets;
@@ -13,6 +16,7 @@ mod grouping_sets;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -32,6 +36,7 @@ use self::exec::Places;
 pub(crate) use self::exec::SharedExec;
 use crate::compile::as_of::AsOfPlanner;
 use crate::compile::fast_path;
+use crate::compile::rules::UnkeyedPlanner;
 
 /// DataFusion's planner, with parts of a plan that are shared.
 #[derive(Debug)]
@@ -48,6 +53,7 @@ impl QueryPlanner for SharingPlanner {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
             Arc::new(Shares::default()),
             Arc::new(AsOfPlanner),
+            Arc::new(UnkeyedPlanner),
         ]);
         planner.create_physical_plan(ours.as_ref().unwrap_or(plan), session).await
     }
@@ -117,7 +123,7 @@ fn with_shared(plan: LogicalPlan, numbers: &HashMap<Part, usize>) -> Result<Logi
         }
         let Some(number) = numbers.get(&Part::of(&node)?) else { return Ok(Transformed::no(node)) };
         let input = node.map_children(|child| with_shared(child, numbers).map(Transformed::yes))?.data;
-        let node = Arc::new(Shared { number: *number, input });
+        let node = Arc::new(Shared { number: *number, is_once: false, input });
         Ok(Transformed::new(LogicalPlan::Extension(Extension { node }), true, TreeNodeRecursion::Jump))
     };
     plan.transform_down_with_subqueries(replace).data()
@@ -175,7 +181,24 @@ fn is_fixed(plan: &LogicalPlan) -> Result<bool> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Hash)]
 struct Shared {
     number: usize,
+    /// Whether all places must have the same rows: what makes them may give others each time.
+    is_once: bool,
     input: LogicalPlan,
+}
+
+/// `plan`, run once for all the places where its clones stand.
+pub(crate) fn once(plan: LogicalPlan) -> LogicalPlan {
+    /// Beyond the numbers of what a plan has more than once, and another one for each call: plans are put together.
+    static NEXT: AtomicUsize = AtomicUsize::new(1 << 32);
+    let node = Shared { number: NEXT.fetch_add(1, Ordering::Relaxed), is_once: true, input: plan };
+    LogicalPlan::Extension(Extension { node: Arc::new(node) })
+}
+
+/// Which one a node of [`once`] is.
+pub(crate) fn number_of_once(node: &LogicalPlan) -> Option<usize> {
+    let LogicalPlan::Extension(extension) = node else { return None };
+    let shared = extension.node.as_any().downcast_ref::<Shared>()?;
+    shared.is_once.then_some(shared.number)
 }
 
 impl UserDefinedLogicalNodeCore for Shared {
@@ -226,6 +249,6 @@ impl ExtensionPlanner for Shares {
             return Ok(None);
         };
         let places = self.0.lock().entry(shared.number).or_default().clone();
-        Ok(Some(Arc::new(SharedExec::new(shared.number, places, input.clone()))))
+        Ok(Some(Arc::new(SharedExec::new(shared.number, shared.is_once, places, input.clone()))))
     }
 }

@@ -2,7 +2,7 @@
 
 use datafusion::sql::sqlparser::ast::{
     Cte, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, LimitClause, OrderBy, OrderByExpr,
-    OrderByKind, PipeOperator, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, TableAlias,
+    OrderByKind, PipeOperator, Query, Select, SelectItem, SetExpr, SetOperator, TableAlias,
     TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, WildcardAdditionalOptions, With,
 };
 
@@ -48,7 +48,7 @@ pub(super) fn query(query: &Query) -> Result<()> {
     if let Some(with) = with {
         queries_of_with(with)?;
     }
-    set_operations(body)?;
+    bodies(body)?;
     pipe_operators.iter().try_for_each(pipe_operator)?;
     match order_by {
         Some(OrderBy { kind: OrderByKind::Expressions(keys), interpolate }) => {
@@ -84,13 +84,12 @@ fn queries_of_with(with: &With) -> Result<()> {
     })
 }
 
-/// Refuses ALL in EXCEPT ALL and INTERSECT ALL, which the planner drops, giving a wrong answer.
-fn set_operations(body: &SetExpr) -> Result<()> {
+/// Refuses what stands for a query and is none.
+fn bodies(body: &SetExpr) -> Result<()> {
     let mut bodies = vec![body];
     while let Some(body) = bodies.pop() {
         match body {
-            SetExpr::SetOperation { left, op, set_quantifier, right } => {
-                set_operation(*op, *set_quantifier)?;
+            SetExpr::SetOperation { left, right, .. } => {
                 bodies.extend([right.as_ref(), left.as_ref()]);
             }
             SetExpr::Insert(statement)
@@ -113,21 +112,16 @@ fn set_operations(body: &SetExpr) -> Result<()> {
     Ok(())
 }
 
-fn set_operation(op: SetOperator, quantifier: SetQuantifier) -> Result<()> {
-    if op != SetOperator::Union && quantifier == SetQuantifier::All {
-        let hint = format!("{op} without ALL compares distinct rows");
-        return Err(unsupported(format!("{op} ALL")).with_hint(hint));
-    }
-    Ok(())
-}
-
 fn pipe_operator(operator: &PipeOperator) -> Result<()> {
     match operator {
         PipeOperator::Limit { .. }
         | PipeOperator::Where { .. }
         | PipeOperator::Select { .. }
         | PipeOperator::Extend { .. }
-        | PipeOperator::As { .. } => Ok(()),
+        | PipeOperator::As { .. }
+        | PipeOperator::Union { .. }
+        | PipeOperator::Intersect { .. }
+        | PipeOperator::Except { .. } => Ok(()),
         PipeOperator::OrderBy { exprs } => order_keys(exprs),
         PipeOperator::Aggregate { full_table_exprs, group_by_expr } => {
             let is_sorted = full_table_exprs
@@ -135,15 +129,6 @@ fn pipe_operator(operator: &PipeOperator) -> Result<()> {
                 .chain(group_by_expr)
                 .any(|one| one.order_by.asc.is_some() || one.order_by.nulls_first.is_some());
             refuse(&[(is_sorted, "an order in |> AGGREGATE", "|> ORDER BY behind it")])
-        }
-        PipeOperator::Union { set_quantifier, queries: _ } => {
-            set_operation(SetOperator::Union, *set_quantifier)
-        }
-        PipeOperator::Intersect { set_quantifier, queries: _ } => {
-            set_operation(SetOperator::Intersect, *set_quantifier)
-        }
-        PipeOperator::Except { set_quantifier, queries: _ } => {
-            set_operation(SetOperator::Except, *set_quantifier)
         }
         PipeOperator::Join(one) => join(one),
         PipeOperator::Set { .. }

@@ -5,19 +5,31 @@
 //! group by them, a LIMIT counts for each of them. T. Neumann, A. Kemper, "Unnesting Arbitrary Queries" (BTW
 //! 2015), section 3, without its deferral: the optimizer turns equalities back into joins.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, NullEquality, ScalarValue, not_impl_err};
 use datafusion::error::Result;
+use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr::GroupingSet;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::find_out_reference_exprs;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType, Limit,
-    LogicalPlan, LogicalPlanBuilder, Operator, SkipType, Union, Window, binary_expr, lit, when,
+    Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType,
+    Limit, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, SortExpr, Union, Window, binary_expr, lit,
+    when,
 };
 
+use crate::compile::subplans::{number_of_once, once};
+use crate::compile::windows::EXCLUDE_MARK;
+
+use super::on::joined_lateral;
+
 const PREFIX: &str = "keirin subquery ";
+const LIMIT_PREFIX: &str = "keirin limit ";
 
 /// Generates unique names.
 #[derive(Default)]
@@ -28,6 +40,12 @@ impl Names {
         self.0 += 1;
         format!("{PREFIX}{}", self.0)
     }
+
+    /// For a row number that stands for a LIMIT.
+    fn of_limit(&mut self) -> String {
+        self.0 += 1;
+        format!("{LIMIT_PREFIX}{}", self.0)
+    }
 }
 
 /// The values of the outer query that a subquery mentions.
@@ -37,19 +55,19 @@ pub(super) struct Outer {
     /// Their distinct combinations, in columns of `names`.
     plan: LogicalPlan,
     names: Vec<String>,
+    /// What is run once, computed for the combinations, by the number of its node.
+    once: RefCell<HashMap<usize, (LogicalPlan, Vec<Column>)>>,
 }
 
 /// A plan and the columns in it that hold the outer values.
 type Dependent = Option<(LogicalPlan, Vec<Column>)>;
 
 impl Outer {
-    /// Fails if the subquery mentions columns that are not of `input`, but of a query further out.
+    /// `input` stands in the plan a second time: it must be [`repeatable`]. Fails if the subquery mentions columns that are
+    /// not of `input`, but of a query further out.
     pub(super) fn new(input: &LogicalPlan, subquery: &LogicalPlan, names: &mut Names) -> Result<Self> {
         let columns = mentioned(subquery);
         check_mentioned(input, &columns)?;
-        if !columns.is_empty() {
-            check_repeatable(input, "a query whose rows a subquery mentions")?;
-        }
         let fresh: Vec<String> = columns.iter().map(|_| names.fresh()).collect();
         let values =
             columns.iter().zip(&fresh).map(|(column, name)| Expr::Column(column.clone()).alias(name));
@@ -58,7 +76,7 @@ impl Outer {
         } else {
             LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
         };
-        Ok(Self { columns, plan, names: fresh })
+        Ok(Self { columns, plan, names: fresh, once: RefCell::default() })
     }
 
     /// `plan` computed for every combination of outer values; `None` if an operator prevents that.
@@ -91,6 +109,7 @@ impl Outer {
                 let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
                 Ok(Some((LogicalPlanBuilder::from(input).distinct()?.build()?, keys)))
             }
+            LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct, names),
             // A join loses an order without a LIMIT.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.dependent(&sort.input, names),
             LogicalPlan::Limit(limit) => self.limit(limit, names),
@@ -106,8 +125,30 @@ impl Outer {
             }
             LogicalPlan::Union(union) => self.union(union, names),
             LogicalPlan::Window(window) => self.window(window, names),
-            _ => Ok(None),
+            node => match number_of_once(node) {
+                Some(number) => self.once(number, node, names),
+                None => Ok(None),
+            },
         }
+    }
+
+    /// All places of what is run once have the same plan again, each with names of its own for the outer values.
+    fn once(&self, number: usize, node: &LogicalPlan, names: &mut Names) -> Result<Dependent> {
+        let known = self.once.borrow().get(&number).cloned();
+        let (plan, keys) = match known {
+            Some(known) => known,
+            None => {
+                let Some((input, keys)) = self.dependent(node.inputs()[0], names)? else { return Ok(None) };
+                let made = (once(input), keys);
+                self.once.borrow_mut().insert(number, made.clone());
+                made
+            }
+        };
+        let fresh: Vec<String> = keys.iter().map(|_| names.fresh()).collect();
+        let keys = keys.into_iter().zip(&fresh).map(|(key, name)| Expr::Column(key).alias(name));
+        let columns = node.schema().columns().into_iter().map(Expr::Column).chain(keys);
+        let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
+        Ok(Some((plan, fresh.into_iter().map(Column::new_unqualified).collect())))
     }
 
     /// Partitions are those of each combination.
@@ -135,6 +176,11 @@ impl Outer {
         Ok((plan, fresh.into_iter().map(Column::new_unqualified).collect()))
     }
 
+    /// The join conditions between rows of the outer query and the outer values in `keys`.
+    pub(super) fn same(&self, keys: &[Column]) -> Vec<Expr> {
+        same(&self.columns, keys)
+    }
+
     fn replace(&self, expression: Expr, keys: &[Column]) -> Result<Expr> {
         let replaced = expression.transform(|part| {
             let Expr::OuterReferenceColumn(_, column) = &part else { return Ok(Transformed::no(part)) };
@@ -160,7 +206,9 @@ impl Outer {
     }
 
     fn aggregate(&self, aggregate: &Aggregate, names: &mut Names) -> Result<Dependent> {
-        if aggregate.group_expr.iter().any(|expression| matches!(expression, Expr::GroupingSet(_))) {
+        let mentions = |key: &Expr| matches!(key, Expr::GroupingSet(_)) && key.contains_outer();
+        let empty_sets: usize = aggregate.group_expr.iter().map(empty_sets).product();
+        if empty_sets > 1 || aggregate.group_expr.iter().any(mentions) {
             return Ok(None);
         }
         let Some((input, keys)) = self.dependent(&aggregate.input, names)? else { return Ok(None) };
@@ -169,18 +217,22 @@ impl Outer {
         let plan = LogicalPlanBuilder::from(input)
             .aggregate(groups, self.replaced(&aggregate.aggr_expr, &keys, true)?)?
             .build()?;
-        if !aggregate.group_expr.is_empty() {
+        if empty_sets == 0 {
             return Ok(Some((plan, keys)));
         }
-        // Without GROUP BY there is a row even if there is nothing to aggregate, with 0 for count(*).
+        // The group of all rows is there even if there is nothing to aggregate, with 0 for count(*).
         let mark = names.fresh();
-        let mut expressions: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
-        expressions.push(lit(true).alias(&mark));
+        let is_id = |column: &Column| column.name == Aggregate::INTERNAL_GROUPING_ID;
+        let columns = plan.schema().columns().into_iter().filter(|column| !is_id(column)).map(Expr::Column);
+        let expressions = columns.chain([lit(true).alias(&mark)]);
         let plan = LogicalPlanBuilder::from(plan).project(expressions)?.build()?;
         let (all, all_keys) = self.copy(names)?;
         let joined = LogicalPlanBuilder::from(all).join_on(plan, JoinType::Left, same(&all_keys, &keys))?;
         let mut outputs: Vec<Expr> = all_keys.iter().cloned().map(Expr::Column).collect();
-        for (expression, column) in aggregate.aggr_expr.iter().zip(aggregate.schema.columns()) {
+        let mut columns = aggregate.schema.columns();
+        let values = columns.split_off(columns.len() - aggregate.aggr_expr.len());
+        outputs.extend(columns.into_iter().filter(|column| !is_id(column)).map(Expr::Column));
+        for (expression, column) in aggregate.aggr_expr.iter().zip(values) {
             let value = Expr::Column(column.clone());
             let of_nothing = value_of_nothing(expression, aggregate)?;
             outputs.push(match of_nothing {
@@ -191,6 +243,22 @@ impl Outer {
             });
         }
         Ok(Some((joined.project(outputs)?.build()?, all_keys)))
+    }
+
+    fn distinct_on(&self, distinct: &DistinctOn, names: &mut Names) -> Result<Dependent> {
+        let Some((input, keys)) = self.dependent(&distinct.input, names)? else { return Ok(None) };
+        let columns = || keys.iter().cloned().map(Expr::Column);
+        let on = columns().chain(self.replaced(&distinct.on_expr, &keys, false)?).collect();
+        let outputs =
+            self.replaced(&distinct.select_expr, &keys, true)?.into_iter().chain(columns()).collect();
+        let order = distinct.sort_expr.iter().flatten().map(|key| {
+            let expr = self.replace(key.expr.clone(), &keys)?;
+            Ok(SortExpr { expr, ..key.clone() })
+        });
+        let order = columns().map(|key| Ok(key.sort(true, false))).chain(order).collect::<Result<_>>()?;
+        let order = distinct.sort_expr.is_some().then_some(order);
+        let distinct = DistinctOn::try_new(on, outputs, order, Arc::new(input))?;
+        Ok(Some((LogicalPlan::Distinct(Distinct::On(distinct)), keys)))
     }
 
     fn limit(&self, limit: &Limit, names: &mut Names) -> Result<Dependent> {
@@ -229,7 +297,9 @@ impl Outer {
         let position = row_number().partition_by(keys.iter().cloned().map(Expr::Column).collect());
         let position =
             if order_replaced.is_empty() { position } else { position.order_by(order_replaced) }.build()?;
-        let number = named(&position.schema_name().to_string());
+        let number = names.of_limit();
+        let position = position.alias(&number);
+        let number = named(&number);
         let skip = u64::try_from(skip).unwrap_or(u64::MAX);
         let mut wanted = number.clone().gt(lit(skip));
         if let Some(fetch) = fetch {
@@ -244,35 +314,59 @@ impl Outer {
         Ok(Some((plan, keys)))
     }
 
+    /// The sides that a join fills with NULL, and those that it only looks up, need the outer values if they
+    /// mention them; a side whose rows are kept needs them in any case.
     fn join(&self, join: &Join, names: &mut Names) -> Result<Dependent> {
-        let is_supported = matches!(join.join_type, JoinType::Inner | JoinType::Left)
-            && join.null_equality == NullEquality::NullEqualsNothing
-            && !is_lateral(&join.right);
-        if !is_supported {
-            return Ok(None);
+        if is_lateral(&join.right) {
+            let Some(plan) = joined_lateral(join, names)? else { return Ok(None) };
+            return self.dependent(&plan, names);
         }
-        let Some((left, keys)) = self.dependent(&join.left, names)? else { return Ok(None) };
-        let mut conditions = Vec::new();
-        let right = if join.right.all_out_ref_exprs().is_empty() {
-            join.right.as_ref().clone()
-        } else {
-            let Some((right, right_keys)) = self.dependent(&join.right, names)? else { return Ok(None) };
-            conditions.extend(same(&keys, &right_keys));
-            right
+        let [keeps_left, keeps_right] = match join.join_type {
+            JoinType::Inner if join.left.all_out_ref_exprs().is_empty() => [false, true],
+            JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti => [true, false],
+            JoinType::Right => [false, true],
+            JoinType::Full => [true, true],
+            _ => return Ok(None),
+        };
+        let mut side = |plan: &Arc<LogicalPlan>, is_kept: bool| {
+            if !is_kept && plan.all_out_ref_exprs().is_empty() {
+                return Ok(Some((plan.as_ref().clone(), Vec::new())));
+            }
+            self.dependent(plan, names)
+        };
+        let Some((left, left_keys)) = side(&join.left, keeps_left)? else { return Ok(None) };
+        let Some((right, right_keys)) = side(&join.right, keeps_right)? else { return Ok(None) };
+        let keys = if keeps_left { &left_keys } else { &right_keys };
+        let mut conditions = same(&left_keys, &right_keys);
+        let equal = match join.null_equality {
+            NullEquality::NullEqualsNothing => Operator::Eq,
+            NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
         };
         for (left, right) in &join.on {
-            conditions.push(self.replace(left.clone(), &keys)?.eq(self.replace(right.clone(), &keys)?));
+            let (left, right) = (self.replace(left.clone(), keys)?, self.replace(right.clone(), keys)?);
+            conditions.push(binary_expr(left, equal, right));
         }
         if let Some(filter) = &join.filter {
-            conditions.push(self.replace(filter.clone(), &keys)?);
+            conditions.push(self.replace(filter.clone(), keys)?);
         }
         let builder = LogicalPlanBuilder::from(left);
-        let plan = if conditions.is_empty() {
+        let builder = if conditions.is_empty() && join.join_type == JoinType::Inner {
             builder.cross_join(right)?
         } else {
             builder.join_on(right, join.join_type, conditions)?
         };
-        Ok(Some((plan.build()?, keys)))
+        if !(keeps_left && keeps_right) {
+            return Ok(Some((builder.build()?, keys.clone())));
+        }
+        let (values, keys): (Vec<_>, Vec<_>) = std::iter::zip(left_keys, right_keys)
+            .map(|(left, right)| {
+                let name = names.fresh();
+                let either = coalesce(vec![Expr::Column(left), Expr::Column(right)]);
+                (either.alias(&name), Column::new_unqualified(name))
+            })
+            .unzip();
+        let columns = join.schema.columns().into_iter().map(Expr::Column).chain(values);
+        Ok(Some((builder.project(columns)?.build()?, keys)))
     }
 
     fn union(&self, union: &Union, names: &mut Names) -> Result<Dependent> {
@@ -292,13 +386,30 @@ impl Outer {
 /// The columns of enclosing queries that a subquery mentions.
 pub(super) fn mentioned(subquery: &LogicalPlan) -> Vec<Column> {
     let mut columns = Vec::new();
-    for mentioned in subquery.all_out_ref_exprs() {
-        if let Expr::OuterReferenceColumn(_, column) = mentioned
+    for outer in outer_columns(subquery) {
+        if let Expr::OuterReferenceColumn(_, column) = outer
             && !columns.contains(&column)
         {
             columns.push(column);
         }
     }
+    columns
+}
+
+/// As [`mentioned`], with their types.
+pub(super) fn outer_columns(subquery: &LogicalPlan) -> Vec<Expr> {
+    let mut columns: Vec<Expr> = subquery.inputs().into_iter().flat_map(outer_columns).collect();
+    if let LogicalPlan::Join(join) = subquery
+        && is_lateral(&join.right)
+    {
+        // What the relations to its left have is theirs.
+        let left = join.left.schema();
+        let is_of_left =
+            |outer: &Expr| matches!(outer, Expr::OuterReferenceColumn(_, column) if left.has_column(column));
+        let of_right = outer_columns(&join.right).into_iter().filter(|outer| !is_of_left(outer));
+        columns = outer_columns(&join.left).into_iter().chain(of_right).collect();
+    }
+    columns.extend(subquery.expressions().iter().flat_map(find_out_reference_exprs));
     columns
 }
 
@@ -313,23 +424,18 @@ pub(super) fn check_mentioned(input: &LogicalPlan, columns: &[Column]) -> Result
     }
 }
 
-/// Refuses plans that would be run twice and might not return the same rows again.
-pub(super) fn check_repeatable(plan: &LogicalPlan, what: &str) -> Result<()> {
-    let mut reason = None;
+/// `plan` such that it has the same rows in all the places where its clones stand.
+pub(super) fn repeatable(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut is_repeatable = true;
     plan.apply_with_subqueries(|node| {
-        match node {
-            LogicalPlan::Limit(limit) if !is_ordered_by_all(&limit.input) => reason = Some("LIMIT"),
-            node if node.expressions().iter().any(may_differ) => reason = Some("random values or LIMIT"),
-            _ => return Ok(TreeNodeRecursion::Continue),
-        }
-        Ok(TreeNodeRecursion::Stop)
+        is_repeatable &= match node {
+            node if number_of_once(node).is_some() => return Ok(TreeNodeRecursion::Jump),
+            LogicalPlan::Limit(limit) => is_ordered_by_all(&limit.input),
+            node => !node.expressions().iter().any(may_differ),
+        };
+        Ok(if is_repeatable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
-    match reason {
-        None => Ok(()),
-        Some(reason) => {
-            not_impl_err!("{reason} in {what}, which is run twice: store its rows with CREATE TABLE first")
-        }
-    }
+    Ok(if is_repeatable { plan } else { once(plan) })
 }
 
 /// Whether rows that are equal by the sort keys are equal in all columns, so that a LIMIT always keeps the
@@ -342,15 +448,13 @@ fn is_ordered_by_all(plan: &LogicalPlan) -> bool {
 
 /// Whether an expression is volatile, or a row number that stands for the LIMIT of a subquery.
 fn may_differ(expression: &Expr) -> bool {
-    let is_of_limit = |part: &Expr| match part {
-        Expr::WindowFunction(window) => window
-            .params
-            .partition_by
-            .iter()
-            .any(|key| matches!(key, Expr::Column(column) if column.name.starts_with(PREFIX))),
-        _ => false,
+    let may_differ = |part: &Expr| match part {
+        Expr::Alias(alias) => alias.name.starts_with(LIMIT_PREFIX),
+        // The mark of a frame is no call.
+        Expr::ScalarFunction(call) if call.name() == EXCLUDE_MARK => false,
+        part => part.is_volatile_node(),
     };
-    expression.is_volatile() || expression.exists(|part| Ok(is_of_limit(part))).unwrap_or(true)
+    expression.exists(|part| Ok(may_differ(part))).unwrap_or(true)
 }
 
 /// Whether a relation mentions, or may mention, the one to its left, which is not the outer query.
@@ -362,6 +466,17 @@ pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
     }
 }
 
+/// How many of the sets of a key are empty: of these there is a group without any row.
+fn empty_sets(key: &Expr) -> usize {
+    match key {
+        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => {
+            sets.iter().filter(|set| set.is_empty()).count()
+        }
+        Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_)) => 1,
+        _ => 0,
+    }
+}
+
 /// The value of an aggregate over no rows; `None` for NULL.
 fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<ScalarValue>> {
     let function = match expression {
@@ -370,7 +485,11 @@ fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<S
     };
     let Expr::AggregateFunction(call) = function else { return Ok(None) };
     let data_type = expression.get_type(aggregate.input.schema())?;
-    let value = call.func.default_value(&data_type)?;
+    let value = match call.func.name() {
+        // All of its arguments are left out of the empty set.
+        "grouping" => ScalarValue::Int64(Some((1 << call.params.args.len()) - 1)).cast_to(&data_type)?,
+        _ => call.func.default_value(&data_type)?,
+    };
     Ok((!value.is_null()).then_some(value))
 }
 
