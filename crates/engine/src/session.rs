@@ -37,7 +37,7 @@ use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
     AllSets, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, LastFences, Lists, Meanings,
-    NestedOrder, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
+    NestedOrder, OuterTypes, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -185,6 +185,7 @@ impl Session {
             .with_optimizer_rules(optimizer_rules())
             .with_query_planner(Arc::new(SharingPlanner))
             .with_optimizer_rule(Arc::new(TextLengths))
+            .with_analyzer_rule(Arc::new(OuterTypes))
             .with_analyzer_rule(Arc::new(AsOfJoins))
             .with_analyzer_rule(Arc::new(NestedOrder))
             .with_analyzer_rule(Arc::new(Casts))

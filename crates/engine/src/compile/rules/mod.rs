@@ -49,6 +49,7 @@ pub(crate) use lists::Lists;
 pub(crate) use meanings::Meanings;
 pub(crate) use nested_order::{NestedOrder, is_nested_in_order, nested_order};
 pub(crate) use operators::{operator_display, operator_name};
+pub(crate) use outer_types::OuterTypes;
 pub(crate) use same_names::SameNames;
 pub(crate) use same_windows::SameWindows;
 pub(crate) use semi_joins::SemiJoins;

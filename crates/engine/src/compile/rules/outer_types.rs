@@ -1,20 +1,50 @@
 //! Types of outer columns in subqueries.
 //!
 //! An outer column carries the type that it had when the planner saw it. Where [`super::CommonTypes`] gives an expression
-//! another one, as `x / 2` of a BIGINT UNSIGNED, subqueries that name the expression are to know.
+//! another one, as `x / 2` of a BIGINT UNSIGNED, or DataFusion's type coercion, as CASE and UNION of numbers of two types,
+//! subqueries that name the expression are to know.
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 use super::schema_of_expressions;
 
+/// See the [module](self). It goes behind type coercion, and has it done again where there is something.
+#[derive(Debug)]
+pub(crate) struct OuterTypes;
+
+impl AnalyzerRule for OuterTypes {
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let settled = with_outer_types(plan)?;
+        if settled.transformed {
+            TypeCoercion::new().analyze(settled.data, options)
+        } else {
+            Ok(settled.data)
+        }
+    }
+
+    fn name(&self) -> &str {
+        "outer_types"
+    }
+}
+
 /// The plan with the types of outer columns as they are now.
 pub(super) fn with_outer_types(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    settle(plan, &mut Vec::new())
+    let mut has_outer = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            has_outer |= expression.contains_outer();
+            Ok(if has_outer { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    })?;
+    if has_outer { settle(plan, &mut Vec::new()) } else { Ok(Transformed::no(plan)) }
 }
 
 /// `outer` has the columns of the queries around the plan, those of the innermost last.

@@ -31,7 +31,7 @@ use on::{join_expressions, lateral, needs_join, on};
 use passed::{Passed, check_passed, pass_on};
 use plans::{
     check_aggregates, drop_limit, has_a_row, has_limit, has_one_row, has_subquery, is_pulled_up,
-    keeps_columns, mentions_outer, subquery_of,
+    keeps_columns, mentions_outer, subquery_of, with_named_column,
 };
 
 use super::rewrite_expressions;
@@ -151,7 +151,7 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                 let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
                 check_mentioned(&base, &mentioned(&subquery.subquery))?;
                 check_aggregates(&subquery.subquery)?;
-                let mut limit_dropped = false;
+                let mut is_changed = false;
                 let joined = match &mut part {
                     Expr::ScalarSubquery(subquery)
                         if !(has_own_plan
@@ -163,7 +163,7 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                         scalar(&base, &input, subquery, names)?
                     }
                     Expr::Exists(Exists { subquery, negated }) => {
-                        limit_dropped = drop_limit(subquery)?;
+                        is_changed = drop_limit(subquery)?;
                         let is_left = is_filter && is_pulled_up(subquery, None) && !has_limit(subquery)?;
                         if is_left { None } else { exists(&base, &input, subquery, *negated, names)? }
                     }
@@ -173,16 +173,21 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                     {
                         contains(&base, &input, membership, names)?
                     }
+                    // DataFusion casts the column, and carries along what the conditions mention: columns of one name.
+                    Expr::InSubquery(membership) => {
+                        is_changed = with_named_column(&mut membership.subquery, names)?;
+                        None
+                    }
                     _ => None,
                 };
-                changed |= limit_dropped;
+                changed |= is_changed;
                 Ok(match joined {
                     Some((plan, value)) => {
                         input = plan;
                         changed = true;
                         Transformed::new(value, true, TreeNodeRecursion::Jump)
                     }
-                    None => Transformed::new(part, limit_dropped, TreeNodeRecursion::Continue),
+                    None => Transformed::new(part, is_changed, TreeNodeRecursion::Continue),
                 })
             })?;
             rewritten.push(part.data);

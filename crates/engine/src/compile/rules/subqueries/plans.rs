@@ -1,16 +1,18 @@
 //! What is known of the plans of subqueries.
 
+use std::sync::Arc;
+
 use datafusion::common::Column;
 use datafusion::common::not_impl_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Exists;
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, FetchType, JoinType, Limit, LogicalPlan, SkipType, Subquery,
+    Expr, ExprSchemable, FetchType, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, SkipType, Subquery,
 };
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
-use super::dependent::mentioned;
+use super::dependent::{Names, mentioned};
 
 /// Whether a plan has at least one row, whatever the data.
 pub(super) fn has_a_row(plan: &LogicalPlan) -> bool {
@@ -130,6 +132,19 @@ pub(super) fn drop_limit(subquery: &mut Subquery) -> Result<bool> {
         subquery.subquery = limit.input.clone();
     }
     Ok(keeps_first)
+}
+
+/// Gives the column of a correlated subquery a name of its own; whether it had none.
+pub(super) fn with_named_column(subquery: &mut Subquery, names: &mut Names) -> Result<bool> {
+    let LogicalPlan::Projection(projection) = subquery.subquery.as_ref() else { return Ok(false) };
+    let [Expr::Column(column)] = &projection.expr[..] else { return Ok(false) };
+    if mentioned(&subquery.subquery).is_empty() {
+        return Ok(false);
+    }
+    let column = Expr::Column(column.clone()).alias(names.fresh());
+    let plan = LogicalPlanBuilder::from(projection.input.as_ref().clone()).project([column])?.build()?;
+    subquery.subquery = Arc::new(plan);
+    Ok(true)
 }
 
 /// Whether a correlated subquery has a LIMIT, which DataFusion may ignore below EXISTS.
