@@ -15,38 +15,30 @@ use datafusion::logical_expr::utils::{
 use datafusion::logical_expr::{
     BinaryExpr, Case, Distinct, Expr, Filter, GroupingSet, Join, JoinType, LogicalPlan, Operator, Projection,
 };
-use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerRule};
 
 use super::can_fail;
 use crate::compile::as_of::AsOfFilters;
-use crate::compile::rules::{FormerKeys, SameWindows, WholeSums, rewrite_expressions};
+use crate::compile::rules::{CrossJoins, EqualKeys, FormerKeys, SameWindows, WholeSums, rewrite_expressions};
 
-/// DataFusion's rules, changed as the [module](super), [`SameWindows`] and [`WholeSums`] describe.
-pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![Arc::new(FormerKeys)];
-    for rule in Optimizer::new().rules {
-        if rule.name() == PushDownFilter::new().name() {
-            rules.push(Arc::new(PushDown(PushDownFilter::new())));
-            rules.push(Arc::new(AsOfFilters));
-            continue;
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// DataFusion's rules, changed as the [module](super), [`SameWindows`], [`EqualKeys`] and [`WholeSums`] describe.
+pub(crate) fn optimizer_rules() -> Vec<Rule> {
+    let rules = Optimizer::new().rules.into_iter().flat_map(|rule| -> Vec<Rule> {
+        match rule.name() {
+            "push_down_filter" => vec![Arc::new(PushDown(PushDownFilter::new())), Arc::new(AsOfFilters)],
+            "extract_equijoin_predicate" => vec![Arc::new(EqualKeys(rule))],
+            "eliminate_cross_join" => vec![Arc::new(CrossJoins(rule))],
+            "common_sub_expression_eliminate" => vec![Arc::new(SameWindows), rule, Arc::new(AfterCommon)],
+            name if name == WholeSums::default().name() => vec![Arc::new(WholeSums::default())],
+            _ => vec![rule],
         }
-        if rule.name() == WholeSums::default().name() {
-            rules.push(Arc::new(WholeSums::default()));
-            continue;
-        }
-        let is_common = rule.name() == CommonSubexprEliminate::new().name();
-        if is_common {
-            rules.push(Arc::new(SameWindows));
-        }
-        rules.push(rule);
-        if is_common {
-            rules.push(Arc::new(AfterCommon));
-        }
-    }
-    rules
+    });
+    let first: Rule = Arc::new(FormerKeys);
+    [first].into_iter().chain(rules).collect()
 }
 
 /// Splits the conjuncts of `predicate` into those that cannot fail and those that can.

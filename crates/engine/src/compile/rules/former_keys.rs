@@ -4,27 +4,19 @@
 //! value stands in several rows. Of groups by such a column *and others* it takes the column for a key again, which determines
 //! the others: `SELECT DISTINCT k FROM (SELECT DISTINCT s.k, t.v FROM (SELECT DISTINCT k FROM s) s, t)` kept a `k` for each
 //! `v`, and `GROUP BY k, v` grouped by `k` (`aggregate_functional_dependencies` compares what is determined with what is
-//! determined by all, and not with all). [`Unkeyed`] takes the knowledge away below such groups.
+//! determined by all, and not with all). A [`Passage`] takes the knowledge away below such groups.
 
-use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::catalog::Session;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchemaRef, Dependency, FunctionalDependencies, internal_err};
+use datafusion::common::{DFSchemaRef, Dependency};
 use datafusion::error::Result;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{
-    Aggregate, Distinct, DistinctOn, Expr, Extension, LogicalPlan, UserDefinedLogicalNode,
-    UserDefinedLogicalNodeCore,
-};
+use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+
+use super::passage::Passage;
 
 /// See the [module](self). The rule goes before those that ask for keys.
 #[derive(Debug)]
@@ -62,10 +54,7 @@ impl OptimizerRule for FormerKeys {
 }
 
 fn above_unkeyed(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let unkeyed = |input: Arc<LogicalPlan>| {
-        let node = Arc::new(Unkeyed::new(Arc::unwrap_or_clone(input)));
-        Arc::new(LogicalPlan::Extension(Extension { node }))
-    };
+    let unkeyed = |input: Arc<LogicalPlan>| Arc::new(Passage::without_keys(Arc::unwrap_or_clone(input)));
     Ok(match plan {
         LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
             LogicalPlan::Aggregate(Aggregate::try_new(unkeyed(input), group_expr, aggr_expr)?)
@@ -106,93 +95,4 @@ fn has_former_key(schema: &DFSchemaRef, keys: &HashSet<String>) -> bool {
             dependence.target_indices.iter().map(|&column| &names[column]).collect();
         is_source && keys.iter().any(|key| !determined.contains(key))
     })
-}
-
-/// Its input without keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Unkeyed {
-    input: LogicalPlan,
-    schema: DFSchemaRef,
-}
-
-impl Unkeyed {
-    fn new(input: LogicalPlan) -> Self {
-        let mut schema = input.schema().as_ref().clone();
-        // None fit any schema.
-        if let Ok(unkeyed) = schema.clone().with_functional_dependencies(FunctionalDependencies::empty()) {
-            schema = unkeyed;
-        }
-        Self { input, schema: Arc::new(schema) }
-    }
-}
-
-impl PartialOrd for Unkeyed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        self.input.partial_cmp(&other.input)
-    }
-}
-
-impl Hash for Unkeyed {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.input.hash(state);
-    }
-}
-
-impl UserDefinedLogicalNodeCore for Unkeyed {
-    fn name(&self) -> &'static str {
-        "Unkeyed"
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![&self.input]
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.schema
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        Vec::new()
-    }
-
-    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
-        HashSet::new()
-    }
-
-    fn necessary_children_exprs(&self, columns: &[usize]) -> Option<Vec<Vec<usize>>> {
-        Some(vec![columns.to_vec()])
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Unkeyed")
-    }
-
-    fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
-        match (inputs.pop(), inputs.is_empty()) {
-            (Some(input), true) => Ok(Self::new(input)),
-            _ => internal_err!("rows without keys have one input"),
-        }
-    }
-}
-
-/// Plans [`Unkeyed`] as its input.
-pub(crate) struct UnkeyedPlanner;
-
-#[async_trait::async_trait]
-impl ExtensionPlanner for UnkeyedPlanner {
-    async fn plan_extension(
-        &self,
-        _: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        _: &dyn Session,
-        _: &PhysicalPlanningContext,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        Ok(node.as_any().is::<Unkeyed>().then(|| inputs[0].clone()))
-    }
 }

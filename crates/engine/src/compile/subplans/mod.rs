@@ -36,7 +36,7 @@ use self::exec::Places;
 pub(crate) use self::exec::SharedExec;
 use crate::compile::as_of::AsOfPlanner;
 use crate::compile::fast_path;
-use crate::compile::rules::UnkeyedPlanner;
+use crate::compile::rules::PassagePlanner;
 
 /// DataFusion's planner, with parts of a plan that are shared.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl QueryPlanner for SharingPlanner {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
             Arc::new(Shares::default()),
             Arc::new(AsOfPlanner),
-            Arc::new(UnkeyedPlanner),
+            Arc::new(PassagePlanner),
         ]);
         planner.create_physical_plan(ours.as_ref().unwrap_or(plan), session).await
     }
