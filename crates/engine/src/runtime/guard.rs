@@ -27,6 +27,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -50,6 +51,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::compact::compact;
 use crate::expressions::functions::gentle;
+use crate::runtime::full_disk;
 use crate::runtime::running::{Running, Stop};
 
 /// How long a stream may occupy its thread before it yields.
@@ -494,9 +496,13 @@ impl ExecutionPlan for Guarded {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let running = Running::of(&context);
+        let environment = context.runtime_env();
         let rows = self.rows(partition, context)?;
         Ok(match running {
-            Some(running) => Box::pin(GuardedStream { rows, running, turn_began: Instant::now() }),
+            Some(running) => {
+                let inner = self.inner.clone();
+                Box::pin(GuardedStream { rows, inner, environment, running, turn_began: Instant::now() })
+            }
             None => rows,
         })
     }
@@ -525,6 +531,8 @@ impl ExecutionPlan for Guarded {
 /// The stream of a guarded operator. It keeps the statement's task alive.
 struct GuardedStream {
     rows: SendableRecordBatchStream,
+    inner: Arc<dyn ExecutionPlan>,
+    environment: Arc<RuntimeEnv>,
     running: Arc<Running>,
     turn_began: Instant,
 }
@@ -546,7 +554,10 @@ impl Stream for GuardedStream {
         if polled.is_pending() {
             self.turn_began = Instant::now();
         }
-        polled
+        polled.map_err(|error| {
+            let directories = || self.environment.disk_manager.temp_dir_paths().into_iter().next();
+            full_disk::explained(error, self.inner.name(), directories)
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

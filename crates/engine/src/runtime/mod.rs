@@ -1,5 +1,6 @@
 //! What statements run on: memory, threads, guards, progress, temporary files, and the stream of the answer.
 
+mod full_disk;
 pub(crate) mod guard;
 pub(crate) mod memory;
 pub(crate) mod pool;

@@ -34,7 +34,7 @@ pub use failure::hide_caught_panics;
 pub(crate) use failure::{io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use options::{OptionValue, Options};
-pub(crate) use parquet::ParquetDecoder;
+pub(crate) use parquet::{KnownTables, ParquetDecoder};
 pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
 
@@ -80,9 +80,7 @@ pub(crate) async fn open(
     drop(waiting);
     let options = Options::new(format.function(), &table.options)?;
     match format {
-        FileFormat::Parquet => {
-            Ok(as_text(Arc::new(parquet::ParquetTable::open(state, &files, options).await?))?)
-        }
+        FileFormat::Parquet => Ok(as_text(parquet::ParquetTable::open(state, &files, options).await?)?),
         FileFormat::Json => Ok(as_text(Arc::new(json::open(state, files, options, rejects).await?))?),
         FileFormat::Csv | FileFormat::Tsv => {
             let tabs = format == FileFormat::Tsv;

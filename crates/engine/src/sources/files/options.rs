@@ -70,6 +70,10 @@ impl<'a> Options<'a> {
         Ok(Self { owner, given, known: Vec::new() })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
     /// Takes the value given under one of `names`; messages use the first name.
     fn take(&mut self, names: &[&'static str]) -> Result<Option<&'a OptionValue>> {
         self.known.extend(names);

@@ -10,6 +10,7 @@ mod buffers;
 mod decoders;
 mod floats;
 mod header;
+mod known;
 mod numbers;
 mod pages;
 mod prefilter;
@@ -60,6 +61,8 @@ use parquet::schema::types::SchemaDescriptor;
 use self::booked::BookedReaders;
 use self::decoders::Decoders;
 pub(super) use self::floats::can_prune;
+use self::known::KnownColumns;
+pub(crate) use self::known::KnownTables;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::scan::{Opener, Scan};
 use super::failure::{catch_panic, damaged, from_datafusion, io_failed, unexpected};
@@ -94,11 +97,17 @@ impl ParquetTable {
         state: &SessionState,
         files: &[DataFile],
         mut options: Options<'_>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
+        let has_options = !options.is_empty();
         let binary_as_string = options.boolean(&["binary_as_string"])?;
         let same_columns = options.boolean(&["union_by_name"])? == Some(false);
         let column_options = FileColumnOptions::take(&mut options)?;
         options.finish()?;
+        // What options say may depend on the session.
+        let known = state.config().get_extension::<KnownTables>().filter(|_| !has_options);
+        if let Some(table) = known.as_ref().and_then(|known| known.get(files)) {
+            return Ok(table);
+        }
         let columns = FileColumns::detect(files, &column_options, |name| sql_type(state, name))?;
 
         let store = local_store(state)?;
@@ -106,6 +115,7 @@ impl ParquetTable {
         let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>, SchemaRef)> =
             futures::stream::iter(reads).buffered(FOOTERS_AT_ONCE).try_collect().await?;
 
+        let footer_bytes = footers.iter().map(|(_, footer, _)| footer.memory_size()).sum();
         let is_int96 = |footer: &ParquetMetaData| {
             let mut columns = footer.file_metadata().schema_descr().columns().iter();
             columns.any(|column| column.physical_type() == Type::INT96)
@@ -132,12 +142,13 @@ impl ParquetTable {
                 let statistics = floats::without_floats(statistics, &file_schema);
                 let mut partitioned = PartitionedFile::new_from_meta(meta)
                     .with_partition_values(values.clone())
-                    .with_extension(NamedFile(file.clone()));
+                    .with_extension(NamedFile(file.clone()))
+                    .with_extension(KnownColumns::default());
                 partitioned.statistics = Some(Arc::new(with_file_columns(statistics, values)));
                 Ok(partitioned)
             })
             .collect::<Result<_>>()?;
-        Ok(Self {
+        let table = Arc::new(Self {
             files: partitioned,
             schema: TableSchema::builder(file_schema)
                 .with_table_partition_cols(columns.fields.clone())
@@ -145,7 +156,11 @@ impl ParquetTable {
             columns,
             binary_as_string,
             has_int96,
-        })
+        });
+        if let Some(known) = known {
+            known.keep(files, footer_bytes, &table);
+        }
+        Ok(table)
     }
 }
 

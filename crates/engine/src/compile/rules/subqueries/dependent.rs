@@ -16,7 +16,7 @@ use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::GroupingSet;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::find_out_reference_exprs;
+use datafusion::logical_expr::utils::{conjunction, find_out_reference_exprs, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType,
     Limit, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, SortExpr, Union, Window, binary_expr, lit,
@@ -27,6 +27,7 @@ use crate::compile::subplans::{number_of_once, once};
 use crate::compile::windows::EXCLUDE_MARK;
 
 use super::on::joined_lateral;
+use super::plans::has_subquery;
 
 const PREFIX: &str = "keirin subquery ";
 const LIMIT_PREFIX: &str = "keirin limit ";
@@ -74,7 +75,7 @@ impl Outer {
         let plan = if columns.is_empty() {
             LogicalPlanBuilder::empty(true).build()?
         } else {
-            LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
+            LogicalPlanBuilder::from(narrowest(input, &columns)?).project(values)?.distinct()?.build()?
         };
         Ok(Self { columns, plan, names: fresh, once: RefCell::default() })
     }
@@ -381,6 +382,36 @@ impl Outer {
         let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?);
         Ok(Some((plan, common.into_iter().map(Column::new_unqualified).collect())))
     }
+}
+
+/// The part of a plan that has all values of some columns, and maybe more: what they are joined with is not needed for them.
+fn narrowest(plan: &LogicalPlan, columns: &[Column]) -> Result<LogicalPlan> {
+    let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
+    let (mut part, mut conditions) = (plan, Vec::new());
+    loop {
+        part = match part {
+            LogicalPlan::Filter(filter) => {
+                conditions.extend(split_conjunction(&filter.predicate));
+                &filter.input
+            }
+            LogicalPlan::Join(join) if join.join_type == JoinType::Inner && has_all(&join.left) => &join.left,
+            LogicalPlan::Join(join)
+                if join.join_type == JoinType::Inner && has_all(&join.right) && !is_lateral(&join.right) =>
+            {
+                &join.right
+            }
+            _ => break,
+        };
+    }
+    let is_of_part = |condition: &&Expr| {
+        let columns = condition.column_refs();
+        columns.into_iter().all(|column| part.schema().has_column(column)) && !has_subquery(condition)
+    };
+    let conditions = conditions.into_iter().filter(is_of_part).cloned();
+    Ok(match conjunction(conditions) {
+        Some(condition) => LogicalPlan::Filter(Filter::try_new(condition, Arc::new(part.clone()))?),
+        None => part.clone(),
+    })
 }
 
 /// The columns of enclosing queries that a subquery mentions.

@@ -119,8 +119,24 @@ fn null_without_rows(expression: Expr) -> Result<Transformed<Expr>> {
     Ok(if changes { Transformed::yes(subquery) } else { Transformed::no(subquery) })
 }
 
+/// A filter by correlated subqueries above one by its other conditions, which say how what it filters is joined. Those that
+/// mention a query further out stay where DataFusion finds them, above the joins that are added.
+fn with_simple_conditions_first(node: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Filter(filter) = node else { return Ok(node) };
+    if !mentions_outer(&filter.predicate) {
+        return Ok(LogicalPlan::Filter(filter));
+    }
+    let conditions = split_conjunction_owned(filter.predicate);
+    let stays = |condition: &Expr| has_subquery(condition) || condition.contains_outer();
+    let (others, simple): (Vec<_>, Vec<_>) = conditions.into_iter().partition(stays);
+    let above = conjunction(others);
+    let builder = LogicalPlanBuilder::from(filter.input);
+    [conjunction(simple), above].into_iter().flatten().try_fold(builder, LogicalPlanBuilder::filter)?.build()
+}
+
 /// Replaces the subqueries in the expressions of a node by columns of joins below it.
 fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
+    let node = with_simple_conditions_first(node)?;
     let is_filter = matches!(node, LogicalPlan::Filter(_));
     let has_own_plan = is_filter || matches!(node, LogicalPlan::Projection(_));
     // The plan from which the outer values are taken: without the joins that are added, so that these do not

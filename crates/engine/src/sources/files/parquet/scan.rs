@@ -41,12 +41,13 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::basic::Compression;
-use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::Decoding;
 use super::batches::{Batches, NumberColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
+use super::known::KnownColumns;
 use super::prefilter::Prefilters;
 use super::prune::{Narrowing, Pruning, RowGroupQueue};
 use super::row_group::{Fetched, RowGroup, Shared};
@@ -144,16 +145,22 @@ impl Scan {
         }
 
         let mut reader = self.reader(file)?;
-        let mut options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
         let timer = metrics.metadata_load_time.timer();
-        let mut metadata = ArrowReaderMetadata::load_async(&mut reader, options.clone()).await?;
+        let footer = reader.get_metadata(Some(&options)).await?;
         drop(timer);
-        let mut schema = metadata.schema().clone();
-        if let Some(coerced) = apply_file_schema_type_coercions(logical, &schema) {
-            schema = Arc::new(coerced);
-            options = options.with_schema(schema.clone());
-            metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options.clone())?;
-        }
+        let known = file.extensions.get::<KnownColumns>();
+        let (options, mut metadata) = match known.and_then(|known| known.get(&footer, logical)) {
+            Some(known) => (known.options, known.metadata),
+            None => {
+                let columns = columns(footer, options, logical)?;
+                if let Some(known) = known {
+                    known.keep(logical, &columns.0, &columns.1);
+                }
+                columns
+            }
+        };
+        let schema = metadata.schema().clone();
         if predicate.is_some() || *logical != schema {
             let adapter = self.adapters.create(logical.clone(), schema.clone())?;
             let simplifier = PhysicalExprSimplifier::new(&schema);
@@ -228,6 +235,20 @@ impl Scan {
             queue,
         })))
     }
+}
+
+/// How the columns of a file are read so that they have the types of the table.
+fn columns(
+    footer: Arc<ParquetMetaData>,
+    mut options: ArrowReaderOptions,
+    logical: &SchemaRef,
+) -> Result<(ArrowReaderOptions, ArrowReaderMetadata)> {
+    let mut metadata = ArrowReaderMetadata::try_new(footer, options.clone())?;
+    if let Some(coerced) = apply_file_schema_type_coercions(logical, metadata.schema()) {
+        options = options.with_schema(Arc::new(coerced));
+        metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options.clone())?;
+    }
+    Ok((options, metadata))
 }
 
 /// An opened file.
