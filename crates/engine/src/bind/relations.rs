@@ -12,7 +12,7 @@ use datafusion::catalog::CatalogProvider;
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
-    SelectItem, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
+    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, VisitMut, VisitorMut,
     WildcardAdditionalOptions,
 };
 use futures::FutureExt;
@@ -226,11 +226,14 @@ impl Finder<'_> {
             if alias.columns.is_empty() {
                 alias.columns = columns;
             }
-            *factor = TableFactor::Derived {
-                lateral: false,
-                subquery: Box::new(subquery),
-                alias: Some(alias),
-                sample: None,
+            *factor = match whole_table(&subquery) {
+                Some(name) => named_table(name.clone(), alias),
+                None => TableFactor::Derived {
+                    lateral: false,
+                    subquery: Box::new(subquery),
+                    alias: Some(alias),
+                    sample: None,
+                },
             };
             return Ok(());
         }
@@ -402,6 +405,34 @@ impl Finder<'_> {
             .chain(self.local_names().map(str::to_owned))
             .collect();
         suggest(error, nearest(&written, names.iter().map(String::as_str)))
+    }
+}
+
+/// The table of which a query is all rows and columns as they are: `SELECT * FROM t`, and nothing else. The planner would
+/// carry all of its columns through each of its steps.
+fn whole_table(query: &Query) -> Option<&ObjectName> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let [TableWithJoins { relation, joins }] = &select.from[..] else { return None };
+    let TableFactor::Table { name, alias, args: None, version: None, sample: None, .. } = relation else {
+        return None;
+    };
+    let has_columns = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+    let is_whole = || query.to_string() == format!("SELECT * FROM {relation}");
+    (joins.is_empty() && !has_columns && is_whole()).then_some(name)
+}
+
+fn named_table(name: ObjectName, alias: TableAlias) -> TableFactor {
+    TableFactor::Table {
+        name,
+        alias: Some(alias),
+        args: None,
+        with_hints: Vec::new(),
+        version: None,
+        with_ordinality: false,
+        partitions: Vec::new(),
+        json_path: None,
+        sample: None,
+        index_hints: Vec::new(),
     }
 }
 

@@ -114,8 +114,9 @@ pub(super) async fn build<K: PackedKey>(
         _ => None,
     };
     for join in made_before(&left, &right)? {
-        if let Some(join) = join.downcast_ref::<JoinExec>() {
-            join.ahead(&context).built().await;
+        let run = join.downcast_ref::<JoinExec>().and_then(|join| join.ahead(&context));
+        if let Some(run) = run {
+            run.built().await;
         }
     }
     drop(right);

@@ -23,7 +23,7 @@ mod run;
 mod sides;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
@@ -204,7 +204,7 @@ pub(crate) struct JoinExec {
     /// Whether partitions are those of the join in whose place it stands, as they are those of the probe side.
     keeps_partitions: bool,
     properties: Arc<PlanProperties>,
-    run: Mutex<Option<Run>>,
+    runs: Mutex<Runs>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -220,6 +220,14 @@ pub(crate) struct Nearest {
     pub(crate) filter: Option<JoinFilter>,
     /// Whether left rows without a pair are given.
     pub(crate) is_left: bool,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    /// The one of which not all partitions were begun.
+    current: Option<Run>,
+    /// What the partitions of the last one share that was begun, while somebody needs it.
+    last: Option<Weak<dyn Shared>>,
 }
 
 /// A run of the plan: which partitions were begun, and what they share.
@@ -329,7 +337,7 @@ impl JoinExec {
             fetch: join.fetch(),
             keeps_partitions: is_relied_on,
             properties: plan.properties().clone(),
-            run: Mutex::default(),
+            runs: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         };
         made.properties = made.properties_over(&made.right);
@@ -403,7 +411,7 @@ impl JoinExec {
             fetch: None,
             keeps_partitions: is_relied_on,
             properties: plan.properties().clone(),
-            run: Mutex::default(),
+            runs: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         };
         made.properties = made.properties_over(&made.right);
@@ -472,7 +480,7 @@ impl JoinExec {
             fetch: None,
             keeps_partitions: false,
             properties: Arc::new(properties),
-            run: Mutex::default(),
+            runs: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -496,7 +504,7 @@ impl JoinExec {
             join_type: self.join_type,
             fetch: self.fetch,
             keeps_partitions: self.keeps_partitions,
-            run: Mutex::default(),
+            runs: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -555,20 +563,28 @@ impl JoinExec {
         }
     }
 
-    /// What the partitions of the next run share, before one is begun.
-    fn ahead(&self, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
-        self.run.lock().get_or_insert_with(|| self.new_run(context)).shared.clone()
+    /// What the partitions of the run share that is under way, or of the first one, before one is begun; `None` if the run
+    /// is over, of which nothing is to be waited for.
+    fn ahead(&self, context: &Arc<TaskContext>) -> Option<Arc<dyn Shared>> {
+        let mut runs = self.runs.lock();
+        if runs.current.is_none()
+            && let Some(last) = &runs.last
+        {
+            return last.upgrade();
+        }
+        Some(runs.current.get_or_insert_with(|| self.new_run(context)).shared.clone())
     }
 
     /// What the partitions of a run share; a partition that was begun before begins another run.
     fn shared(&self, partition: usize, context: &Arc<TaskContext>) -> Arc<dyn Shared> {
-        let mut current = self.run.lock();
-        let run = current.take().filter(|run| !run.begun[partition]);
+        let mut runs = self.runs.lock();
+        let run = runs.current.take().filter(|run| !run.begun[partition]);
         let mut run = run.unwrap_or_else(|| self.new_run(context));
         run.begun[partition] = true;
         let shared = run.shared.clone();
+        runs.last = Some(Arc::downgrade(&shared));
         // When all were begun nobody else asks, and the plan must not keep alive what the run is done with.
-        *current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
+        runs.current = (!run.begun.iter().all(|begun| *begun)).then_some(run);
         shared
     }
 }
