@@ -16,7 +16,7 @@ use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::GroupingSet;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, find_out_reference_exprs, split_conjunction};
+use datafusion::logical_expr::utils::find_out_reference_exprs;
 use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType,
     Limit, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, SortExpr, Union, Window, binary_expr, lit,
@@ -27,7 +27,6 @@ use crate::compile::subplans::{number_of_once, once};
 use crate::compile::windows::EXCLUDE_MARK;
 
 use super::on::joined_lateral;
-use super::plans::has_subquery;
 
 const PREFIX: &str = "keirin subquery ";
 const LIMIT_PREFIX: &str = "keirin limit ";
@@ -75,7 +74,7 @@ impl Outer {
         let plan = if columns.is_empty() {
             LogicalPlanBuilder::empty(true).build()?
         } else {
-            LogicalPlanBuilder::from(narrowest(input, &columns)?).project(values)?.distinct()?.build()?
+            LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
         };
         Ok(Self { columns, plan, names: fresh, once: RefCell::default() })
     }
@@ -268,18 +267,18 @@ impl Outer {
         else {
             return Ok(None);
         };
-        // A projection between LIMIT and ORDER BY drops columns that only ORDER BY needs.
-        let (output, below) = match limit.input.as_ref() {
-            LogicalPlan::Projection(projection)
-                if matches!(projection.input.as_ref(), LogicalPlan::Sort(_)) =>
-            {
-                (Some(&projection.expr), projection.input.as_ref())
-            }
-            other => (None, other),
-        };
+        // Projections between LIMIT and ORDER BY drop columns that only ORDER BY needs.
+        let (mut above, mut below) = (Vec::new(), limit.input.as_ref());
+        while let LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) = below {
+            above.push(below);
+            below = below.inputs()[0];
+        }
         let (order, input) = match below {
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => (sort.expr.clone(), sort.input.as_ref()),
-            other => (Vec::new(), other),
+            _ => {
+                above.clear();
+                (Vec::new(), limit.input.as_ref())
+            }
         };
         let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
         let mut order_replaced = Vec::with_capacity(order.len());
@@ -287,14 +286,7 @@ impl Outer {
             key.expr = self.replace(key.expr, &keys)?;
             order_replaced.push(key);
         }
-        let mut outputs: Vec<Expr> = match output {
-            Some(expressions) => self.replaced(expressions, &keys, true)?,
-            None => {
-                let columns = input.schema().columns().into_iter().filter(|column| !keys.contains(column));
-                columns.map(Expr::Column).collect()
-            }
-        };
-        outputs.extend(keys.iter().cloned().map(Expr::Column));
+        let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
         let position = row_number().partition_by(keys.iter().cloned().map(Expr::Column).collect());
         let position =
             if order_replaced.is_empty() { position } else { position.order_by(order_replaced) }.build()?;
@@ -307,12 +299,23 @@ impl Outer {
             let last = skip.saturating_add(u64::try_from(fetch).unwrap_or(u64::MAX));
             wanted = wanted.and(number.lt_eq(lit(last)));
         }
-        let plan = LogicalPlanBuilder::from(input)
-            .window(vec![position])?
-            .filter(wanted)?
-            .project(outputs)?
-            .build()?;
-        Ok(Some((plan, keys)))
+        let mut plan =
+            LogicalPlanBuilder::from(input).window(vec![position])?.filter(wanted)?.project(columns)?;
+        let mut keys = keys;
+        for node in above.into_iter().rev() {
+            plan = match node {
+                LogicalPlan::SubqueryAlias(alias) => {
+                    let of_alias = |key: Column| Column::new(Some(alias.alias.clone()), key.name);
+                    keys = keys.into_iter().map(of_alias).collect();
+                    plan.alias(alias.alias.clone())?
+                }
+                node => {
+                    let outputs = self.replaced(&node.expressions(), &keys, true)?.into_iter();
+                    plan.project(outputs.chain(keys.iter().cloned().map(Expr::Column)))?
+                }
+            };
+        }
+        Ok(Some((plan.build()?, keys)))
     }
 
     /// The sides that a join fills with NULL, and those that it only looks up, need the outer values if they
@@ -382,36 +385,6 @@ impl Outer {
         let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?);
         Ok(Some((plan, common.into_iter().map(Column::new_unqualified).collect())))
     }
-}
-
-/// The part of a plan that has all values of some columns, and maybe more: what they are joined with is not needed for them.
-fn narrowest(plan: &LogicalPlan, columns: &[Column]) -> Result<LogicalPlan> {
-    let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
-    let (mut part, mut conditions) = (plan, Vec::new());
-    loop {
-        part = match part {
-            LogicalPlan::Filter(filter) => {
-                conditions.extend(split_conjunction(&filter.predicate));
-                &filter.input
-            }
-            LogicalPlan::Join(join) if join.join_type == JoinType::Inner && has_all(&join.left) => &join.left,
-            LogicalPlan::Join(join)
-                if join.join_type == JoinType::Inner && has_all(&join.right) && !is_lateral(&join.right) =>
-            {
-                &join.right
-            }
-            _ => break,
-        };
-    }
-    let is_of_part = |condition: &&Expr| {
-        let columns = condition.column_refs();
-        columns.into_iter().all(|column| part.schema().has_column(column)) && !has_subquery(condition)
-    };
-    let conditions = conditions.into_iter().filter(is_of_part).cloned();
-    Ok(match conjunction(conditions) {
-        Some(condition) => LogicalPlan::Filter(Filter::try_new(condition, Arc::new(part.clone()))?),
-        None => part.clone(),
-    })
 }
 
 /// The columns of enclosing queries that a subquery mentions.

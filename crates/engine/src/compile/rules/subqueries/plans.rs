@@ -161,6 +161,13 @@ pub(super) fn is_pulled_up(subquery: &Subquery, member: Option<&Expr>) -> bool {
     if member.is_some_and(Expr::contains_outer) || !mentioned(&subquery.subquery).is_empty() && has_window() {
         return false;
     }
+    // Nor does it find columns again that are mentioned below another name for them.
+    let is_named_again = |node: &LogicalPlan| {
+        Ok(matches!(node, LogicalPlan::SubqueryAlias(alias) if !mentioned(&alias.input).is_empty()))
+    };
+    if subquery.subquery.exists(is_named_again).unwrap_or(true) {
+        return false;
+    }
     let mut pull_up = PullUpCorrelatedExpr::new();
     pull_up = match member {
         Some(member) => {
