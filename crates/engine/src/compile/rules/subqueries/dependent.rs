@@ -81,6 +81,9 @@ impl Outer {
 
     /// `plan` computed for every combination of outer values; `None` if an operator prevents that.
     pub(super) fn dependent(&self, plan: &LogicalPlan, names: &mut Names) -> Result<Dependent> {
+        if self.columns.is_empty() {
+            return Ok(Some((plan.clone(), Vec::new())));
+        }
         if plan.all_out_ref_exprs().is_empty() {
             let (outer, keys) = self.copy(names)?;
             let plan = LogicalPlanBuilder::from(outer).cross_join(plan.clone())?.build()?;

@@ -98,12 +98,7 @@ pub(super) fn compared(
         (true, None) => return not_impl_err!("{op} ALL of a subquery"),
     };
     let outer = Outer::new(base, &subquery.subquery, names)?;
-    let dependent = if outer.columns.is_empty() {
-        Some((subquery.subquery.as_ref().clone(), Vec::new()))
-    } else {
-        outer.dependent(&subquery.subquery, names)?
-    };
-    let Some((plan, keys)) = dependent else { return in_the_way() };
+    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else { return in_the_way() };
     let [row_count, value_count, least, most] = [(); 4].map(|()| names.fresh());
     let value = first_column(&subquery.subquery);
     let extreme = |extreme: AggregateUDF, name: &str| Arc::new(extreme).call(vec![value.clone()]).alias(name);
@@ -181,12 +176,7 @@ pub(super) fn contains(
 ) -> Result<Joined> {
     let InSubquery { expr, subquery, negated } = membership;
     let outer = Outer::new(base, &subquery.subquery, names)?;
-    let dependent = if outer.columns.is_empty() {
-        Some((subquery.subquery.as_ref().clone(), Vec::new()))
-    } else {
-        outer.dependent(&subquery.subquery, names)?
-    };
-    let Some((plan, keys)) = dependent else { return in_the_way() };
+    let Some((plan, keys)) = outer.dependent(&subquery.subquery, names)? else { return in_the_way() };
     let value = names.fresh();
     let (plan, keys) = select(plan, &keys, vec![first_column(&subquery.subquery).alias(&value)], names)?;
     let plan = repeatable(plan)?;

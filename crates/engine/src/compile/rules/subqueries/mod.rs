@@ -30,7 +30,7 @@ use joined::{compared, contains, exists, scalar};
 use on::{join_expressions, lateral, needs_join, on};
 use passed::{Passed, check_passed, pass_on};
 use plans::{
-    check_aggregates, drop_limit, has_a_row, has_limit, has_one_row, has_subquery, is_pulled_up,
+    Asked, check_aggregates, drop_limit, has_a_row, has_limit, has_one_row, has_subquery, is_pulled_up,
     keeps_columns, mentions_outer, subquery_of, with_named_column,
 };
 
@@ -174,18 +174,20 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                             && has_one_row(subquery)
                             && has_a_row(&subquery.subquery)
                             && keeps_columns(&subquery.subquery)
-                            && is_pulled_up(subquery, None)) =>
+                            && is_pulled_up(subquery, Asked::Value, None)) =>
                     {
                         scalar(&base, &input, subquery, names)?
                     }
                     Expr::Exists(Exists { subquery, negated }) => {
                         is_changed = drop_limit(subquery)?;
-                        let is_left = is_filter && is_pulled_up(subquery, None) && !has_limit(subquery)?;
+                        let is_left =
+                            is_filter && is_pulled_up(subquery, Asked::Rows, None) && !has_limit(subquery)?;
                         if is_left { None } else { exists(&base, &input, subquery, *negated, names)? }
                     }
                     Expr::SetComparison(comparison) => compared(&base, &input, comparison, names)?,
                     Expr::InSubquery(membership)
-                        if !(is_whole_in && is_pulled_up(&membership.subquery, Some(&membership.expr))) =>
+                        if !(is_whole_in
+                            && is_pulled_up(&membership.subquery, Asked::Rows, Some(&membership.expr))) =>
                     {
                         contains(&base, &input, membership, names)?
                     }

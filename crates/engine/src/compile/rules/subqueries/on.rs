@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, Logica
 use super::dependent::{Names, Outer, is_lateral, mentioned, repeatable};
 use super::joined::column;
 use super::passed::Far;
-use super::plans::{check_aggregates, is_pulled_up, subquery_of};
+use super::plans::{Asked, check_aggregates, is_pulled_up, subquery_of};
 use super::values;
 
 /// Whether an expression has a subquery that only a join can compute.
@@ -134,7 +134,7 @@ pub(super) fn lateral(join: &Join, names: &mut Names) -> Result<Option<LogicalPl
     let Some((subquery, _)) = lateral_of(join) else { return Ok(None) };
     check_aggregates(&subquery.subquery)?;
     let is_near = |column: &Column| join.left.schema().has_column(column);
-    if mentioned(&subquery.subquery).iter().all(is_near) && is_pulled_up(subquery, None) {
+    if mentioned(&subquery.subquery).iter().all(is_near) && is_pulled_up(subquery, Asked::Lateral, None) {
         return Ok(None);
     }
     joined_lateral(join, names)

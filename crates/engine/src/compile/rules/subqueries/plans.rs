@@ -8,11 +8,12 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Exists;
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, FetchType, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, SkipType, Subquery,
+    Distinct, Expr, ExprSchemable, FetchType, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, SkipType,
+    Subquery,
 };
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
-use super::dependent::{Names, mentioned};
+use super::dependent::{Names, is_lateral, mentioned};
 
 /// Whether a plan has at least one row, whatever the data.
 pub(super) fn has_a_row(plan: &LogicalPlan) -> bool {
@@ -153,19 +154,20 @@ pub(super) fn has_limit(subquery: &Subquery) -> Result<bool> {
     Ok(!mentioned(plan).is_empty() && plan.exists(|node| Ok(matches!(node, LogicalPlan::Limit(_))))?)
 }
 
+/// What a subquery is asked for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Asked {
+    /// One value.
+    Value,
+    /// Whether there are rows, or a certain one among them.
+    Rows,
+    /// All rows, for each row to its left.
+    Lateral,
+}
+
 /// Whether DataFusion can make a join of a subquery itself. `member` is the expression before IN.
-pub(super) fn is_pulled_up(subquery: &Subquery, member: Option<&Expr>) -> bool {
-    // It would pull conditions out of the input of windows, and can't have outer columns before IN.
-    let is_window = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Window(_)));
-    let has_window = || subquery.subquery.exists(is_window).unwrap_or(true);
-    if member.is_some_and(Expr::contains_outer) || !mentioned(&subquery.subquery).is_empty() && has_window() {
-        return false;
-    }
-    // Nor does it find columns again that are mentioned below another name for them.
-    let is_named_again = |node: &LogicalPlan| {
-        Ok(matches!(node, LogicalPlan::SubqueryAlias(alias) if !mentioned(&alias.input).is_empty()))
-    };
-    if subquery.subquery.exists(is_named_again).unwrap_or(true) {
+pub(super) fn is_pulled_up(subquery: &Subquery, asked: Asked, member: Option<&Expr>) -> bool {
+    if member.is_some_and(Expr::contains_outer) || !keeps_meaning(&subquery.subquery, asked) {
         return false;
     }
     let mut pull_up = PullUpCorrelatedExpr::new();
@@ -178,6 +180,34 @@ pub(super) fn is_pulled_up(subquery: &Subquery, member: Option<&Expr>) -> bool {
     };
     let pulled = subquery.subquery.as_ref().clone().rewrite(&mut pull_up);
     pulled.is_ok() && pull_up.can_pull_up
+}
+
+/// Whether a plan means the same when its conditions with outer columns become those of a join above it: DataFusion pulls
+/// them out of outer joins, windows, set operations and groups of all rows, too, and does not find columns again below
+/// another name for them.
+fn keeps_meaning(plan: &LogicalPlan, asked: Asked) -> bool {
+    if mentioned(plan).is_empty() {
+        return true;
+    }
+    let is_kept = match plan {
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => true,
+        LogicalPlan::Join(join) => join.join_type == JoinType::Inner && !is_lateral(&join.right),
+        LogicalPlan::Sort(sort) => sort.fetch.is_none(),
+        LogicalPlan::Distinct(Distinct::All(_)) => asked == Asked::Rows,
+        LogicalPlan::Aggregate(aggregate) => match asked {
+            Asked::Value => {
+                // None of the rows that it takes may be groups.
+                return aggregate.group_expr.is_empty() && keeps_meaning(&aggregate.input, Asked::Lateral);
+            }
+            Asked::Rows => {
+                let is_set = |key: &Expr| matches!(key, Expr::GroupingSet(_));
+                !aggregate.group_expr.is_empty() && !aggregate.group_expr.iter().any(is_set)
+            }
+            Asked::Lateral => false,
+        },
+        _ => false,
+    };
+    is_kept && plan.inputs().into_iter().all(|input| keeps_meaning(input, asked))
 }
 
 pub(super) fn first_column(plan: &LogicalPlan) -> Expr {
