@@ -21,6 +21,7 @@ pub(crate) mod column_names;
 mod expressions;
 mod group_by_all;
 mod joins;
+mod lateral;
 mod needed;
 mod outside_subqueries;
 pub(crate) mod parameters;
@@ -386,6 +387,9 @@ impl Binder<'_> {
             TableFactor::Derived { lateral, subquery, alias, .. } => {
                 let around = if *lateral { Outer::Query(&beside) } else { outer };
                 let names = self.query(subquery, around)?;
+                if *lateral {
+                    lateral::mark(subquery);
+                }
                 if alias.is_none() && needs_name && names.as_ref().is_some_and(|names| are_distinct(names)) {
                     let name = self.fresh("subquery");
                     *alias = Some(alias_of(&name));

@@ -13,20 +13,19 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, NullEquality, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions::expr_fn::coalesce;
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::GroupingSet;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::find_out_reference_exprs;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinType,
-    Limit, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, SortExpr, Union, Window, binary_expr, lit,
-    when,
+    Aggregate, Distinct, DistinctOn, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan,
+    LogicalPlanBuilder, Operator, SortExpr, Union, Window, binary_expr, lit, when,
 };
 
 use crate::compile::subplans::{number_of_once, once};
 use crate::compile::windows::EXCLUDE_MARK;
 
 use super::on::joined_lateral;
+use super::recursive::WorkTable;
 
 const PREFIX: &str = "keirin subquery ";
 const LIMIT_PREFIX: &str = "keirin limit ";
@@ -42,7 +41,7 @@ impl Names {
     }
 
     /// For a row number that stands for a LIMIT.
-    fn of_limit(&mut self) -> String {
+    pub(super) fn of_limit(&mut self) -> String {
         self.0 += 1;
         format!("{LIMIT_PREFIX}{}", self.0)
     }
@@ -53,14 +52,30 @@ pub(super) struct Outer {
     /// The columns of the outer query.
     pub(super) columns: Vec<Column>,
     /// Their distinct combinations, in columns of `names`.
-    plan: LogicalPlan,
+    pub(super) plan: LogicalPlan,
     names: Vec<String>,
     /// What is run once, computed for the combinations, by the number of its node.
     once: RefCell<HashMap<usize, (LogicalPlan, Vec<Column>)>>,
+    /// Of the recursive queries around, outermost first.
+    pub(super) work_tables: RefCell<Vec<WorkTable>>,
 }
 
 /// A plan and the columns in it that hold the outer values.
-type Dependent = Option<(LogicalPlan, Vec<Column>)>;
+pub(super) type Dependent = Option<(LogicalPlan, Vec<Column>)>;
+
+/// The columns of `of` and then the outer values, under names of their own.
+pub(super) fn with_keys_last(
+    plan: LogicalPlan,
+    of: &LogicalPlan,
+    keys: &[Column],
+    names: &mut Names,
+) -> Result<(LogicalPlan, Vec<Column>)> {
+    let fresh: Vec<String> = keys.iter().map(|_| names.fresh()).collect();
+    let keys = keys.iter().zip(&fresh).map(|(key, name)| Expr::Column(key.clone()).alias(name));
+    let columns = of.schema().columns().into_iter().map(Expr::Column).chain(keys);
+    let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
+    Ok((plan, fresh.into_iter().map(Column::new_unqualified).collect()))
+}
 
 impl Outer {
     /// `input` stands in the plan a second time: it must be [`repeatable`]. Fails if the subquery mentions columns that are
@@ -76,7 +91,7 @@ impl Outer {
         } else {
             LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
         };
-        Ok(Self { columns, plan, names: fresh, once: RefCell::default() })
+        Ok(Self { columns, plan, names: fresh, once: RefCell::default(), work_tables: RefCell::default() })
     }
 
     /// `plan` computed for every combination of outer values; `None` if an operator prevents that.
@@ -84,7 +99,7 @@ impl Outer {
         if self.columns.is_empty() {
             return Ok(Some((plan.clone(), Vec::new())));
         }
-        if plan.all_out_ref_exprs().is_empty() {
+        if !self.is_correlated(plan) {
             let (outer, keys) = self.copy(names)?;
             let plan = LogicalPlanBuilder::from(outer).cross_join(plan.clone())?.build()?;
             return Ok(Some((plan, keys)));
@@ -128,6 +143,8 @@ impl Outer {
             }
             LogicalPlan::Union(union) => self.union(union, names),
             LogicalPlan::Window(window) => self.window(window, names),
+            LogicalPlan::RecursiveQuery(query) => self.recursive(query, names),
+            LogicalPlan::TableScan(scan) => self.work_table(scan),
             node => match number_of_once(node) {
                 Some(number) => self.once(number, node, names),
                 None => Ok(None),
@@ -147,11 +164,7 @@ impl Outer {
                 made
             }
         };
-        let fresh: Vec<String> = keys.iter().map(|_| names.fresh()).collect();
-        let keys = keys.into_iter().zip(&fresh).map(|(key, name)| Expr::Column(key).alias(name));
-        let columns = node.schema().columns().into_iter().map(Expr::Column).chain(keys);
-        let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
-        Ok(Some((plan, fresh.into_iter().map(Column::new_unqualified).collect())))
+        with_keys_last(plan, node, &keys, names).map(Some)
     }
 
     /// Partitions are those of each combination.
@@ -184,7 +197,7 @@ impl Outer {
         same(&self.columns, keys)
     }
 
-    fn replace(&self, expression: Expr, keys: &[Column]) -> Result<Expr> {
+    pub(super) fn replace(&self, expression: Expr, keys: &[Column]) -> Result<Expr> {
         let replaced = expression.transform(|part| {
             let Expr::OuterReferenceColumn(_, column) = &part else { return Ok(Transformed::no(part)) };
             let position = self.columns.iter().position(|known| known == column);
@@ -198,7 +211,7 @@ impl Outer {
 
     /// The expressions with outer columns replaced by `keys`; if `named`, with their old names, as columns of
     /// the output.
-    fn replaced(&self, expressions: &[Expr], keys: &[Column], named: bool) -> Result<Vec<Expr>> {
+    pub(super) fn replaced(&self, expressions: &[Expr], keys: &[Column], named: bool) -> Result<Vec<Expr>> {
         let preserver = NamePreserver::new_for_projection();
         let replaced = expressions.iter().map(|expression| {
             let saved = preserver.save(expression);
@@ -264,63 +277,6 @@ impl Outer {
         Ok(Some((LogicalPlan::Distinct(Distinct::On(distinct)), keys)))
     }
 
-    fn limit(&self, limit: &Limit, names: &mut Names) -> Result<Dependent> {
-        let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
-            (limit.get_skip_type()?, limit.get_fetch_type()?)
-        else {
-            return Ok(None);
-        };
-        // Projections between LIMIT and ORDER BY drop columns that only ORDER BY needs.
-        let (mut above, mut below) = (Vec::new(), limit.input.as_ref());
-        while let LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) = below {
-            above.push(below);
-            below = below.inputs()[0];
-        }
-        let (order, input) = match below {
-            LogicalPlan::Sort(sort) if sort.fetch.is_none() => (sort.expr.clone(), sort.input.as_ref()),
-            _ => {
-                above.clear();
-                (Vec::new(), limit.input.as_ref())
-            }
-        };
-        let Some((input, keys)) = self.dependent(input, names)? else { return Ok(None) };
-        let mut order_replaced = Vec::with_capacity(order.len());
-        for mut key in order {
-            key.expr = self.replace(key.expr, &keys)?;
-            order_replaced.push(key);
-        }
-        let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
-        let position = row_number().partition_by(keys.iter().cloned().map(Expr::Column).collect());
-        let position =
-            if order_replaced.is_empty() { position } else { position.order_by(order_replaced) }.build()?;
-        let number = names.of_limit();
-        let position = position.alias(&number);
-        let number = named(&number);
-        let skip = u64::try_from(skip).unwrap_or(u64::MAX);
-        let mut wanted = number.clone().gt(lit(skip));
-        if let Some(fetch) = fetch {
-            let last = skip.saturating_add(u64::try_from(fetch).unwrap_or(u64::MAX));
-            wanted = wanted.and(number.lt_eq(lit(last)));
-        }
-        let mut plan =
-            LogicalPlanBuilder::from(input).window(vec![position])?.filter(wanted)?.project(columns)?;
-        let mut keys = keys;
-        for node in above.into_iter().rev() {
-            plan = match node {
-                LogicalPlan::SubqueryAlias(alias) => {
-                    let of_alias = |key: Column| Column::new(Some(alias.alias.clone()), key.name);
-                    keys = keys.into_iter().map(of_alias).collect();
-                    plan.alias(alias.alias.clone())?
-                }
-                node => {
-                    let outputs = self.replaced(&node.expressions(), &keys, true)?.into_iter();
-                    plan.project(outputs.chain(keys.iter().cloned().map(Expr::Column)))?
-                }
-            };
-        }
-        Ok(Some((plan.build()?, keys)))
-    }
-
     /// The sides that a join fills with NULL, and those that it only looks up, need the outer values if they
     /// mention them; a side whose rows are kept needs them in any case.
     fn join(&self, join: &Join, names: &mut Names) -> Result<Dependent> {
@@ -329,14 +285,14 @@ impl Outer {
             return self.dependent(&plan, names);
         }
         let [keeps_left, keeps_right] = match join.join_type {
-            JoinType::Inner if join.left.all_out_ref_exprs().is_empty() => [false, true],
+            JoinType::Inner if !self.is_correlated(&join.left) => [false, true],
             JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti => [true, false],
             JoinType::Right => [false, true],
             JoinType::Full => [true, true],
             _ => return Ok(None),
         };
         let mut side = |plan: &Arc<LogicalPlan>, is_kept: bool| {
-            if !is_kept && plan.all_out_ref_exprs().is_empty() {
+            if !is_kept && !self.is_correlated(plan) {
                 return Ok(Some((plan.as_ref().clone(), Vec::new())));
             }
             self.dependent(plan, names)
@@ -510,6 +466,6 @@ fn same(left: &[Column], right: &[Column]) -> Vec<Expr> {
         .collect()
 }
 
-fn named(name: &str) -> Expr {
+pub(super) fn named(name: &str) -> Expr {
     Expr::Column(Column::new_unqualified(name))
 }

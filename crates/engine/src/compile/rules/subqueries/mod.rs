@@ -7,9 +7,11 @@
 
 mod dependent;
 mod joined;
+mod limited;
 mod on;
 mod passed;
 mod plans;
+mod recursive;
 
 use std::sync::Arc;
 
@@ -27,12 +29,14 @@ use datafusion::optimizer::AnalyzerRule;
 
 use dependent::{Names, check_mentioned, mentioned, repeatable};
 use joined::{compared, contains, exists, scalar};
-use on::{join_expressions, lateral, needs_join, on};
+pub(crate) use on::LATERAL_MARK;
+use on::{join_expressions, lateral, needs_join, on, with_lateral};
 use passed::{Passed, check_passed, pass_on};
 use plans::{
     Asked, check_aggregates, drop_limit, has_a_row, has_limit, has_one_row, has_subquery, is_pulled_up,
     keeps_columns, mentions_outer, subquery_of, with_named_column,
 };
+use recursive::check_recursive;
 
 use super::rewrite_expressions;
 
@@ -56,13 +60,19 @@ impl AnalyzerRule for Subqueries {
 
 fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     match &node {
-        LogicalPlan::Join(join) if join_expressions(join).iter().any(needs_join) => {
-            Ok(Transformed::yes(on(join, names)?))
+        LogicalPlan::Join(join) => {
+            let marked = with_lateral(join);
+            let join = marked.as_ref().unwrap_or(join);
+            if join_expressions(join).iter().any(needs_join) {
+                return Ok(Transformed::yes(on(join, names)?));
+            }
+            let joined = lateral(join, names)?.or(marked.map(LogicalPlan::Join));
+            Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes))
         }
-        LogicalPlan::Join(join) => match lateral(join, names)? {
-            Some(plan) => Ok(Transformed::yes(plan)),
-            None => Ok(Transformed::no(node)),
-        },
+        LogicalPlan::RecursiveQuery(query) => {
+            check_recursive(query)?;
+            Ok(Transformed::no(node))
+        }
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Aggregate(_)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, TableReference, not_impl_err};
+use datafusion::common::{Column, Spans, TableReference, not_impl_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery};
@@ -13,6 +13,9 @@ use super::joined::column;
 use super::passed::Far;
 use super::plans::{Asked, check_aggregates, is_pulled_up, subquery_of};
 use super::values;
+
+/// The alias of the query in a LATERAL relation that has subqueries.
+pub(crate) const LATERAL_MARK: &str = "keirin lateral";
 
 /// Whether an expression has a subquery that only a join can compute.
 pub(super) fn needs_join(expression: &Expr) -> bool {
@@ -161,6 +164,38 @@ pub(super) fn joined_lateral(join: &Join, names: &mut Names) -> Result<Option<Lo
         .project(columns.into_iter().map(Expr::Column))?
         .build()
         .map(Some)
+}
+
+/// The join with its right side as LATERAL, where only subqueries inside that mentioned the left one: the planner did not look
+/// at them.
+pub(super) fn with_lateral(join: &Join) -> Option<Join> {
+    let is_mentioned = || mentioned(&join.right).iter().any(|column| join.left.schema().has_column(column));
+    if !is_marked(&join.right) || !is_mentioned() {
+        return None;
+    }
+    let subquery = |plan: &Arc<LogicalPlan>| {
+        let outer_ref_columns = plan.all_out_ref_exprs();
+        Arc::new(LogicalPlan::Subquery(Subquery {
+            subquery: plan.clone(),
+            outer_ref_columns,
+            spans: Spans::new(),
+        }))
+    };
+    let mut right = join.right.clone();
+    match Arc::make_mut(&mut right) {
+        LogicalPlan::SubqueryAlias(alias) => alias.input = subquery(&alias.input),
+        _ => right = subquery(&right),
+    }
+    Some(Join { right, ..join.clone() })
+}
+
+/// Whether a relation is LATERAL, by its mark, and does not look it.
+fn is_marked(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table() == LATERAL_MARK || is_marked(&alias.input),
+        LogicalPlan::Projection(projection) => is_marked(&projection.input),
+        _ => false,
+    }
 }
 
 /// The subquery of a join with LATERAL, and its alias.

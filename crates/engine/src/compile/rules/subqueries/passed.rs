@@ -6,7 +6,7 @@ use datafusion::common::Column;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
+use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery};
 
 use super::dependent::{Names, check_mentioned, outer_columns};
 use super::plans::subquery_of_mut;
@@ -56,7 +56,7 @@ impl Far {
         for outer in outer_columns(&subquery.subquery) {
             let Expr::OuterReferenceColumn(_, column) = &outer else { continue };
             // A column that the query has, but not at this place, is none of the queries further out.
-            if has_somewhere(input, column)? {
+            if has_somewhere(input, column) {
                 continue;
             }
             is_far = true;
@@ -84,19 +84,21 @@ impl Far {
     }
 }
 
-/// Whether a query has a column, at its end or before.
-fn has_somewhere(plan: &LogicalPlan, column: &Column) -> Result<bool> {
-    let mut has_column = false;
-    plan.apply(|node| {
-        has_column |= node.schema().has_column(column);
-        Ok(match node {
-            _ if has_column => TreeNodeRecursion::Stop,
-            // Below, names mean something else.
-            LogicalPlan::SubqueryAlias(_) => TreeNodeRecursion::Jump,
-            _ => TreeNodeRecursion::Continue,
-        })
-    })?;
-    Ok(has_column)
+/// Whether a query has a column at a place of its own, or had it before: of what was grouped, say.
+fn has_somewhere(plan: &LogicalPlan, column: &Column) -> bool {
+    if plan.schema().has_column(column) {
+        return true;
+    }
+    match plan {
+        // These are relations of FROM, in which names mean something else.
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Projection(_) => false,
+        LogicalPlan::Join(join) => match join.join_type {
+            JoinType::LeftSemi | JoinType::LeftAnti => has_somewhere(&join.left, column),
+            JoinType::RightSemi | JoinType::RightAnti => has_somewhere(&join.right, column),
+            _ => has_somewhere(&join.left, column) || has_somewhere(&join.right, column),
+        },
+        plan => plan.inputs().into_iter().any(|input| has_somewhere(input, column)),
+    }
 }
 
 /// Refuses columns that were passed on to a plan with no query around it.
