@@ -17,7 +17,7 @@ use crate::runtime::memory::{self, SpillDirectory};
 use crate::runtime::pool::FairPool;
 use crate::runtime::work::Work;
 use crate::session::Session;
-use crate::sources::files::KnownTables;
+use crate::sources::files::KnownFiles;
 use crate::sources::stored::{BlockCache, CacheOptions, Store};
 
 /// How long closing a database waits for threads that are still running something.
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) threads: usize,
     /// Measurements of which variants of raced loops are fastest.
     pub(crate) races: Arc<Races>,
-    pub(crate) parquet_tables: Arc<KnownTables>,
+    pub(crate) known_files: Arc<KnownFiles>,
     /// The memory limit in bytes that the database was opened with; RESET restores it.
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task has not ended.
@@ -292,7 +292,7 @@ impl DatabaseBuilder {
                 pool,
                 threads,
                 races: Arc::default(),
-                parquet_tables: Arc::default(),
+                known_files: Arc::default(),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
                 changes: Arc::default(),

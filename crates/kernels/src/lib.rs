@@ -33,6 +33,7 @@
 //! | [`group_table`] | from keys to group numbers; partitions |
 //! | [`hash`] | hashes of rows |
 //! | [`join_table`] | the build side of a join, made by several threads |
+//! | [`json`] | the structure of JSON text |
 //! | [`lz`] | LZ77 blocks: what the formats share |
 //! | [`lz4`] | LZ4 blocks |
 //! | [`map`] | files as memory |
@@ -69,6 +70,7 @@ pub mod group_small;
 pub mod group_table;
 pub mod hash;
 pub mod join_table;
+pub mod json;
 pub mod lz;
 pub mod lz4;
 pub mod map;

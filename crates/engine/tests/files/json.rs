@@ -1,6 +1,7 @@
 //! JSON: layouts, types that are found, bad lines.
 
 use keirin::ErrorKind;
+use keirin_testkit::columns::Random;
 
 use crate::Fixture;
 
@@ -94,4 +95,52 @@ fn json_errors_name_the_line() {
     check("1\n2\n", &["bad.json", "no objects"]);
     check("", &["bad.json", "no records"]);
     check("\u{0}\u{1}\u{2}", &["bad.json", "line 1"]);
+}
+
+#[test]
+fn what_is_read_does_not_depend_on_what_else_is() {
+    let fixture = Fixture::new();
+    let mut random = Random::new(3);
+    let texts = ["", "a", "{\\\"x\\\": [1]}", "\\\\", "\\u00e4,}", "ä]", "\\\\\\\"", "line\\n"];
+    let mut below = |count: usize| random.bits() as usize % count;
+    let mut records = String::new();
+    for _ in 0..5000 {
+        let text = texts[below(texts.len())];
+        let number = below(1000);
+        let mut keys = vec![
+            format!("\"n\": {number}"),
+            format!("\"t\" :\"{text}\""),
+            format!("\"l\":[{number} , {{}}]").replace("{}", "null"),
+            format!("\"o\":{{\"a\":{number},\"b\":\"{text}\",\"c\":{{\"d\":[{number}],\"e\":\"{text}\"}}}}"),
+            format!("\"\\u0065\":{number}"),
+            format!("\"{}\":[{{\"{text}\":1}}]", below(40)),
+        ];
+        for at in (1..keys.len()).rev() {
+            keys.swap(at, below(at + 1));
+        }
+        keys.truncate(below(keys.len()) + 1);
+        let blank = [" ", "", "\t"][below(3)];
+        records.push_str(&format!("{blank}{{{blank}{}{blank}}}{blank}\n", keys.join(",")));
+    }
+    let path = fixture.write("r.jsonl", &records);
+    for columns in [
+        "n",
+        "t",
+        "l",
+        "e",
+        "o.a",
+        "o.b",
+        "o.c.d, n",
+        "o.c.e, o.a",
+        "o",
+        "o, o.a",
+        "count(*)",
+        "o IS NULL, o.a, t, l",
+    ] {
+        let columns = columns.replace("o.", "r.o.");
+        let query = |options: &str| format!("SELECT {columns} FROM read_json('{path}'{options}) r");
+        // With that option, all of each record is decoded.
+        let expected = fixture.run(&query(", ignore_errors = true"));
+        assert_eq!(fixture.run(&query("")), expected, "{columns}");
+    }
 }

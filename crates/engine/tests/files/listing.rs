@@ -94,3 +94,23 @@ fn rows_come_in_the_order_of_the_files() {
         assert_eq!(rows, expected, "{name}");
     }
 }
+
+#[test]
+fn a_file_that_is_replaced_is_read_again() {
+    let fixture = Fixture::new();
+    for extension in ["parquet", "jsonl", "csv"] {
+        let (path, other) =
+            (fixture.path(&format!("x.{extension}")), fixture.path(&format!("y.{extension}")));
+        fixture.check(&format!("COPY (SELECT 1 AS a, 'x' AS b) TO '{path}'"), &["1"]);
+        let query = format!("SELECT a, b, count(*) OVER () FROM '{path}'");
+        fixture.check(&query, &["1|x|1"]);
+        fixture.check(&query, &["1|x|1"]);
+        // Of the same size, and with the same time of modification, as `cp -p` leaves it.
+        fixture.check(&format!("COPY (SELECT 2 AS a, 'y' AS b) TO '{other}'"), &["1"]);
+        assert_eq!(fs::metadata(&path).unwrap().len(), fs::metadata(&other).unwrap().len());
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(&other).unwrap().set_modified(modified).unwrap();
+        fs::rename(&other, &path).unwrap();
+        fixture.check(&query, &["2|y|1"]);
+    }
+}

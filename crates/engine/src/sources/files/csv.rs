@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SessionState;
 use keirin_csv::{Chunk, ChunkParser, ChunkReader, Detected, Source, unify};
@@ -247,7 +247,12 @@ impl Chunked for Csv {
 
     const NAME: &'static str = "CSV";
 
-    fn open(&self, index: usize, projection: &[usize]) -> Result<(ChunkReader, Self::Parser)> {
+    fn open(
+        &self,
+        index: usize,
+        projection: &[usize],
+        _: &[FieldRef],
+    ) -> Result<(ChunkReader, Self::Parser)> {
         let (file, detected) = (&self.files[index], &self.detected[index]);
         let wanted: Vec<usize> = projection.iter().map(|column| self.positions[*column]).collect();
         let parser =

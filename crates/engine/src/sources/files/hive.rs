@@ -236,7 +236,7 @@ mod tests {
             path: path.into(),
             name: path.into(),
             size_bytes: 1,
-            modified: SystemTime::UNIX_EPOCH,
+            changed: SystemTime::UNIX_EPOCH,
             temporary: None,
         }
     }

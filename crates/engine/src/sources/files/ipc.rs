@@ -14,7 +14,7 @@ use arrow::ipc::{Endianness, MessageHeader, MetadataVersion, RecordBatch as Batc
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::execution::SessionState;
 
 use super::failure::{damaged, guarded, io_failed};
@@ -280,7 +280,7 @@ impl Chunked for Ipc {
 
     const NAME: &'static str = FORMAT;
 
-    fn open(&self, index: usize, projection: &[usize]) -> Result<(Messages, Parser)> {
+    fn open(&self, index: usize, projection: &[usize], _: &[FieldRef]) -> Result<(Messages, Parser)> {
         let messages = Messages::open(&self.files[index])?;
         let file_schema = messages.schema.clone();
         let schema = self.schema.project(projection).map_err(|error| messages.damaged(error))?;

@@ -62,11 +62,11 @@ use self::booked::BookedReaders;
 use self::decoders::Decoders;
 pub(super) use self::floats::can_prune;
 use self::known::KnownColumns;
-pub(crate) use self::known::KnownTables;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::scan::{Opener, Scan};
 use super::failure::{catch_panic, damaged, from_datafusion, io_failed, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
+use super::known::KnownFiles;
 use super::named::{NamedFile, NamedSource};
 use super::options::Options;
 use super::paths::DataFile;
@@ -76,6 +76,8 @@ use crate::types::{EXTENSION, UUID, UUID_BYTES};
 
 /// The unit of timestamps that are stored in 96 bits: in nanoseconds they would overflow after 2262.
 const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
+/// What the statistics of a column of a file take in memory, about.
+const COLUMN_BYTES: usize = 256;
 /// Footers that are read concurrently.
 const FOOTERS_AT_ONCE: usize = 32;
 /// Magic number, footer length, magic number.
@@ -104,8 +106,8 @@ impl ParquetTable {
         let column_options = FileColumnOptions::take(&mut options)?;
         options.finish()?;
         // What options say may depend on the session.
-        let known = state.config().get_extension::<KnownTables>().filter(|_| !has_options);
-        if let Some(table) = known.as_ref().and_then(|known| known.get(files)) {
+        let known = state.config().get_extension::<KnownFiles>().filter(|_| !has_options);
+        if let Some(table) = known.as_ref().and_then(|known| known.parquet.get(files)) {
             return Ok(table);
         }
         let columns = FileColumns::detect(files, &column_options, |name| sql_type(state, name))?;
@@ -115,7 +117,7 @@ impl ParquetTable {
         let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>, SchemaRef)> =
             futures::stream::iter(reads).buffered(FOOTERS_AT_ONCE).try_collect().await?;
 
-        let footer_bytes = footers.iter().map(|(_, footer, _)| footer.memory_size()).sum();
+        let footer_bytes: usize = footers.iter().map(|(_, footer, _)| footer.memory_size()).sum();
         let is_int96 = |footer: &ParquetMetaData| {
             let mut columns = footer.file_metadata().schema_descr().columns().iter();
             columns.any(|column| column.physical_type() == Type::INT96)
@@ -158,7 +160,9 @@ impl ParquetTable {
             has_int96,
         });
         if let Some(known) = known {
-            known.keep(files, footer_bytes, &table);
+            // Statistics of each column of each file are as large as small footers.
+            let statistics_bytes = files.len() * table.schema.file_schema().fields().len() * COLUMN_BYTES;
+            known.parquet.keep(files, footer_bytes + statistics_bytes, &table);
         }
         Ok(table)
     }
@@ -193,7 +197,8 @@ async fn read_footer(
         .ok_or_else(|| Error::new(ErrorKind::Io, format!("cannot use '{}' as a file name", file.name)))?;
     let meta = ObjectMeta {
         location: absolute,
-        last_modified: file.modified.into(),
+        // By this and the size DataFusion tells whether a footer that it keeps is that of the file.
+        last_modified: file.changed.into(),
         size: file.size_bytes,
         e_tag: None,
         version: None,

@@ -26,7 +26,8 @@ pub(crate) struct DataFile {
     /// The path as messages and the column `filename` show it.
     pub(crate) name: Arc<str>,
     pub(crate) size_bytes: u64,
-    pub(crate) modified: SystemTime,
+    /// When its contents or its name last changed, as far as the system tells.
+    pub(crate) changed: SystemTime,
     /// The temporary copy of a pipe's bytes, which is removed with its last reader.
     pub(crate) temporary: Option<Arc<TempPath>>,
 }
@@ -106,10 +107,26 @@ fn data_file(path: PathBuf, metadata: &fs::Metadata) -> DataFile {
     DataFile {
         name: path.to_string_lossy().into(),
         size_bytes: metadata.len(),
-        modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        changed: changed(metadata),
         temporary: None,
         path,
     }
+}
+
+/// The time of modification may be set at will, and copies keep it; that of a change may not.
+#[cfg(unix)]
+fn changed(metadata: &fs::Metadata) -> SystemTime {
+    use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
+
+    let seconds = u64::try_from(metadata.ctime()).unwrap_or(0);
+    let nanoseconds = u32::try_from(metadata.ctime_nsec()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(not(unix))]
+fn changed(metadata: &fs::Metadata) -> SystemTime {
+    metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// `written` as a path of this machine: without `file://`, with the home directory for `~`.

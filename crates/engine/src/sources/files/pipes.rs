@@ -63,7 +63,7 @@ pub(super) fn spool(path: &Path, directory: &Path, stop: &AtomicBool) -> Result<
         path: temporary.to_path_buf(),
         name,
         size_bytes,
-        modified: SystemTime::now(),
+        changed: SystemTime::now(),
         temporary: Some(Arc::new(temporary)),
     })
 }

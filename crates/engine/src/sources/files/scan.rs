@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use datafusion::common::stats::Precision;
 use datafusion::common::{Result as DataFusionResult, Statistics};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -22,6 +22,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 
 use super::failure::{damaged, guarded, into_datafusion};
 use super::hive::FileColumns;
+use super::narrowed::narrowed;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sources::leaf::leaf_methods;
@@ -53,9 +55,19 @@ pub(crate) trait Chunked: Debug + Send + Sync + 'static {
     /// The format's name in plans and errors.
     const NAME: &'static str;
 
+    /// Whether structs can be read without fields that nobody asks for.
+    fn narrows_structs(&self) -> bool {
+        false
+    }
+
     /// Opens the file at `index`, with a parser that returns the columns `projection` of the files' schema in
-    /// that order.
-    fn open(&self, index: usize, projection: &[usize]) -> Result<(Self::Reader, Self::Parser)>;
+    /// that order, as the `fields` say.
+    fn open(
+        &self,
+        index: usize,
+        projection: &[usize],
+        fields: &[FieldRef],
+    ) -> Result<(Self::Reader, Self::Parser)>;
 
     /// The next chunk, and the number of bytes of the file read so far.
     fn read(&self, reader: &mut Self::Reader) -> Result<Option<(Self::Chunk, u64)>>;
@@ -109,21 +121,33 @@ impl<F: Chunked> FileScan<F> {
         thread_count: usize,
         in_order: bool,
     ) -> DataFusionResult<Self> {
+        let fields: Vec<_> =
+            input.file_schema.fields().iter().chain(&input.columns.fields).cloned().collect();
+        let schema = Arc::new(Schema::new(fields).project(&projection)?);
+        Ok(Self::of(input, selected, projection, schema, limit, thread_count, in_order))
+    }
+
+    /// As [`Self::new`], for columns of the fields of `schema`.
+    fn of(
+        input: Arc<Input<F>>,
+        selected: Arc<Vec<usize>>,
+        projection: Vec<usize>,
+        schema: SchemaRef,
+        limit: Option<usize>,
+        thread_count: usize,
+        in_order: bool,
+    ) -> Self {
         let bytes: u64 = selected.iter().map(|file| input.files[*file].size_bytes).sum();
         let useful = usize::try_from(bytes / PARTITION_BYTES + 1).unwrap_or(usize::MAX);
         let partition_count = if in_order { 1 } else { thread_count.min(useful).max(1) };
-        let fields: Vec<_> =
-            input.file_schema.fields().iter().cloned().chain(input.columns.fields.iter().cloned()).collect();
-        let schema = Schema::new(fields).project(&projection)?;
-        let schema = Arc::new(schema);
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
             Partitioning::UnknownPartitioning(partition_count),
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        let queue = Arc::new(Queue::new(input.clone(), selected.clone(), &projection));
-        Ok(Self {
+        let queue = Arc::new(Queue::new(input.clone(), selected.clone(), &projection, schema.fields()));
+        Self {
             input,
             selected,
             projection,
@@ -134,7 +158,13 @@ impl<F: Chunked> FileScan<F> {
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             runs: Mutex::new(Runs { queue, started: vec![false; partition_count] }),
-        })
+        }
+    }
+
+    fn with(&self, schema: SchemaRef, in_order: bool) -> Self {
+        let (input, selected, projection) =
+            (self.input.clone(), self.selected.clone(), self.projection.clone());
+        Self::of(input, selected, projection, schema, self.limit, self.thread_count, in_order)
     }
 
     /// The queue of the run to which a starting partition belongs.
@@ -143,7 +173,8 @@ impl<F: Chunked> FileScan<F> {
         if std::mem::replace(&mut runs.started[partition], true) {
             runs.started.fill(false);
             runs.started[partition] = true;
-            runs.queue = Arc::new(Queue::new(self.input.clone(), self.selected.clone(), &self.projection));
+            let (input, selected) = (self.input.clone(), self.selected.clone());
+            runs.queue = Arc::new(Queue::new(input, selected, &self.projection, self.schema.fields()));
         }
         runs.queue.clone()
     }
@@ -187,16 +218,19 @@ impl<F: Chunked> ExecutionPlan for FileScan<F> {
     leaf_methods!();
 
     fn with_preserve_order(&self, preserve_order: bool) -> Option<Arc<dyn ExecutionPlan>> {
-        Self::new(
-            self.input.clone(),
-            self.selected.clone(),
-            self.projection.clone(),
-            self.limit,
-            self.thread_count,
-            preserve_order,
-        )
-        .ok()
-        .map(|scan| Arc::new(scan) as _)
+        Some(Arc::new(self.with(self.schema.clone(), preserve_order)))
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
+        if !self.input.format.narrows_structs() {
+            return Ok(None);
+        }
+        let Some(fields) = narrowed(projection, &self.schema) else { return Ok(None) };
+        let scan = self.with(Arc::new(Schema::new(fields)), self.in_order);
+        Ok(Some(Arc::new(ProjectionExec::try_new(projection.expr().to_vec(), Arc::new(scan))?)))
     }
 
     fn statistics_from_inputs(
@@ -336,6 +370,7 @@ struct Queue<F: Chunked> {
 /// The columns to read from the files, and the source of each output column.
 struct Projection {
     file_columns: Vec<usize>,
+    file_fields: Vec<FieldRef>,
     outputs: Vec<Output>,
     schema: SchemaRef,
 }
@@ -371,23 +406,22 @@ struct OpenFile<F: Chunked> {
 type Task<F> = (Arc<OpenFile<F>>, <F as Chunked>::Chunk);
 
 impl<F: Chunked> Queue<F> {
-    fn new(input: Arc<Input<F>>, selected: Arc<Vec<usize>>, projection: &[usize]) -> Self {
+    fn new(input: Arc<Input<F>>, selected: Arc<Vec<usize>>, projection: &[usize], fields: &Fields) -> Self {
         let in_file = input.file_schema.fields().len();
-        let (mut file_columns, mut outputs, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-        for &column in projection {
+        let (mut file_columns, mut file_fields, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        for (&column, field) in projection.iter().zip(fields) {
             if column < in_file {
                 outputs.push(Output::Parsed(file_columns.len()));
                 file_columns.push(column);
-                fields.push(input.file_schema.fields()[column].clone());
+                file_fields.push(field.clone());
             } else {
                 outputs.push(Output::PerFile(column - in_file));
-                fields.push(input.columns.fields[column - in_file].clone());
             }
         }
         let slot = |_: &usize| Slot { is_done: AtomicBool::new(false), state: Mutex::new(State::Closed) };
         let slots = selected.iter().map(slot).collect();
-        let schema = Arc::new(Schema::new(fields));
-        let projection = Arc::new(Projection { file_columns, outputs, schema });
+        let schema = Arc::new(Schema::new(fields.clone()));
+        let projection = Arc::new(Projection { file_columns, file_fields, outputs, schema });
         Self { input, selected, slots, next: AtomicUsize::new(0), projection }
     }
 
@@ -449,7 +483,7 @@ impl<F: Chunked> Worker<F> {
         if matches!(*state, State::Closed) {
             let (input, projection) = (self.queue.input.clone(), self.queue.projection.clone());
             let opened = guarded(self.queue.name(index), F::NAME, || {
-                input.format.open(index, &projection.file_columns)
+                input.format.open(index, &projection.file_columns, &projection.file_fields)
             });
             *state = match opened {
                 Ok((reader, parser)) => {

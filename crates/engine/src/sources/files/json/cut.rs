@@ -5,7 +5,11 @@
 //! other two by following braces and quotes.
 
 use std::io::Read;
+use std::ops::Deref;
+use std::sync::Arc;
 
+use memchr::{memchr_iter, memrchr};
+use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -17,16 +21,68 @@ use crate::sources::files::paths::DataFile;
 /// A chunk is cut at this many bytes: enough work to be worth waking a thread.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Buffers of chunks that are kept.
+const BUFFERS_MAX: usize = 4;
+
 /// Some whole records of a file.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Buffer,
     /// The line of the file in which the first byte is, from 1.
     pub(super) first_line: u64,
     /// The offset of the first byte in the decompressed file.
     pub(super) byte_offset: u64,
     /// Whether every line is a record; otherwise records may span lines.
     pub(super) by_line: bool,
+}
+
+/// The bytes of a chunk, in memory that the next chunks use again: the system would have to clear it.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    buffers: Option<Arc<Buffers>>,
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    fn from(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), buffers: None }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(buffers) = self.buffers.take() {
+            buffers.give(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Memory of chunks that are done.
+#[derive(Debug, Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.0.lock().pop().unwrap_or_default();
+        buffer.clear();
+        buffer.reserve(bytes);
+        buffer
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        let mut buffers = self.0.lock();
+        if buffers.len() < BUFFERS_MAX && buffer.capacity() <= 2 * CHUNK_BYTES {
+            buffers.push(buffer);
+        }
+    }
 }
 
 /// Reads a file chunk by chunk.
@@ -36,6 +92,7 @@ pub(crate) struct Cutter {
     layout: Option<Layout>,
     /// Bytes that were read and are not yet part of a chunk.
     carry: Vec<u8>,
+    buffers: Arc<Buffers>,
     ended: bool,
     next_line: u64,
     next_offset: u64,
@@ -75,6 +132,7 @@ impl Cutter {
             name: file.name.to_string(),
             layout: None,
             carry: Vec::new(),
+            buffers: Arc::default(),
             ended: false,
             next_line: 1,
             next_offset: 0,
@@ -163,7 +221,7 @@ impl Cutter {
     fn find_cut(&mut self, layout: Layout) -> Result<(Layout, usize)> {
         match layout {
             Layout::Lines => {
-                let cut = self.carry.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let cut = memrchr(b'\n', &self.carry).map_or(0, |at| at + 1);
                 Ok((layout, cut))
             }
             Layout::Nested(mut nesting) => {
@@ -178,7 +236,10 @@ impl Cutter {
     }
 
     fn take(&mut self, cut: usize) -> Chunk {
-        let rest = self.carry.split_off(cut);
+        // Room for the next chunk, which is filled without being moved.
+        let mut rest = self.buffers.take(CHUNK_BYTES + self.carry.len() - cut);
+        rest.extend_from_slice(&self.carry[cut..]);
+        self.carry.truncate(cut);
         let bytes = std::mem::replace(&mut self.carry, rest);
         let (first_line, byte_offset) = (self.next_line, self.next_offset);
         self.next_line += count_lines(&bytes);
@@ -187,6 +248,7 @@ impl Cutter {
             nesting.walked -= cut;
             nesting.cut = 0;
         }
+        let bytes = Buffer { bytes, buffers: Some(self.buffers.clone()) };
         Chunk { bytes, first_line, byte_offset, by_line: self.layout == Some(Layout::Lines) }
     }
 
@@ -261,7 +323,7 @@ impl Nesting {
 
 /// Line ends in `bytes`.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+    memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// The error of the record that begins at byte `at` of the chunk, in `line` of the file, for which the parser

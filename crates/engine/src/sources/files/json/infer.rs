@@ -86,13 +86,17 @@ impl Kind {
 
     /// Widens the kind by at most `limit` records of `chunk`; returns how many it read.
     pub(super) fn observe(&mut self, chunk: &Chunk, limit: usize, name: &str) -> Result<usize> {
-        let mut records = serde_json::Deserializer::from_slice(&chunk.bytes);
+        // Line by line: the error that there are more records counts the lines before it.
+        let lines = chunk.bytes.split_inclusive(|byte| chunk.by_line && *byte == b'\n');
         let mut count = 0;
-        while count < limit && records.end().is_err() {
-            Seed(self).deserialize(&mut records).map_err(|error| {
-                first_syntax_error(name, chunk).unwrap_or_else(|| damaged(name, "JSON", error))
-            })?;
-            count += 1;
+        for line in lines {
+            let mut records = serde_json::Deserializer::from_slice(line);
+            while count < limit && records.end().is_err() {
+                Seed(self).deserialize(&mut records).map_err(|error| {
+                    first_syntax_error(name, chunk).unwrap_or_else(|| damaged(name, "JSON", error))
+                })?;
+                count += 1;
+            }
         }
         Ok(count)
     }
@@ -219,7 +223,7 @@ mod tests {
     use super::*;
 
     fn kind(text: &str) -> Kind {
-        let chunk = Chunk { bytes: text.into(), first_line: 1, byte_offset: 0, by_line: true };
+        let chunk = Chunk { bytes: text.as_bytes().into(), first_line: 1, byte_offset: 0, by_line: true };
         let mut kind = Kind::default();
         kind.observe(&chunk, usize::MAX, "x").unwrap();
         kind
@@ -274,15 +278,24 @@ mod tests {
 
     #[test]
     fn syntax_errors_say_line_and_column() {
-        let chunk =
-            Chunk { bytes: b"{\"a\":1}\n{\"a\":}\n".into(), first_line: 10, byte_offset: 0, by_line: true };
+        let chunk = Chunk {
+            bytes: b"{\"a\":1}\n{\"a\":}\n"[..].into(),
+            first_line: 10,
+            byte_offset: 0,
+            by_line: true,
+        };
         let error = Kind::default().observe(&chunk, 10, "x.json").unwrap_err();
         assert_eq!(error.message(), "cannot read file 'x.json' as JSON: line 11, column 6: expected value");
     }
 
     #[test]
     fn deep_nesting_is_an_error_and_no_stack_overflow() {
-        let chunk = Chunk { bytes: "[".repeat(1 << 20).into(), first_line: 1, byte_offset: 0, by_line: true };
+        let chunk = Chunk {
+            bytes: "[".repeat(1 << 20).as_bytes().into(),
+            first_line: 1,
+            byte_offset: 0,
+            by_line: true,
+        };
         assert!(Kind::default().observe(&chunk, 10, "x").is_err());
     }
 }

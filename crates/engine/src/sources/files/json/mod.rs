@@ -3,6 +3,7 @@
 mod cut;
 mod infer;
 mod moments;
+mod narrow;
 mod quote;
 
 use std::fmt::Debug;
@@ -10,18 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::json::ReaderBuilder;
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::execution::SessionState;
 use serde::de::IgnoredAny;
 
 use self::cut::{Chunk, Cutter, count_lines, record_error, syntax_error};
 use self::infer::Kind;
 use self::moments::{as_texts, from_texts};
+use self::narrow::{Wanted, narrow};
 use self::quote::{holds_text, quote_text};
 use super::failure::damaged;
 use super::format::Compression;
 use super::hive::{FileColumnOptions, FileColumns};
+use super::known::KnownFiles;
 use super::options::{NamedText, Options};
 use super::paths::DataFile;
 use super::rejects::{Reject, RejectsOfFile, StatementRejects};
@@ -36,6 +39,8 @@ const SAMPLE_RECORDS: usize = 20_480;
 const SAMPLE_FILES: usize = 20;
 /// The longest record in bytes, unless the user says otherwise.
 const RECORD_BYTES_MAX: usize = 64 << 20;
+/// What a field of a schema takes in memory, about.
+const FIELD_BYTES: usize = 256;
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
@@ -57,6 +62,8 @@ pub(crate) async fn open(
     mut options: Options<'_>,
     rejects: &Arc<StatementRejects>,
 ) -> Result<ChunkedTable<Json>> {
+    // What options say may differ each time.
+    let known = state.config().get_extension::<KnownFiles>().filter(|_| options.is_empty());
     let given = options.named_texts(&["columns"])?;
     let sample = options.integer(&["sample_size"])?;
     let compression = super::compression_option(&mut options)?;
@@ -73,13 +80,21 @@ pub(crate) async fn open(
             Error::new(ErrorKind::Invalid, "option 'sample_size' takes a number of records, or -1 for all")
         })?,
     };
-    let schema = match given {
-        Some(given) => given_schema(state, given)?,
-        None => {
-            let files = files.clone();
-            crate::runtime::work::spawn(move || infer(&files, compression, record_bytes_max, sample_records))
+    let found = known.as_ref().and_then(|known| known.json.get(&files));
+    let schema = match (given, found) {
+        (Some(given), _) => Arc::new(given_schema(state, given)?),
+        (None, Some(found)) => found,
+        (None, None) => {
+            let sampled = files.clone();
+            let sample = move || infer(&sampled, compression, record_bytes_max, sample_records);
+            let schema = crate::runtime::work::spawn(sample)
                 .await
-                .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??
+                .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
+            let schema = Arc::new(schema);
+            if let Some(known) = known {
+                known.json.keep(&files, schema.flattened_fields().len() * FIELD_BYTES, &schema);
+            }
+            schema
         }
     };
     let schema = Arc::new(columns.without(&schema));
@@ -145,7 +160,9 @@ pub(crate) struct Parser {
     /// `schema` with text in place of dates and timestamps, as Arrow decodes it.
     decoded: SchemaRef,
     /// The positions of the projected columns in `schema`.
-    wanted: Vec<usize>,
+    projection: Vec<usize>,
+    /// The keys of records that are decoded, if not all.
+    wanted: Option<Wanted>,
     /// Whether there are text columns, which may turn out to hold objects and lists.
     has_text: bool,
     /// Whether text columns of this file do hold objects or lists.
@@ -156,6 +173,18 @@ pub(crate) struct Parser {
 impl Parser {
     /// The rows of `bytes`; an error does not say where it occurred.
     fn decode(&self, bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
+        let narrowed = self.wanted.as_ref().and_then(|wanted| narrow(bytes, wanted));
+        let Some((narrowed, record_count)) = narrowed else { return self.decode_all(bytes) };
+        if self.projection.is_empty() {
+            let options = RecordBatchOptions::new().with_row_count(Some(record_count));
+            let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
+            return Ok(vec![batch.map_err(|error| error.to_string())?]);
+        }
+        self.decode_all(&narrowed)
+    }
+
+    /// The rows of `bytes`, whose texts may be other values.
+    fn decode_all(&self, bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
         let mut reason = "malformed".to_owned();
         if !self.quotes.load(Ordering::Relaxed) {
             match self.decode_raw(bytes) {
@@ -265,23 +294,29 @@ impl Chunked for Json {
 
     const NAME: &'static str = "JSON";
 
-    fn open(&self, index: usize, projection: &[usize]) -> Result<(Cutter, Parser)> {
+    /// Which rows a file has must not depend on the fields that a query reads.
+    fn narrows_structs(&self) -> bool {
+        !self.ignore_errors
+    }
+
+    fn open(&self, index: usize, projection: &[usize], fields: &[FieldRef]) -> Result<(Cutter, Parser)> {
         let file = &self.files[index];
-        let (fields, wanted) = if self.ignore_errors {
+        let (fields, projection) = if self.ignore_errors {
             (self.schema.fields().to_vec(), projection.to_vec())
         } else if projection.is_empty() {
             // The decoder needs a column to count rows by.
             (vec![Arc::new(Field::new("", DataType::Boolean, true))], Vec::new())
         } else {
-            let fields = projection.iter().map(|column| self.schema.fields()[*column].clone()).collect();
-            (fields, (0..projection.len()).collect())
+            (fields.to_vec(), (0..projection.len()).collect())
         };
         let decoded = as_texts(&fields);
+        let wanted = Wanted::new(&fields, self.schema.fields()).filter(|_| !self.ignore_errors);
         let parser = Parser {
             name: file.name.clone(),
             has_text: decoded.iter().any(|field| holds_text(field.data_type())),
             decoded: Arc::new(Schema::new(decoded)),
             schema: Arc::new(Schema::new(fields)),
+            projection,
             wanted,
             quotes: AtomicBool::new(false),
             rejects: self.rejects.of_file(&file.name),
@@ -317,7 +352,7 @@ impl Chunked for Json {
             })?,
         };
         let wanted = |batch: RecordBatch| {
-            batch.project(&parser.wanted).map_err(|error| damaged(&parser.name, "JSON", error))
+            batch.project(&parser.projection).map_err(|error| damaged(&parser.name, "JSON", error))
         };
         batches.into_iter().map(wanted).collect()
     }
