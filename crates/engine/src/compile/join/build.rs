@@ -3,14 +3,14 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, new_null_array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::DataType;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{internal_err, resources_err};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
@@ -102,12 +102,14 @@ pub(super) struct Built<K: PackedKey> {
     _reservation: MemoryReservation,
 }
 
-/// Collects the build side, and says to the probe side what its keys are.
+/// Collects the build side, and says to the probe side what its keys are; and whether it was refused memory itself, and not
+/// what its rows come from.
 pub(super) async fn build<K: PackedKey>(
     work: Arc<Work>,
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    was_refused: Arc<AtomicBool>,
 ) -> Result<Arc<Built<K>>> {
     let dynamic_filter = match &work.dynamic_filter {
         Some(filter) if is_used(&right, filter)? => Some(filter.clone()),
@@ -136,9 +138,10 @@ pub(super) async fn build<K: PackedKey>(
             reservation: reservation.new_empty(),
         };
         let (left, context, alive) = (left.clone(), context.clone(), Arc::downgrade(&alive));
+        let was_refused = was_refused.clone();
         tasks.spawn(async move {
-            let add = |state: &mut Collecting<K>, batch: Option<RecordBatch>| {
-                batch.iter().try_for_each(|batch| state.add(batch))?;
+            let add = move |state: &mut Collecting<K>, batch: Option<RecordBatch>| {
+                noted(batch.iter().try_for_each(|batch| state.add(batch)), &was_refused)?;
                 Ok(false)
             };
             feed(&left, partition, &context, alive, state, add).await
@@ -146,7 +149,18 @@ pub(super) async fn build<K: PackedKey>(
     }
     let threads = tasks.len();
     let collecting = all(tasks).await?;
-    finish(work, left, collecting, dynamic_filter, reservation, (threads, Checks::of(&context))).await
+    let checks = Checks::of(&context);
+    let built = finish(work, left, collecting, dynamic_filter, reservation, (threads, checks)).await;
+    noted(built, &was_refused)
+}
+
+/// `outcome`, after noting whether memory was refused.
+fn noted<T>(outcome: Result<T>, was_refused: &AtomicBool) -> Result<T> {
+    outcome.inspect_err(|error| {
+        if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) {
+            was_refused.store(true, Ordering::Relaxed);
+        }
+    })
 }
 
 /// Makes a table of what was collected.

@@ -11,7 +11,8 @@
 //!
 //! Before that, [`JoinOrder`] looks for a cheaper order of joins, and [`Sides`] for the side to build.
 //!
-//! Without memory a join fails as DataFusion's does, and the query begins anew with joins that sort.
+//! Without memory for its build side a join spills ([`spilled`]). One that may not, because something above relies on the
+//! order of its rows, fails as DataFusion's does, and the query begins anew with joins that sort.
 
 mod build;
 mod filter;
@@ -21,6 +22,7 @@ mod order;
 mod ranges;
 mod run;
 mod sides;
+mod spilled;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -67,6 +69,7 @@ use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
 pub(crate) use self::sides::Sides;
 use self::sides::{row_count, rows_of_key};
+use self::spilled::Spilling;
 use crate::compile::fast_path;
 use crate::compile::grouping::may_be_null;
 use crate::compile::subplans::SharedExec;
@@ -557,9 +560,11 @@ impl JoinExec {
 
     /// A run of which no partition was begun.
     fn new_run(&self, context: &Arc<TaskContext>) -> Run {
+        let is_in_order = self.keeps_partitions || self.properties.output_ordering().is_some();
+        let spilling = Spilling::of(&self.work, &self.left, is_in_order, &self.metrics, context);
         Run {
             begun: vec![false; self.properties.partitioning.partition_count()],
-            shared: run::begin(&self.work, &self.left, &self.right, context),
+            shared: run::begin(&self.work, &self.left, &self.right, context, spilling),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::array::{
@@ -24,7 +24,7 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
 use futures::future::{BoxFuture, Shared as SharedFuture};
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_operators::join::{Kind, NO_ROW, Pairs, Probe};
@@ -34,6 +34,7 @@ use keirin_operators::packed::PackedKey;
 use super::build::{Built, build, evaluate};
 use super::keys::{JoinKeys, validity};
 use super::ranges::Ranges;
+use super::spilled::{Parts, Spilling, parts};
 use crate::runtime::running::Running;
 use crate::sources::stored::{ScanStep, StoredScan, blocking_step};
 
@@ -127,13 +128,14 @@ pub(super) fn begin(
     left: &Arc<dyn ExecutionPlan>,
     right: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
+    spilling: Option<Spilling>,
 ) -> Arc<dyn Shared> {
     match work.keys.bytes() {
-        _ if work.ranges.is_some() => Arc::new(Run::<u64>::new(work, left, right, context)),
-        4 => Arc::new(Run::<u32>::new(work, left, right, context)),
-        8 => Arc::new(Run::<u64>::new(work, left, right, context)),
-        16 => Arc::new(Run::<u128>::new(work, left, right, context)),
-        _ => Arc::new(Run::<WideKey>::new(work, left, right, context)),
+        _ if work.ranges.is_some() => Arc::new(Run::<u64>::new(work, left, right, context, spilling)),
+        4 => Arc::new(Run::<u32>::new(work, left, right, context, spilling)),
+        8 => Arc::new(Run::<u64>::new(work, left, right, context, spilling)),
+        16 => Arc::new(Run::<u128>::new(work, left, right, context, spilling)),
+        _ => Arc::new(Run::<WideKey>::new(work, left, right, context, spilling)),
     }
 }
 
@@ -145,6 +147,10 @@ struct Run<K: PackedKey> {
     right: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     built: Ended<Arc<Built<K>>>,
+    /// Whether it was the build side that there was no memory for.
+    was_refused: Arc<AtomicBool>,
+    /// What is joined instead then, if the join may spill.
+    parts: Option<Ended<Arc<Parts>>>,
     /// All probe rows were seen, where nothing is given before.
     probed: Ended<()>,
     /// The next build row that a partition gives.
@@ -170,20 +176,36 @@ impl<K: PackedKey> Run<K> {
         left: &Arc<dyn ExecutionPlan>,
         right: &Arc<dyn ExecutionPlan>,
         context: &Arc<TaskContext>,
+        spilling: Option<Spilling>,
     ) -> Self {
-        let built = build::<K>(work.clone(), left.clone(), right.clone(), context.clone());
+        let was_refused = Arc::new(AtomicBool::new(false));
+        let (left, context) = (left.clone(), context.clone());
+        let parts = spilling.map(|spilling| {
+            let parts = parts(work.clone(), left.clone(), right.clone(), context.clone(), spilling);
+            parts.map(|parts| parts.map_err(Arc::new)).boxed().shared()
+        });
+        let built = build::<K>(work.clone(), left, right.clone(), context.clone(), was_refused.clone());
         let built = built.map(|built| built.map_err(Arc::new)).boxed().shared();
         let probed = probe_all(work.clone(), built.clone(), right.clone(), context.clone());
         Self {
             work: work.clone(),
             right: right.clone(),
-            context: context.clone(),
             built,
+            was_refused,
+            parts,
             probed: probed.map(|probed| probed.map_err(Arc::new)).boxed().shared(),
             next_row: AtomicUsize::new(0),
             probing: AtomicUsize::new(partition_count(right)),
             pair_count_max: context.session_config().batch_size(),
+            context,
         }
+    }
+
+    /// The parts that are joined instead, if there was no memory for the build side.
+    fn parts_after(&self, error: &DataFusionError) -> Option<Ended<Arc<Parts>>> {
+        let is_refused = matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+            && self.was_refused.load(Ordering::Relaxed);
+        self.parts.clone().filter(|_| is_refused)
     }
 
     /// The next build rows that the join gives for themselves and nobody took.
@@ -216,7 +238,16 @@ impl<K: PackedKey> Shared for Run<K> {
         baseline: BaselineMetrics,
     ) -> BoxFuture<'static, Result<SendableRecordBatchStream>> {
         async move {
-            let built = self.built.clone().await.map_err(DataFusionError::Shared)?;
+            let built = match self.built.clone().await {
+                Ok(built) => built,
+                Err(error) => {
+                    let Some(parts) = self.parts_after(&error) else {
+                        return Err(DataFusionError::Shared(error));
+                    };
+                    let parts = parts.await.map_err(DataFusionError::Shared)?;
+                    return Ok(joined_parts(parts, self.work.schema.clone(), baseline));
+                }
+            };
             let (kind, schema) = (self.work.kind, self.work.schema.clone());
             if kind.needs_build_rows() && built.build.is_empty() {
                 return Ok(Box::pin(EmptyRecordBatchStream::new(schema)) as SendableRecordBatchStream);
@@ -236,6 +267,22 @@ impl<K: PackedKey> Shared for Run<K> {
         }
         .boxed()
     }
+}
+
+/// The rows of parts that no other partition has taken.
+fn joined_parts(
+    parts: Arc<Parts>,
+    schema: SchemaRef,
+    baseline: BaselineMetrics,
+) -> SendableRecordBatchStream {
+    let rows = stream::try_unfold(parts, move |parts| {
+        let (next, baseline) = (parts.next(), baseline.clone());
+        async move {
+            let Some(part) = next else { return Ok::<_, DataFusionError>(None) };
+            Ok(Some((part.stream(0, baseline).await?, parts)))
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten()))
 }
 
 /// Whether the statement was stopped.

@@ -105,6 +105,11 @@ impl SharedExec {
         Self::at(number, is_once, place, places, input)
     }
 
+    /// Whether it must not be run again.
+    pub(crate) fn is_once(&self) -> bool {
+        self.is_once
+    }
+
     fn at(
         number: usize,
         is_once: bool,
