@@ -198,7 +198,7 @@ impl Run {
         Ok(guarded(self.unguarded(state).await?, &self.session.stop())?)
     }
 
-    /// Starts the query. If it runs out of memory in a hash join, which cannot spill, before any batch was
+    /// Starts the query. If it runs out of memory in a hash join that cannot spill before any batch was
     /// returned, it starts again with sort-merge joins, which can.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state();
