@@ -7,6 +7,17 @@
 use crate::bits::WORD_BITS;
 use crate::{BitBuffer, bitmaps::pack_flags};
 
+/// What is structure in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Structure {
+    /// The bytes that are: outside of texts `{ } [ ] : ,`, and the quotes that open a text.
+    pub bits: BitBuffer,
+    /// Whether it ends inside of a text.
+    pub is_open: bool,
+    /// Whether a line ends inside of a text, which in JSON it may not.
+    pub has_broken_text: bool,
+}
+
 /// A bit for each of 64 bytes.
 #[derive(Clone, Copy)]
 struct Classes {
@@ -18,14 +29,13 @@ struct Classes {
 }
 
 kernel! {
-    /// The bytes that are structure: outside of texts `{ } [ ] : ,`, and the quotes that open a text. `None` if a text spans
-    /// lines or has no end.
-    pub fn structure(bytes: &[u8]) -> Option<BitBuffer> =
+    /// What is structure in `bytes`, which do not begin inside of a text.
+    pub fn structure(bytes: &[u8]) -> Structure =
         structure_plain, avx2 = x86::structure_avx2, avx512 = x86::structure_avx512;
 }
 
 #[inline(always)]
-fn structure_plain(bytes: &[u8]) -> Option<BitBuffer> {
+fn structure_plain(bytes: &[u8]) -> Structure {
     structure_by(bytes, |block| {
         let flags = |is: fn(u8) -> bool| pack_flags(&block.map(is));
         Classes {
@@ -38,7 +48,7 @@ fn structure_plain(bytes: &[u8]) -> Option<BitBuffer> {
 }
 
 #[inline(always)]
-fn structure_by(bytes: &[u8], classes: impl Fn(&[u8; WORD_BITS]) -> Classes) -> Option<BitBuffer> {
+fn structure_by(bytes: &[u8], classes: impl Fn(&[u8; WORD_BITS]) -> Classes) -> Structure {
     let (blocks, rest) = bytes.as_chunks::<WORD_BITS>();
     let mut words = Vec::with_capacity(blocks.len() + 1);
     let mut state = State::default();
@@ -48,8 +58,11 @@ fn structure_by(bytes: &[u8], classes: impl Fn(&[u8; WORD_BITS]) -> Classes) -> 
         block[..rest.len()].copy_from_slice(rest);
         words.push(state.structure(classes(&block)));
     }
-    let is_whole = state.in_text == 0 && state.line_ends_in_text == 0;
-    is_whole.then(|| BitBuffer::from_words(words, bytes.len()))
+    Structure {
+        bits: BitBuffer::from_words(words, bytes.len()),
+        is_open: state.in_text != 0,
+        has_broken_text: state.line_ends_in_text != 0,
+    }
 }
 
 /// What the bytes before a block say of it.
@@ -106,13 +119,13 @@ mod x86 {
     #[allow(clippy::wildcard_imports, reason = "comparisons in two widths")]
     use std::arch::x86_64::*;
 
-    use super::{BitBuffer, Classes, WORD_BITS, structure_by};
+    use super::{Classes, Structure, WORD_BITS, structure_by};
 
     /// `[` and `{`, `]` and `}` differ in this bit.
     const BRACE: u8 = 0x20;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn structure_avx2(bytes: &[u8]) -> Option<BitBuffer> {
+    pub(super) fn structure_avx2(bytes: &[u8]) -> Structure {
         structure_by(bytes, |block| classes_avx2(block))
     }
 
@@ -144,7 +157,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn structure_avx512(bytes: &[u8]) -> Option<BitBuffer> {
+    pub(super) fn structure_avx512(bytes: &[u8]) -> Structure {
         structure_by(bytes, |block| classes_avx512(block))
     }
 

@@ -1,44 +1,36 @@
 //! The structure of JSON text at every level against a walk byte by byte.
 
-use keirin_kernels::{Level, json};
+use keirin_kernels::Level;
+use keirin_kernels::json::{self, Structure};
 use keirin_testkit::columns::{Random, lengths};
 
 mod guard;
 
-fn naive(bytes: &[u8]) -> Option<Vec<usize>> {
-    let (mut found, mut in_text, mut is_escaped) = (Vec::new(), false, false);
+fn naive(bytes: &[u8]) -> Structure {
+    let (mut flags, mut has_broken_text) = (vec![false; bytes.len()], false);
+    let (mut in_text, mut is_escaped) = (false, false);
     for (at, byte) in bytes.iter().enumerate() {
+        has_broken_text |= in_text && *byte == b'\n';
+        // Outside of texts a backslash is no JSON; a quote after it counts as escaped all the same.
+        let escaped = std::mem::take(&mut is_escaped);
         match byte {
-            // Outside of texts a backslash is no JSON; the byte after it counts as escaped all the same.
-            _ if std::mem::take(&mut is_escaped) => {
-                if in_text && *byte == b'\n' {
-                    return None;
-                }
-                if !in_text && b"{}[]:,".contains(byte) {
-                    found.push(at);
-                }
-            }
-            b'\\' => is_escaped = true,
-            b'"' => {
-                if !in_text {
-                    found.push(at);
-                }
+            b'\\' => is_escaped = !escaped,
+            b'"' if !escaped => {
+                flags[at] = !in_text;
                 in_text = !in_text;
             }
-            b'\n' if in_text => return None,
-            b'{' | b'}' | b'[' | b']' | b':' | b',' if !in_text => found.push(at),
+            b'{' | b'}' | b'[' | b']' | b':' | b',' => flags[at] = !in_text,
             _ => {}
         }
     }
-    (!in_text).then_some(found)
+    Structure { bits: flags.into_iter().collect(), is_open: in_text, has_broken_text }
 }
 
 fn check(bytes: &[u8]) {
     let page = guard::AtPageEnd::new(bytes);
     let expected = naive(bytes);
     for level in Level::available() {
-        let found = json::structure(*level, &page).map(|bits| bits.as_bits().ones().collect::<Vec<_>>());
-        assert_eq!(found, expected, "{level}: {:?}", String::from_utf8_lossy(bytes));
+        assert_eq!(json::structure(*level, &page), expected, "{level}: {:?}", String::from_utf8_lossy(bytes));
     }
 }
 

@@ -144,3 +144,44 @@ fn what_is_read_does_not_depend_on_what_else_is() {
         assert_eq!(fixture.run(&query("")), expected, "{columns}");
     }
 }
+
+#[test]
+fn layouts_of_many_chunks_have_the_same_rows() {
+    let fixture = Fixture::new();
+    let texts = ["}, {", "[\\\"", "\\\\", "],\\n", "ä"];
+    let record = |at: usize, blank: &str| {
+        let text = texts[at % texts.len()].repeat(at % 300);
+        format!(
+            "{{{blank}\"n\":{at},{blank}\"t\":\"{text}\",{blank}\"l\":[{{\"x\":[{at}]}},{{}}]{blank}}}"
+        )
+    };
+    let rows = 12_000;
+    let join = |between: &str, blank: &str| {
+        let records: Vec<String> = (0..rows).map(|at| record(at, blank)).collect();
+        records.join(between)
+    };
+    // A record that is longer than a chunk.
+    let long = format!("{{\"n\": -1, \"t\": \"{}\", \"l\": []}}", "[{".repeat(1_500_000));
+    let layouts = [
+        format!("{}\n{long}\n", join("\n", "")),
+        format!("[{}, {long}]", join(",", "")),
+        format!(" [\n{}\n,{long}]\n\n", join("\n,\n", "\n ")),
+        format!("{}{long}", join("\n", "\n  ")),
+    ];
+    assert!(layouts.iter().all(|layout| layout.len() > 4 << 20));
+    let query = "SELECT count(*), sum(n), sum(length(t)), max(length(t)), sum(l[1].x[1]) FROM";
+    let expected = fixture.run(&format!("{query} '{}'", fixture.write("x.json", &layouts[0])));
+    for layout in &layouts[1..] {
+        let path = fixture.write("x.json", layout);
+        fixture.check(&format!("{query} '{path}'"), &[&expected[0]]);
+        fixture.check(&format!("SELECT count(*) FROM '{path}'"), &["12001"]);
+    }
+    let path = fixture.write("x.json", format!("{} more", layouts[2].trim_end()));
+    fixture.check_error(
+        &format!("{query} '{path}'"),
+        ErrorKind::Data,
+        &["text follows the end of the array"],
+    );
+    let path = fixture.write("x.json", &layouts[2][..layouts[2].len() - 3]);
+    fixture.check_error(&format!("{query} '{path}'"), ErrorKind::Data, &["the array has no end"]);
+}

@@ -274,8 +274,11 @@ impl PartWriter {
             stripes = rest;
         }
         let (rest, plans) = in_turns(thread_count, stripes.len(), &self.plans, |plans, stripe| {
-            cancel.check()?;
-            let column = |index: usize| columns[index].taken(level, stripes[stripe]);
+            // A stripe of many columns takes a while.
+            let column = |index: usize| {
+                cancel.check()?;
+                Ok(columns[index].taken(level, stripes[stripe]))
+            };
             encoding.stripe(plans, column)
         })?;
         self.plans = plans;
@@ -314,7 +317,7 @@ impl PartWriter {
             wants_filter: if is_small { &none } else { &self.wants_filter },
         };
         let rows = &self.rows;
-        let blocks = encoding.stripe(&mut self.plans, |index| rows[index].slice(0..row_count))?;
+        let blocks = encoding.stripe(&mut self.plans, |index| Ok(rows[index].slice(0..row_count)))?;
         let mut rows = std::mem::take(&mut self.rows);
         self.draw_sample(&rows, row_count, None)?;
         rows.iter_mut().for_each(Column::clear);
@@ -549,10 +552,14 @@ struct Encoding<'a> {
 
 impl Encoding<'_> {
     /// Encodes a stripe with these columns.
-    fn stripe<'c>(self, plans: &mut Vec<Plans>, column: impl Fn(usize) -> Column<'c>) -> Result<Vec<Block>> {
+    fn stripe<'c>(
+        self,
+        plans: &mut Vec<Plans>,
+        column: impl Fn(usize) -> Result<Column<'c>>,
+    ) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         for index in 0..self.definition.fields.len() {
-            self.column(index, plans, &column(index), &mut blocks)?;
+            self.column(index, plans, &column(index)?, &mut blocks)?;
         }
         Ok(blocks)
     }

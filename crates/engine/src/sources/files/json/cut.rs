@@ -8,6 +8,7 @@ use std::io::Read;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use keirin_kernels::{Level, json};
 use memchr::{memchr_iter, memrchr};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -106,19 +107,11 @@ enum Layout {
     Nested(Nesting),
 }
 
-/// The state of the walk through nested records.
+/// What surrounds nested records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Nesting {
     /// Whether the array is still open; `None` if the records are in no array.
     array: Option<bool>,
-    /// Open braces and brackets inside the record.
-    depth: u32,
-    in_text: bool,
-    escaped: bool,
-    /// Bytes of `carry` that were walked.
-    walked: usize,
-    /// The end of the last whole record among the walked bytes.
-    cut: usize,
 }
 
 impl Cutter {
@@ -196,7 +189,6 @@ impl Cutter {
     }
 
     fn tell_layout(&mut self) -> Layout {
-        let nesting = Nesting { array: None, depth: 0, in_text: false, escaped: false, walked: 0, cut: 0 };
         let Some(start) = self.carry.iter().position(|byte| !byte.is_ascii_whitespace()) else {
             return Layout::Lines;
         };
@@ -204,12 +196,12 @@ impl Cutter {
             b'[' => {
                 // Blanked, so that chunks hold only records.
                 self.carry[start] = b' ';
-                Layout::Nested(Nesting { array: Some(true), ..nesting })
+                Layout::Nested(Nesting { array: Some(true) })
             }
             b'{' => {
                 let line = self.carry[start..].split(|byte| *byte == b'\n').next().unwrap_or_default();
                 match serde_json::from_slice::<IgnoredAny>(line) {
-                    Err(error) if error.is_eof() => Layout::Nested(nesting),
+                    Err(error) if error.is_eof() => Layout::Nested(Nesting { array: None }),
                     _ => Layout::Lines,
                 }
             }
@@ -225,11 +217,10 @@ impl Cutter {
                 Ok((layout, cut))
             }
             Layout::Nested(mut nesting) => {
-                nesting.walk(&mut self.carry).map_err(|at| {
+                let cut = nesting.cut(&mut self.carry).map_err(|at| {
                     let line = self.next_line + count_lines(&self.carry[..at]);
                     self.failed(format!("line {line}: text follows the end of the array"))
                 })?;
-                let cut = nesting.cut;
                 Ok((Layout::Nested(nesting), cut))
             }
         }
@@ -244,10 +235,6 @@ impl Cutter {
         let (first_line, byte_offset) = (self.next_line, self.next_offset);
         self.next_line += count_lines(&bytes);
         self.next_offset += bytes.len() as u64;
-        if let Some(Layout::Nested(nesting)) = &mut self.layout {
-            nesting.walked -= cut;
-            nesting.cut = 0;
-        }
         let bytes = Buffer { bytes, buffers: Some(self.buffers.clone()) };
         Chunk { bytes, first_line, byte_offset, by_line: self.layout == Some(Layout::Lines) }
     }
@@ -267,57 +254,45 @@ impl Cutter {
         }
         // Not a whole record: parsing it gives the error.
         self.ended = true;
-        let length = self.carry.len();
-        if let Some(Layout::Nested(nesting)) = &mut self.layout {
-            nesting.walked = length;
-        }
-        Ok(Some(self.take(length)))
+        Ok(Some(self.take(self.carry.len())))
     }
 }
 
 impl Nesting {
-    /// Follows braces and quotes to the end of `bytes`; blanks the commas and the brackets of the array.
-    /// `Err` holds the position of text behind the array.
-    fn walk(&mut self, bytes: &mut [u8]) -> Result<(), usize> {
-        for (at, byte) in bytes.iter_mut().enumerate().skip(self.walked) {
-            if self.in_text {
-                match *byte {
-                    _ if self.escaped => self.escaped = false,
-                    b'\\' => self.escaped = true,
-                    b'"' => self.in_text = false,
-                    _ => {}
-                }
-                continue;
-            }
+    /// The end of the last whole record in `bytes`, which begin where a record may, or 0; blanks the commas between records
+    /// and the brackets of the array. `Err` holds the position of text behind the array.
+    fn cut(&mut self, bytes: &mut [u8]) -> Result<usize, usize> {
+        let structure = json::structure(Level::best(), bytes);
+        let (mut depth, mut cut) = (0_u32, 0);
+        for at in structure.bits.as_bits().ones() {
             if self.array == Some(false) {
-                if !byte.is_ascii_whitespace() {
-                    return Err(at);
-                }
-                continue;
+                break;
             }
-            match *byte {
-                b'"' => self.in_text = true,
-                b'{' | b'[' => self.depth += 1,
-                b']' if self.depth == 0 && self.array == Some(true) => {
-                    *byte = b' ';
+            match bytes[at] {
+                b'{' | b'[' => depth += 1,
+                b']' if depth == 0 && self.array == Some(true) => {
+                    bytes[at] = b' ';
                     self.array = Some(false);
-                    self.cut = at + 1;
+                    cut = at + 1;
                 }
                 b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 0 && self.array.is_none() {
-                        self.cut = at + 1;
+                    depth = depth.saturating_sub(1);
+                    if depth == 0 && self.array.is_none() {
+                        cut = at + 1;
                     }
                 }
-                b',' if self.depth == 0 && self.array == Some(true) => {
-                    *byte = b' ';
-                    self.cut = at + 1;
+                b',' if depth == 0 && self.array == Some(true) => {
+                    bytes[at] = b' ';
+                    cut = at + 1;
                 }
                 _ => {}
             }
         }
-        self.walked = bytes.len();
-        Ok(())
+        let is_text = |byte: &u8| !byte.is_ascii_whitespace();
+        match bytes[cut..].iter().position(is_text).filter(|_| self.array == Some(false)) {
+            Some(behind) => Err(cut + behind),
+            None => Ok(cut),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::cut::{Chunk, first_syntax_error};
 use super::moments::Moment;
+use super::narrow::records;
 use crate::error::Result;
 use crate::sources::files::failure::damaged;
 use crate::statements::output::{INFINITY, MINUS_INFINITY, NAN};
@@ -86,11 +87,11 @@ impl Kind {
 
     /// Widens the kind by at most `limit` records of `chunk`; returns how many it read.
     pub(super) fn observe(&mut self, chunk: &Chunk, limit: usize, name: &str) -> Result<usize> {
-        // Line by line: the error that there are more records counts the lines before it.
-        let lines = chunk.bytes.split_inclusive(|byte| chunk.by_line && *byte == b'\n');
+        // Record by record: the error that there are more of them counts the lines before it.
+        let records = records(&chunk.bytes).unwrap_or_else(|| vec![0..chunk.bytes.len()]);
         let mut count = 0;
-        for line in lines {
-            let mut records = serde_json::Deserializer::from_slice(line);
+        for record in records {
+            let mut records = serde_json::Deserializer::from_slice(&chunk.bytes[record]);
             while count < limit && records.end().is_err() {
                 Seed(self).deserialize(&mut records).map_err(|error| {
                     first_syntax_error(name, chunk).unwrap_or_else(|| damaged(name, "JSON", error))

@@ -3,6 +3,7 @@
 //! What is left out is not checked, but for its quotes and brackets.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef, Fields};
 use keirin_kernels::{Level, bitmaps, json};
@@ -62,9 +63,7 @@ impl Wanted {
 /// The records in `bytes` with what is wanted of them, and how many there are; `None` for those that need a closer look, such
 /// as what is no JSON.
 pub(super) fn narrow(bytes: &[u8], wanted: &Wanted) -> Option<(Vec<u8>, usize)> {
-    u32::try_from(bytes.len()).ok()?;
-    let structure = json::structure(Level::best(), bytes)?;
-    let positions = bitmaps::positions(Level::best(), structure.as_bits());
+    let positions = structure(bytes)?;
     let mut walk = Walk { bytes, positions: &positions, out: Vec::new() };
     let (mut count, mut end) = (0, 0);
     while let Some(begin) = walk.peek() {
@@ -76,6 +75,43 @@ pub(super) fn narrow(bytes: &[u8], wanted: &Wanted) -> Option<(Vec<u8>, usize)> 
         count += 1;
     }
     is_blank(&bytes[end..]).then_some((walk.out, count))
+}
+
+/// Where the records in `bytes` are; `None` as [`narrow`].
+pub(super) fn records(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
+    let positions = structure(bytes)?;
+    let (mut records, mut depth, mut begin, mut end) = (Vec::new(), 0_usize, 0, 0);
+    for at in positions {
+        let at = at as usize;
+        match bytes[at] {
+            b'{' | b'[' => {
+                if depth == 0 {
+                    begin = at;
+                    if !is_blank(&bytes[end..begin]) {
+                        return None;
+                    }
+                }
+                depth += 1;
+            }
+            b'}' | b']' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    end = at + 1;
+                    records.push(begin..end);
+                }
+            }
+            _ => {}
+        }
+    }
+    (depth == 0 && is_blank(&bytes[end..])).then_some(records)
+}
+
+/// The bytes that are structure, if texts are what they should be.
+fn structure(bytes: &[u8]) -> Option<Vec<u32>> {
+    u32::try_from(bytes.len()).ok()?;
+    let found = json::structure(Level::best(), bytes);
+    let is_sound = !found.is_open && !found.has_broken_text;
+    is_sound.then(|| bitmaps::positions(Level::best(), found.bits.as_bits()))
 }
 
 fn is_blank(bytes: &[u8]) -> bool {
@@ -240,6 +276,16 @@ mod tests {
             "{\"a\":\"x\"y\":1}",
         ] {
             check(records, &["a"], None);
+        }
+    }
+
+    #[test]
+    fn records_are_found() {
+        let found = |text: &str| records(text.as_bytes());
+        assert_eq!(found("{\"a\":[{}]} [1]\n{}\n"), Some(vec![0..10, 11..14, 15..17]));
+        assert_eq!(found(" "), Some(vec![]));
+        for text in ["1", "{}x", "x{}", "{", "}", "{} 1", "{\"a"] {
+            assert_eq!(found(text), None, "{text}");
         }
     }
 
