@@ -1,4 +1,5 @@
-"""ClickHouse, embedded (chDB): MergeTree with LZ4 or ZSTD(3) and the table's sort key, or its Memory engine.
+"""ClickHouse, embedded (chDB): MergeTree with LZ4 or ZSTD(3) and the table's sort key, its Memory engine, or views over
+Parquet files.
 
 Three defaults are changed, see ../README.md: the query condition cache is off (hot runs would
 measure it), joins give NULL for missing rows, and the codec is LZ4 (this build's is ZSTD(3)).
@@ -36,8 +37,9 @@ class ClickHouse:
     def open(self, form, threads, directory):
         from chdb import session
 
-        if form not in (*CODECS, "memory"):
-            raise unknown_form(form, [*CODECS, "memory"])
+        if form not in (*CODECS, "memory", "parquet"):
+            raise unknown_form(form, [*CODECS, "memory", "parquet"])
+        self.form = form
         self.codec = CODECS.get(form)
         self.session = session.Session(directory)
         self.session.query("CREATE DATABASE bench ENGINE = Atomic")
@@ -52,6 +54,10 @@ class ClickHouse:
     def load(self, name, file, sort):
         schema = pyarrow.parquet.read_schema(file)
         columns = ", ".join(f"`{field.name}` {column_type(field)}" for field in schema)
+        if self.form == "parquet":
+            columns = f"file({quoted(file)}, Parquet, {quoted(columns)})"
+            self.session.query(f"CREATE VIEW {name} AS SELECT * FROM {columns}")
+            return
         storage = "Memory"
         if self.codec:
             key = ", ".join(f"`{column}`" for column in sort) or "tuple()"

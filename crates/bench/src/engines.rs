@@ -21,7 +21,7 @@ const LOAD_TIMEOUTS: u32 = 6;
 pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
     ("keirin", &keirin_engine::FORMS),
     ("duckdb", &["native", "memory", "parquet"]),
-    ("clickhouse", &["mergetree", "mergetree-zstd", "memory"]),
+    ("clickhouse", &["mergetree", "mergetree-zstd", "memory", "parquet"]),
     ("polars", &["memory", "parquet"]),
     ("datafusion", &["memory", "parquet"]),
 ];

@@ -12,7 +12,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
 };
-use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::common::config::{ConfigNonZeroUsize, Dialect};
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::AggregateUDF;
@@ -156,6 +156,8 @@ impl Session {
         config.options_mut().sql_parser.parse_float_as_decimal = true;
         // The rows of a query keep the order of an inner ORDER BY: in a subquery, a query of WITH or a view.
         config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
+        // By which types in the options of files are parsed: STRUCT(a BIGINT).
+        config.options_mut().sql_parser.dialect = Dialect::DuckDB;
         // What planner and plans know of NULLs may differ: of CASE the planner knows that in `WHEN a = b THEN b` it is not NULL.
         config.options_mut().execution.skip_physical_aggregate_schema_check = true;
         // Its filter drops rows that an aggregate beside, which is of no column, still needs.

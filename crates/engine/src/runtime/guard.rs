@@ -33,7 +33,6 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, Projector};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
@@ -143,18 +142,14 @@ fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
 }
 
-/// Whether the batches are those of a guarded projection below, which computes few rows at a time. What returns rows when it
-/// has all of them makes batches of its own.
+/// Whether somewhere below a guarded projection computes few rows at a time.
 fn has_projection(node: &Arc<dyn ExecutionPlan>) -> bool {
     let is_projection = |input: &Arc<dyn ExecutionPlan>| {
         // Its own downcasts look through a guard.
         let guarded = (input.as_ref() as &dyn Any).downcast_ref::<Guarded>();
         guarded.is_some_and(|guarded| guarded.role == Role::Projection)
     };
-    let passes_on = |input: &Arc<dyn ExecutionPlan>| input.properties().emission_type != EmissionType::Final;
-    node.children()
-        .into_iter()
-        .any(|input| is_projection(input) || (passes_on(input) && has_projection(input)))
+    node.children().into_iter().any(|input| is_projection(input) || has_projection(input))
 }
 
 /// The rows of a batch where an exchange gathers none; the input of the exchange finds them as an extension of its

@@ -21,6 +21,10 @@ fn json_comes_in_three_layouts() {
         );
         fixture.check(&format!("SELECT count(*) FROM '{path}'"), &["3"]);
     }
+    let path = fixture.write("l.json", "{\"a\":1,\"b\":2}\n{\"a\":2,\n\"b\":3}\n");
+    fixture.check(&format!("SELECT a, b FROM '{path}'"), &["1|2", "2|3"]);
+    let path = fixture.write("l.json", "{\"\":5}\n{\"\":6}\n");
+    fixture.check(&format!("SELECT count(*) FROM '{path}'"), &["2"]);
 }
 
 #[test]
@@ -151,9 +155,7 @@ fn layouts_of_many_chunks_have_the_same_rows() {
     let texts = ["}, {", "[\\\"", "\\\\", "],\\n", "ä"];
     let record = |at: usize, blank: &str| {
         let text = texts[at % texts.len()].repeat(at % 300);
-        format!(
-            "{{{blank}\"n\":{at},{blank}\"t\":\"{text}\",{blank}\"l\":[{{\"x\":[{at}]}},{{}}]{blank}}}"
-        )
+        format!("{{{blank}\"n\":{at},{blank}\"t\":\"{text}\",{blank}\"l\":[{{\"x\":[{at}]}},{{}}]{blank}}}")
     };
     let rows = 12_000;
     let join = |between: &str, blank: &str| {
@@ -184,4 +186,15 @@ fn layouts_of_many_chunks_have_the_same_rows() {
     );
     let path = fixture.write("x.json", &layouts[2][..layouts[2].len() - 3]);
     fixture.check_error(&format!("{query} '{path}'"), ErrorKind::Data, &["the array has no end"]);
+}
+
+#[test]
+fn types_in_options_may_be_nested() {
+    let fixture = Fixture::new();
+    let path = fixture.write("s.json", "{\"o\": {\"a\": 1, \"c\": {\"d\": [2, 3]}}, \"x\": 5}\n{}\n");
+    let columns = "{o: 'STRUCT(a BIGINT, c STRUCT(d BIGINT[]))', x: 'DECIMAL(4, 1)'}";
+    fixture.check(
+        &format!("SELECT s.o.a, s.o.c.d[2], x FROM read_json('{path}', columns = {columns}) s"),
+        &["1|3|5.0", "NULL|NULL|NULL"],
+    );
 }

@@ -9,16 +9,19 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::resources_err;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
+use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::stream;
 use keirin_kernels::group_table::partition_rows;
@@ -32,9 +35,11 @@ use crate::compile::subplans::SharedExec;
 use crate::sources::leaf::leaf_methods;
 
 /// A side is cut into this power of two of parts.
-const PART_BITS: u32 = 6;
+const PART_BITS: u32 = 5;
 /// Parts of parts of parts: more rows than that have equal keys.
 const DEPTH_MAX: usize = 3;
+/// A part with more than this share of all rows has a key of many rows, with which no smaller parts can be made: 1/4.
+const HEAVY_SHARE: usize = 4;
 /// A thread gathers so many bytes at most before it cuts them.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// All threads together gather this part of the memory limit at most.
@@ -57,9 +62,10 @@ impl Spilling {
         metrics: &ExecutionPlanMetricsSet,
         context: &TaskContext,
     ) -> Option<Self> {
-        // What is run once must not be run again.
+        // What is run once must not be run again, and the rows that a step of a recursive query begins with are not there again.
         let is_once = |node: &Arc<dyn ExecutionPlan>| {
-            Ok(node.downcast_ref::<SharedExec>().is_some_and(SharedExec::is_once))
+            let is_once = node.downcast_ref::<SharedExec>().is_some_and(SharedExec::is_once);
+            Ok(is_once || node.is::<WorkTableExec>())
         };
         let may_spill = !is_in_order
             && work.equal_count() > 0
@@ -101,14 +107,22 @@ pub(super) async fn parts(
     spilling: Spilling,
 ) -> Result<Arc<Parts>> {
     // Scans of the probe side read all of it: which keys there are is known only of a part.
-    let filters = work.key_filters.iter().map(|key| &key.filter).chain(&work.dynamic_filter);
-    filters.for_each(|filter| filter.mark_complete());
+    for filter in work.key_filters.iter().map(|key| &key.filter).chain(&work.dynamic_filter) {
+        filter.update(lit(true))?;
+        filter.mark_complete();
+    }
     let seed = Seed::random();
     let count = work.equal_count();
     let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>]| {
         cut(side, keys[..count].into(), seed.clone(), context.clone(), spilling.metrics.clone())
     };
     let left = cut(reset_plan_states(left)?, &work.left_keys).await?;
+    let row_count: usize = left.iter().map(|part| part.row_count).sum();
+    if spilling.depth == 0 && left.iter().any(|part| part.row_count > row_count / HEAVY_SHARE) {
+        return resources_err!(
+            "many rows of a join have equal keys, so that cutting them into parts is of no use"
+        );
+    }
     let right = cut(right, &work.right_keys).await?;
     let work = Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() };
     Ok(Arc::new(Parts {
@@ -127,7 +141,8 @@ struct Cutting {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
     spilled: Arc<SpillManager>,
-    files: Vec<Mutex<Option<Writing>>>,
+    /// By part, with the count of rows.
+    files: Vec<Mutex<(Option<Writing>, usize)>>,
 }
 
 /// What a thread has gathered.
@@ -172,9 +187,10 @@ async fn cut(
         });
     }
     all(tasks).await?;
-    let part = |file: &Mutex<Option<Writing>>| {
-        let file = file.lock().take().map_or(Ok(None), |mut writing| writing(None))?;
-        Ok(PartExec::new(file, spilled.clone()))
+    let part = |file: &Mutex<(Option<Writing>, usize)>| {
+        let (writing, row_count) = std::mem::take(&mut *file.lock());
+        let file = writing.map_or(Ok(None), |mut writing| writing(None))?;
+        Ok(PartExec::new(file, row_count, spilled.clone()))
     };
     cutting.files.iter().map(part).collect()
 }
@@ -208,8 +224,9 @@ impl Gathered {
             }
             let rows = rows.slice(range[0] as usize, (range[1] - range[0]) as usize);
             let batch = take_record_batch(&batch, &rows)?;
-            let mut file = file.lock();
-            let writing = match &mut *file {
+            let (writing, row_count) = &mut *file.lock();
+            *row_count += batch.num_rows();
+            let writing = match writing {
                 Some(writing) => writing,
                 none => none.insert(cutting.new_file()?),
             };
@@ -234,20 +251,22 @@ impl Cutting {
 /// The rows of a part of a side.
 struct PartExec {
     file: Option<Arc<dyn SpillFile>>,
+    row_count: usize,
     spilled: Arc<SpillManager>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl PartExec {
-    fn new(file: Option<Arc<dyn SpillFile>>, spilled: Arc<SpillManager>) -> Self {
+    fn new(file: Option<Arc<dyn SpillFile>>, row_count: usize, spilled: Arc<SpillManager>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(spilled.schema().clone()),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { file, spilled, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
+        Self { file, row_count, spilled, properties, metrics }
     }
 }
 

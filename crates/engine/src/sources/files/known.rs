@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use datafusion::arrow::datatypes::Schema;
 use parking_lot::Mutex;
@@ -14,6 +14,10 @@ use super::paths::DataFile;
 /// What is kept may have so many bytes in memory together.
 const BYTES_MAX: usize = 32 << 20;
 const ENTRIES_MAX: usize = 64;
+/// What is kept of a file itself takes so much, about.
+const FILE_BYTES: usize = 256;
+/// Clocks of file systems tick every few milliseconds.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -64,7 +68,10 @@ impl<T> Latest<T> {
     pub(super) fn keep(&self, files: &[DataFile], bytes: usize, found: &Arc<T>) {
         let mut entries = self.0.lock();
         entries.retain(|known| !known.is_of(files, |known, file| known.path == file.path));
-        if bytes > BYTES_MAX || files.iter().any(|file| file.temporary.is_some()) {
+        let bytes = bytes + files.len() * FILE_BYTES;
+        // What has just changed may change again without its time saying so.
+        let is_settled = |file: &DataFile| file.changed.elapsed().is_ok_and(|age| age > SETTLED_AFTER);
+        if bytes > BYTES_MAX || files.iter().any(|file| file.temporary.is_some() || !is_settled(file)) {
             return;
         }
         let files = files.iter().map(FileState::of).collect();

@@ -46,6 +46,7 @@ pub(crate) struct Subqueries;
 
 impl AnalyzerRule for Subqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        check_recursive(&plan)?;
         let mut names = Names::default();
         // Inner subqueries first: the joins that replace them are then part of the outer ones.
         let plan = plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()?;
@@ -68,10 +69,6 @@ fn rewrite(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPl
             }
             let joined = lateral(join, names)?.or(marked.map(LogicalPlan::Join));
             Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes))
-        }
-        LogicalPlan::RecursiveQuery(query) => {
-            check_recursive(query)?;
-            Ok(Transformed::no(node))
         }
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)

@@ -34,19 +34,23 @@ fn work_table_of(scan: &TableScan) -> Option<String> {
 }
 
 /// Refuses to read the rows that a step begins with twice: in a step they can be read only once.
-pub(super) fn check_recursive(query: &RecursiveQuery) -> Result<()> {
-    let mut count = 0;
-    query.recursive_term.apply_with_subqueries(|node| {
-        let is_read = |scan: &TableScan| work_table_of(scan).is_some_and(|name| name == query.name);
-        count += usize::from(matches!(node, LogicalPlan::TableScan(scan) if is_read(scan)));
+pub(super) fn check_recursive(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        let LogicalPlan::RecursiveQuery(query) = node else { return Ok(TreeNodeRecursion::Continue) };
+        let mut count = 0;
+        query.recursive_term.apply_with_subqueries(|node| {
+            let is_read = |scan: &TableScan| work_table_of(scan).is_some_and(|name| name == query.name);
+            count += usize::from(matches!(node, LogicalPlan::TableScan(scan) if is_read(scan)));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if count > 1 {
+            return not_impl_err!(
+                "a recursive query that reads '{}' twice in its recursive part",
+                query.name
+            );
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if count > 1 {
-        let name = &query.name;
-        return not_impl_err!(
-            "a recursive query that reads '{name}' twice in its recursive part, also for a subquery that mentions a column of '{name}' in another way than by inner = outer"
-        );
-    }
     Ok(())
 }
 

@@ -310,7 +310,8 @@ impl Chunked for Json {
             (fields.to_vec(), (0..projection.len()).collect())
         };
         let decoded = as_texts(&fields);
-        let wanted = Wanted::new(&fields, self.schema.fields()).filter(|_| !self.ignore_errors);
+        let keys = if projection.is_empty() { &[] } else { &fields[..] };
+        let wanted = Wanted::new(keys, self.schema.fields()).filter(|_| !self.ignore_errors);
         let parser = Parser {
             name: file.name.clone(),
             has_text: decoded.iter().any(|field| holds_text(field.data_type())),

@@ -1,6 +1,7 @@
 //! JSON records with only the keys that a query wants, so that decoding costs as much as what is read, not as what is there.
 //!
-//! What is left out is not checked, but for its quotes and brackets.
+//! Of what is left out, only texts, brackets, colons and commas must be where they should: numbers, words and the contents of
+//! texts are not looked at.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -148,9 +149,11 @@ impl Walk<'_> {
             self.out.push(b'}');
             return is_blank(&self.bytes[begin + 1..at]).then_some(at);
         }
+        let mut before = begin;
         loop {
             let (quote, colon) = (at, self.take()?);
-            if self.bytes[quote] != b'"' || self.bytes[colon] != b':' {
+            let is_key = self.bytes[quote] == b'"' && self.bytes[colon] == b':';
+            if !is_key || !is_blank(&self.bytes[before + 1..quote]) {
                 return None;
             }
             let name = self.bytes[quote + 1..colon].trim_ascii_end().strip_suffix(b"\"")?;
@@ -168,8 +171,12 @@ impl Walk<'_> {
             let end = match (key.and_then(|key| key.inside.as_ref()), self.peek()?) {
                 (Some(inside), begin) if self.bytes[begin] == b'{' => {
                     self.out.extend_from_slice(&self.bytes[quote..begin]);
-                    self.object(inside)?;
-                    self.take()?
+                    let last = self.object(inside)?;
+                    let end = self.take()?;
+                    if !is_blank(&self.bytes[colon + 1..begin]) || !is_blank(&self.bytes[last + 1..end]) {
+                        return None;
+                    }
+                    end
                 }
                 _ => {
                     let end = self.value(colon)?;
@@ -180,7 +187,7 @@ impl Walk<'_> {
                 }
             };
             match self.bytes[end] {
-                b',' => at = self.take()?,
+                b',' => (before, at) = (end, self.take()?),
                 b'}' => {
                     self.out.push(b'}');
                     return Some(end);
@@ -193,8 +200,13 @@ impl Walk<'_> {
     /// Passes the value behind a colon; returns where the comma or brace after it is.
     fn value(&mut self, colon: usize) -> Option<usize> {
         let at = self.take()?;
+        let is_begun = is_blank(&self.bytes[colon + 1..at]);
         match self.bytes[at] {
-            b'"' => self.take(),
+            b'"' => {
+                let end = self.take()?;
+                let is_ended = self.bytes[at + 1..end].trim_ascii_end().ends_with(b"\"");
+                (is_begun && is_ended).then_some(end)
+            }
             b'{' | b'[' => {
                 let mut depth = 1_usize;
                 let passed = self.positions.iter().position(|at| {
@@ -205,11 +217,13 @@ impl Walk<'_> {
                     }
                     depth == 0
                 })?;
+                let last = self.positions[passed] as usize;
                 self.positions = &self.positions[passed + 1..];
-                self.take()
+                let end = self.take()?;
+                (is_begun && is_blank(&self.bytes[last + 1..end])).then_some(end)
             }
             // A number or a word.
-            _ => (!is_blank(&self.bytes[colon + 1..at])).then_some(at),
+            _ => (!is_begun).then_some(at),
         }
     }
 }
@@ -274,6 +288,12 @@ mod tests {
             "{}}",
             "{a:1}",
             "{\"a\":\"x\"y\":1}",
+            "{x\"a\":1}",
+            "{\"b\":1, x \"a\":1}",
+            "{\"b\":\"x\"y,\"a\":1}",
+            "{\"b\":x{\"a\":2}}",
+            "{\"b\":{\"a\":2}x}",
+            "{\"b\":x\"y\"}",
         ] {
             check(records, &["a"], None);
         }
