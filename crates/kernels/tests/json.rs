@@ -41,7 +41,8 @@ fn structure_is_that_of_a_walk() {
         let characters = characters.as_bytes();
         for len in lengths() {
             for _ in 0..if cfg!(miri) { 1 } else { 20 } {
-                let pick = |_| characters[random.bits() as usize % characters.len()];
+                let pick =
+                    |_| characters[usize::try_from(random.bits()).expect("64 bits") % characters.len()];
                 check(&(0..len).map(pick).collect::<Vec<u8>>());
             }
         }

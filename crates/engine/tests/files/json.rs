@@ -106,7 +106,7 @@ fn what_is_read_does_not_depend_on_what_else_is() {
     let fixture = Fixture::new();
     let mut random = Random::new(3);
     let texts = ["", "a", "{\\\"x\\\": [1]}", "\\\\", "\\u00e4,}", "ä]", "\\\\\\\"", "line\\n"];
-    let mut below = |count: usize| random.bits() as usize % count;
+    let mut below = |count: usize| usize::try_from(random.bits()).expect("64 bits") % count;
     let mut records = String::new();
     for _ in 0..5000 {
         let text = texts[below(texts.len())];
@@ -194,7 +194,7 @@ fn types_in_options_may_be_nested() {
     let path = fixture.write("s.json", "{\"o\": {\"a\": 1, \"c\": {\"d\": [2, 3]}}, \"x\": 5}\n{}\n");
     let columns = "{o: 'STRUCT(a BIGINT, c STRUCT(d BIGINT[]))', x: 'DECIMAL(4, 1)'}";
     fixture.check(
-        &format!("SELECT s.o.a, s.o.c.d[2], x FROM read_json('{path}', columns = {columns}) s"),
-        &["1|3|5.0", "NULL|NULL|NULL"],
+        &format!("SELECT s.o.a, s.o.c.d, x FROM read_json('{path}', columns = {columns}) s"),
+        &["1|[2, 3]|5.0", "NULL|NULL|NULL"],
     );
 }

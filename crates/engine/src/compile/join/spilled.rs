@@ -114,7 +114,7 @@ pub(super) async fn parts(
     let seed = Seed::random();
     let count = work.equal_count();
     let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>]| {
-        cut(side, keys[..count].into(), seed.clone(), context.clone(), spilling.metrics.clone())
+        cut(side, keys[..count].into(), seed, context.clone(), spilling.metrics.clone())
     };
     let left = cut(reset_plan_states(left)?, &work.left_keys).await?;
     let row_count: usize = left.iter().map(|part| part.row_count).sum();

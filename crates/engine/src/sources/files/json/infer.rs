@@ -88,7 +88,8 @@ impl Kind {
     /// Widens the kind by at most `limit` records of `chunk`; returns how many it read.
     pub(super) fn observe(&mut self, chunk: &Chunk, limit: usize, name: &str) -> Result<usize> {
         // Record by record: the error that there are more of them counts the lines before it.
-        let records = records(&chunk.bytes).unwrap_or_else(|| vec![0..chunk.bytes.len()]);
+        let whole = || std::iter::once(0..chunk.bytes.len()).collect();
+        let records = records(&chunk.bytes).unwrap_or_else(whole);
         let mut count = 0;
         for record in records {
             let mut records = serde_json::Deserializer::from_slice(&chunk.bytes[record]);
