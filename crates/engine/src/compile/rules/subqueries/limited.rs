@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
 
 use super::dependent::{Dependent, Names, Outer, named};
 
-/// The same, and by which columns the rows are sorted.
+/// As [`Dependent`], and by which columns the rows are sorted.
 type Ordered = Option<(LogicalPlan, Vec<Column>, Vec<SortExpr>)>;
 
 impl Outer {

@@ -189,7 +189,8 @@ pub(super) fn with_lateral(join: &Join) -> Option<Join> {
     Some(Join { right, ..join.clone() })
 }
 
-/// Whether a relation is LATERAL, by its mark, and does not look it.
+/// Whether a relation is LATERAL, by its mark, and does not look it. Above the mark are `SELECT *` and the alias that the user
+/// gave.
 fn is_marked(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::SubqueryAlias(alias) => alias.alias.table() == LATERAL_MARK || is_marked(&alias.input),
