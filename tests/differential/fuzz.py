@@ -238,9 +238,12 @@ def main():
     options = parser.parse_args()
     report, begin = Report(), time.monotonic()
     deadline, rounds = begin + options.seconds, 0
-    while rounds < options.rounds and time.monotonic() < deadline:
-        Round(options, options.seed + rounds, report).run(deadline)
-        rounds += 1
+    try:
+        while rounds < options.rounds and time.monotonic() < deadline:
+            Round(options, options.seed + rounds, report).run(deadline)
+            rounds += 1
+    except KeyboardInterrupt:
+        print("== interrupted")
     seconds = time.monotonic() - begin
     print(f"{report.queries} queries over the tables of {rounds} rounds from seed {options.seed} in {seconds:.0f} s")
     for kind, count in report.kinds.most_common():
