@@ -441,7 +441,7 @@ fn empty_sets(key: &Expr) -> usize {
 }
 
 /// The value of an aggregate over no rows; `None` for NULL.
-fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<ScalarValue>> {
+pub(super) fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Result<Option<ScalarValue>> {
     let function = match expression {
         Expr::Alias(alias) => alias.expr.as_ref(),
         other => other,

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
-use super::dependent::{Names, is_lateral, mentioned};
+use super::dependent::{Names, is_lateral, mentioned, value_of_nothing};
 
 /// Whether a plan has at least one row, whatever the data.
 pub(super) fn has_a_row(plan: &LogicalPlan) -> bool {
@@ -167,7 +167,9 @@ pub(super) enum Asked {
 
 /// Whether DataFusion can make a join of a subquery itself. `member` is the expression before IN.
 pub(super) fn is_pulled_up(subquery: &Subquery, asked: Asked, member: Option<&Expr>) -> bool {
-    if member.is_some_and(Expr::contains_outer) || !keeps_meaning(&subquery.subquery, asked) {
+    let plan = &subquery.subquery;
+    let keeps = keeps_meaning(plan, asked) || asked == Asked::Lateral && is_null_of_nothing(plan);
+    if member.is_some_and(Expr::contains_outer) || !keeps {
         return false;
     }
     let mut pull_up = PullUpCorrelatedExpr::new();
@@ -208,6 +210,23 @@ fn keeps_meaning(plan: &LogicalPlan, asked: Asked) -> bool {
         _ => false,
     };
     is_kept && plan.inputs().into_iter().all(|input| keeps_meaning(input, asked))
+}
+
+/// Whether a plan is one row that is all NULL where nothing is aggregated: what an outer join has there, too.
+fn is_null_of_nothing(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let is_column = |column: &Expr| matches!(column.clone().unalias_nested().data, Expr::Column(_));
+            projection.expr.iter().all(is_column) && is_null_of_nothing(&projection.input)
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let is_null = |value| value_of_nothing(value, aggregate).is_ok_and(|value| value.is_none());
+            aggregate.group_expr.is_empty()
+                && aggregate.aggr_expr.iter().all(is_null)
+                && keeps_meaning(&aggregate.input, Asked::Lateral)
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn first_column(plan: &LogicalPlan) -> Expr {
