@@ -17,8 +17,9 @@ use crate::runtime::memory::{self, SpillDirectory};
 use crate::runtime::pool::FairPool;
 use crate::runtime::work::Work;
 use crate::session::Session;
-use crate::sources::files::KnownFiles;
-use crate::sources::stored::{BlockCache, CacheOptions, Store};
+use crate::sources::files::{KnownFiles, RemoteFiles};
+use crate::sources::remote::CacheOptions;
+use crate::sources::stored::{BlockCache, Store};
 
 /// How long closing a database waits for threads that are still running something.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// Measurements of which variants of raced loops are fastest.
     pub(crate) races: Arc<Races>,
     pub(crate) known_files: Arc<KnownFiles>,
+    pub(crate) remote_files: Arc<RemoteFiles>,
     /// The memory limit in bytes that the database was opened with; RESET restores it.
     pub(crate) memory_limit_bytes: usize,
     /// Statements whose task has not ended.
@@ -189,7 +191,7 @@ impl DatabaseBuilder {
         self
     }
 
-    /// The directory of the cache for a database behind a URL, so that data is not fetched again; by default
+    /// The directory of the cache for a database and files behind URLs, so that data is not fetched again; by default
     /// the system's cache directory. Processes may share it.
     #[must_use]
     pub fn cache_directory(mut self, path: impl Into<PathBuf>) -> Self {
@@ -226,7 +228,8 @@ impl DatabaseBuilder {
         let pool = self.pool();
         let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
         let store = Store::in_memory(&pool, blocks)?;
-        self.build(pool, store)
+        let remote_files = RemoteFiles::new(self.cache.clone());
+        self.build(pool, store, remote_files)
     }
 
     /// Opens the database in directory `path`, or creates it if there is none. `path` may also be a URL: a
@@ -239,8 +242,9 @@ impl DatabaseBuilder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let pool = self.pool();
         let blocks = BlockCache::new(&pool, default_block_cache_bytes(pool.limit_bytes()));
-        let store = Store::open(path.as_ref(), self.read_only, self.cache.clone(), blocks)?;
-        self.build(pool, store)
+        let remote_files = RemoteFiles::new(self.cache.clone());
+        let store = Store::open(path.as_ref(), self.read_only, remote_files.chunks().clone(), blocks)?;
+        self.build(pool, store, remote_files)
     }
 
     fn pool(&self) -> Arc<FairPool> {
@@ -251,7 +255,7 @@ impl DatabaseBuilder {
         })
     }
 
-    fn build(self, pool: Arc<FairPool>, store: Store) -> Result<Database> {
+    fn build(self, pool: Arc<FairPool>, store: Store, remote_files: RemoteFiles) -> Result<Database> {
         Level::check_environment().map_err(|unknown| Error::new(ErrorKind::Invalid, unknown.to_string()))?;
         let parent = self.temp_directory.unwrap_or_else(std::env::temp_dir);
         // Absolute, as the program may change its working directory.
@@ -293,6 +297,7 @@ impl DatabaseBuilder {
                 threads,
                 races: Arc::default(),
                 known_files: Arc::default(),
+                remote_files: Arc::new(remote_files),
                 memory_limit_bytes,
                 statement_count: AtomicUsize::new(0),
                 changes: Arc::default(),

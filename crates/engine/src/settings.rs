@@ -19,7 +19,7 @@ use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::memory;
 use crate::sources::files::ParquetDecoder;
-use crate::sources::stored::CacheOptions;
+use crate::sources::remote::{Cache, CacheOptions};
 use crate::sql::text::nearest;
 use crate::sql::types::SessionZone;
 
@@ -79,29 +79,31 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_directory",
         scope: DATABASE,
-        description: "Where what was read of a database behind a URL is kept; processes may share it",
-        get: |settings| settings.cache_of(CacheOptions::shown_directory),
-        default: |settings| settings.cache_of(|_| CacheOptions::default().shown_directory()),
+        description: "Where what was read of databases and files behind URLs is kept; processes may share it",
+        get: |settings| settings.cache().options().shown_directory(),
+        default: |_| CacheOptions::default().shown_directory(),
         set: |settings, value| {
             let given =
                 value.map(|value| Some(value.trim()).filter(|value| !value.is_empty()).map(Into::into));
             let directory = given.unwrap_or(CacheOptions::default().directory);
-            settings.change_cache(|cache| cache.directory = directory)
+            settings.cache().change(|cache| cache.directory = directory);
+            Ok(())
         },
     },
     Setting {
         name: "cache_limit",
         scope: DATABASE,
-        description: "Bytes of remote databases that are kept in keirin.cache_directory at most, as '4GB'; '0' keeps nothing",
-        get: |settings| settings.cache_of(|cache| format_bytes(cache.limit_bytes)),
-        default: |settings| settings.cache_of(|_| format_bytes(CacheOptions::default().limit_bytes)),
+        description: "Bytes of remote databases and files that are kept in keirin.cache_directory at most, as '4GB'; '0' keeps nothing",
+        get: |settings| format_bytes(settings.cache().options().limit_bytes),
+        default: |_| format_bytes(CacheOptions::default().limit_bytes),
         set: |settings, value| {
             let bytes = match value.map(str::trim) {
                 None => CacheOptions::default().limit_bytes,
                 Some("0") => 0,
                 Some(value) => memory::parse_bytes(value)? as u64,
             };
-            settings.change_cache(|cache| cache.limit_bytes = bytes)
+            settings.cache().change(|cache| cache.limit_bytes = bytes);
+            Ok(())
         },
     },
     Setting {
@@ -301,16 +303,8 @@ impl Settings {
         RecordBatch::try_from_iter(columns).expect("columns of one length")
     }
 
-    /// The value of a setting of the cache; empty if the database has no URL.
-    fn cache_of(&self, say: impl FnOnce(&CacheOptions) -> String) -> String {
-        let remote = self.shared.store.remote.as_ref();
-        remote.map_or_else(String::new, |remote| say(&remote.cache().options()))
-    }
-
-    fn change_cache(&self, change: impl FnOnce(&mut CacheOptions)) -> std::result::Result<(), String> {
-        let remote = self.shared.store.remote.as_ref();
-        remote.ok_or("only a database behind a URL has a cache")?.cache().change(change);
-        Ok(())
+    fn cache(&self) -> &Cache {
+        self.shared.remote_files.chunks().cache()
     }
 
     fn options<T>(&self, read: impl FnOnce(&ConfigOptions) -> T) -> T {

@@ -3,5 +3,6 @@
 pub(crate) mod catalog;
 pub(crate) mod files;
 pub(crate) mod leaf;
+pub(crate) mod remote;
 pub(crate) mod stored;
 pub mod tpch;

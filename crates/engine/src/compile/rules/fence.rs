@@ -15,7 +15,7 @@
 //! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
 //! are.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -99,13 +99,29 @@ impl PhysicalOptimizerRule for Fences {
     }
 }
 
-/// Takes away the fences that hide constants, as no rule after it leaves sorts out.
+/// Takes away the fences that hide constants, as no rule after it leaves sorts out. They stay below sorts with a LIMIT that would
+/// take their input for better sorted without.
 #[derive(Debug)]
 pub(crate) struct WithoutFences;
 
 impl PhysicalOptimizerRule for WithoutFences {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Fence::without(Hidden::Constants, plan)
+        let mut sorted = VecDeque::new();
+        plan.apply(|node| {
+            sorted.extend(sorted_keys(node).transpose()?);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let plan = Fence::without(Hidden::Constants, plan)?;
+        // By the first of its keys a sort with a LIMIT knows that no better rows follow.
+        plan.transform_down(|node| {
+            let Some(keys) = sorted_keys(&node) else { return Ok(Transformed::no(node)) };
+            if sorted.pop_front().is_some_and(|before| keys.is_ok_and(|keys| keys <= before)) {
+                return Ok(Transformed::no(node));
+            }
+            let input = Arc::new(Fence::hiding(Hidden::Constants, node.children()[0].clone()));
+            Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?))
+        })
+        .data()
     }
 
     fn name(&self) -> &'static str {
@@ -115,6 +131,13 @@ impl PhysicalOptimizerRule for WithoutFences {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// By how many of its keys the input of a sort with a LIMIT seems to be sorted; `None` for other nodes.
+fn sorted_keys(plan: &Arc<dyn ExecutionPlan>) -> Option<Result<usize>> {
+    let sort = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some())?;
+    let known = sort.input().equivalence_properties();
+    Some(known.extract_common_sort_prefix(sort.expr().clone()).map(|(keys, _)| keys.len()))
 }
 
 /// Puts fences below sorts whose input seems to be sorted once the other fences are gone: a sort that is left in the plan is

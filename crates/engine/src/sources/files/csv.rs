@@ -1,6 +1,5 @@
 //! CSV and TSV files as a table, read by `keirin-csv`.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -196,7 +195,7 @@ fn from_texts(texts: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef, 
 }
 
 fn source(file: &DataFile, options: &keirin_csv::Options) -> Result<Source> {
-    let opened = File::open(&file.path).map_err(|error| io_failed("read", &file.name, &error))?;
+    let opened = file.open().map_err(|error| io_failed("read", &file.name, &error))?;
     Source::new(&file.name, opened, options.compression).map_err(explain)
 }
 

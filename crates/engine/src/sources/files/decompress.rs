@@ -1,6 +1,5 @@
 //! Text files as decompressed bytes, with a count of the bytes read from the file.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::failure::io_failed;
 use super::format::Compression;
 use super::paths::DataFile;
+use super::remote::OpenedFile;
 use crate::error::Result;
 
 /// Bytes of one read from the system.
@@ -29,7 +29,7 @@ impl PlainReader {
 
     fn open_system(file: &DataFile, compression: Option<Compression>) -> io::Result<Self> {
         let bytes_taken = Arc::new(AtomicU64::new(0));
-        let raw = Counted { file: File::open(&file.path)?, bytes: bytes_taken.clone() };
+        let raw = Counted { file: file.open()?, bytes: bytes_taken.clone() };
         let mut raw = BufReader::with_capacity(READ_BYTES, raw);
         let compression = match compression {
             Some(compression) => compression,
@@ -61,7 +61,7 @@ impl Read for PlainReader {
 }
 
 struct Counted {
-    file: File,
+    file: OpenedFile,
     bytes: Arc<AtomicU64>,
 }
 

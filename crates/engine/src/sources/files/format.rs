@@ -1,7 +1,6 @@
 //! File formats, and how they are told from names and contents.
 
 use std::io::Read;
-use std::path::Path;
 use std::str::FromStr;
 
 use super::decompress::PlainReader;
@@ -62,9 +61,9 @@ impl FileFormat {
     }
 
     /// The format by the first bytes of a file, for names without a known extension.
-    pub(crate) fn of_content(path: &Path) -> Option<Self> {
+    pub(crate) fn of_content(file: &DataFile) -> Option<Self> {
         let mut magic = [0; 6];
-        std::fs::File::open(path).ok()?.read_exact(&mut magic).ok()?;
+        file.open().ok()?.read_exact(&mut magic).ok()?;
         match &magic {
             [b'P', b'A', b'R', b'1', ..] => Some(Self::Parquet),
             b"ARROW1" => Some(Self::Arrow),

@@ -5,7 +5,6 @@
 //! messages are decoded on all threads.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use super::failure::{damaged, guarded, io_failed};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
 use super::paths::DataFile;
+use super::remote::OpenedFile;
 use super::scan::{Chunked, Input};
 use super::table::ChunkedTable;
 use super::values::checked;
@@ -71,7 +71,7 @@ pub(crate) async fn open(
 
 /// The messages of a file, with checked lengths.
 pub(crate) struct Messages {
-    file: BufReader<File>,
+    file: BufReader<OpenedFile>,
     name: Arc<str>,
     bytes_total: u64,
     bytes_taken: u64,
@@ -90,8 +90,8 @@ impl Messages {
     /// Opens a file or stream and reads its schema.
     fn open(file: &DataFile) -> Result<Self> {
         let failed = |error| io_failed("read", &file.name, &error);
-        let opened = File::open(&file.path).map_err(failed)?;
-        let bytes_total = opened.metadata().map_err(failed)?.len();
+        let opened = file.open().map_err(failed)?;
+        let bytes_total = opened.byte_count().map_err(failed)?;
         let mut messages = Self {
             file: BufReader::with_capacity(256 << 10, opened),
             name: file.name.clone(),

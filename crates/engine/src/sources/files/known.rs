@@ -94,7 +94,7 @@ impl<T> Known<T> {
 
 impl FileState {
     fn of(file: &DataFile) -> Self {
-        let DataFile { path, name, size_bytes, changed, temporary: _ } = file.clone();
+        let DataFile { path, name, size_bytes, changed, temporary: _, remote: _ } = file.clone();
         Self { path, name, size_bytes, changed }
     }
 

@@ -18,6 +18,7 @@ mod parquet;
 mod paths;
 mod pipes;
 mod rejects;
+mod remote;
 mod scan;
 mod schema;
 mod table;
@@ -40,9 +41,11 @@ pub(crate) use options::{OptionValue, Options};
 pub(crate) use parquet::ParquetDecoder;
 pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
+pub(crate) use remote::RemoteFiles;
 
 use crate::compile::rules::as_text;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sources::remote::CacheOptions;
 
 /// A `LIMIT` of up to this many rows reads the files in order on one thread, so that it returns the first
 /// rows; for a batch or two, more threads do not help.
@@ -73,10 +76,12 @@ pub(crate) async fn open(
     let (paths, format) = (table.paths.clone(), table.format);
     let disk = &state.runtime_env().disk_manager;
     let directory = disk.temp_dir_paths().into_iter().next().unwrap_or_else(std::env::temp_dir);
+    let remote = state.config().get_extension::<RemoteFiles>();
+    let remote = remote.unwrap_or_else(|| Arc::new(RemoteFiles::new(CacheOptions::default())));
     let waiting = pipes::StopOnDrop::default();
     let stop = waiting.flag();
     let resolved = tokio::task::spawn_blocking(move || {
-        paths::resolve(&paths, format, &paths::Spool { directory: &directory, stop: &stop })
+        paths::resolve(&paths, format, &paths::Spool { directory: &directory, stop: &stop }, &remote)
     });
     let (format, files) =
         resolved.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;

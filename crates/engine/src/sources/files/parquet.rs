@@ -15,11 +15,11 @@ mod numbers;
 mod pages;
 mod prefilter;
 mod prune;
+mod remote;
 mod row_group;
 mod runs;
 mod scan;
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::task::Poll;
@@ -63,6 +63,7 @@ use self::decoders::Decoders;
 pub(super) use self::floats::can_prune;
 use self::known::KnownColumns;
 pub(crate) use self::pages::WRONG_CHECKSUM;
+use self::remote::{Readers, RemoteStore};
 use self::scan::{Opener, Scan};
 use super::failure::{catch_panic, damaged, from_datafusion, io_failed, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
@@ -70,6 +71,7 @@ use super::known::KnownFiles;
 use super::named::{NamedFile, NamedSource};
 use super::options::Options;
 use super::paths::DataFile;
+use super::remote::OpenedFile;
 use super::{LIMIT_IN_ORDER, schema, sql_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{EXTENSION, UUID, UUID_BYTES};
@@ -189,11 +191,19 @@ async fn read_footer(
         return Err(damaged(&file.name, "Parquet", reason));
     }
     // Object stores report a denied file without its reason; reading the file directly gives a clearer error.
-    let ends = File::open(&file.path).and_then(Ends::read);
+    let ends = file.open().and_then(Ends::read);
     ends.map_err(|error| io_failed("read", &file.name, &error))?.check(file)?;
-    let absolute = std::path::absolute(&file.path)
-        .ok()
-        .and_then(|path| object_store::path::Path::from_absolute_path(path).ok())
+    let store = match RemoteStore::of(file) {
+        Some(remote) => &(Arc::new(remote) as Arc<dyn ObjectStore>),
+        None => store,
+    };
+    let absolute = match &file.remote {
+        Some(_) => Some(file.path.to_string_lossy().as_ref().into()),
+        None => std::path::absolute(&file.path)
+            .ok()
+            .and_then(|path| object_store::path::Path::from_absolute_path(path).ok()),
+    };
+    let absolute = absolute
         .ok_or_else(|| Error::new(ErrorKind::Io, format!("cannot use '{}' as a file name", file.name)))?;
     let meta = ObjectMeta {
         location: absolute,
@@ -288,7 +298,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn read(mut file: File) -> io::Result<Self> {
+    fn read(mut file: OpenedFile) -> io::Result<Self> {
         let mut ends = Self { first: [0; 4], footer_bytes: [0; 4], last: [0; 4] };
         file.read_exact(&mut ends.first)?;
         file.seek(SeekFrom::End(-8))?;
@@ -388,10 +398,9 @@ impl TableProvider for ParquetTable {
             options.global.coerce_int96 = Some("us".to_owned());
         }
         let environment = state.runtime_env();
-        let reader = CachedParquetFileReaderFactory::new(
-            environment.object_store(&url)?,
-            environment.cache_manager.get_file_metadata_cache(),
-        );
+        let footers = environment.cache_manager.get_file_metadata_cache();
+        let local = CachedParquetFileReaderFactory::new(environment.object_store(&url)?, footers.clone());
+        let reader = Readers { local, footers };
         let reader = BookedReaders { inner: reader, pool: environment.memory_pool.clone() };
         let source = ParquetSource::new(self.schema.clone())
             .with_table_parquet_options(options)

@@ -16,6 +16,7 @@ use tempfile::TempPath;
 use super::failure::io_failed;
 use super::format::{EXTENSIONS, FileFormat};
 use super::pipes;
+use super::remote::{RemoteFile, RemoteFiles, is_remote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sql::text::nearest;
 
@@ -28,14 +29,16 @@ pub(crate) struct DataFile {
     pub(crate) size_bytes: u64,
     /// When its contents or its name last changed, as far as the system tells.
     pub(crate) changed: SystemTime,
-    /// The temporary copy of a pipe's bytes, which is removed with its last reader.
+    /// The temporary copy of a pipe's bytes, or of a file that a server gives only whole; removed with its last reader.
     pub(crate) temporary: Option<Arc<TempPath>>,
+    /// Where its bytes are if they are not here: then `path` is its URL, and `changed` stands for its contents.
+    pub(crate) remote: Option<RemoteFile>,
 }
 
 /// The directory for copies of pipes, and a flag that stops copying.
 pub(crate) struct Spool<'s> {
     pub(crate) directory: &'s Path,
-    pub(crate) stop: &'s AtomicBool,
+    pub(crate) stop: &'s Arc<AtomicBool>,
 }
 
 /// The files that `paths` resolve to, and their common format, which is `format` if the user gave it.
@@ -47,10 +50,16 @@ pub(crate) fn resolve(
     paths: &[String],
     format: Option<FileFormat>,
     spool: &Spool<'_>,
+    remote: &Arc<RemoteFiles>,
 ) -> Result<(FileFormat, Vec<DataFile>)> {
+    let urls: Vec<String> = paths.iter().filter(|path| is_remote(path)).cloned().collect();
+    let mut found = if urls.is_empty() { Vec::new() } else { remote.find(urls, format, spool)? }.into_iter();
     let mut files = Vec::new();
     for path in paths {
-        find(path, format, spool, &mut files)?;
+        match is_remote(path) {
+            true => files.extend(found.next().into_iter().flatten()),
+            false => find(path, format, spool, &mut files)?,
+        }
     }
     if files.is_empty() {
         return Err(Error::new(ErrorKind::Invalid, "no file is given"));
@@ -109,6 +118,7 @@ fn data_file(path: PathBuf, metadata: &fs::Metadata) -> DataFile {
         size_bytes: metadata.len(),
         changed: changed(metadata),
         temporary: None,
+        remote: None,
         path,
     }
 }
@@ -142,7 +152,7 @@ pub(crate) fn local_path(written: &str) -> Result<String> {
         return Ok(home.join(rest).to_string_lossy().into_owned());
     }
     if let Some((scheme, _)) = written.split_once("://") {
-        let message = format!("cannot read '{written}': '{scheme}' is not supported, only local files are");
+        let message = format!("'{written}': '{scheme}' is not supported here, only local files are");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     if written.is_empty() {
@@ -234,7 +244,7 @@ fn walk(
 }
 
 /// Whether a name shows that the file holds no rows: marks and checksums of other programs, notes for people.
-fn is_no_data(name: &str) -> bool {
+pub(super) fn is_no_data(name: &str) -> bool {
     let lower = name.to_lowercase();
     name.starts_with('_')
         || ["readme", "license"].iter().any(|stem| lower.split('.').next() == Some(stem))
@@ -335,7 +345,7 @@ fn names_in(directory: &Path) -> Option<Vec<String>> {
 /// The most names that a message lists before it gives the number of the others.
 const NAMES_LISTED: usize = 5;
 
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     let mut text =
         names.iter().take(NAMES_LISTED).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_LISTED {
@@ -348,9 +358,10 @@ fn common_format(files: &[DataFile]) -> Result<FileFormat> {
     // For each format the number of files, and the first file.
     let mut formats: BTreeMap<Option<FileFormat>, (usize, &DataFile)> = BTreeMap::new();
     for file in files {
-        let format = FileFormat::of_name(&file.name)
-            .or_else(|| FileFormat::of_content(&file.path))
-            .or_else(|| file.temporary.as_ref().map(|_| FileFormat::of_text(file)));
+        let is_foreign = file.temporary.is_some() || file.remote.is_some();
+        let format = FileFormat::of_name(file.name.split('?').next().unwrap_or_default())
+            .or_else(|| FileFormat::of_content(file))
+            .or_else(|| is_foreign.then(|| FileFormat::of_text(file)));
         formats.entry(format).or_insert((0, file)).0 += 1;
     }
     let mut found = formats.iter();
@@ -397,6 +408,7 @@ fn unknown_format(file: &DataFile) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::remote::CacheOptions;
 
     fn directory(names: &[&str]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -409,8 +421,8 @@ mod tests {
     }
 
     fn resolve_here(path: &str) -> Result<(FileFormat, Vec<DataFile>)> {
-        let spool = Spool { directory: &std::env::temp_dir(), stop: &AtomicBool::new(false) };
-        resolve(&[path.to_owned()], None, &spool)
+        let spool = Spool { directory: &std::env::temp_dir(), stop: &Arc::default() };
+        resolve(&[path.to_owned()], None, &spool, &Arc::new(RemoteFiles::new(CacheOptions::default())))
     }
 
     fn found(directory: &Path, path: &str) -> Result<Vec<String>> {
@@ -473,8 +485,8 @@ mod tests {
         check("m/*", "different formats", "'*.csv' or '*.json'");
         check("n/*", "different formats", "1 of unknown format ('");
         check("data", "cannot tell the format", "read_csv('");
-        let error = resolve_here("s3://bucket/x.csv").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let error = resolve_here("ftp://host/x.csv").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 
     #[test]

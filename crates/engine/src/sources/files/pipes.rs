@@ -65,6 +65,7 @@ pub(super) fn spool(path: &Path, directory: &Path, stop: &AtomicBool) -> Result<
         size_bytes,
         changed: SystemTime::now(),
         temporary: Some(Arc::new(temporary)),
+        remote: None,
     })
 }
 

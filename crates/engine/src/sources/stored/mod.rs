@@ -32,7 +32,6 @@ pub(crate) use reading::grouped::GroupStored;
 pub(crate) use reading::lengths::TextLengths;
 pub(crate) use reading::scan::StoredScan;
 pub(crate) use reading::worker::{Step as ScanStep, Worker as ScanWorker, blocking_step};
-pub(crate) use remote::CacheOptions;
 pub(crate) use store::{Store, write_options};
 pub(crate) use table::{ROW_NUMBER, StoredTable};
 pub(crate) use types::{arrow_schema, arrow_type, stored_field};

@@ -23,11 +23,12 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::administration::upkeep::Upkeep;
 use super::reading::blocks::BlockCache;
-use super::remote::{CacheOptions, Remote, is_url};
+use super::remote::Remote;
 use super::writing::definition::codecs;
 use super::{arrow_type, column, storable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::pool::FairPool;
+use crate::sources::remote::{Chunks, is_url};
 
 /// How long opening waits for another writer, which may be about to close: as this program does when it opens a
 /// database again.
@@ -106,11 +107,11 @@ impl Store {
     pub(crate) fn open(
         path: &Path,
         is_read_only: bool,
-        cache: CacheOptions,
+        chunks: Arc<Chunks>,
         blocks: Arc<BlockCache>,
     ) -> Result<Self> {
         if is_url(path) {
-            return Self::open_remote(path, cache, blocks);
+            return Self::open_remote(path, chunks, blocks);
         }
         let shown = path.display();
         if path.is_file() {
@@ -172,8 +173,8 @@ impl Store {
     }
 
     /// Opens the database behind a URL, for reading.
-    fn open_remote(url: &Path, cache: CacheOptions, blocks: Arc<BlockCache>) -> Result<Self> {
-        let remote = Arc::new(Remote::new(&url.to_string_lossy(), cache)?);
+    fn open_remote(url: &Path, chunks: Arc<Chunks>, blocks: Arc<BlockCache>) -> Result<Self> {
+        let remote = Arc::new(Remote::new(&url.to_string_lossy(), chunks)?);
         let shown = remote.shown().to_owned();
         let failed = |error: StorageError| match error {
             StorageError::NotADatabase => {

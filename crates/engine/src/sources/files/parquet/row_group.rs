@@ -164,7 +164,7 @@ fn has_long_runs(selection: &RowSelection) -> bool {
 }
 
 /// The byte range of a column chunk in the file.
-fn chunk_range(
+pub(super) fn chunk_range(
     chunk: &ColumnChunkMetaData,
     file_bytes: u64,
 ) -> std::result::Result<Range<u64>, &'static str> {

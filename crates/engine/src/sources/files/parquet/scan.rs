@@ -50,8 +50,10 @@ use super::decoders::codec;
 use super::known::KnownColumns;
 use super::prefilter::Prefilters;
 use super::prune::{Narrowing, Pruning, RowGroupQueue};
-use super::row_group::{Fetched, RowGroup, Shared};
+use super::row_group::{Fetched, RowGroup, Shared, chunk_range};
 use crate::sources::files::failure::into_datafusion;
+use crate::sources::files::named::NamedFile;
+use crate::sources::files::remote::RemoteFile;
 use crate::sources::files::values::checked;
 
 /// One partition of a scan.
@@ -224,6 +226,7 @@ impl Scan {
             remaining: self.limit,
             baseline: BaselineMetrics::new(self.source.metrics(), self.partition),
             current: None,
+            remote: file.extension::<NamedFile>().and_then(|named| named.0.remote.clone()),
             metadata,
             schema,
             mask,
@@ -329,6 +332,8 @@ fn constant(column: &ColumnStatistics, rows: Option<usize>) -> Option<ScalarValu
 struct Rows {
     reader: Box<dyn AsyncFileReader>,
     metadata: ArrowReaderMetadata,
+    /// Where the file is, if not here.
+    remote: Option<RemoteFile>,
     /// The columns of the file with the types in which they are read.
     schema: SchemaRef,
     mask: ProjectionMask,
@@ -366,8 +371,21 @@ impl Rows {
                 self.metrics.row_groups_pruned_dynamic_filter.add(1);
                 continue;
             }
+            self.expect_next();
             self.current = self.row_group(index, access).await?;
         }
+    }
+
+    /// Has the columns of the next row group fetched meanwhile, if all of it will be read.
+    fn expect_next(&self) {
+        let Some(remote) = &self.remote else { return };
+        let Some((index, RowGroupAccess::Scan)) = self.queue.front() else { return };
+        if !self.filters.is_empty() || self.prefilters.len() > 0 || self.remaining.is_some() {
+            return;
+        }
+        let columns = self.metadata.metadata().row_group(*index).columns().iter().enumerate();
+        let read = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        remote.expect(read.filter_map(|(_, chunk)| chunk_range(chunk, self.shared.file_bytes).ok()));
     }
 
     fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {

@@ -3,21 +3,14 @@
 //! [`Remote`] is storage's door to files, for reading alone. Requests run on threads of their own; whoever reads waits
 //! for them with a plain lock, so it does not matter on which thread that is. Files of the log are read whole. Of
 //! parts, which never change, chunks are fetched, ahead of who reads them where that is known, and kept in memory and
-//! in a directory ([`cache`]). What the server says is not trusted: storage holds all of it against checksums.
+//! in a directory ([`crate::sources::remote`]). What the server says is not trusted: storage holds all of it against checksums.
 
-mod cache;
-mod chunks;
-mod connect;
-mod server;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod web;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,28 +19,14 @@ use futures::future::join_all;
 use keirin_storage::io::{Input, Io, KnownFile, Lock, Output};
 use parking_lot::Mutex;
 
-use cache::Cache;
-pub(crate) use cache::CacheOptions;
-use chunks::{Chunks, File, Load};
-use connect::Place;
-use server::Server;
-
-use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::error::Result;
+use crate::sources::remote::{Chunks, File, Load, Server, place, random, spawn, wait};
 
 /// No file of the log is larger.
 const FILE_BYTES_MAX: u64 = (1 << 30) + (1 << 20);
 /// So many small files are fetched before anyone opens them, each no larger than that.
 const FETCHED_MAX: usize = 256;
 const FETCHED_BYTES_MAX: u64 = 256 << 10;
-
-/// Whether `path` is a URL: `s3://bucket/db`, `https://host/db`.
-pub(crate) fn is_url(path: &Path) -> bool {
-    let is_scheme = |scheme: &str| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-    };
-    path.to_str().and_then(|path| path.split_once("://")).is_some_and(|(scheme, _)| is_scheme(scheme))
-}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -64,13 +43,10 @@ impl Remote {
     ///
     /// # Errors
     /// When it is no URL of a database, or the environment lacks what the object store wants to know.
-    pub(crate) fn new(url: &str, cache: CacheOptions) -> Result<Self> {
-        let Place { store, prefix, shown, can_list } = connect::place(url)?;
-        let server = Server::new(store, prefix, shown);
-        let failed = |error| Error::new(Kind::Io, format!("cannot start threads: {error}"));
-        let server = Arc::new(server.map_err(failed)?);
-        let chunks = Arc::new(Chunks::new(server.clone(), Arc::new(Cache::new(cache))));
-        Ok(Self { server, chunks, can_list, fetched: Mutex::default() })
+    pub(crate) fn new(url: &str, chunks: Arc<Chunks>) -> Result<Self> {
+        let place = place(url)?;
+        let can_list = place.can_list;
+        Ok(Self { server: Arc::new(Server::new(place)), chunks, can_list, fetched: Mutex::default() })
     }
 
     /// The URL, without passwords.
@@ -78,9 +54,8 @@ impl Remote {
         self.server.shown()
     }
 
-    /// What is kept of it on this machine.
-    pub(crate) fn cache(&self) -> &Cache {
-        self.chunks.cache()
+    fn file(&self, file: &KnownFile<'_>) -> File {
+        File::new(self.server.clone(), self.server.location(file.path), file.byte_count, file.hash)
     }
 
     fn read_only<T>(&self) -> io::Result<T> {
@@ -99,9 +74,8 @@ impl Io for Remote {
             Some(Ok(bytes)) => bytes,
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => return Err(error),
             _ => {
-                let (server, path) = (self.server.clone(), path.to_owned());
-                let get = async move { server.get(&path, None, FILE_BYTES_MAX).await };
-                self.server.wait(get)?.bytes
+                let (server, location) = (self.server.clone(), self.server.location(path));
+                wait(async move { server.get(&location, None, FILE_BYTES_MAX).await })?.bytes
             }
         };
         Ok(Box::new(Whole(bytes)))
@@ -133,7 +107,7 @@ impl Io for Remote {
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let (server, path) = (self.server.clone(), path.to_owned());
-        self.server.wait(async move { server.list(&path).await })
+        wait(async move { server.list(&path).await })
     }
 
     fn can_list(&self) -> bool {
@@ -142,7 +116,7 @@ impl Io for Remote {
 
     fn are_there(&self, paths: &[String]) -> io::Result<Vec<bool>> {
         let (server, paths) = (self.server.clone(), paths.to_vec());
-        self.server.wait(async move {
+        wait(async move {
             let found = join_all(paths.iter().map(|path| server.is_there(path))).await;
             found.into_iter().collect()
         })
@@ -155,16 +129,16 @@ impl Io for Remote {
             let (server, load) = (self.server.clone(), Arc::<Load>::default());
             fetched.insert(path.clone(), load.clone());
             let promise = load.promise();
-            self.server.spawn(async move {
-                let found = server.get(&path, None, FETCHED_BYTES_MAX).await;
+            let location = server.location(&path);
+            spawn(async move {
+                let found = server.get(&location, None, FETCHED_BYTES_MAX).await;
                 promise.keep(found.map(|found| found.bytes));
             });
         }
     }
 
     fn open_known(&self, file: KnownFile<'_>) -> io::Result<Box<dyn Input>> {
-        let file = File::new(self.shown(), file);
-        Ok(Box::new(Part { chunks: self.chunks.clone(), file }))
+        Ok(Box::new(Part { chunks: self.chunks.clone(), file: self.file(&file) }))
     }
 
     fn is_far(&self) -> bool {
@@ -172,11 +146,11 @@ impl Io for Remote {
     }
 
     fn expect(&self, file: KnownFile<'_>, ranges: &mut dyn Iterator<Item = Range<u64>>) {
-        self.chunks.expect(&File::new(self.shown(), file), ranges);
+        self.chunks.expect(&self.file(&file), ranges);
     }
 
     fn invalidate(&self, file: KnownFile<'_>, range: Range<u64>) {
-        self.chunks.forget(&File::new(self.shown(), file), range);
+        self.chunks.forget(&self.file(&file), range);
     }
 
     fn modified(&self, _: &str) -> io::Result<Duration> {
@@ -192,7 +166,7 @@ impl Io for Remote {
     }
 
     fn random(&self) -> u64 {
-        cache::random()
+        random()
     }
 }
 

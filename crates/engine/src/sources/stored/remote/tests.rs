@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arrow::util::pretty::pretty_format_batches;
 use tempfile::TempDir;
 
-use super::web::{Act, Web};
+use crate::sources::remote::web::{Act, Web};
 use crate::{Database, Error, Result, Session};
 
 fn run(database: &Database, session: &Session, sql: &str) -> Result<String> {

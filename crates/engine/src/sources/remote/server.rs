@@ -3,21 +3,27 @@
 //! A refused request is tried again by `object_store`. One that gets no answer, or whose answer breaks off or
 //! stalls, is tried again here: so a slow line is not taken for a dead one, as a limit for the whole would.
 
-use std::io::{Error, ErrorKind, Result};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write};
 use std::ops::Range;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::connect::Place;
+
 /// Requests that run at the same time.
 const REQUESTS_MAX: usize = 16;
+/// Files that a statement may ask a server to list.
+const LISTED_MAX: usize = 1_000_000;
 /// Characters of an error of a server that are shown.
 const SHOWN_MAX: usize = 200;
 
@@ -30,23 +36,31 @@ const TRIES_MAX: u32 = 3;
 
 /// A place with files.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     shown: String,
     requests: Semaphore,
-    /// Always some, until it is dropped.
-    runtime: Option<Runtime>,
 }
 
 /// What was read.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) bytes: Bytes,
+pub(crate) struct Found {
+    pub(crate) bytes: Bytes,
     /// Bytes of the whole file.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// What the server calls these contents.
-    pub(super) tag: Option<String>,
+    pub(crate) tag: Option<String>,
+}
+
+/// What is at a place.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Nothing,
+    /// A file that can be read by ranges.
+    Ranged(ObjectMeta),
+    /// A file that can only be had whole.
+    Whole(ObjectMeta),
 }
 
 /// Why nothing was read.
@@ -56,45 +70,58 @@ enum Failure {
     Final(Error),
 }
 
-impl Server {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: Path, shown: String) -> Result<Self> {
+/// The threads of all requests of the process.
+fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
+    let start = || {
         let mut runtime = Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).thread_name("keirin-remote").enable_all().build()?;
-        let runtime = Some(runtime);
-        Ok(Self { store, prefix, shown, requests: Semaphore::new(REQUESTS_MAX), runtime })
+        runtime.worker_threads(2).thread_name("keirin-remote").enable_all().build()
+    };
+    let runtime = RUNTIME.get_or_init(|| start().map_err(|error| error.to_string()));
+    runtime.as_ref().map_err(|error| Error::other(format!("cannot start threads: {error}")))
+}
+
+/// Begins `task` on another thread. Without threads it is dropped, as one that breaks off.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    _ = runtime().map(|runtime| runtime.spawn(task));
+}
+
+/// What becomes of `task`, which runs on another thread: so this one may be any.
+pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    runtime()?.spawn(async move {
+        // Whoever waits is there until this is sent.
+        _ = sender.send(task.await);
+    });
+    receiver.recv().unwrap_or_else(|_| Err(Error::new(OF_THE_SERVER, "the request broke off")))
+}
+
+impl Server {
+    pub(crate) fn new(place: Place) -> Self {
+        let Place { store, prefix, shown, .. } = place;
+        Self { store, prefix, shown, requests: Semaphore::new(REQUESTS_MAX) }
     }
 
-    pub(super) fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.as_ref().expect("it lives until drop").spawn(task);
-    }
-
-    /// What becomes of `task`, which runs on another thread: so this one may be any.
-    pub(super) fn wait<T: Send + 'static>(
-        &self,
-        task: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        self.spawn(async move {
-            // Whoever waits is there until this is sent.
-            _ = sender.send(task.await);
-        });
-        receiver.recv().unwrap_or_else(|_| Err(self.error(OF_THE_SERVER, "", "the request broke off")))
-    }
-
-    fn location(&self, path: &str) -> Path {
+    /// Where a file is of which names are known.
+    pub(crate) fn location(&self, path: &str) -> Path {
         path.split('/')
             .filter(|name| !name.is_empty())
             .fold(self.prefix.clone(), |path, name| path.join(name))
     }
 
     /// An error that names the file.
-    pub(super) fn error(&self, kind: ErrorKind, path: &str, reason: &str) -> Error {
+    pub(crate) fn error(&self, kind: ErrorKind, path: &str, reason: &str) -> Error {
         let slash = if path.is_empty() { "" } else { "/" };
         Error::new(kind, format!("{}{slash}{path}: {reason}", self.shown))
+    }
+
+    /// As [`error`](Self::error), for a file of the server.
+    pub(super) fn error_at(&self, kind: ErrorKind, location: &Path, reason: &str) -> Error {
+        self.error(kind, &self.name(location), reason)
     }
 
     fn explain(&self, path: &str, error: &object_store::Error) -> Error {
@@ -110,7 +137,7 @@ impl Server {
         // As the crate says it, of web servers and of others.
         let of_whole_files = ["Range request not supported", "Received non-partial response"];
         match of_whole_files.iter().any(|text| reason.starts_with(text)) {
-            true => self.error(kind, path, "the server does not know ranged requests"),
+            true => self.error(ErrorKind::Unsupported, path, "the server does not know ranged requests"),
             false => self.error(kind, path, &reason),
         }
     }
@@ -139,9 +166,16 @@ impl Server {
     }
 
     /// Some bytes of a file, or all; no more than `limit`.
-    pub(super) async fn get(&self, path: &str, range: Option<Range<u64>>, limit: u64) -> Result<Found> {
-        let location = &self.location(path);
-        self.persist(|| self.try_get(path, location, range.clone(), limit)).await
+    pub(crate) async fn get(&self, location: &Path, range: Option<Range<u64>>, limit: u64) -> Result<Found> {
+        let path = self.name(location);
+        self.persist(|| self.try_get(&path, location, range.clone(), limit)).await
+    }
+
+    /// How the file at `location` is called below the server's URL.
+    fn name(&self, location: &Path) -> String {
+        let below =
+            location.prefix_match(&self.prefix).map(|parts| parts.map(|part| part.as_ref().to_owned()));
+        below.map_or_else(|| location.to_string(), |parts| parts.collect::<Vec<_>>().join("/"))
     }
 
     async fn try_get(
@@ -178,7 +212,75 @@ impl Server {
         Ok(Found { bytes: bytes.freeze(), size, tag })
     }
 
-    pub(super) async fn is_there(&self, path: &str) -> Result<bool> {
+    /// What is at a place. A web server is asked for a byte, so that it shows whether it knows ranges.
+    pub(crate) async fn look(&self, location: &Path, is_web: bool) -> Result<Seen> {
+        let path = self.name(location);
+        let ask = |head: bool| {
+            let path = &path;
+            self.persist(move || async move {
+                let range = (!head).then_some(GetRange::Bounded(0..1));
+                let options = GetOptions { head, range, ..GetOptions::default() };
+                let answer = timeout(SILENCE_MAX, self.store.get_opts(location, options)).await;
+                match answer.map_err(|_| self.silent(path))? {
+                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(Failure::Final(self.explain(path, &error))),
+                    Ok(found) => Ok(Some(found.meta)),
+                }
+            })
+        };
+        let ranged = if is_web { ask(false).await } else { ask(true).await };
+        match ranged {
+            Ok(found) => Ok(found.map_or(Seen::Nothing, Seen::Ranged)),
+            // A file without a byte, or a server without ranges.
+            Err(error)
+                if is_web && matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::Unsupported) =>
+            {
+                Ok(ask(true).await?.map_or(Seen::Nothing, Seen::Whole))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes all of a file to `to`, unless `stop` is set meanwhile, and says how many bytes that were.
+    pub(crate) async fn copy(&self, location: &Path, to: &mut File, stop: &AtomicBool) -> Result<u64> {
+        let path = self.name(location);
+        let _request = self.requests.acquire().await.map_err(Error::other)?;
+        let broken = |failure| match failure {
+            Failure::Broken(error) | Failure::Final(error) => error,
+        };
+        let answer = timeout(SILENCE_MAX, self.store.get_opts(location, GetOptions::default())).await;
+        let answer = answer.map_err(|_| broken(self.silent(&path)))?;
+        let mut frames = answer.map_err(|error| self.explain(&path, &error))?.into_stream();
+        let mut copied = 0;
+        loop {
+            let frame = timeout(SILENCE_MAX, frames.next()).await.map_err(|_| broken(self.silent(&path)))?;
+            let Some(frame) = frame.filter(|_| !stop.load(Ordering::Relaxed)) else { return Ok(copied) };
+            let frame = frame.map_err(|error| self.explain(&path, &error))?;
+            to.write_all(&frame)?;
+            copied += frame.len() as u64;
+        }
+    }
+
+    /// All files below a directory, however deep.
+    pub(crate) async fn list_below(&self, directory: &Path) -> Result<Vec<ObjectMeta>> {
+        let path = self.name(directory);
+        let list = || async {
+            let mut objects = self.store.list(Some(directory));
+            let mut found = Vec::new();
+            loop {
+                let next = timeout(SILENCE_MAX, objects.next()).await.map_err(|_| self.silent(&path))?;
+                let Some(object) = next else { return Ok(found) };
+                found.push(object.map_err(|error| Failure::Final(self.explain(&path, &error)))?);
+                if found.len() > LISTED_MAX {
+                    let reason = format!("there are more than {LISTED_MAX} files below it");
+                    return Err(Failure::Final(self.error(ErrorKind::InvalidInput, &path, &reason)));
+                }
+            }
+        };
+        self.persist(list).await
+    }
+
+    pub(crate) async fn is_there(&self, path: &str) -> Result<bool> {
         let location = &self.location(path);
         let head = || async {
             let options = GetOptions { head: true, ..GetOptions::default() };
@@ -193,7 +295,7 @@ impl Server {
     }
 
     /// The names in a directory.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>> {
         /// A listing is many requests.
         const REQUESTS: u32 = 20;
         let location = &self.location(path);
@@ -207,13 +309,6 @@ impl Server {
             Ok(names.map(str::to_owned).collect())
         };
         self.persist(list).await
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Waiting would panic inside of another runtime.
-        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 

@@ -61,7 +61,7 @@ fn default_directory() -> Option<PathBuf> {
 }
 
 /// A number that nobody can foretell.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0_u64)
 }
 

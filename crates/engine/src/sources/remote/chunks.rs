@@ -9,16 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use keirin_storage::io::KnownFile;
+use object_store::path::Path;
 use parking_lot::{Condvar, Mutex};
 use tokio::task::spawn_blocking;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::cache::Cache;
-use super::server::{Found, Server};
+use super::cache::{Cache, CacheOptions};
+use super::server::{Found, Server, spawn};
 
 /// Bytes of a chunk; the last of a file has the rest.
-pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks that one request asks for.
 const RUN_MAX: u64 = 4;
 /// Chunks that are kept in memory.
@@ -28,25 +28,27 @@ const AHEAD_MAX: usize = 64;
 /// Chunks that are looked at when someone says what will be read, those named twice included.
 const EXPECTED_MAX: usize = 1 << 14;
 
-/// A file by what the log says of it.
+/// A file that never changes: where it is, and what is known of it.
 #[derive(Clone, Debug)]
-pub(super) struct File {
-    path: Arc<str>,
-    pub(super) byte_count: u64,
-    /// Another for other contents: the hash of the log is in it, and where the file is.
-    pub(super) key: u128,
+pub(crate) struct File {
+    server: Arc<Server>,
+    location: Path,
+    pub(crate) byte_count: u64,
+    /// Another for other contents.
+    key: u128,
 }
 
 impl File {
-    pub(super) fn new(url: &str, file: KnownFile<'_>) -> Self {
+    /// `hash` is another one when the contents of the file are.
+    pub(crate) fn new(server: Arc<Server>, location: Path, byte_count: u64, hash: u64) -> Self {
         let mut hasher = Xxh3::new();
-        for text in [url, file.path] {
+        for text in [server.shown(), location.as_ref()] {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }
-        hasher.update(&file.byte_count.to_le_bytes());
-        hasher.update(&file.hash.to_le_bytes());
-        Self { path: file.path.into(), byte_count: file.byte_count, key: hasher.digest128() }
+        hasher.update(&byte_count.to_le_bytes());
+        hasher.update(&hash.to_le_bytes());
+        Self { server, location, byte_count, key: hasher.digest128() }
     }
 
     /// The chunks that have these bytes, as far as the file has them.
@@ -63,14 +65,14 @@ impl File {
 
 /// Bytes that are on their way.
 #[derive(Debug, Default)]
-pub(super) struct Load {
+pub(crate) struct Load {
     outcome: Mutex<Option<std::result::Result<Bytes, (ErrorKind, String)>>>,
     is_done: Condvar,
 }
 
 impl Load {
     /// The bytes, when they are there.
-    pub(super) fn wait(&self) -> Result<Bytes> {
+    pub(crate) fn wait(&self) -> Result<Bytes> {
         let mut outcome = self.outcome.lock();
         self.is_done.wait_while(&mut outcome, |outcome| outcome.is_none());
         let outcome = outcome.clone().expect("it was waited for");
@@ -78,16 +80,16 @@ impl Load {
     }
 
     /// What whoever brings the bytes has.
-    pub(super) fn promise(self: &Arc<Self>) -> Promise {
+    pub(crate) fn promise(self: &Arc<Self>) -> Promise {
         Promise(self.clone())
     }
 }
 
 /// Sees to it that nobody waits for ever.
-pub(super) struct Promise(Arc<Load>);
+pub(crate) struct Promise(Arc<Load>);
 
 impl Promise {
-    pub(super) fn keep(&self, outcome: Result<Bytes>) {
+    pub(crate) fn keep(&self, outcome: Result<Bytes>) {
         let outcome = outcome.map_err(|error| (error.kind(), error.to_string()));
         self.0.outcome.lock().get_or_insert(outcome);
         self.0.is_done.notify_all();
@@ -121,23 +123,22 @@ struct Slots {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Chunks {
-    server: Arc<Server>,
+pub(crate) struct Chunks {
     cache: Arc<Cache>,
     slots: Mutex<Slots>,
 }
 
 impl Chunks {
-    pub(super) fn new(server: Arc<Server>, cache: Arc<Cache>) -> Self {
-        Self { server, cache, slots: Mutex::default() }
+    pub(crate) fn new(options: CacheOptions) -> Self {
+        Self { cache: Arc::new(Cache::new(options)), slots: Mutex::default() }
     }
 
-    pub(super) fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &Cache {
         &self.cache
     }
 
     /// Fills the buffer from a place in the file, up to its end, and says how many bytes that are.
-    pub(super) fn read_at(self: &Arc<Self>, file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_at(self: &Arc<Self>, file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let end = file.byte_count.min(offset.saturating_add(buffer.len() as u64));
         let chunks = file.chunks(&(offset..end));
         // More than are kept would drive each other out.
@@ -156,7 +157,7 @@ impl Chunks {
     }
 
     /// Fetches what is not there, as long as not too much is on its way.
-    pub(super) fn expect(self: &Arc<Self>, file: &File, ranges: &mut dyn Iterator<Item = Range<u64>>) {
+    pub(crate) fn expect(self: &Arc<Self>, file: &File, ranges: &mut dyn Iterator<Item = Range<u64>>) {
         // However large a log says that a file is.
         let mut chunks: Vec<u64> = ranges.flat_map(|range| file.chunks(&range)).take(EXPECTED_MAX).collect();
         chunks.sort_unstable();
@@ -167,7 +168,7 @@ impl Chunks {
     }
 
     /// Throws away chunks that have these bytes.
-    pub(super) fn forget(&self, file: &File, range: Range<u64>) {
+    pub(crate) fn forget(&self, file: &File, range: Range<u64>) {
         let mut slots = self.slots.lock();
         slots.tags.remove(&file.key);
         for chunk in file.chunks(&range).take(EXPECTED_MAX) {
@@ -241,7 +242,7 @@ impl Chunks {
         drop(slots);
         for (first, run) in runs {
             let run = Run { chunks: self.clone(), file: file.clone(), first, promises: run };
-            self.server.spawn(run.load());
+            spawn(run.load());
         }
     }
 }
@@ -287,7 +288,7 @@ impl Run {
     async fn fetch(&mut self, chunks: Range<u64>) {
         let range = self.file.bytes(&chunks);
         let limit = range.end - range.start;
-        let found = self.chunks.server.get(&self.file.path, Some(range), limit).await;
+        let found = self.file.server.get(&self.file.location, Some(range), limit).await;
         let found = found.and_then(|found| self.check(found));
         let bytes = match found {
             Ok(found) => found.bytes,
@@ -310,7 +311,7 @@ impl Run {
 
     /// Fails when the server has something else than the log says, or than it had.
     fn check(&self, found: Found) -> Result<Found> {
-        let fail = |kind, reason: &str| Err(self.chunks.server.error(kind, &self.file.path, reason));
+        let fail = |kind, reason: &str| Err(self.file.server.error_at(kind, &self.file.location, reason));
         if found.size != self.file.byte_count {
             let reason = format!("it has {} bytes, not {}", found.size, self.file.byte_count);
             return fail(ErrorKind::InvalidData, &reason);
@@ -318,7 +319,7 @@ impl Run {
         if let Some(tag) = &found.tag {
             let mut slots = self.chunks.slots.lock();
             if slots.tags.entry(self.file.key).or_insert_with(|| tag.clone()) != tag {
-                let reason = "it changed on the server while it was read: open the database again";
+                let reason = "it changed on the server while it was read: read it again";
                 return fail(ErrorKind::TimedOut, reason);
             }
         }

@@ -21,12 +21,12 @@ use url::Url;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a database is.
-pub(super) struct Place {
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) prefix: Path,
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) prefix: Path,
     /// The URL, without passwords.
-    pub(super) shown: String,
-    pub(super) can_list: bool,
+    pub(crate) shown: String,
+    pub(crate) can_list: bool,
 }
 
 /// A connection that takes longer fails.
@@ -42,25 +42,36 @@ fn retry() -> RetryConfig {
     RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(10) }
 }
 
-pub(super) fn place(text: &str) -> Result<Place> {
-    let invalid = |reason: &str| {
-        let message = format!("'{}' is not the URL of a database: {reason}", without_secrets(text));
-        Error::new(ErrorKind::Invalid, message)
-            .with_hint("s3://bucket/path, gs://bucket/path, az://container/path or https://host/path")
-    };
+/// The place of a database, or of all files of a bucket.
+pub(crate) fn place(text: &str) -> Result<Place> {
+    if text.contains(['?', '#']) {
+        return Err(invalid(text, "nothing may follow the path"));
+    }
+    place_of_file(text)
+}
+
+fn invalid(text: &str, reason: &str) -> Error {
+    let message = format!("'{}' is no URL that can be read: {reason}", without_secrets(text));
+    Error::new(ErrorKind::Invalid, message)
+        .with_hint("s3://bucket/path, gs://bucket/path, az://container/path or https://host/path")
+}
+
+/// As [`place`], of a single file on a web server, whose URL may end with a query.
+pub(crate) fn place_of_file(text: &str) -> Result<Place> {
+    let invalid = |reason: &str| invalid(text, reason);
     let mut url = Url::parse(text).map_err(|error| invalid(&error.to_string()))?;
     let is_web = matches!(url.scheme(), "http" | "https");
     if is_web && (!url.username().is_empty() || url.password().is_some()) {
         return Err(invalid("users and passwords are not sent"));
     }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(invalid("nothing may follow the path"));
-    }
+    url.set_fragment(None);
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("it names no host or bucket"));
     }
-    let trimmed = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&trimmed);
+    if url.query().is_none() {
+        let trimmed = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&trimmed);
+    }
     let shown = without_secrets(url.as_str());
     let failed = |error: object_store::Error| invalid(&super::server::innermost(&error));
     let prefix = || Path::from_url_path(url.path()).map_err(|error| invalid(&error.to_string()));
@@ -108,7 +119,7 @@ pub(super) fn place(text: &str) -> Result<Place> {
 }
 
 /// A URL without what is only for the server.
-fn without_secrets(text: &str) -> String {
+pub(crate) fn without_secrets(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let (rest, has_query) = rest.split_once(['?', '#']).map_or((rest, false), |(rest, _)| (rest, true));
     let (authority, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
