@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 
 use super::options::{NamedText, Options};
 use super::paths::{DataFile, percent_decoded};
+use super::remote::{is_remote, path_of};
 use crate::compile::conditions::can_fail;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -183,7 +184,9 @@ impl FileColumns {
 
 /// The `key=value` directories above a file, outermost first; NULL as `None`.
 fn partitions_of(file: &DataFile) -> Vec<(String, Option<String>)> {
-    let Some(directory) = file.path.parent() else { return Vec::new() };
+    // What is a copy lies elsewhere.
+    let path = if is_remote(&file.name) { path_of(&file.name) } else { file.path.clone() };
+    let Some(directory) = path.parent() else { return Vec::new() };
     directory
         .components()
         .filter_map(|component| match component {
@@ -238,6 +241,7 @@ mod tests {
             size_bytes: 1,
             changed: SystemTime::UNIX_EPOCH,
             temporary: None,
+            remote: None,
         }
     }
 

@@ -4,6 +4,9 @@
 //! told from those of other contents. Its bytes are fetched by ranges, ahead of who reads them. From a web server that
 //! does not know ranges a file is copied whole, to a temporary file.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -24,8 +27,8 @@ use super::format::FileFormat;
 use super::paths::{DataFile, Spool, is_no_data, listed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sources::remote::{
-    CHUNK_BYTES, CacheOptions, Chunks, File, Seen, Server, place, place_of_file, random, wait,
-    without_secrets,
+    CHUNK_BYTES, CacheOptions, Chunks, File, Seen, Server, of_credentials, place, place_of_file, random,
+    wait, without_secrets,
 };
 
 /// Bytes that are fetched ahead of who reads a file from beginning to end.
@@ -103,7 +106,7 @@ impl RemoteFiles {
             });
             Ok(futures::stream::iter(found).buffered(LOOKED_AT_ONCE).collect::<Vec<_>>().await)
         });
-        found.map_err(|error| failed(&error))?.into_iter().collect()
+        found.map_err(|error| failed(&error, ""))?.into_iter().collect()
     }
 
     async fn find_one(
@@ -123,7 +126,7 @@ impl RemoteFiles {
         if !is_web && is_glob(location.as_ref()) {
             return self.find_matches(&address, format).await;
         }
-        match server.look(location, *is_web).await.map_err(|error| failed(&error))? {
+        match server.look(location, *is_web).await.map_err(|error| failed(&error, &address.shown))? {
             Seen::Ranged(meta) => Ok(vec![self.file(&address, &meta, shown.as_str().into())]),
             Seen::Whole(meta) => Ok(vec![self.copy(&address, &meta, directory, stop).await?]),
             Seen::Nothing if !is_web => self.find_below(&address, format).await,
@@ -195,7 +198,7 @@ impl RemoteFiles {
     /// All objects below a directory.
     async fn list(&self, address: &Address, directory: &str) -> Result<Vec<ObjectMeta>> {
         let directory = Path::parse(directory).map_err(|error| invalid(&address.shown, &error))?;
-        address.server.list_below(&directory).await.map_err(|error| failed(&error))
+        address.server.list_below(&directory).await.map_err(|error| failed(&error, &address.shown))
     }
 
     fn listed_file(&self, address: &Address, object: &ObjectMeta) -> DataFile {
@@ -241,7 +244,7 @@ impl RemoteFiles {
                 let mut kept =
                     tempfile::Builder::new().prefix("copy-").tempfile_in(&directory).map_err(not_kept)?;
                 let copying = address.server.copy(&address.location, kept.as_file_mut(), stop);
-                let copied = copying.await.map_err(|error| failed(&error))?;
+                let copied = copying.await.map_err(|error| failed(&error, &address.shown))?;
                 if stop.load(Ordering::Relaxed) {
                     return Err(Error::new(ErrorKind::Cancelled, "the query was cancelled"));
                 }
@@ -313,6 +316,10 @@ impl RemoteFiles {
 }
 
 impl RemoteFile {
+    pub(super) fn byte_count(&self) -> u64 {
+        self.file.byte_count
+    }
+
     /// Fills the buffer from a place in the file, up to its end, and says how many bytes that are.
     pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let failed = |error: io::Error| {
@@ -356,7 +363,7 @@ impl OpenedFile {
     pub(super) fn byte_count(&self) -> io::Result<u64> {
         match self {
             Self::Local(file) => Ok(file.metadata()?.len()),
-            Self::Remote(reader) => Ok(reader.file.file.byte_count),
+            Self::Remote(reader) => Ok(reader.file.byte_count()),
         }
     }
 }
@@ -382,7 +389,7 @@ impl Seek for OpenedFile {
             Self::Remote(reader) => {
                 let place = match to {
                     SeekFrom::Start(place) => Some(place),
-                    SeekFrom::End(offset) => reader.file.file.byte_count.checked_add_signed(offset),
+                    SeekFrom::End(offset) => reader.file.byte_count().checked_add_signed(offset),
                     SeekFrom::Current(offset) => reader.at.checked_add_signed(offset),
                 };
                 reader.at = place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -411,7 +418,7 @@ fn as_time(contents: u64) -> SystemTime {
 }
 
 /// A URL as a path, whose last part has the extension, and directories the columns that names have.
-fn path_of(shown: &str) -> PathBuf {
+pub(super) fn path_of(shown: &str) -> PathBuf {
     PathBuf::from(shown.split('?').next().unwrap_or_default())
 }
 
@@ -429,6 +436,10 @@ fn invalid(shown: &str, reason: &dyn std::fmt::Display) -> Error {
 }
 
 /// What a server did, which names the URL.
-fn failed(error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot read {error}"))
+fn failed(error: &io::Error, shown: &str) -> Error {
+    let failed = Error::new(ErrorKind::Io, format!("cannot read {error}"));
+    match of_credentials(shown).filter(|_| error.kind() == io::ErrorKind::PermissionDenied) {
+        Some(hint) => failed.with_hint(hint),
+        None => failed,
+    }
 }

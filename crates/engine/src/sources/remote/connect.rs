@@ -56,6 +56,25 @@ fn invalid(text: &str, reason: &str) -> Error {
         .with_hint("s3://bucket/path, gs://bucket/path, az://container/path or https://host/path")
 }
 
+/// What says who asks an object store; `None` for a web server.
+pub(crate) fn of_credentials(url: &str) -> Option<&'static str> {
+    match url.split_once("://")?.0 {
+        "s3" | "s3a" => Some(
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment say who asks; \
+             AWS_SKIP_SIGNATURE=true reads a public bucket",
+        ),
+        "gs" => Some(
+            "GOOGLE_APPLICATION_CREDENTIALS in the environment names the file of a key; \
+             GOOGLE_SKIP_SIGNATURE=true reads a public bucket",
+        ),
+        "http" | "https" => None,
+        _ => Some(
+            "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the environment say who asks; \
+             AZURE_SKIP_SIGNATURE=true reads a public container",
+        ),
+    }
+}
+
 /// As [`place`], of a single file on a web server, whose URL may end with a query.
 pub(crate) fn place_of_file(text: &str) -> Result<Place> {
     let invalid = |reason: &str| invalid(text, reason);
@@ -72,8 +91,12 @@ pub(crate) fn place_of_file(text: &str) -> Result<Place> {
         let trimmed = url.path().trim_end_matches('/').to_owned();
         url.set_path(&trimmed);
     }
-    let shown = without_secrets(url.as_str());
-    let failed = |error: object_store::Error| invalid(&super::server::innermost(&error));
+    let shown = without_secrets(url.as_str()).trim_end_matches('/').to_owned();
+    let failed = |error: object_store::Error| {
+        let message =
+            format!("cannot read '{}': {}", without_secrets(text), super::server::innermost(&error));
+        Error::new(ErrorKind::Invalid, message).with_hint(of_credentials(text).unwrap_or_default())
+    };
     let prefix = || Path::from_url_path(url.path()).map_err(|error| invalid(&error.to_string()));
     // What the environment says comes after what we think.
     let ours = [(ClientConfigKey::ConnectTimeout, CONNECT_MAX), (ClientConfigKey::Timeout, "1 hour")];

@@ -15,7 +15,7 @@ use std::path::Path;
 
 pub(crate) use cache::{Cache, CacheOptions, random};
 pub(crate) use chunks::{CHUNK_BYTES, Chunks, File, Load};
-pub(crate) use connect::{Place, place, place_of_file, without_secrets};
+pub(crate) use connect::{Place, of_credentials, place, place_of_file, without_secrets};
 pub(crate) use server::{Seen, Server, spawn, wait};
 
 /// Whether `path` is a URL: `s3://bucket/db`, `https://host/db`.

@@ -319,6 +319,7 @@ pub(super) fn innermost(error: &dyn std::error::Error) -> String {
         last = source;
     }
     let text = last.to_string();
-    let text = text.split(['\n', '<']).next().unwrap_or_default().trim_end_matches([' ', ':']);
+    let text = text.split(['\n', '<']).next().unwrap_or_default();
+    let text = text.split(" (os error").next().unwrap_or_default().trim_end_matches([' ', ':']);
     text.chars().take(SHOWN_MAX).collect()
 }

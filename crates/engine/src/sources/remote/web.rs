@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 /// What is done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Serve,
     Status(u16),
     /// The connection ends in the middle of the answer.
@@ -35,7 +35,7 @@ pub(super) enum Act {
 type Choose = dyn Fn(&str) -> Act + Send + Sync;
 
 /// A request: the method, the path in the directory and the range.
-pub(super) type Request = (String, String, Option<(usize, usize)>);
+pub(crate) type Request = (String, String, Option<(usize, usize)>);
 
 struct Shared {
     root: Mutex<PathBuf>,
@@ -47,13 +47,13 @@ struct Shared {
 }
 
 /// See the [module](self). It runs until the tests end.
-pub(super) struct Web {
+pub(crate) struct Web {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Web {
-    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let shared = Arc::new(Shared {
             root: Mutex::new(root.into()),
@@ -74,29 +74,29 @@ impl Web {
         Self { address, shared }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/db", self.address)
     }
 
-    pub(super) fn set_root(&self, root: impl Into<PathBuf>) {
+    pub(crate) fn set_root(&self, root: impl Into<PathBuf>) {
         *self.shared.root.lock() = root.into();
     }
 
-    pub(super) fn set_delay(&self, delay: Duration) {
+    pub(crate) fn set_delay(&self, delay: Duration) {
         *self.shared.delay.lock() = delay;
     }
 
-    pub(super) fn choose(&self, choose: impl Fn(&str) -> Act + Send + Sync + 'static) {
+    pub(crate) fn choose(&self, choose: impl Fn(&str) -> Act + Send + Sync + 'static) {
         *self.shared.choose.lock() = Box::new(choose);
     }
 
     /// The requests since this was asked the last time.
-    pub(super) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock())
     }
 
     /// How many requests were answered at the same time, at most.
-    pub(super) fn running_max(&self) -> usize {
+    pub(crate) fn running_max(&self) -> usize {
         self.shared.running_max.load(Ordering::Relaxed)
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,8 +16,8 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parquet::arrow::async_reader::AsyncFileReader;
 
@@ -89,8 +90,18 @@ impl ObjectStore for RemoteStore {
         })
     }
 
-    async fn get_opts(&self, _: &Path, _: GetOptions) -> Result<GetResult> {
-        self.no()
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let Some(GetRange::Bounded(range)) = options.range else { return self.no() };
+        let mut bytes = self.get_ranges(location, std::slice::from_ref(&range)).await?;
+        let meta = ObjectMeta {
+            location: location.clone(),
+            last_modified: SystemTime::UNIX_EPOCH.into(),
+            size: self.file.byte_count(),
+            e_tag: None,
+            version: None,
+        };
+        let payload = GetResultPayload::Stream(stream::iter(bytes.pop().map(Ok)).boxed());
+        Ok(GetResult { payload, meta, range, attributes: Attributes::default() })
     }
 
     async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
