@@ -373,7 +373,7 @@ impl Read for OpenedFile {
         match self {
             Self::Local(file) => file.read(buffer),
             Self::Remote(reader) => {
-                reader.file.expect([reader.at..reader.at + AHEAD_BYTES]);
+                reader.file.expect(std::iter::once(reader.at..reader.at + AHEAD_BYTES));
                 let count = reader.file.read_at(reader.at, buffer)?;
                 reader.at += count as u64;
                 Ok(count)

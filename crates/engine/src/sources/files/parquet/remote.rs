@@ -48,7 +48,7 @@ impl RemoteStore {
         let mut read = Vec::with_capacity(ranges.len());
         for (place, range) in ranges.iter().enumerate() {
             while ahead < ranges.len() && (ahead <= place || expected < AHEAD_BYTES) {
-                self.file.expect([ranges[ahead].clone()]);
+                self.file.expect(std::iter::once(ranges[ahead].clone()));
                 expected += ranges[ahead].end - ranges[ahead].start;
                 ahead += 1;
             }
