@@ -11,6 +11,7 @@ mod decoders;
 mod floats;
 mod header;
 mod known;
+mod levels;
 mod numbers;
 mod pages;
 mod prefilter;

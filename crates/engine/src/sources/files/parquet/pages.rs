@@ -16,6 +16,7 @@ use parquet::errors::{ParquetError, Result};
 use super::buffers::{Buffers, Lent};
 use super::decoders::Decoders;
 use super::header::{PageHeader, PageKind};
+use super::levels::{self, LevelsMax};
 
 /// The most pages of a batch, and the decompressed bytes at which a batch ends: all but its last page have
 /// fewer together.
@@ -63,6 +64,8 @@ pub(super) struct Pages {
     buffers: Buffers,
     /// Whether all pages will be requested.
     all: bool,
+    /// Of a column whose pages the parquet crate reads.
+    checked: Option<LevelsMax>,
     /// The next page, if its header was already read.
     peeked: Option<Found>,
     /// Pages that were decompressed ahead; an error is always the last.
@@ -94,7 +97,12 @@ impl Pages {
         all: bool,
     ) -> Self {
         let (peeked, ready) = (None, VecDeque::new());
-        Self { place, stored, codec, decoder: None, decoders, buffers, all, peeked, ready }
+        Self { place, stored, codec, decoder: None, decoders, buffers, all, checked: None, peeked, ready }
+    }
+
+    /// The same pages, checked for readers that trust them.
+    pub(super) fn checked(self, levels_max: LevelsMax) -> Self {
+        Self { checked: Some(levels_max), ..self }
     }
 
     fn error(&self, at: u64, reason: impl std::fmt::Display) -> ParquetError {
@@ -254,7 +262,12 @@ impl Pages {
             }
             let size = page.header.decoded_bytes;
             let bytes = output.map_or(page.bytes, |output| output.into_bytes(size));
-            self.ready.extend(page.header.kind.page(bytes).map(Ok));
+            let Some(decoded) = page.header.kind.page(bytes) else { continue };
+            let checked = self.checked.map_or(Ok(()), |levels_max| levels::check(&decoded, levels_max));
+            self.ready.push_back(checked.map(|()| decoded).map_err(|reason| self.error(page.at, reason)));
+            if checked.is_err() {
+                return;
+            }
         }
     }
 

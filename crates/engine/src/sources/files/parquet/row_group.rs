@@ -245,7 +245,9 @@ impl RowGroups for RowGroup {
     }
 
     fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
-        Ok(Box::new(OneChunk(Some(self.pages(column)?))))
+        let described = self.chunk(column).column_descr();
+        let levels_max = [described.max_rep_level(), described.max_def_level()];
+        Ok(Box::new(OneChunk(Some(self.pages(column)?.checked(levels_max)))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
