@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
@@ -243,6 +243,7 @@ impl Session {
             database,
             system: Arc::new(SystemSchema::new(system)),
             files: Arc::default(),
+            given: Arc::default(),
             default_schema: DEFAULT_SCHEMA.to_owned(),
         });
         context.register_catalog(CATALOG, catalog.clone());
@@ -407,6 +408,32 @@ impl Session {
         }));
         let task = StatementTask { task, stop };
         Begun { answer, tag, batches, is_finished, task }
+    }
+
+    /// Makes `batches` a table of this session under `name`, in the place of one that was given by that name before. Names
+    /// without a schema mean such tables before those of the database; views do not see them. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when a batch has other columns than `schema`, or two columns have one name.
+    pub fn register_batches(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
+        let _change = Change::begin(&self.shared.changes);
+        self.catalog.given.add_batches(name, schema, batches)
+    }
+
+    /// As [`register_batches`](Self::register_batches), of a stream. One query can read it, once; its code runs on threads
+    /// that may block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when two columns have one name.
+    pub fn register_reader(&self, name: &str, reader: Box<dyn RecordBatchReader + Send>) -> Result<()> {
+        let _change = Change::begin(&self.shared.changes);
+        self.catalog.given.add_reader(name, reader)
+    }
+
+    /// Forgets a table that was given, and whether there was one. Queries that run go on.
+    pub fn deregister(&self, name: &str) -> bool {
+        let _change = Change::begin(&self.shared.changes);
+        self.catalog.given.remove(name)
     }
 
     /// Waits, for at most `wait_max`, until no statement of the database is running and no thread works for a

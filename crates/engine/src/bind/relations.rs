@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use datafusion::catalog::CatalogProvider;
+use datafusion::catalog::{CatalogProvider, TableProvider};
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
@@ -57,7 +57,7 @@ pub(crate) struct FileReference {
 /// The tables of a statement that are in no permanent schema.
 pub(crate) struct Taken {
     pub(crate) files: Vec<FileReference>,
-    /// Older versions of tables, which exist as long as this value.
+    /// Older versions of tables, and tables of the session's program, which exist as long as this value.
     pub(crate) versions: Vec<OpenFile>,
 }
 
@@ -203,6 +203,14 @@ impl Finder<'_> {
         if parts.len() == 1 && last.quote_style == Some('\'') {
             return self.take_named(&last.value.clone(), name, alias, span);
         }
+        if let Some(given) = self.given(&parts) {
+            let table = self.catalog.files.fresh_name();
+            let in_files = [CATALOG, FILES_SCHEMA, &table].map(|part| Ident::with_quote('"', part));
+            self.taken.versions.push(self.catalog.files.add(table, given));
+            alias.get_or_insert_with(|| table_alias(&normalized(last)));
+            *name = ObjectName::from(in_files.to_vec());
+            return Ok(());
+        }
         if let Some(version) = Version::of(last) {
             let table = parts[..parts.len() - 1].to_vec();
             let label = table.last().map(|table| (*table).clone());
@@ -298,6 +306,12 @@ impl Finder<'_> {
             || self.schema_and_table(parts).is_some_and(|(schema, table)| {
                 self.catalog.schema(&schema).is_some_and(|schema| schema.table_exist(&table))
             })
+    }
+
+    /// The table of the session's program that `parts` name, if there is one. Views know only those of the database.
+    fn given(&self, parts: &[&Ident]) -> Option<Arc<dyn TableProvider>> {
+        let name = normalized(parts.first().filter(|_| parts.len() == 1 && self.views.is_empty())?);
+        self.catalog.given.get(&name).filter(|_| !self.is_local(&name))
     }
 
     /// A table in an older version, under a generated name.
@@ -402,6 +416,7 @@ impl Finder<'_> {
                 let prefix = if name == self.default_schema { String::new() } else { format!("{name}.") };
                 schema.table_names().into_iter().map(move |table| format!("{prefix}{table}"))
             })
+            .chain(self.catalog.given.names())
             .chain(self.local_names().map(str::to_owned))
             .collect();
         suggest(error, nearest(&written, names.iter().map(String::as_str)))

@@ -2,6 +2,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod files;
+pub(crate) mod given;
 pub(crate) mod leaf;
 pub(crate) mod remote;
 pub(crate) mod stored;

@@ -16,6 +16,8 @@ use datafusion::error::Result;
 
 use information_schema::InformationSchema;
 
+use crate::sources::given::GivenTables;
+
 pub(crate) use files::{FileSchema, OpenFile};
 pub(crate) use information_schema::INFORMATION_SCHEMA;
 pub(crate) use system::{SystemSchema, SystemTable};
@@ -36,6 +38,8 @@ pub(crate) struct SessionCatalog {
     pub(crate) database: Arc<dyn CatalogProvider>,
     pub(crate) system: Arc<SystemSchema>,
     pub(crate) files: Arc<FileSchema>,
+    /// Tables of the session's program: names without a schema mean them before all others.
+    pub(crate) given: Arc<GivenTables>,
     /// The schema in which names without a schema are looked up; USE sets it.
     pub(crate) default_schema: String,
 }

@@ -34,7 +34,7 @@ use datafusion::logical_expr::ExprSchemable;
 use datafusion::physical_plan::ExecutionPlan;
 
 pub use failure::hide_caught_panics;
-pub(crate) use failure::{io_failed, system_reason};
+pub(crate) use failure::{into_datafusion, io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use known::KnownFiles;
 pub(crate) use options::{OptionValue, Options};
@@ -42,6 +42,7 @@ pub(crate) use parquet::ParquetDecoder;
 pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
 pub(crate) use remote::RemoteFiles;
+pub(crate) use values::checked;
 
 use crate::compile::rules::as_text;
 use crate::error::{Error, ErrorKind, Result};

@@ -14,7 +14,7 @@ use datafusion::arrow::error::ArrowError;
 /// # Errors
 /// For decimals of more digits than the type has: Arrow would print them without the last digits, and its
 /// casts panic.
-pub(super) fn checked(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn checked(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let mut changed: Option<Vec<ArrayRef>> = None;
     for (index, column) in batch.columns().iter().enumerate() {
         check_digits(column).map_err(|error| {
