@@ -15,7 +15,7 @@
 //! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
 //! are.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -106,20 +106,17 @@ pub(crate) struct WithoutFences;
 
 impl PhysicalOptimizerRule for WithoutFences {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut sorted = VecDeque::new();
-        plan.apply(|node| {
-            sorted.extend(sorted_keys(node).transpose()?);
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        let plan = Fence::without(Hidden::Constants, plan)?;
-        // By the first of its keys a sort with a LIMIT knows that no better rows follow.
-        plan.transform_down(|node| {
-            let Some(keys) = sorted_keys(&node) else { return Ok(Transformed::no(node)) };
-            if sorted.pop_front().is_some_and(|before| keys.is_ok_and(|keys| keys <= before)) {
-                return Ok(Transformed::no(node));
+        plan.transform_down(|mut node| {
+            let mut is_changed = false;
+            while let Some(fence) = Fence::of(&node, Hidden::Constants) {
+                node = fence.input.clone();
+                is_changed = true;
             }
-            let input = Arc::new(Fence::hiding(Hidden::Constants, node.children()[0].clone()));
-            Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?))
+            let recursion = match seems_better_sorted_without(&node)? {
+                true => TreeNodeRecursion::Jump,
+                false => TreeNodeRecursion::Continue,
+            };
+            Ok(Transformed::new(node, is_changed, recursion))
         })
         .data()
     }
@@ -133,11 +130,18 @@ impl PhysicalOptimizerRule for WithoutFences {
     }
 }
 
-/// By how many of its keys the input of a sort with a LIMIT seems to be sorted; `None` for other nodes.
-fn sorted_keys(plan: &Arc<dyn ExecutionPlan>) -> Option<Result<usize>> {
-    let sort = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some())?;
-    let known = sort.input().equivalence_properties();
-    Some(known.extract_common_sort_prefix(sort.expr().clone()).map(|(keys, _)| keys.len()))
+/// Whether a node is a sort with a LIMIT that would take its input for sorted by more of its keys if no fences hid
+/// constants: by the first of the keys it knows that no better rows follow.
+fn seems_better_sorted_without(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let Some(sort) = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some()) else {
+        return Ok(false);
+    };
+    let sorted_keys = |input: &Arc<dyn ExecutionPlan>| -> Result<usize> {
+        let (keys, _) = input.equivalence_properties().extract_common_sort_prefix(sort.expr().clone())?;
+        Ok(keys.len())
+    };
+    let without = Fence::without(Hidden::Constants, sort.input().clone())?;
+    Ok(sorted_keys(&without)? > sorted_keys(sort.input())?)
 }
 
 /// Puts fences below sorts whose input seems to be sorted once the other fences are gone: a sort that is left in the plan is
@@ -257,8 +261,12 @@ impl Fence {
         Self::without(Hidden::Nothing, plan)
     }
 
+    fn of(plan: &Arc<dyn ExecutionPlan>, hidden: Hidden) -> Option<&Self> {
+        plan.downcast_ref::<Self>().filter(|fence| fence.hidden == hidden)
+    }
+
     fn without(hidden: Hidden, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| match node.downcast_ref::<Self>().filter(|fence| fence.hidden == hidden) {
+        plan.transform_up(|node| match Self::of(&node, hidden) {
             Some(fence) => Ok(Transformed::yes(fence.input.clone())),
             None => Ok(Transformed::no(node)),
         })

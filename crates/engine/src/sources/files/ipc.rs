@@ -9,13 +9,14 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use arrow::ipc::reader::{read_dictionary, read_record_batch};
-use arrow::ipc::{Endianness, MessageHeader, MetadataVersion, RecordBatch as BatchMessage, root_as_message};
+use arrow::ipc::{MessageHeader, MetadataVersion, RecordBatch as BatchMessage, root_as_message};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::execution::SessionState;
 
+use super::arrow_schema;
 use super::failure::{damaged, guarded, io_failed};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::options::Options;
@@ -121,9 +122,7 @@ impl Messages {
         let message = root_as_message(&metadata).map_err(|error| messages.damaged(error))?;
         let header =
             message.header_as_schema().ok_or_else(|| messages.damaged("it does not begin with a schema"))?;
-        if header.endianness() != Endianness::Little {
-            return Err(messages.damaged("its numbers are big-endian, which is not supported"));
-        }
+        arrow_schema::check(header).map_err(|reason| messages.damaged(reason))?;
         messages.schema = Arc::new(arrow::ipc::convert::fb_to_schema(header));
         Ok(messages)
     }

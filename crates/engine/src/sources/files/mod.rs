@@ -3,6 +3,7 @@
 //! [`open`] finds the files ([`paths`]), determines their format ([`format`]), reads enough of them to know
 //! the schema, and returns a table. Every error names the file it is about.
 
+mod arrow_schema;
 mod csv;
 mod decompress;
 mod failure;

@@ -66,7 +66,8 @@ use self::known::KnownColumns;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::remote::{Readers, RemoteStore};
 use self::scan::{Opener, Scan};
-use super::failure::{catch_panic, damaged, from_datafusion, io_failed, unexpected};
+use super::arrow_schema;
+use super::failure::{catch_panic, damaged, from_datafusion, into_datafusion, io_failed, unexpected};
 use super::hive::{FileColumnOptions, FileColumns};
 use super::known::KnownFiles;
 use super::named::{NamedFile, NamedSource};
@@ -223,7 +224,10 @@ async fn read_footer(
         .with_page_index_policy(Some(PageIndexPolicy::Skip))
         .with_coerce_int96(Some(INT96_UNIT));
     let mut read = Box::pin(async {
-        DataFusionResult::Ok((reader.fetch_metadata().await?, reader.fetch_schema().await?))
+        let footer = reader.fetch_metadata().await?;
+        arrow_schema::check_footer(&footer)
+            .map_err(|reason| into_datafusion(damaged(&file.name, "Parquet", reason)))?;
+        DataFusionResult::Ok((footer, reader.fetch_schema().await?))
     });
     let outcome = future::poll_fn(|context| match catch_panic(|| read.poll_unpin(context)) {
         Some(polled) => polled.map(|result| result.map_err(failed)),
