@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
@@ -16,6 +16,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use keirin_storage::Cancel;
+use tokio::task::JoinError;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::running::Running;
@@ -28,6 +29,8 @@ const BYTES_AHEAD: usize = 16 << 20;
 thread_local! {
     /// The counter of the database to which the thread belongs.
     static COUNT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
+    /// Whether nobody waits any more for what the thread does.
+    static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
 /// Counts the pieces of blocking work of a database that are running or waiting for a thread.
@@ -71,6 +74,35 @@ pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
         drop(counted);
         done
     })
+}
+
+/// Runs `work`, which may wait for other machines, on a blocking thread; it asks [`is_abandoned`] while it waits.
+///
+/// # Errors
+/// When the work panics.
+pub(crate) async fn waiting<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::result::Result<T, JoinError> {
+    struct AbandonOnDrop(Arc<AtomicBool>);
+    impl Drop for AbandonOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let flag = Arc::<AtomicBool>::default();
+    let _abandoning = AbandonOnDrop(flag.clone());
+    let work = move || {
+        ABANDONED.with(|abandoned| *abandoned.borrow_mut() = Some(flag));
+        let done = work();
+        ABANDONED.with(|abandoned| *abandoned.borrow_mut() = None);
+        done
+    };
+    spawn(work).await
+}
+
+/// Whether whoever [waits](waiting) for this thread's work has gone.
+pub(crate) fn is_abandoned() -> bool {
+    ABANDONED.with(|abandoned| abandoned.borrow().as_ref().is_some_and(|flag| flag.load(Ordering::Acquire)))
 }
 
 /// Runs `work`, which may block on files, on a blocking thread.

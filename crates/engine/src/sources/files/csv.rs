@@ -60,7 +60,7 @@ pub(crate) async fn open(
     csv_options.check().map_err(explain)?;
     let columns = FileColumns::detect(&files, &column_options, |name| sql_type(state, name))?;
 
-    let (files, csv_options, detected, table) = crate::runtime::work::spawn(move || {
+    let (files, csv_options, detected, table) = crate::runtime::work::waiting(move || {
         if !positional_types.is_empty() {
             let first = source(&files[0], &csv_options)?.detect(&csv_options).map_err(explain)?;
             let (columns, types) = (first.columns.len(), positional_types.len());

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::str::FromStr;
 
 use super::decompress::PlainReader;
+use super::failure::io_failed;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -61,14 +62,24 @@ impl FileFormat {
     }
 
     /// The format by the first bytes of a file, for names without a known extension.
-    pub(crate) fn of_content(file: &DataFile) -> Option<Self> {
+    ///
+    /// # Errors
+    /// When a server fails; a file here that cannot be read has none.
+    pub(crate) fn of_content(file: &DataFile) -> Result<Option<Self>> {
         let mut magic = [0; 6];
-        file.open().ok()?.read_exact(&mut magic).ok()?;
-        match &magic {
+        let read = file.open().and_then(|mut opened| opened.read_exact(&mut magic));
+        match read {
+            Err(error) if file.remote.is_some() && error.kind() != std::io::ErrorKind::UnexpectedEof => {
+                return Err(io_failed("read", &file.name, &error));
+            }
+            Err(_) => return Ok(None),
+            Ok(()) => {}
+        }
+        Ok(match &magic {
             [b'P', b'A', b'R', b'1', ..] => Some(Self::Parquet),
             b"ARROW1" => Some(Self::Arrow),
             _ => None,
-        }
+        })
     }
 
     /// The format of a text file without a known extension: JSON if it begins as an object or a list of

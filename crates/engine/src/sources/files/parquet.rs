@@ -193,7 +193,13 @@ async fn read_footer(
         return Err(damaged(&file.name, "Parquet", reason));
     }
     // Object stores report a denied file without its reason; reading the file directly gives a clearer error.
-    let ends = file.open().and_then(Ends::read);
+    let ends = match file.remote.is_some().then(|| file.clone()) {
+        Some(remote) => {
+            let read = crate::runtime::work::waiting(move || remote.open().and_then(Ends::read));
+            read.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?
+        }
+        None => file.open().and_then(Ends::read),
+    };
     ends.map_err(|error| io_failed("read", &file.name, &error))?.check(file)?;
     let store = match RemoteStore::of(file) {
         Some(remote) => &(Arc::new(remote) as Arc<dyn ObjectStore>),
@@ -201,9 +207,10 @@ async fn read_footer(
     };
     let absolute = match &file.remote {
         Some(_) => Some(file.path.to_string_lossy().as_ref().into()),
-        None => std::path::absolute(&file.path)
-            .ok()
-            .and_then(|path| object_store::path::Path::from_absolute_path(path).ok()),
+        // Object stores take no path with `..`.
+        None => [std::path::absolute(&file.path), std::fs::canonicalize(&file.path)]
+            .into_iter()
+            .find_map(|path| object_store::path::Path::from_absolute_path(path.ok()?).ok()),
     };
     let absolute = absolute
         .ok_or_else(|| Error::new(ErrorKind::Io, format!("cannot use '{}' as a file name", file.name)))?;

@@ -16,8 +16,9 @@ use tempfile::TempPath;
 use super::failure::io_failed;
 use super::format::{EXTENSIONS, FileFormat};
 use super::pipes;
-use super::remote::{RemoteFile, RemoteFiles, is_remote};
+use super::remote::{RemoteFile, RemoteFiles, is_remote, path_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sources::remote::without_secrets;
 use crate::sql::text::nearest;
 
 /// A file to read.
@@ -141,7 +142,8 @@ fn changed(metadata: &fs::Metadata) -> SystemTime {
 
 /// `written` as a path of this machine: without `file://`, with the home directory for `~`.
 pub(crate) fn local_path(written: &str) -> Result<String> {
-    if let Some(rest) = written.strip_prefix("file://") {
+    if written.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file://")) {
+        let rest = &written[7..];
         let path = rest.strip_prefix("localhost").unwrap_or(rest);
         return percent_decoded(path)
             .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("malformed URL '{written}'")));
@@ -152,7 +154,8 @@ pub(crate) fn local_path(written: &str) -> Result<String> {
         return Ok(home.join(rest).to_string_lossy().into_owned());
     }
     if let Some((scheme, _)) = written.split_once("://") {
-        let message = format!("'{written}': '{scheme}' is not supported here, only local files are");
+        let shown = without_secrets(written);
+        let message = format!("'{shown}': '{scheme}' is not supported here, only local files are");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     if written.is_empty() {
@@ -359,9 +362,11 @@ fn common_format(files: &[DataFile]) -> Result<FileFormat> {
     let mut formats: BTreeMap<Option<FileFormat>, (usize, &DataFile)> = BTreeMap::new();
     for file in files {
         let is_foreign = file.temporary.is_some() || file.remote.is_some();
-        let format = FileFormat::of_name(file.name.split('?').next().unwrap_or_default())
-            .or_else(|| FileFormat::of_content(file))
-            .or_else(|| is_foreign.then(|| FileFormat::of_text(file)));
+        let named = FileFormat::of_name(&path_of(&file.name).to_string_lossy());
+        let format = match named {
+            Some(format) => Some(format),
+            None => FileFormat::of_content(file)?.or_else(|| is_foreign.then(|| FileFormat::of_text(file))),
+        };
         formats.entry(format).or_insert((0, file)).0 += 1;
     }
     let mut found = formats.iter();

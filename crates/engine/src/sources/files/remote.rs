@@ -7,28 +7,28 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use futures::StreamExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use tempfile::TempPath;
 use url::Url;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::format::FileFormat;
 use super::paths::{DataFile, Spool, is_no_data, listed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sources::remote::{
-    CHUNK_BYTES, CacheOptions, Chunks, File, Seen, Server, of_credentials, place, place_of_file, random,
-    wait, without_secrets,
+    CHUNK_BYTES, CacheOptions, Chunks, File, Seen, Server, of_credentials, place, place_of_file, wait_unless,
+    without_secrets,
 };
 
 /// Bytes that are fetched ahead of who reads a file from beginning to end.
@@ -37,6 +37,11 @@ const AHEAD_BYTES: u64 = 8 * CHUNK_BYTES;
 const SERVERS_MAX: usize = 64;
 /// Copies of whole files that are kept.
 const COPIES_MAX: usize = 16;
+const GLOB: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
 /// URLs that are looked at side by side.
 const LOOKED_AT_ONCE: usize = 32;
 
@@ -52,9 +57,8 @@ pub(crate) struct RemoteFiles {
 
 #[derive(Clone, Debug)]
 struct Copied {
-    name: Arc<str>,
-    size_bytes: u64,
-    changed: SystemTime,
+    /// Of the contents.
+    number: u64,
     path: Arc<TempPath>,
 }
 
@@ -77,7 +81,8 @@ struct Address {
 
 /// Whether a path is a URL of another machine.
 pub(super) fn is_remote(written: &str) -> bool {
-    crate::sources::remote::is_url(written.as_ref()) && !written.starts_with("file://")
+    crate::sources::remote::is_url(written.as_ref())
+        && !written.split("://").next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("file"))
 }
 
 impl RemoteFiles {
@@ -99,14 +104,14 @@ impl RemoteFiles {
     ) -> Result<Vec<Vec<DataFile>>> {
         let addresses = written.iter().map(|written| self.address(written)).collect::<Result<Vec<_>>>()?;
         let (files, directory, stop) = (self.clone(), spool.directory.to_owned(), spool.stop.clone());
-        let found = wait(async move {
+        let found = wait_unless(spool.stop, async move {
             let found = addresses.into_iter().map(|address| {
                 let (files, directory, stop) = (files.clone(), directory.clone(), stop.clone());
                 async move { files.find_one(address, format, directory, &stop).await }
             });
-            Ok(futures::stream::iter(found).buffered(LOOKED_AT_ONCE).collect::<Vec<_>>().await)
+            Ok(stream::iter(found).buffered(LOOKED_AT_ONCE).try_collect().await)
         });
-        found.map_err(|error| failed(&error, ""))?.into_iter().collect()
+        found.map_err(|error| failed(&error, ""))?
     }
 
     async fn find_one(
@@ -117,17 +122,26 @@ impl RemoteFiles {
         stop: &AtomicBool,
     ) -> Result<Vec<DataFile>> {
         let Address { server, location, is_web, shown } = &address;
-        let is_glob = |text: &str| text.contains(['*', '?', '[']);
         if *is_web && shown.split('?').next().is_some_and(|path| path.contains('*')) {
             let message = format!("cannot list '{shown}': a web server does not tell what files it has");
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_hint("name the files: read_parquet(['https://host/1.parquet', ...])"));
         }
+        let looks = || async { server.look(location, *is_web).await.map_err(|error| failed(&error, shown)) };
         if !is_web && is_glob(location.as_ref()) {
-            return self.find_matches(&address, format).await;
+            // A file here is found by its name before its name is a pattern.
+            return match looks().await? {
+                Seen::Ranged(meta) if !location.as_ref().contains('*') => {
+                    Ok(vec![self.file(&address, &meta)])
+                }
+                _ => self.find_matches(&address, format).await,
+            };
         }
-        match server.look(location, *is_web).await.map_err(|error| failed(&error, &address.shown))? {
-            Seen::Ranged(meta) => Ok(vec![self.file(&address, &meta, shown.as_str().into())]),
+        if !is_web && location.as_ref().is_empty() {
+            return self.find_below(&address, format).await;
+        }
+        match looks().await? {
+            Seen::Ranged(meta) => Ok(vec![self.file(&address, &meta)]),
             Seen::Whole(meta) => Ok(vec![self.copy(&address, &meta, directory, stop).await?]),
             Seen::Nothing if !is_web => self.find_below(&address, format).await,
             Seen::Nothing => Err(Error::new(ErrorKind::NotFound, format!("no such file: '{shown}'"))),
@@ -137,83 +151,132 @@ impl RemoteFiles {
     /// The files of an object store that match a glob, or those below the directories that do.
     async fn find_matches(&self, address: &Address, format: Option<FileFormat>) -> Result<Vec<DataFile>> {
         let pattern = address.location.as_ref();
-        let matcher = glob::Pattern::new(pattern).map_err(|error| {
+        let malformed = |error: glob::PatternError| {
             Error::new(ErrorKind::Invalid, format!("malformed glob '{}': {}", address.shown, error.msg))
-        })?;
-        let fixed: Vec<&str> =
-            pattern.split('/').take_while(|part| !part.contains(['*', '?', '['])).collect();
-        let objects = self.list(address, &fixed.join("/")).await?;
-        let options = glob::MatchOptions {
-            case_sensitive: true,
-            require_literal_separator: true,
-            require_literal_leading_dot: true,
         };
-        let files = |is_found: &dyn Fn(&str) -> bool| {
-            let found = objects.iter().filter(|object| is_found(object.location.as_ref()));
-            found.map(|object| self.listed_file(address, object)).collect::<Vec<_>>()
-        };
-        let is_match = |path: &str| matcher.matches_with(path, options);
-        let is_data = |path: &str| path.rsplit('/').next().is_some_and(|name| !is_no_data(name));
-        let mut found = files(&|path| is_match(path) && is_data(path));
-        if found.is_empty() && !pattern.contains("**") {
-            let is_below = |path: &str| {
-                let mut above = path.match_indices('/').map(|(end, _)| &path[..end]);
-                above.any(|directory| is_match(directory) && is_visible(&path[directory.len()..]))
-            };
-            found = files(&|path| is_below(path) && is_of(path, format));
+        let parts: Vec<&str> = pattern.split('/').collect();
+        let fixed = parts.iter().take_while(|part| !is_glob(part)).count();
+        let first = Path::parse(parts[..fixed].join("/")).map_err(|error| invalid(&address.shown, &error))?;
+        let (mut objects, mut directories) = (Vec::new(), vec![first.clone()]);
+        if pattern.contains("**") {
+            let whole = glob::Pattern::new(pattern).map_err(malformed)?;
+            objects = self.list(address, &first).await?;
+            objects.retain(|object| whole.matches_with(object.location.as_ref(), GLOB));
+            directories.clear();
+        } else {
+            // Level by level, so that nothing is listed that is beside.
+            for (depth, part) in parts.iter().enumerate().skip(fixed) {
+                let matcher = glob::Pattern::new(part).map_err(malformed)?;
+                let is_match =
+                    |path: &Path| path.filename().is_some_and(|name| matcher.matches_with(name, GLOB));
+                let levels = stream::iter(std::mem::take(&mut directories))
+                    .map(|directory| async move { address.server.list_level(&directory).await })
+                    .buffered(LOOKED_AT_ONCE);
+                let levels: Vec<_> =
+                    levels.try_collect().await.map_err(|error| failed(&error, &address.shown))?;
+                for level in levels {
+                    directories.extend(level.common_prefixes.into_iter().filter(is_match));
+                    if depth + 1 == parts.len() {
+                        objects.extend(level.objects.into_iter().filter(|object| is_match(&object.location)));
+                    }
+                }
+            }
         }
-        if found.is_empty() {
-            let names: Vec<String> =
-                objects.iter().filter_map(|object| object.location.filename()).map(str::to_owned).collect();
+        let is_data = |object: &ObjectMeta| object.location.filename().is_some_and(|name| !is_no_data(name));
+        objects.retain(|object| is_data(object) && !directories.contains(&object.location));
+        if objects.is_empty() {
+            for directory in &directories {
+                objects.extend(self.data_below(address, directory, format).await?.0);
+            }
+        }
+        if objects.is_empty() {
             let error = Error::new(ErrorKind::NotFound, format!("no file matches '{}'", address.shown));
+            let beside =
+                address.server.list_level(&first).await.map_err(|error| failed(&error, &address.shown))?;
+            let files = beside.objects.iter().map(|object| &object.location);
+            let names = files.chain(&beside.common_prefixes).filter_map(Path::filename);
+            let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).map(str::to_owned).collect();
+            names.sort();
             return Err(error.with_detail(match names.is_empty() {
-                true => "there is no file whose name begins so".to_owned(),
-                false => format!("there are {}", listed(&names)),
+                true => format!("there is nothing in '{}/{first}'", address.server.shown()),
+                false => format!("'{}/{first}' has {}", address.server.shown(), listed(&names)),
             }));
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(found)
+        Ok(self.sorted(address, &objects))
     }
 
     /// The files below a directory of an object store.
     async fn find_below(&self, address: &Address, format: Option<FileFormat>) -> Result<Vec<DataFile>> {
-        let directory = address.location.as_ref();
-        let objects = self.list(address, directory).await?;
+        let (found, others) = self.data_below(address, &address.location, format).await?;
         let shown = &address.shown;
-        if objects.is_empty() {
+        if found.is_empty() && others.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("no such file: '{shown}'")));
         }
-        let is_found = |path: &str| is_visible(&path[directory.len()..]) && is_of(path, format);
-        let found = objects.iter().filter(|object| is_found(object.location.as_ref()));
-        let mut found: Vec<_> = found.map(|object| self.listed_file(address, object)).collect();
         if found.is_empty() {
             let wanted = format.map_or("data", FileFormat::name);
             let message = format!("directory '{shown}' has no {wanted} files");
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::new(ErrorKind::NotFound, message)
+                .with_detail(format!("it has {}", listed(&others)))
+                .with_hint("files are found by their extension; name files of other names by a glob"));
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(found)
+        Ok(self.sorted(address, &found))
     }
 
-    /// All objects below a directory.
-    async fn list(&self, address: &Address, directory: &str) -> Result<Vec<ObjectMeta>> {
-        let directory = Path::parse(directory).map_err(|error| invalid(&address.shown, &error))?;
-        address.server.list_below(&directory).await.map_err(|error| failed(&error, &address.shown))
+    /// The data files below a directory, and the names of other files.
+    async fn data_below(
+        &self,
+        address: &Address,
+        directory: &Path,
+        format: Option<FileFormat>,
+    ) -> Result<(Vec<ObjectMeta>, Vec<String>)> {
+        let is_visible = |object: &ObjectMeta| {
+            let below = object.location.prefix_match(directory);
+            below.is_some_and(|mut names| names.all(|name| !name.as_ref().starts_with(['.', '_'])))
+        };
+        let is_wanted = |object: &ObjectMeta| {
+            let found = FileFormat::of_name(object.location.as_ref());
+            found.is_some_and(|found| format.is_none_or(|format| format == found))
+        };
+        let all = self.list(address, directory).await?.into_iter().filter(is_visible);
+        let (found, others): (Vec<_>, Vec<_>) = all.partition(is_wanted);
+        let names = others.iter().filter_map(|object| object.location.filename()).map(str::to_owned);
+        Ok((found, names.collect()))
     }
 
-    fn listed_file(&self, address: &Address, object: &ObjectMeta) -> DataFile {
-        let shown = format!("{}/{}", address.server.shown(), object.location);
-        self.file(address, object, shown.into())
+    fn sorted(&self, address: &Address, objects: &[ObjectMeta]) -> Vec<DataFile> {
+        let mut files: Vec<_> = objects.iter().map(|object| self.file(address, object)).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
     }
 
-    fn file(&self, address: &Address, meta: &ObjectMeta, name: Arc<str>) -> DataFile {
-        let contents = contents(meta);
-        let location = if meta.location.as_ref().is_empty() { &address.location } else { &meta.location };
-        let file = File::new(address.server.clone(), location.clone(), meta.size, contents);
+    /// All objects below a directory but those that stand for directories themselves.
+    async fn list(&self, address: &Address, directory: &Path) -> Result<Vec<ObjectMeta>> {
+        let objects = address.server.list_below(directory).await;
+        let mut objects = objects.map_err(|error| failed(&error, &address.shown))?;
+        let mut directories = HashSet::new();
+        for object in &objects {
+            let mut rest = object.location.as_ref();
+            while let Some((above, _)) = rest.rsplit_once('/') {
+                if !directories.insert(above.to_owned()) {
+                    break;
+                }
+                rest = above;
+            }
+        }
+        objects.retain(|object| object.size > 0 || !directories.contains(object.location.as_ref()));
+        Ok(objects)
+    }
+
+    fn file(&self, address: &Address, meta: &ObjectMeta) -> DataFile {
+        let name: Arc<str> = match address.is_web {
+            true => address.shown.as_str().into(),
+            false => format!("{}/{}", address.server.shown(), meta.location).into(),
+        };
+        let file = File::seen(address.server.clone(), &address.location, meta);
         DataFile {
             path: path_of(&name),
             size_bytes: meta.size,
-            changed: as_time(contents),
+            changed: as_time(file.number()),
             temporary: None,
             remote: Some(RemoteFile { chunks: self.chunks.clone(), file, name: name.clone() }),
             name,
@@ -229,52 +292,56 @@ impl RemoteFiles {
         stop: &AtomicBool,
     ) -> Result<DataFile> {
         let name: Arc<str> = address.shown.as_str().into();
-        let (size_bytes, changed) = (meta.size, as_time(contents(meta)));
-        let is_it =
-            |copy: &Copied| (&copy.name, copy.size_bytes, copy.changed) == (&name, size_bytes, changed);
-        let known = self.copies.lock().iter().find(|copy| is_it(copy)).cloned();
+        let seen = File::seen(address.server.clone(), &address.location, meta);
+        let (size_bytes, number) = (meta.size, seen.number());
+        let known = self.copies.lock().iter().find(|copy| copy.number == number).cloned();
         let path = match known {
             Some(copy) => copy.path,
             None => {
-                let not_kept = |error: io::Error| {
+                let not_kept = |error: &io::Error| {
                     let message = format!("cannot keep a copy of '{name}': {error}");
                     Error::new(ErrorKind::Io, message)
                         .with_detail(format!("it goes to a temporary file in '{}'", directory.display()))
                 };
-                let mut kept =
-                    tempfile::Builder::new().prefix("copy-").tempfile_in(&directory).map_err(not_kept)?;
-                let copying = address.server.copy(&address.location, kept.as_file_mut(), stop);
-                let copied = copying.await.map_err(|error| failed(&error, &address.shown))?;
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Error::new(ErrorKind::Cancelled, "the query was cancelled"));
+                let kept = tempfile::Builder::new().prefix("copy-").tempfile_in(&directory);
+                let mut kept = kept.map_err(|error| not_kept(&error))?;
+                let mut unwritten = None;
+                let copying = address.server.copy(&address.location, size_bytes, stop, |bytes| {
+                    kept.write_all(bytes).map_err(|error| {
+                        unwritten = Some(not_kept(&error));
+                        error
+                    })
+                });
+                let copied = copying.await;
+                if let Some(error) = unwritten {
+                    return Err(error);
                 }
+                let copied = copied.map_err(|error| failed(&error, &address.shown))?;
                 if copied != size_bytes {
-                    let message =
-                        format!("cannot read '{name}': the server sent {copied} bytes of {size_bytes}");
+                    let message = format!(
+                        "cannot read '{name}': the server does not send {size_bytes} bytes, as it says"
+                    );
                     return Err(Error::new(ErrorKind::Io, message));
                 }
                 let path = Arc::new(kept.into_temp_path());
-                let mut copies = self.copies.lock();
-                copies.retain(|copy| copy.name != name);
-                copies.insert(0, Copied { name: name.clone(), size_bytes, changed, path: path.clone() });
-                copies.truncate(COPIES_MAX);
+                if seen.is_told() {
+                    let mut copies = self.copies.lock();
+                    copies.insert(0, Copied { number, path: path.clone() });
+                    copies.truncate(COPIES_MAX);
+                }
                 path
             }
         };
-        Ok(DataFile {
-            path: path.to_path_buf(),
-            name,
-            size_bytes,
-            changed,
-            temporary: Some(path),
-            remote: None,
-        })
+        let (changed, temporary) = (as_time(number), Some(path.clone()));
+        Ok(DataFile { path: path.to_path_buf(), name, size_bytes, changed, temporary, remote: None })
     }
 
     fn address(&self, written: &str) -> Result<Address> {
-        let shown = without_secrets(written);
         let (scheme, rest) = written.split_once("://").unwrap_or_default();
-        if !matches!(scheme, "http" | "https") {
+        let scheme = scheme.to_ascii_lowercase();
+        let written = &format!("{scheme}://{rest}");
+        let shown = without_secrets(written);
+        if !matches!(scheme.as_str(), "http" | "https") {
             let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
             // A key is written as it is.
             let location = Path::parse(key).map_err(|error| invalid(&shown, &error))?;
@@ -341,7 +408,7 @@ impl DataFile {
     /// Opens the file, here or where it is.
     pub(crate) fn open(&self) -> io::Result<OpenedFile> {
         match &self.remote {
-            Some(remote) => Ok(OpenedFile::Remote(RemoteReader { file: remote.clone(), at: 0 })),
+            Some(remote) => Ok(OpenedFile::Remote(RemoteReader::new(remote.clone(), 0))),
             None => fs::File::open(&self.path).map(OpenedFile::Local),
         }
     }
@@ -357,9 +424,15 @@ pub(crate) enum OpenedFile {
 pub(crate) struct RemoteReader {
     file: RemoteFile,
     at: u64,
+    /// Up to there the file is fetched already.
+    expected: u64,
 }
 
 impl OpenedFile {
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+
     pub(super) fn byte_count(&self) -> io::Result<u64> {
         match self {
             Self::Local(file) => Ok(file.metadata()?.len()),
@@ -368,16 +441,31 @@ impl OpenedFile {
     }
 }
 
+impl RemoteReader {
+    pub(super) fn new(file: RemoteFile, at: u64) -> Self {
+        Self { file, at, expected: at }
+    }
+}
+
+impl Read for RemoteReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Half of what is ahead at a time: then a request asks for several chunks.
+        if self.at.saturating_add(AHEAD_BYTES / 2) > self.expected {
+            let end = self.at.saturating_add(AHEAD_BYTES);
+            self.file.expect(std::iter::once(self.expected.max(self.at)..end));
+            self.expected = end;
+        }
+        let count = self.file.read_at(self.at, buffer)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
 impl Read for OpenedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Local(file) => file.read(buffer),
-            Self::Remote(reader) => {
-                reader.file.expect(std::iter::once(reader.at..reader.at + AHEAD_BYTES));
-                let count = reader.file.read_at(reader.at, buffer)?;
-                reader.at += count as u64;
-                Ok(count)
-            }
+            Self::Remote(reader) => reader.read(buffer),
         }
     }
 }
@@ -392,24 +480,12 @@ impl Seek for OpenedFile {
                     SeekFrom::End(offset) => reader.file.byte_count().checked_add_signed(offset),
                     SeekFrom::Current(offset) => reader.at.checked_add_signed(offset),
                 };
-                reader.at = place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-                Ok(reader.at)
+                let place = place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+                *reader = RemoteReader::new(reader.file.clone(), place);
+                Ok(place)
             }
         }
     }
-}
-
-/// What tells the contents of an object from others at the same place; another one each time if the server does not say.
-fn contents(meta: &ObjectMeta) -> u64 {
-    let mut hasher = Xxh3::new();
-    hasher.update(&meta.size.to_le_bytes());
-    match &meta.e_tag {
-        Some(tag) => hasher.update(tag.as_bytes()),
-        // What a crate says that was told nothing.
-        None if meta.last_modified.timestamp() == 0 => hasher.update(&random().to_le_bytes()),
-        None => hasher.update(&meta.last_modified.timestamp_micros().to_le_bytes()),
-    }
-    hasher.digest()
 }
 
 /// A time in the past that stands for contents.
@@ -419,16 +495,13 @@ fn as_time(contents: u64) -> SystemTime {
 
 /// A URL as a path, whose last part has the extension, and directories the columns that names have.
 pub(super) fn path_of(shown: &str) -> PathBuf {
-    PathBuf::from(shown.split('?').next().unwrap_or_default())
+    // In an object store a question mark is part of the name.
+    let is_web = shown.starts_with("http://") || shown.starts_with("https://");
+    PathBuf::from(if is_web { shown.split('?').next().unwrap_or_default() } else { shown })
 }
 
-/// Whether no name in a path below a directory begins as those do that other programs hide.
-fn is_visible(below: &str) -> bool {
-    below.split('/').all(|name| !name.starts_with(['.', '_']))
-}
-
-fn is_of(path: &str, format: Option<FileFormat>) -> bool {
-    FileFormat::of_name(path).is_some_and(|found| format.is_none_or(|format| format == found))
+fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '['])
 }
 
 fn invalid(shown: &str, reason: &dyn std::fmt::Display) -> Error {

@@ -352,7 +352,7 @@ fn parse_ahead<F: Chunked>(
 async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    crate::runtime::work::spawn(work)
+    crate::runtime::work::waiting(work)
         .await
         .unwrap_or_else(|error| Err(Error::new(ErrorKind::Internal, format!("a reader broke off: {error}"))))
 }

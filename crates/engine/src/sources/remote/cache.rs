@@ -27,7 +27,7 @@ const CHECKSUM_BYTES: usize = 16;
 /// and whenever it has written one of so many parts of the limit.
 const LOOKED_EVERY: u64 = 16;
 
-/// How much of remote databases is kept on this machine, and where.
+/// How much of what lies behind URLs is kept on this machine, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheOptions {
     /// Nothing is kept if there is no such place.

@@ -7,16 +7,21 @@ use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::ObjectMeta;
 use object_store::path::Path;
 use parking_lot::{Condvar, Mutex};
 use tokio::task::spawn_blocking;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::cache::{Cache, CacheOptions};
-use super::server::{Found, Server, spawn};
+use super::server::{Found, Server, Version, spawn};
+use crate::runtime::work::is_abandoned;
 
+const CHANGED: &str = "it changed on the server while it was read, or servers call the same contents by other names: read it \
+                       again";
 /// Bytes of a chunk; the last of a file has the rest.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks that one request asks for.
@@ -25,6 +30,10 @@ const RUN_MAX: u64 = 4;
 const KEPT_MAX: usize = 128;
 /// So many are on their way, and no more are fetched ahead.
 const AHEAD_MAX: usize = 64;
+/// Who waits for a chunk looks so often whether anyone waits for him.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// A chunk that was fetched ahead and not read counts as used so much later than it came.
+const AHEAD_BONUS: u64 = 2 * KEPT_MAX as u64;
 /// Chunks that are looked at when someone says what will be read, those named twice included.
 const EXPECTED_MAX: usize = 1 << 14;
 
@@ -34,6 +43,8 @@ pub(crate) struct File {
     server: Arc<Server>,
     location: Path,
     pub(crate) byte_count: u64,
+    /// What the server called the contents when it was asked what there is, if it was.
+    version: Option<Version>,
     /// Another for other contents.
     key: u128,
 }
@@ -42,13 +53,33 @@ impl File {
     /// `hash` is another one when the contents of the file are.
     pub(crate) fn new(server: Arc<Server>, location: Path, byte_count: u64, hash: u64) -> Self {
         let mut hasher = Xxh3::new();
-        for text in [server.shown(), location.as_ref()] {
+        for text in [server.asked(), location.as_ref()] {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }
         hasher.update(&byte_count.to_le_bytes());
         hasher.update(&hash.to_le_bytes());
-        Self { server, location, byte_count, key: hasher.digest128() }
+        Self { server, location, byte_count, version: None, key: hasher.digest128() }
+    }
+
+    /// The file as the server said that it is.
+    pub(crate) fn seen(server: Arc<Server>, asked: &Path, meta: &ObjectMeta) -> Self {
+        let version = Version::of(meta);
+        let location = if meta.location.as_ref().is_empty() { asked } else { &meta.location };
+        let file = Self::new(server, location.clone(), meta.size, version.hash());
+        Self { version: Some(version), ..file }
+    }
+
+    /// A number that is another one for other contents.
+    pub(crate) fn number(&self) -> u64 {
+        #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
+        let half = self.key as u64;
+        half
+    }
+
+    /// Whether the server tells other contents apart.
+    pub(crate) fn is_told(&self) -> bool {
+        self.version.as_ref().is_none_or(Version::is_told)
     }
 
     /// The chunks that have these bytes, as far as the file has them.
@@ -74,7 +105,12 @@ impl Load {
     /// The bytes, when they are there.
     pub(crate) fn wait(&self) -> Result<Bytes> {
         let mut outcome = self.outcome.lock();
-        self.is_done.wait_while(&mut outcome, |outcome| outcome.is_none());
+        while outcome.is_none() {
+            self.is_done.wait_for(&mut outcome, ASK_AGAIN);
+            if outcome.is_none() && is_abandoned() {
+                return Err(Error::new(ErrorKind::TimedOut, "nobody waits for it any more"));
+            }
+        }
         let outcome = outcome.clone().expect("it was waited for");
         outcome.map_err(|(kind, reason)| Error::new(kind, reason))
     }
@@ -305,22 +341,27 @@ impl Run {
             let bytes = Bytes::copy_from_slice(bytes);
             let fetched = self.keep(chunk, Ok(bytes.clone()));
             let (chunks, key) = (self.chunks.clone(), (self.file.key, chunk));
-            spawn_blocking(move || chunks.put(key, &bytes, fetched));
+            if self.file.is_told() {
+                spawn_blocking(move || chunks.put(key, &bytes, fetched));
+            }
         }
     }
 
-    /// Fails when the server has something else than the log says, or than it had.
+    /// Fails when the server has something else than is known of the file, or than it had.
     fn check(&self, found: Found) -> Result<Found> {
         let fail = |kind, reason: &str| Err(self.file.server.error_at(kind, &self.file.location, reason));
         if found.size != self.file.byte_count {
             let reason = format!("it has {} bytes, not {}", found.size, self.file.byte_count);
             return fail(ErrorKind::InvalidData, &reason);
         }
-        if let Some(tag) = &found.tag {
+        if let Some(version) = &self.file.version {
+            if !version.is(&found.version) {
+                return fail(ErrorKind::TimedOut, CHANGED);
+            }
+        } else if let Some(tag) = &found.version.tag {
             let mut slots = self.chunks.slots.lock();
             if slots.tags.entry(self.file.key).or_insert_with(|| tag.clone()) != tag {
-                let reason = "it changed on the server while it was read: read it again";
-                return fail(ErrorKind::TimedOut, reason);
+                return fail(ErrorKind::TimedOut, CHANGED);
             }
         }
         Ok(found)
@@ -333,7 +374,7 @@ impl Run {
         slots.loading -= 1;
         let (now, key) = (slots.clock, (self.file.key, chunk));
         match &outcome {
-            Ok(bytes) => _ = slots.by_chunk.insert(key, Slot::Ready(bytes.clone(), now)),
+            Ok(bytes) => _ = slots.by_chunk.insert(key, Slot::Ready(bytes.clone(), now + AHEAD_BONUS)),
             Err(_) => _ = slots.by_chunk.remove(&key),
         }
         if slots.by_chunk.len() > KEPT_MAX + slots.loading {

@@ -26,6 +26,8 @@ pub(crate) struct Place {
     pub(crate) prefix: Path,
     /// The URL, without passwords.
     pub(crate) shown: String,
+    /// The URL, with all that it has.
+    pub(crate) asked: String,
     pub(crate) can_list: bool,
 }
 
@@ -47,7 +49,8 @@ pub(crate) fn place(text: &str) -> Result<Place> {
     if text.contains(['?', '#']) {
         return Err(invalid(text, "nothing may follow the path"));
     }
-    place_of_file(text)
+    // A database is a directory, with or without a slash behind its name.
+    place_of_file(text.trim_end_matches('/'))
 }
 
 fn invalid(text: &str, reason: &str) -> Error {
@@ -86,10 +89,6 @@ pub(crate) fn place_of_file(text: &str) -> Result<Place> {
     url.set_fragment(None);
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("it names no host or bucket"));
-    }
-    if url.query().is_none() {
-        let trimmed = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&trimmed);
     }
     let shown = without_secrets(url.as_str()).trim_end_matches('/').to_owned();
     let failed = |error: object_store::Error| {
@@ -138,13 +137,15 @@ pub(crate) fn place_of_file(text: &str) -> Result<Place> {
         }
         scheme => return Err(invalid(&format!("'{scheme}' is no scheme that is known"))),
     };
-    Ok(Place { store, prefix, shown, can_list })
+    Ok(Place { store, prefix, shown, asked: url.to_string(), can_list })
 }
 
 /// A URL without what is only for the server.
 pub(crate) fn without_secrets(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let (rest, has_query) = rest.split_once(['?', '#']).map_or((rest, false), |(rest, _)| (rest, true));
+    // Names in an object store may have these signs.
+    let cut = if matches!(scheme, "http" | "https") { rest.split_once(['?', '#']) } else { None };
+    let (rest, has_query) = cut.map_or((rest, false), |(rest, _)| (rest, true));
     let (authority, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
     // Of Azure's URLs, what stands in front of the host is the container.
     let host = match (scheme, authority.rsplit_once('@')) {

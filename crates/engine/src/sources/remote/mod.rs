@@ -16,7 +16,7 @@ use std::path::Path;
 pub(crate) use cache::{Cache, CacheOptions, random};
 pub(crate) use chunks::{CHUNK_BYTES, Chunks, File, Load};
 pub(crate) use connect::{Place, of_credentials, place, place_of_file, without_secrets};
-pub(crate) use server::{Seen, Server, spawn, wait};
+pub(crate) use server::{Seen, Server, spawn, wait, wait_unless};
 
 /// Whether `path` is a URL: `s3://bucket/db`, `https://host/db`.
 pub(crate) fn is_url(path: &Path) -> bool {

@@ -3,27 +3,35 @@
 //! A refused request is tried again by `object_store`. One that gets no answer, or whose answer breaks off or
 //! stalls, is tried again here: so a slow line is not taken for a dead one, as a limit for the whole would.
 
-use std::fs::File;
-use std::io::{Error, ErrorKind, Result, Write};
+use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, GetRange, ListResult, ObjectMeta, ObjectStore};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use xxhash_rust::xxh3::xxh3_64;
 
+use super::cache::random;
 use super::connect::Place;
 
 /// Requests that run at the same time.
 const REQUESTS_MAX: usize = 16;
+/// Who waits looks so often whether the statement was stopped.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Shorter values of a query are no secrets, and may be words.
+const SECRET_CHARACTERS_MIN: usize = 4;
 /// Files that a statement may ask a server to list.
 const LISTED_MAX: usize = 1_000_000;
+/// A listing is many requests.
+const LISTING_REQUESTS: u32 = 20;
 /// Characters of an error of a server that are shown.
 const SHOWN_MAX: usize = 200;
 
@@ -40,6 +48,8 @@ pub(crate) struct Server {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     shown: String,
+    /// The URL as it is asked for, with its secrets.
+    asked: String,
     requests: Semaphore,
 }
 
@@ -49,8 +59,44 @@ pub(crate) struct Found {
     pub(crate) bytes: Bytes,
     /// Bytes of the whole file.
     pub(crate) size: u64,
-    /// What the server calls these contents.
-    pub(crate) tag: Option<String>,
+    pub(crate) version: Version,
+}
+
+/// What a server calls the contents of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    /// Its ETag, without what says that it is weak, and without quotes: listings leave them out.
+    pub(super) tag: Option<String>,
+    /// When it was changed, in seconds; 0 if the server does not say.
+    modified: i64,
+}
+
+impl Version {
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        let tag = meta.e_tag.as_ref().map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        Self { tag, modified: meta.last_modified.timestamp() }
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.tag, &other.tag) {
+            (Some(tag), Some(other)) => tag == other,
+            _ => self.modified == other.modified,
+        }
+    }
+
+    /// Whether other contents have another name.
+    pub(super) fn is_told(&self) -> bool {
+        self.tag.is_some() || self.modified != 0
+    }
+
+    /// Another number for other contents, and another one each time if the server does not tell.
+    pub(super) fn hash(&self) -> u64 {
+        match &self.tag {
+            Some(tag) => xxh3_64(tag.as_bytes()),
+            None if self.is_told() => xxh3_64(&self.modified.to_le_bytes()),
+            None => random(),
+        }
+    }
 }
 
 /// What is at a place.
@@ -88,18 +134,43 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 
 /// What becomes of `task`, which runs on another thread: so this one may be any.
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    wait_unless(&AtomicBool::new(false), task)
+}
+
+/// As [`wait`], until `stop` is set: then the task ends.
+pub(crate) fn wait_unless<T: Send + 'static>(
+    stop: &AtomicBool,
+    task: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    runtime()?.spawn(async move {
-        // Whoever waits is there until this is sent.
+    let task = runtime()?.spawn(async move {
+        // Whoever waits is there until this is sent, or has gone.
         _ = sender.send(task.await);
     });
-    receiver.recv().unwrap_or_else(|_| Err(Error::new(OF_THE_SERVER, "the request broke off")))
+    loop {
+        match receiver.recv_timeout(ASK_AGAIN) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(OF_THE_SERVER, "the request broke off"));
+            }
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                task.abort();
+                return Err(Error::new(OF_THE_SERVER, "nobody waits for it any more"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 impl Server {
     pub(crate) fn new(place: Place) -> Self {
-        let Place { store, prefix, shown, .. } = place;
-        Self { store, prefix, shown, requests: Semaphore::new(REQUESTS_MAX) }
+        let Place { store, prefix, shown, asked, .. } = place;
+        Self { store, prefix, shown, asked, requests: Semaphore::new(REQUESTS_MAX) }
+    }
+
+    /// What tells its files from those of other servers; not for eyes.
+    pub(super) fn asked(&self) -> &str {
+        &self.asked
     }
 
     pub(crate) fn shown(&self) -> &str {
@@ -125,13 +196,13 @@ impl Server {
     }
 
     fn explain(&self, path: &str, error: &object_store::Error) -> Error {
-        let reason = innermost(error);
+        let reason = self.without_query(innermost(error));
         let kind = match error {
             object_store::Error::NotFound { .. } => ErrorKind::NotFound,
             object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
                 ErrorKind::PermissionDenied
             }
-            _ if reason.contains("416") => ErrorKind::InvalidData,
+            _ if reason.contains("status code: 416") => ErrorKind::InvalidData,
             _ => OF_THE_SERVER,
         };
         // As the crate says it, of web servers and of others.
@@ -140,6 +211,14 @@ impl Server {
             true => self.error(ErrorKind::Unsupported, path, "the server does not know ranged requests"),
             false => self.error(kind, path, &reason),
         }
+    }
+
+    /// What a server says, which may repeat the request, without the values of the URL's query.
+    fn without_query(&self, reason: String) -> String {
+        let query = self.asked.split_once('?').map_or("", |(_, query)| query);
+        let values = query.split(['&', '#']).filter_map(|part| part.split('=').nth(1));
+        let secrets = values.filter(|value| value.len() >= SECRET_CHARACTERS_MIN);
+        secrets.fold(reason, |reason, secret| reason.replace(secret, "..."))
     }
 
     fn silent(&self, path: &str) -> Failure {
@@ -152,9 +231,11 @@ impl Server {
     where
         F: Future<Output = std::result::Result<T, Failure>>,
     {
-        let _request = self.requests.acquire().await.map_err(Error::other)?;
         for again in 1.. {
-            match attempt().await {
+            let request = self.requests.acquire().await.map_err(Error::other)?;
+            let outcome = attempt().await;
+            drop(request);
+            match outcome {
                 Ok(found) => return Ok(found),
                 Err(Failure::Broken(_)) if again < TRIES_MAX => {
                     sleep(Duration::from_millis(100) * 2_u32.pow(again)).await;
@@ -189,7 +270,7 @@ impl Server {
         let answer = timeout(SILENCE_MAX, self.store.get_opts(location, options));
         let answer = answer.await.map_err(|_| self.silent(path))?;
         let answer = answer.map_err(|error| Failure::Final(self.explain(path, &error)))?;
-        let (size, tag) = (answer.meta.size, answer.meta.e_tag.clone());
+        let (size, version) = (answer.meta.size, Version::of(&answer.meta));
         let expected = answer.range.end.saturating_sub(answer.range.start);
         if expected > limit {
             let reason = format!("it has {expected} bytes, at most {limit} are possible");
@@ -209,7 +290,7 @@ impl Server {
             let reason = format!("the server sent {} bytes and not {expected}", bytes.len());
             return Err(Failure::Broken(self.error(OF_THE_SERVER, path, &reason)));
         }
-        Ok(Found { bytes: bytes.freeze(), size, tag })
+        Ok(Found { bytes: bytes.freeze(), size, version })
     }
 
     /// What is at a place. A web server is asked for a byte, so that it shows whether it knows ranges.
@@ -241,8 +322,15 @@ impl Server {
         }
     }
 
-    /// Writes all of a file to `to`, unless `stop` is set meanwhile, and says how many bytes that were.
-    pub(crate) async fn copy(&self, location: &Path, to: &mut File, stop: &AtomicBool) -> Result<u64> {
+    /// Gives all of a file to `take`, piece by piece, unless `stop` is set meanwhile, and says how many bytes that were; no
+    /// more than `limit`, and a piece.
+    pub(crate) async fn copy(
+        &self,
+        location: &Path,
+        limit: u64,
+        stop: &AtomicBool,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
         let path = self.name(location);
         let _request = self.requests.acquire().await.map_err(Error::other)?;
         let broken = |failure| match failure {
@@ -254,11 +342,24 @@ impl Server {
         let mut copied = 0;
         loop {
             let frame = timeout(SILENCE_MAX, frames.next()).await.map_err(|_| broken(self.silent(&path)))?;
-            let Some(frame) = frame.filter(|_| !stop.load(Ordering::Relaxed)) else { return Ok(copied) };
+            let goes_on = copied <= limit && !stop.load(Ordering::Relaxed);
+            let Some(frame) = frame.filter(|_| goes_on) else { return Ok(copied) };
             let frame = frame.map_err(|error| self.explain(&path, &error))?;
-            to.write_all(&frame)?;
             copied += frame.len() as u64;
+            take(&frame)?;
         }
+    }
+
+    /// The files and directories in a directory.
+    pub(crate) async fn list_level(&self, directory: &Path) -> Result<ListResult> {
+        let path = self.name(directory);
+        let list = || async {
+            let listing = self.store.list_with_delimiter(Some(directory));
+            let listing = timeout(SILENCE_MAX * LISTING_REQUESTS, listing).await;
+            let listing = listing.map_err(|_| self.silent(&path))?;
+            listing.map_err(|error| Failure::Final(self.explain(&path, &error)))
+        };
+        self.persist(list).await
     }
 
     /// All files below a directory, however deep.
@@ -296,19 +397,10 @@ impl Server {
 
     /// The names in a directory.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>> {
-        /// A listing is many requests.
-        const REQUESTS: u32 = 20;
-        let location = &self.location(path);
-        let list = || async {
-            let listing = self.store.list_with_delimiter(Some(location));
-            let listing = timeout(SILENCE_MAX * REQUESTS, listing).await;
-            let listing = listing.map_err(|_| self.silent(path))?;
-            let listing = listing.map_err(|error| Failure::Final(self.explain(path, &error)))?;
-            let files = listing.objects.iter().map(|object| &object.location);
-            let names = files.chain(&listing.common_prefixes).filter_map(Path::filename);
-            Ok(names.map(str::to_owned).collect())
-        };
-        self.persist(list).await
+        let listing = self.list_level(&self.location(path)).await?;
+        let files = listing.objects.iter().map(|object| &object.location);
+        let names = files.chain(&listing.common_prefixes).filter_map(Path::filename);
+        Ok(names.map(str::to_owned).collect())
     }
 }
 

@@ -126,6 +126,7 @@ impl Shared {
             }
             let mut words = request.split_whitespace();
             let (method, path) = (words.next().unwrap(), words.next().unwrap());
+            let path = path.split('?').next().unwrap_or_default();
             let path = path.strip_prefix("/db/").unwrap_or("none").to_owned();
             let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
             self.running_max.fetch_max(running, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use super::{BatchWriter, NewFile, OutputFormat, WriteOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::work::{blocking, feed};
 use crate::sources::files::{OptionValue, Options, local_path};
+use crate::sources::remote::without_secrets;
 
 /// Writes the rows of `stream` to the file at `path` and returns their number. Without `format` the extension
 /// of `path` decides.
@@ -26,7 +27,7 @@ pub(crate) async fn copy_to_file(
     options: &[(String, OptionValue)],
 ) -> Result<u64> {
     let format = format.or_else(|| OutputFormat::from_path(path)).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, format!("cannot tell the format of '{path}'"))
+        Error::new(ErrorKind::Invalid, format!("cannot tell the format of '{}'", without_secrets(path)))
             .with_hint("name it: COPY ... TO 'file' (FORMAT parquet), or csv, tsv, json, jsonl, arrow")
     })?;
     let owner = format!("COPY TO {format}");

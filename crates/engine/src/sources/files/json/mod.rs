@@ -87,7 +87,7 @@ pub(crate) async fn open(
         (None, None) => {
             let sampled = files.clone();
             let sample = move || infer(&sampled, compression, record_bytes_max, sample_records);
-            let schema = crate::runtime::work::spawn(sample)
+            let schema = crate::runtime::work::waiting(sample)
                 .await
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
             let schema = Arc::new(schema);

@@ -1,7 +1,7 @@
 //! Parquet files behind URLs, as the readers of files here want them.
 
 use std::fmt::{self, Display, Formatter};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use crate::sources::files::failure::{into_datafusion, io_failed};
 use crate::sources::files::named::NamedFile;
 use crate::sources::files::paths::DataFile;
-use crate::sources::files::remote::RemoteFile;
+use crate::sources::files::remote::{RemoteFile, RemoteReader};
 
 /// So many bytes are asked for before the first of them are waited for.
 const AHEAD_BYTES: u64 = 32 << 20;
@@ -53,13 +53,11 @@ impl RemoteStore {
                 ahead += 1;
             }
             let count = range.end - range.start;
-            let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
-            let mut filled = 0;
-            while filled < bytes.len() {
-                match self.file.read_at(range.start + filled as u64, &mut bytes[filled..])? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    count => filled += count,
-                }
+            let mut bytes = Vec::new();
+            let rest =
+                RemoteReader::new(self.file.clone(), range.start).take(count).read_to_end(&mut bytes)?;
+            if rest as u64 != count {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
             expected -= count;
             read.push(bytes.into());
@@ -82,7 +80,7 @@ impl Display for RemoteStore {
 impl ObjectStore for RemoteStore {
     async fn get_ranges(&self, _: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let (store, ranges) = (self.clone(), ranges.to_vec());
-        let read = crate::runtime::work::spawn(move || store.read(&ranges)).await;
+        let read = crate::runtime::work::waiting(move || store.read(&ranges)).await;
         let read = read.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
         read.map_err(|error| {
             let source = into_datafusion(io_failed("read", &self.name, &error));

@@ -371,8 +371,8 @@ impl Rows {
                 self.metrics.row_groups_pruned_dynamic_filter.add(1);
                 continue;
             }
-            self.expect_next();
             self.current = self.row_group(index, access).await?;
+            self.expect_next();
         }
     }
 

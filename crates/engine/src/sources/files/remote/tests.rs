@@ -1,6 +1,7 @@
 //! Files behind a web server that is slow, refuses, knows no ranges and lies, and in an object store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::util::pretty::pretty_format_batches;
@@ -9,8 +10,8 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use tempfile::TempDir;
 
 use super::*;
-use crate::sources::remote::Place;
 use crate::sources::remote::web::{Act, Web};
+use crate::sources::remote::{Place, wait};
 use crate::{Database, Result, Session};
 
 const ROWS: usize = 60_000;
@@ -118,13 +119,55 @@ fn a_file_that_is_replaced_is_read_again() {
 }
 
 #[test]
+fn what_a_url_has_behind_its_path_is_part_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("t.csv"), "a\n1111\n").unwrap();
+    for act in [Act::Serve, Act::Whole] {
+        let (web, database) = (Web::new(directory.path()), database());
+        web.choose(move |_| act);
+        let ask = |query: &str| {
+            let sql =
+                format!("SELECT a, filename FROM read_csv('{}/t.csv?{query}', filename = true)", web.url());
+            run(&database, &database.session(), &sql).unwrap()
+        };
+        assert!(ask("id=1").contains("1111"));
+        fs::write(directory.path().join("t.csv"), "a\n2222\n").unwrap();
+        // The server calls both by one tag.
+        let other = ask("id=2&sig=secret");
+        assert!(
+            other.contains("2222") && !other.contains("secret") && other.contains("t.csv?..."),
+            "{other}"
+        );
+        assert!(ask("id=1").contains("1111"));
+        fs::write(directory.path().join("t.csv"), "a\n1111\n").unwrap();
+    }
+}
+
+#[test]
+fn what_a_server_said_first_must_stay_so() {
+    let directory = made();
+    for name in ["t.csv", "t.parquet"] {
+        let web = Web::new(directory.path());
+        let seen = AtomicUsize::new(0);
+        web.choose(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
+            0 => Act::Serve,
+            _ => Act::OtherTag,
+        });
+        let database = database();
+        let sql = format!("{SUMS}'{}/{name}'", web.url());
+        let error = run(&database, &database.session(), &sql).expect_err(name).to_string();
+        assert!(error.contains("it changed on the server while it was read"), "{error}");
+    }
+}
+
+#[test]
 fn servers_that_fail_are_named() {
     let directory = made();
     let web = Web::new(directory.path());
     let url = web.url();
     let check = |act: Act, name: &str, expected: &str| {
         // The first byte is given, so that what comes later is read.
-        let seen = std::sync::atomic::AtomicUsize::new(0);
+        let seen = AtomicUsize::new(0);
         web.choose(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
             0 => Act::Serve,
             _ => act,
@@ -160,6 +203,21 @@ fn whoever_stops_waits_for_no_server() {
         tokio::time::timeout(Duration::from_millis(100), asking).await.expect_err("the server is slow");
     });
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    // A thread that waits for a server sees that nobody waits for it.
+    for name in ["t.csv", "t.parquet"] {
+        let web = Web::new(directory.path());
+        let seen = AtomicUsize::new(0);
+        web.choose(
+            move |_| if seen.fetch_add(1, Ordering::Relaxed) == 0 { Act::Serve } else { Act::Silence },
+        );
+        let sql = format!("{SUMS}'{}/{name}'", web.url());
+        database.block_on(async {
+            let asking = async { session.sql(&sql).await?.collect().await };
+            tokio::time::timeout(Duration::from_millis(500), asking).await.expect_err("the server is silent");
+        });
+        let started = Instant::now();
+        assert!(session.wait_until_idle(Duration::from_millis(900)), "{name}: {:?}", started.elapsed());
+    }
 }
 
 /// The names of the files that a path is in a bucket with these.
@@ -169,13 +227,16 @@ fn found(keys: &[&str], written: &str) -> Result<Vec<String>> {
     let keys: Vec<Path> = keys.iter().map(|key| Path::parse(key).unwrap()).collect();
     wait(async move {
         for key in &keys {
-            filled.put(key, "a\n1\n".into()).await?;
+            // As other programs mark directories.
+            let bytes = if key.as_ref().contains('.') { "a\n1\n" } else { "" };
+            filled.put(key, bytes.into()).await?;
         }
         Ok(())
     })
     .unwrap();
     let store: Arc<dyn ObjectStore> = store;
-    let place = Place { store, prefix: Path::default(), shown: "s3://bucket".to_owned(), can_list: true };
+    let (shown, asked) = ("s3://bucket".to_owned(), "s3://bucket".to_owned());
+    let place = Place { store, prefix: Path::default(), shown, asked, can_list: true };
     let files = Arc::new(RemoteFiles::new(CacheOptions { directory: None, limit_bytes: 0 }));
     files.servers.lock().push(("s3://bucket".to_owned(), Arc::new(Server::new(place))));
     let spool = Spool { directory: &std::env::temp_dir(), stop: &Arc::default() };
@@ -197,6 +258,9 @@ fn globs_and_directories_of_an_object_store_are_found_in_order() {
         "year=2024/a.csv",
         "year=2023/a.csv",
         "odd %41 name.csv",
+        "what?.csv",
+        "that[1].csv",
+        "year=2024",
     ];
     let check = |written: &str, expected: &[&str]| {
         assert_eq!(found(&keys, written).expect(written), expected, "{written}");
@@ -211,13 +275,21 @@ fn globs_and_directories_of_an_object_store_are_found_in_order() {
     check("year=*/*.csv", &["year=2023/a.csv", "year=2024/a.csv"]);
     check("year=*", &["year=2023/a.csv", "year=2024/a.csv"]);
     check("odd %41 name.csv", &["odd %41 name.csv"]);
+    check("what?.csv", &["what?.csv"]);
+    check("that[1].csv", &["that[1].csv"]);
+    check("y*/*", &["year=2023/a.csv", "year=2024/a.csv"]);
+    check("*/e/?.csv", &["d/e/1.csv", "d/e/2.csv"]);
+    check("*.csv", &["odd %41 name.csv", "that[1].csv", "what?.csv"]);
+    let all =
+        ["d/a.csv", "d/b.csv", "d/e/1.csv", "d/e/2.csv", "odd %41 name.csv", "that[1].csv", "what?.csv"];
+    check("", &[&all[..], &["year=2023/a.csv", "year=2024/a.csv"]].concat());
     let fails = |written: &str, expected: &str| {
         let error = found(&keys, written).expect_err(written);
         let all = format!("{error} {:?}", error.detail());
         assert!(all.contains(expected), "{written}: {all}");
     };
     fails("d/x.csv", "no such file: 's3://bucket/d/x.csv'");
-    fails("d/x*.csv", "there are ");
-    fails("nothing/*.csv", "there is no file");
+    fails("d/x*.csv", "'s3://bucket/d' has '_SUCCESS', '_x', 'a.csv', 'b.csv', 'e'");
+    fails("nothing/*.csv", "there is nothing in 's3://bucket/nothing'");
     fails("d/[.csv", "malformed glob");
 }
