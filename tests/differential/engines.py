@@ -131,7 +131,8 @@ class DuckDb:
     def __init__(self, timeout):
         import duckdb
 
-        self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "2GB", "temp_directory": tempfile.gettempdir()})
+        config = {"threads": 1, "memory_limit": "2GB", "temp_directory": tempfile.gettempdir()}
+        self.connection = duckdb.connect(config=config)
         self.error, self.timeout = duckdb.Error, timeout
         # Chosen difference: NULLs come first in descending order.
         self.connection.execute("SET default_null_order = 'postgres'")

@@ -307,10 +307,7 @@ impl RemoteFiles {
                 let mut kept = kept.map_err(|error| not_kept(&error))?;
                 let mut unwritten = None;
                 let copying = address.server.copy(&address.location, size_bytes, stop, |bytes| {
-                    kept.write_all(bytes).map_err(|error| {
-                        unwritten = Some(not_kept(&error));
-                        error
-                    })
+                    kept.write_all(bytes).inspect_err(|error| unwritten = Some(not_kept(error)))
                 });
                 let copied = copying.await;
                 if let Some(error) = unwritten {
