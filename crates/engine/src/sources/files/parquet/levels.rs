@@ -52,7 +52,7 @@ fn check_first(rest: &mut Bytes, bits: u32, encoding: Encoding, count: u32) -> R
     }
     if encoding != Encoding::RLE {
         // Packed without runs, by old writers.
-        taken(rest, (count as usize * bits as usize).div_ceil(8))?;
+        taken(rest, (count as usize).saturating_mul(bits as usize).div_ceil(8))?;
         return Ok(());
     }
     let length = taken(rest, 4)?;
