@@ -60,6 +60,8 @@ const TURN_MAX: Duration = Duration::from_millis(10);
 /// `plan` with a guard around each of its operators, which checks `stop`.
 pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
+        // Of keys that became interruptible nobody knows what they equal, and by that rows are in order.
+        let known = node.properties().clone();
         let node = interruptible(node, stop)?;
         let role = Role::of(&node);
         let of_inputs = match role {
@@ -74,13 +76,13 @@ pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<d
             }
             None => node,
         };
-        Ok(Transformed::yes(guard(inner, role)))
+        Ok(Transformed::yes(Arc::new(Guarded { properties: known, ..Guarded::new(inner, role) })))
     })?;
     Ok(plan.data)
 }
 
 fn guard(inner: Arc<dyn ExecutionPlan>, role: Role) -> Arc<dyn ExecutionPlan> {
-    Arc::new(Guarded { inner, role, metrics: ExecutionPlanMetricsSet::new() })
+    Arc::new(Guarded::new(inner, role))
 }
 
 /// What a guard does besides checking for cancellation and yielding.
@@ -194,11 +196,17 @@ const WINDOW_ROW_BYTES: usize = 64;
 struct Guarded {
     inner: Arc<dyn ExecutionPlan>,
     role: Role,
+    properties: Arc<PlanProperties>,
     /// Metrics of the work that the guard does in the operator's place.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl Guarded {
+    fn new(inner: Arc<dyn ExecutionPlan>, role: Role) -> Self {
+        let properties = inner.properties().clone();
+        Self { inner, role, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
     fn with(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         guard(inner, self.role)
     }
@@ -448,7 +456,7 @@ impl ExecutionPlan for Guarded {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.inner.properties()
+        &self.properties
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
@@ -487,7 +495,8 @@ impl ExecutionPlan for Guarded {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self.with(self.inner.clone().reset_state()?))
+        let inner = self.inner.clone().reset_state()?;
+        Ok(Arc::new(Self { properties: self.properties.clone(), ..Self::new(inner, self.role) }))
     }
 
     fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {

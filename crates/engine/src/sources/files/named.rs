@@ -42,11 +42,18 @@ pub(crate) struct NamedSource {
     format: &'static str,
     /// Our decoders, for Parquet.
     decoding: Option<Decoding>,
+    /// The most partitions for whose columns there is memory.
+    partitions_max: usize,
 }
 
 impl NamedSource {
-    pub(crate) fn new(inner: Arc<dyn FileSource>, format: &'static str, decoding: Option<Decoding>) -> Self {
-        Self { inner, format, decoding }
+    pub(crate) fn new(
+        inner: Arc<dyn FileSource>,
+        format: &'static str,
+        decoding: Option<Decoding>,
+        partitions_max: usize,
+    ) -> Self {
+        Self { inner, format, decoding, partitions_max }
     }
 
     fn wrap(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
@@ -118,7 +125,8 @@ impl FileSource for NamedSource {
         output_ordering: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
-        self.inner.repartitioned(target_partitions, repartition_file_min_size, output_ordering, config)
+        let partitions = target_partitions.min(self.partitions_max);
+        self.inner.repartitioned(partitions, repartition_file_min_size, output_ordering, config)
     }
 
     fn try_pushdown_filters(

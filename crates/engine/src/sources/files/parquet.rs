@@ -21,6 +21,7 @@ mod row_group;
 mod runs;
 mod scan;
 
+use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::task::Poll;
@@ -45,6 +46,7 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -82,6 +84,8 @@ use crate::types::{EXTENSION, UUID, UUID_BYTES};
 const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
 /// What the statistics of a column of a file take in memory, about.
 const COLUMN_BYTES: usize = 256;
+/// The share of the memory limit that the row groups may take which the partitions of a scan hold: 1/4.
+const MEMORY_SHARE: usize = 4;
 /// Footers that are read concurrently.
 const FOOTERS_AT_ONCE: usize = 32;
 /// Magic number, footer length, magic number.
@@ -96,6 +100,8 @@ pub(crate) struct ParquetTable {
     binary_as_string: bool,
     /// Whether some timestamps are stored in the old form of 96 bits.
     has_int96: bool,
+    /// Of each column of the files, the most stored bytes that a row group has.
+    row_group_bytes: Vec<u64>,
 }
 
 impl ParquetTable {
@@ -138,6 +144,8 @@ impl ParquetTable {
             file_schema = transform_schema_to_view(&file_schema);
         }
         let file_schema = Arc::new(columns.without(&file_schema));
+        let row_group_bytes =
+            row_group_bytes(footers.iter().map(|(_, footer, _)| footer.as_ref()), &file_schema);
         let partitioned = files
             .iter()
             .zip(footers)
@@ -162,6 +170,7 @@ impl ParquetTable {
             columns,
             binary_as_string,
             has_int96,
+            row_group_bytes,
         });
         if let Some(known) = known {
             // Statistics of each column of each file are as large as small footers.
@@ -170,6 +179,38 @@ impl ParquetTable {
         }
         Ok(table)
     }
+}
+
+impl ParquetTable {
+    /// How many partitions may hold a row group of these columns each.
+    fn partitions_max(&self, projection: Option<&Vec<usize>>, limit: MemoryLimit) -> usize {
+        let MemoryLimit::Finite(limit) = limit else { return usize::MAX };
+        let bytes: u64 = match projection {
+            Some(columns) => columns.iter().filter_map(|column| self.row_group_bytes.get(*column)).sum(),
+            None => self.row_group_bytes.iter().sum(),
+        };
+        let partitions = (limit / MEMORY_SHARE) as u64 / bytes.max(1);
+        usize::try_from(partitions).unwrap_or(usize::MAX).max(1)
+    }
+}
+
+/// Of each column of the schema, the most stored bytes that a row group has.
+fn row_group_bytes<'a>(footers: impl Iterator<Item = &'a ParquetMetaData>, schema: &Schema) -> Vec<u64> {
+    let places: HashMap<&str, usize> =
+        schema.fields().iter().enumerate().map(|(place, field)| (field.name().as_str(), place)).collect();
+    let mut most = vec![0; schema.fields().len()];
+    for row_group in footers.flat_map(ParquetMetaData::row_groups) {
+        let mut bytes = vec![0_u64; most.len()];
+        for column in row_group.columns() {
+            let root = column.column_path().parts().first();
+            if let Some(place) = root.and_then(|root| places.get(root.as_str())) {
+                let stored = u64::try_from(column.compressed_size()).unwrap_or(0);
+                bytes[*place] = bytes[*place].saturating_add(stored);
+            }
+        }
+        most.iter_mut().zip(bytes).for_each(|(most, bytes)| *most = bytes.max(*most));
+    }
+    most
 }
 
 fn local_store(state: &SessionState) -> Result<Arc<dyn ObjectStore>> {
@@ -389,12 +430,12 @@ impl TableProvider for ParquetTable {
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema(), projection)?)));
         }
+        let environment = state.runtime_env();
+        let partitions_max = self.partitions_max(projection, environment.memory_pool.memory_limit());
         // One partition, so that a small LIMIT returns the first rows of the first file, as people expect.
-        let partitions = if limit.is_some_and(|limit| limit <= LIMIT_IN_ORDER) {
-            1
-        } else {
-            state.config().target_partitions()
-        };
+        let threads = state.config().target_partitions();
+        let in_order = threads == 1 || limit.is_some_and(|limit| limit <= LIMIT_IN_ORDER);
+        let partitions = if in_order { 1 } else { threads.min(partitions_max) };
         let groups = FileGroup::new(files).split_files(partitions);
         let (groups, statistics) = compute_all_files_statistics(groups, self.schema(), true, cut)?;
 
@@ -409,7 +450,6 @@ impl TableProvider for ParquetTable {
         if self.has_int96 {
             options.global.coerce_int96 = Some("us".to_owned());
         }
-        let environment = state.runtime_env();
         let footers = environment.cache_manager.get_file_metadata_cache();
         let local = CachedParquetFileReaderFactory::new(environment.object_store(&url)?, footers.clone());
         let reader = Readers { local, footers };
@@ -423,13 +463,13 @@ impl TableProvider for ParquetTable {
             let decoders = Arc::new(Decoders::new(races));
             Decoding { decoders, batch_rows: 0, order: None, reads_bloom_filters }
         });
-        let source = NamedSource::new(Arc::new(source), "Parquet", decoding);
+        let source = NamedSource::new(Arc::new(source), "Parquet", decoding, partitions_max);
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(statistics)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)
-            .with_preserve_order(partitions == 1)
+            .with_preserve_order(in_order)
             .build();
         Ok(DataSourceExec::from_data_source(config))
     }
