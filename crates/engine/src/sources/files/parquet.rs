@@ -84,7 +84,8 @@ use crate::types::{EXTENSION, UUID, UUID_BYTES};
 const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
 /// What the statistics of a column of a file take in memory, about.
 const COLUMN_BYTES: usize = 256;
-/// The share of the memory limit that the row groups may take that the partitions of a scan hold as they are stored: 1/8, for decoded they take more.
+/// The share of the memory limit for the row groups that the partitions of a scan hold, as they are stored: 1/8, for decoded
+/// they take more.
 const MEMORY_SHARE: usize = 8;
 /// Footers that are read concurrently.
 const FOOTERS_AT_ONCE: usize = 32;
