@@ -99,7 +99,10 @@ impl Running {
     /// `context` for this statement's operators: they find the statement in it, and their requests for memory
     /// fail once it is cancelled.
     pub(crate) fn context(self: &Arc<Self>, context: TaskContext) -> Arc<TaskContext> {
-        let config = context.session_config().clone().with_extension(self.clone());
+        let mut config = context.session_config().clone().with_extension(self.clone());
+        // Partitions of the planner's hash joins, which stand where ours do not, wait for each other before they narrow a scan;
+        // for ever where one is never asked, as below a join that has no rows on its other side.
+        config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         let environment = context.runtime_env();
         let pool = StatementPool { pool: environment.memory_pool.clone(), running: self.clone() };
         let environment = RuntimeEnv { memory_pool: Arc::new(pool), ..(*environment).clone() };
