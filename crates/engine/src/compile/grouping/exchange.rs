@@ -436,25 +436,19 @@ impl Exchange {
         self.add(&mut self.held.lock(), sorted)
     }
 
-    /// Adds sorted rows, after those that there are went to files where there is no memory for both.
+    /// Adds sorted rows. Where there is no memory for them, they go to files, and those with them that are there.
     fn add(&self, held: &mut Held, sorted: Vec<(usize, RecordBatch)>) -> Result<()> {
         held.parts.resize_with(1 << PART_BITS, Part::default);
         let (parts, batches): (Vec<usize>, Vec<RecordBatch>) = sorted.into_iter().unzip();
-        let book = |held: &mut Held| {
-            let bytes = bytes_of(&batches, |address| held.booked.insert(address));
-            held.reservation.try_grow(bytes)
+        let bytes = bytes_of(&batches, |address| held.booked.insert(address));
+        let is_booked = match held.reservation.try_grow(bytes) {
+            Err(DataFusionError::ResourcesExhausted(_)) if self.may_spill => false,
+            booked => booked.map(|()| true)?,
         };
-        match book(held) {
-            Err(error @ DataFusionError::ResourcesExhausted(_)) => {
-                self.spill(held, error)?;
-                book(held)?;
-            }
-            booked => booked?,
-        }
         for (part, batch) in parts.into_iter().zip(batches) {
             held.parts[part].batches.push(batch);
         }
-        Ok(())
+        if is_booked { Ok(()) } else { self.spill(held) }
     }
 
     /// The rows of each part that has some.
@@ -479,11 +473,7 @@ impl Exchange {
     }
 
     /// Writes all sorted rows to files, for want of memory.
-    fn spill(&self, held: &mut Held, error: DataFusionError) -> Result<()> {
-        let has_rows = held.parts.iter().any(|part| !part.batches.is_empty());
-        if !self.may_spill || !has_rows {
-            return Err(error);
-        }
+    fn spill(&self, held: &mut Held) -> Result<()> {
         for part in &mut held.parts {
             let batches = std::mem::take(&mut part.batches);
             if batches.is_empty() {
