@@ -129,13 +129,13 @@ impl RemoteFiles {
         }
         let looks = || async { server.look(location, *is_web).await.map_err(|error| failed(&error, shown)) };
         if !is_web && is_glob(location.as_ref()) {
-            // A file here is found by its name before its name is a pattern.
-            return match looks().await? {
-                Seen::Ranged(meta) if !location.as_ref().contains('*') => {
-                    Ok(vec![self.file(&address, &meta)])
-                }
-                _ => self.find_matches(&address, format).await,
-            };
+            // As here, a file is found by its name before its name is a pattern.
+            if !location.as_ref().contains('*')
+                && let Seen::Ranged(meta) = looks().await?
+            {
+                return Ok(vec![self.file(&address, &meta)]);
+            }
+            return self.find_matches(&address, format).await;
         }
         if !is_web && location.as_ref().is_empty() {
             return self.find_below(&address, format).await;
