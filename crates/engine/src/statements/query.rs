@@ -222,6 +222,7 @@ impl Run {
                     // DataFusion has no sort-merge joins for some plans: then memory is what is missing.
                     match self.with_sorted_joins().await {
                         Ok(sorted) => batches = sorted,
+                        Err(cancelled) if cancelled.kind() == ErrorKind::Cancelled => return Err(cancelled),
                         Err(_) => return Err(error),
                     }
                     batches.next().await
