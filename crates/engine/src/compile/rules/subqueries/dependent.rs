@@ -63,6 +63,9 @@ pub(super) struct Outer {
 /// A plan and the columns in it that hold the outer values.
 pub(super) type Dependent = Option<(LogicalPlan, Vec<Column>)>;
 
+/// As [`Dependent`], with a column or none for each outer value.
+type Side = Option<(LogicalPlan, Vec<Option<Column>>)>;
+
 /// The columns of `of` and then the outer values, under names of their own.
 pub(super) fn with_keys_last(
     plan: LogicalPlan,
@@ -83,15 +86,29 @@ impl Outer {
     pub(super) fn new(input: &LogicalPlan, subquery: &LogicalPlan, names: &mut Names) -> Result<Self> {
         let columns = mentioned(subquery);
         check_mentioned(input, &columns)?;
-        let fresh: Vec<String> = columns.iter().map(|_| names.fresh()).collect();
-        let values =
-            columns.iter().zip(&fresh).map(|(column, name)| Expr::Column(column.clone()).alias(name));
-        let plan = if columns.is_empty() {
-            LogicalPlanBuilder::empty(true).build()?
-        } else {
-            LogicalPlanBuilder::from(input.clone()).project(values)?.distinct()?.build()?
-        };
-        Ok(Self { columns, plan, names: fresh, once: RefCell::default(), work_tables: RefCell::default() })
+        let (plan, fresh) = combinations(input, &columns, names)?;
+        Ok(Self::with(columns, plan, fresh))
+    }
+
+    fn with(columns: Vec<Column>, plan: LogicalPlan, names: Vec<String>) -> Self {
+        Self { columns, plan, names, once: RefCell::default(), work_tables: RefCell::default() }
+    }
+
+    /// Only those values that a plan mentions; `None` if it needs all: what is run once, or recurs, has the same values in
+    /// all its places.
+    fn mentioned_by(&self, plan: &LogicalPlan, names: &mut Names) -> Result<Option<Self>> {
+        let columns = mentioned(plan);
+        let is_common = |node: &LogicalPlan| Ok(number_of_once(node).is_some() && self.is_correlated(node));
+        let is_whole = self.columns.iter().all(|column| columns.contains(column));
+        if is_whole || !self.work_tables.borrow().is_empty() || plan.exists(is_common)? {
+            return Ok(None);
+        }
+        let (columns, values): (Vec<_>, Vec<_>) = std::iter::zip(&self.columns, &self.names)
+            .filter(|(column, _)| columns.contains(column))
+            .map(|(column, name)| (column.clone(), Column::new_unqualified(name)))
+            .unzip();
+        let (plan, fresh) = combinations(&self.plan, &values, names)?;
+        Ok(Some(Self::with(columns, plan, fresh)))
     }
 
     /// `plan` computed for every combination of outer values; `None` if an operator prevents that.
@@ -101,6 +118,9 @@ impl Outer {
         }
         if !self.is_correlated(plan) {
             let (outer, keys) = self.copy(names)?;
+            if is_one_empty_row(plan) {
+                return Ok(Some((outer, keys)));
+            }
             let plan = LogicalPlanBuilder::from(outer).cross_join(plan.clone())?.build()?;
             return Ok(Some((plan, keys)));
         }
@@ -291,26 +311,23 @@ impl Outer {
             JoinType::Full => [true, true],
             _ => return Ok(None),
         };
-        let mut side = |plan: &Arc<LogicalPlan>, is_kept: bool| {
-            if !is_kept && !self.is_correlated(plan) {
-                return Ok(Some((plan.as_ref().clone(), Vec::new())));
-            }
-            self.dependent(plan, names)
-        };
-        let Some((left, left_keys)) = side(&join.left, keeps_left)? else { return Ok(None) };
-        let Some((right, right_keys)) = side(&join.right, keeps_right)? else { return Ok(None) };
-        let keys = if keeps_left { &left_keys } else { &right_keys };
-        let mut conditions = same(&left_keys, &right_keys);
+        let Some((left, left_keys)) = self.side(&join.left, keeps_left, names)? else { return Ok(None) };
+        let Some((right, right_keys)) = self.side(&join.right, keeps_right, names)? else { return Ok(None) };
+        let keys: Vec<Column> =
+            if keeps_left { &left_keys } else { &right_keys }.iter().flatten().cloned().collect();
+        let mut conditions = std::iter::zip(&left_keys, &right_keys)
+            .filter_map(|(left, right)| Some(is_same(left.as_ref()?, right.as_ref()?)))
+            .collect::<Vec<_>>();
         let equal = match join.null_equality {
             NullEquality::NullEqualsNothing => Operator::Eq,
             NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
         };
         for (left, right) in &join.on {
-            let (left, right) = (self.replace(left.clone(), keys)?, self.replace(right.clone(), keys)?);
+            let (left, right) = (self.replace(left.clone(), &keys)?, self.replace(right.clone(), &keys)?);
             conditions.push(binary_expr(left, equal, right));
         }
         if let Some(filter) = &join.filter {
-            conditions.push(self.replace(filter.clone(), keys)?);
+            conditions.push(self.replace(filter.clone(), &keys)?);
         }
         let builder = LogicalPlanBuilder::from(left);
         let builder = if conditions.is_empty() && join.join_type == JoinType::Inner {
@@ -319,9 +336,9 @@ impl Outer {
             builder.join_on(right, join.join_type, conditions)?
         };
         if !(keeps_left && keeps_right) {
-            return Ok(Some((builder.build()?, keys.clone())));
+            return Ok(Some((builder.build()?, keys)));
         }
-        let (values, keys): (Vec<_>, Vec<_>) = std::iter::zip(left_keys, right_keys)
+        let (values, keys): (Vec<_>, Vec<_>) = std::iter::zip(keys, right_keys.into_iter().flatten())
             .map(|(left, right)| {
                 let name = names.fresh();
                 let either = coalesce(vec![Expr::Column(left), Expr::Column(right)]);
@@ -330,6 +347,18 @@ impl Outer {
             .unzip();
         let columns = join.schema.columns().into_iter().map(Expr::Column).chain(values);
         Ok(Some((builder.project(columns)?.build()?, keys)))
+    }
+
+    /// A side of a join, and the columns in it of the outer values, all of them if its rows are kept.
+    fn side(&self, plan: &LogicalPlan, is_kept: bool, names: &mut Names) -> Result<Side> {
+        if !is_kept && !self.is_correlated(plan) {
+            return Ok(Some((plan.clone(), vec![None; self.columns.len()])));
+        }
+        let fewer = if is_kept { None } else { self.mentioned_by(plan, names)? };
+        let outer = fewer.as_ref().unwrap_or(self);
+        let Some((plan, keys)) = outer.dependent(plan, names)? else { return Ok(None) };
+        let key_of = |column| Some(keys[outer.columns.iter().position(|known| known == column)?].clone());
+        Ok(Some((plan, self.columns.iter().map(key_of).collect())))
     }
 
     fn union(&self, union: &Union, names: &mut Names) -> Result<Dependent> {
@@ -344,6 +373,55 @@ impl Outer {
         let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?);
         Ok(Some((plan, common.into_iter().map(Column::new_unqualified).collect())))
     }
+}
+
+/// The distinct combinations of columns of a plan, under new names. What they have of queries further out is the same in all
+/// rows, and a combination there is even if the plan has no row: thus it does not take part in finding them.
+fn combinations(
+    of: &LogicalPlan,
+    columns: &[Column],
+    names: &mut Names,
+) -> Result<(LogicalPlan, Vec<String>)> {
+    let fresh: Vec<String> = columns.iter().map(|_| names.fresh()).collect();
+    let is_far = |column: &&Column| far(of, column).is_some();
+    let near = std::iter::zip(columns, &fresh).filter(|(column, _)| !is_far(column));
+    let near: Vec<Expr> = near.map(|(column, name)| Expr::Column(column.clone()).alias(name)).collect();
+    let has_far = columns.iter().any(|column| is_far(&column));
+    let distinct = match of {
+        _ if near.is_empty() => LogicalPlanBuilder::empty(true),
+        LogicalPlan::Projection(projection) if has_far => {
+            let stays = projection.expr.iter().filter(|value| outer_value(value).is_none()).cloned();
+            LogicalPlanBuilder::from(projection.input.clone()).project(stays)?.project(near)?.distinct()?
+        }
+        of => LogicalPlanBuilder::from(of.clone()).project(near)?.distinct()?,
+    };
+    if !has_far {
+        return Ok((distinct.build()?, fresh));
+    }
+    let all = std::iter::zip(columns, &fresh).map(|(column, name)| match far(of, column) {
+        Some(value) => value.clone().alias(name),
+        None => named(name),
+    });
+    Ok((distinct.project(all)?.build()?, fresh))
+}
+
+/// The value of a query further out that a column of a plan is.
+fn far<'plan>(plan: &'plan LogicalPlan, column: &Column) -> Option<&'plan Expr> {
+    let LogicalPlan::Projection(projection) = plan else { return None };
+    let position = projection.schema.index_of_column(column).ok()?;
+    outer_value(&projection.expr[position])
+}
+
+fn outer_value(expression: &Expr) -> Option<&Expr> {
+    match expression {
+        Expr::Alias(alias) => outer_value(&alias.expr),
+        Expr::OuterReferenceColumn(..) => Some(expression),
+        _ => None,
+    }
+}
+
+fn is_one_empty_row(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::EmptyRelation(relation) if relation.produce_one_row && relation.schema.fields().is_empty())
 }
 
 /// The columns of enclosing queries that a subquery mentions.
@@ -457,13 +535,12 @@ pub(super) fn value_of_nothing(expression: &Expr, aggregate: &Aggregate) -> Resu
 }
 
 fn same(left: &[Column], right: &[Column]) -> Vec<Expr> {
-    let pairs = left.iter().zip(right);
-    pairs
-        .map(|(left, right)| {
-            let (left, right) = (Expr::Column(left.clone()), Expr::Column(right.clone()));
-            binary_expr(left, Operator::IsNotDistinctFrom, right)
-        })
-        .collect()
+    std::iter::zip(left, right).map(|(left, right)| is_same(left, right)).collect()
+}
+
+fn is_same(left: &Column, right: &Column) -> Expr {
+    let (left, right) = (Expr::Column(left.clone()), Expr::Column(right.clone()));
+    binary_expr(left, Operator::IsNotDistinctFrom, right)
 }
 
 pub(super) fn named(name: &str) -> Expr {
