@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use keirin_kernels::Level;
 use keirin_race::Races;
@@ -15,6 +15,7 @@ use crate::compile::plan_cache::Changes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::memory::{self, SpillDirectory};
 use crate::runtime::pool::FairPool;
+use crate::runtime::spill_files::SpillFiles;
 use crate::runtime::work::Work;
 use crate::session::Session;
 use crate::sources::files::{KnownFiles, RemoteFiles};
@@ -69,16 +70,13 @@ pub(crate) struct Shared {
     /// Its tables.
     pub(crate) store: Arc<Store>,
     runtime: Option<Runtime>,
-    spill: SpillDirectory,
+    pub(crate) spill_files: Arc<SpillFiles>,
+    _spill: SpillDirectory,
 }
 
 impl Shared {
     pub(crate) fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime lives until drop")
-    }
-
-    pub(crate) fn spill_directory(&self) -> &Path {
-        self.spill.path()
     }
 }
 
@@ -261,11 +259,10 @@ impl DatabaseBuilder {
         // Absolute, as the program may change its working directory.
         let spill = SpillDirectory::create(&std::path::absolute(&parent).unwrap_or(parent))?;
         let memory_limit_bytes = pool.limit_bytes();
-        let disk = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
-            // No limit but the disk's size. The directory, and any file left in it, is removed with the
-            // database.
-            .with_max_temp_directory_size(u64::MAX);
+        let races = Arc::new(Races::default());
+        // No limit but the disk's size. The directory, and any file left in it, is removed with the database.
+        let spill_files = Arc::new(SpillFiles::new(spill.path(), &races));
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(spill_files.clone());
         let environment = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
             .with_disk_manager_builder(disk)
@@ -295,7 +292,7 @@ impl DatabaseBuilder {
                 environment,
                 pool,
                 threads,
-                races: Arc::default(),
+                races,
                 known_files: Arc::default(),
                 remote_files: Arc::new(remote_files),
                 memory_limit_bytes,
@@ -304,7 +301,8 @@ impl DatabaseBuilder {
                 work,
                 store,
                 runtime,
-                spill,
+                spill_files,
+                _spill: spill,
             }),
         })
     }

@@ -151,6 +151,7 @@ impl Session {
             .with_extension(shared.races.clone())
             .with_extension(shared.known_files.clone())
             .with_extension(shared.remote_files.clone())
+            .with_extension(shared.spill_files.clone())
             .with_extension(zone.clone());
         config.options_mut().extensions.insert(FastPath::default());
         config.options_mut().sql_parser.collect_spans = true;

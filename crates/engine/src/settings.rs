@@ -196,8 +196,8 @@ const SETTINGS: &[Setting] = &[
         name: "temp_directory",
         scope: READ_ONLY,
         description: "Where queries spill to; chosen when the database is opened",
-        get: |settings| settings.shared.spill_directory().display().to_string(),
-        default: |settings| settings.shared.spill_directory().display().to_string(),
+        get: |settings| settings.shared.spill_files.directory().display().to_string(),
+        default: |settings| settings.shared.spill_files.directory().display().to_string(),
         set: |_, _| Err("it is chosen when the database is opened (--temp-directory)".to_owned()),
     },
     Setting {

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
@@ -11,15 +11,10 @@ use crate::error::{Error, ErrorKind};
 use crate::sources::files::system_reason;
 
 /// `error`, with who spilled and where, if it is that of a full disk, a quota or a file that may not grow.
-pub(super) fn explained(
-    error: DataFusionError,
-    operator: &str,
-    directory: impl FnOnce() -> Option<PathBuf>,
-) -> DataFusionError {
+pub(super) fn explained(error: DataFusionError, operator: &str, directory: &Path) -> DataFusionError {
     let Some(full) = full(&error) else { return error };
     let reason = system_reason(full);
-    let place = directory().map_or_else(String::new, |directory| format!(" to '{}'", directory.display()));
-    let message = format!("{operator} cannot spill{place}: {reason}");
+    let message = format!("{operator} cannot spill to '{}': {reason}", directory.display());
     let explained = Error::new(ErrorKind::Io, message)
         .with_hint("free space there, spill elsewhere (--temp-directory), or raise keirin.memory_limit");
     DataFusionError::External(Box::new(explained))

@@ -27,7 +27,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -505,12 +504,11 @@ impl ExecutionPlan for Guarded {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let running = Running::of(&context);
-        let environment = context.runtime_env();
         let rows = self.rows(partition, context)?;
         Ok(match running {
             Some(running) => {
                 let inner = self.inner.clone();
-                Box::pin(GuardedStream { rows, inner, environment, running, turn_began: Instant::now() })
+                Box::pin(GuardedStream { rows, inner, running, turn_began: Instant::now() })
             }
             None => rows,
         })
@@ -541,7 +539,6 @@ impl ExecutionPlan for Guarded {
 struct GuardedStream {
     rows: SendableRecordBatchStream,
     inner: Arc<dyn ExecutionPlan>,
-    environment: Arc<RuntimeEnv>,
     running: Arc<Running>,
     turn_began: Instant,
 }
@@ -563,10 +560,7 @@ impl Stream for GuardedStream {
         if polled.is_pending() {
             self.turn_began = Instant::now();
         }
-        polled.map_err(|error| {
-            let directories = || self.environment.disk_manager.temp_dir_paths().into_iter().next();
-            full_disk::explained(error, self.inner.name(), directories)
-        })
+        polled.map_err(|error| full_disk::explained(error, self.inner.name(), self.running.spill_directory()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -7,6 +7,7 @@ pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod running;
+pub(crate) mod spill_files;
 pub(crate) mod stream;
 pub(crate) mod temporary;
 pub(crate) mod work;

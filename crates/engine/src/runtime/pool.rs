@@ -28,6 +28,8 @@ use crate::runtime::process::ProcessMemory;
 const HEADROOM_DIVISOR: usize = 4;
 /// The name of the consumer whose memory is reclaimed for others when none is left.
 pub(crate) const RECLAIMABLE: &str = "decoded blocks";
+/// The name, before its partition, of a consumer that merges sorted runs from disk; that of DataFusion's sorts.
+pub(crate) const MERGE: &str = "ExternalSorterMerge";
 /// The bytes that stay free for each consumer of a kind that holds nothing yet, so that it can begin, and
 /// spill.
 const IDLE_BYTES: usize = 4 << 20;
@@ -81,7 +83,7 @@ impl Kind {
             Self::Exchange
         } else if consumer.can_spill() {
             Self::Spiller
-        } else if consumer.name().starts_with("ExternalSorterMerge") {
+        } else if consumer.name().starts_with(MERGE) {
             Self::Merge
         } else if consumer.name() == RECLAIMABLE {
             Self::Reclaimable

@@ -6,6 +6,7 @@
 //! step of the work checks.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -89,6 +90,11 @@ impl Running {
     /// The statement to which `context` belongs.
     pub(crate) fn of(context: &TaskContext) -> Option<Arc<Self>> {
         context.session_config().get_extension()
+    }
+
+    /// Where its operators spill.
+    pub(crate) fn spill_directory(&self) -> &Path {
+        self.shared.spill_files.directory()
     }
 
     /// Returns freed memory of the allocator to the system, if the process exceeds the limit.

@@ -1,22 +1,21 @@
 //! Sorting by a kernel that packs keys into words ([`keirin_kernels::sort`]), instead of DataFusion's operator, which
 //! sorts batch by batch and merges them row by row.
 //!
-//! All rows of a partition are collected, ordered at once, and given in that order. If there is not enough memory for that,
-//! DataFusion's operator gets what was collected and the rest, and spills. Sorts with a LIMIT stay DataFusion's, and so do
-//! those by keys that have no kernel, such as lists.
+//! All rows of a partition are collected, ordered at once, and given in that order. If there is not enough memory for all of
+//! them, as many as there is memory for are ordered at a time and written to disk, and these runs are merged. Sorts with a
+//! LIMIT stay DataFusion's, and so do those by keys that have no kernel, such as lists.
 
 mod keys;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{internal_err, resources_datafusion_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -24,11 +23,14 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, SpillMetrics,
+};
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::streaming_merge::{SortedSpillFile, StreamingMergeBuilder};
+use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, EmptyRecordBatchStream, ExecutionPlan, PlanProperties,
     Statistics,
@@ -36,12 +38,12 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 use keirin_kernels::Level;
 use keirin_kernels::sort::{Method, sort_rows_while};
-use parking_lot::Mutex;
 
 use self::keys::SortColumn;
 pub(crate) use self::keys::as_numbers;
 use crate::compact::{compact, joined};
 use crate::compile::fast_path;
+use crate::runtime::pool::MERGE;
 use crate::runtime::work::cancellable;
 
 /// Puts [`SortRowsExec`] in the place of DataFusion's operator.
@@ -80,8 +82,6 @@ pub(crate) struct SortRowsExec {
     order: LexOrdering,
     keeps_partitions: bool,
     properties: Arc<PlanProperties>,
-    /// Whether a partition had not enough memory: then the others leave theirs to the operators that spill.
-    has_given_up: Arc<AtomicBool>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -100,7 +100,6 @@ impl SortRowsExec {
             order: sort.expr().clone(),
             keeps_partitions: sort.preserve_partitioning(),
             properties: sort.properties().clone(),
-            has_given_up: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -167,7 +166,6 @@ impl ExecutionPlan for SortRowsExec {
                     order: self.order.clone(),
                     keeps_partitions: self.keeps_partitions,
                     properties,
-                    has_given_up: Arc::default(),
                     metrics: ExecutionPlanMetricsSet::new(),
                 }))
             }
@@ -193,26 +191,104 @@ impl ExecutionPlan for SortRowsExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context.clone())?;
-        let computed = self.order.iter().filter(|key| !key.expr.is::<Column>()).map(|key| key.expr.clone());
-        let sorting = Sorting {
-            schema: self.schema(),
-            order: self.order.clone(),
-            computed: computed.collect(),
-            batches: Vec::new(),
-            keys: Vec::new(),
-            bytes: 0,
-            row_count: 0,
-            has_given_up: self.has_given_up.clone(),
-            reservation: MemoryConsumer::new("SortRowsExec").register(context.memory_pool()),
-        };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let rows = stream::once(sorted(sorting, input, context, baseline)).try_flatten();
+        let spilled = SpillMetrics::new(&self.metrics, partition);
+        let sorting = Sorting {
+            collected: Collected::new(self.schema(), self.order.clone(), partition, &context),
+            runs: Vec::new(),
+            spilled: SpillManager::new(context.runtime_env(), spilled, self.schema()),
+            batch_rows: context.session_config().batch_size(),
+        };
+        let rows = stream::once(sorted(sorting, input, partition, context, baseline)).try_flatten();
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), rows.boxed()))))
     }
 }
 
-/// The rows of a partition that were collected so far.
+/// The rows of a partition.
 struct Sorting {
+    collected: Collected,
+    /// What was collected before, each in order.
+    runs: Vec<SortedSpillFile>,
+    spilled: SpillManager,
+    batch_rows: usize,
+}
+
+async fn sorted(
+    mut sorting: Sorting,
+    mut input: SendableRecordBatchStream,
+    partition: usize,
+    context: Arc<TaskContext>,
+    baseline: BaselineMetrics,
+) -> Result<SendableRecordBatchStream> {
+    while let Some(batch) = input.next().await.transpose()? {
+        let mut waiting = vec![batch];
+        while let Some(batch) = waiting.pop() {
+            let Some(refused) = sorting.collected.add(&batch)? else { continue };
+            if !sorting.collected.is_empty() {
+                sorting = sorting.spill(&baseline).await?;
+                waiting.push(batch);
+            } else if batch.num_rows() > 1 {
+                let half = batch.num_rows() / 2;
+                waiting.push(batch.slice(half, batch.num_rows() - half));
+                waiting.push(batch.slice(0, half));
+            } else {
+                return Err(refused);
+            }
+        }
+    }
+    drop(input);
+    if sorting.runs.is_empty() {
+        return sorting.collected.in_order(sorting.batch_rows, baseline).await;
+    }
+    if !sorting.collected.is_empty() {
+        sorting = sorting.spill(&baseline).await?;
+    }
+    let Sorting { collected: Collected { schema, order, .. }, runs, spilled, batch_rows } = sorting;
+    let reservation = MemoryConsumer::new(format!("{MERGE}[{partition}]")).register(context.memory_pool());
+    StreamingMergeBuilder::new()
+        .with_sorted_spill_files(runs)
+        .with_spill_manager(spilled)
+        .with_schema(schema)
+        .with_expressions(&order)
+        .with_metrics(baseline)
+        .with_batch_size(batch_rows)
+        .with_reservation(reservation)
+        .build()
+}
+
+impl Sorting {
+    /// Writes what was collected, in order.
+    async fn spill(mut self, baseline: &BaselineMetrics) -> Result<Self> {
+        let timer = baseline.elapsed_compute().timer();
+        let spilled = cancellable(move |cancel| {
+            let written = self.write(&|| !cancel.is_cancelled());
+            Ok(written.map(|()| self))
+        });
+        let spilled = spilled.await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        timer.done();
+        spilled
+    }
+
+    fn write(&mut self, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+        let sorted = self.collected.sorted(is_wanted)?;
+        let mut file = self.spilled.create_in_progress_file("sort")?;
+        let mut max_record_batch_memory = 0;
+        for start in (0..sorted.rows.len()).step_by(self.batch_rows) {
+            if !is_wanted() {
+                return internal_err!("the sort was cancelled");
+            }
+            let written = file.append_batch(&sorted.batch(start, self.batch_rows)?)?;
+            max_record_batch_memory = max_record_batch_memory.max(written);
+        }
+        if let Some(file) = file.finish()? {
+            self.runs.push(SortedSpillFile { file, max_record_batch_memory });
+        }
+        Ok(())
+    }
+}
+
+/// Rows in memory, which is booked for them and for sorting them.
+struct Collected {
     schema: SchemaRef,
     order: LexOrdering,
     /// The keys that are no columns.
@@ -222,90 +298,113 @@ struct Sorting {
     keys: Vec<Vec<ArrayRef>>,
     bytes: usize,
     row_count: usize,
-    has_given_up: Arc<AtomicBool>,
     reservation: MemoryReservation,
 }
 
-async fn sorted(
-    mut sorting: Sorting,
-    mut input: SendableRecordBatchStream,
-    context: Arc<TaskContext>,
-    baseline: BaselineMetrics,
-) -> Result<SendableRecordBatchStream> {
-    while let Some(batch) = input.next().await.transpose()? {
-        if batch.num_rows() > 0 && !sorting.add(&batch)? {
-            return sorting.spilled(Some(input), context);
-        }
-    }
-    drop(input);
-    if sorting.batches.is_empty() {
-        return Ok(Box::pin(EmptyRecordBatchStream::new(sorting.schema)));
-    }
-    if !sorting.has_room() {
-        return sorting.spilled(None, context);
-    }
-    let batch_rows = context.session_config().batch_size();
-    let schema = sorting.schema.clone();
-    let timer = baseline.elapsed_compute().timer();
-    let sorted =
-        cancellable(move |cancel| sorting.sorted(&|| !cancel.is_cancelled()).map_err(crate::Error::from));
-    let Sorted { columns, rows, reservation } =
-        sorted.await.map_err(|error| DataFusionError::External(Box::new(error)))?;
-    timer.done();
-    let starts = (0..rows.len()).step_by(batch_rows);
-    let batch_schema = schema.clone();
-    let batches = starts.map(move |start| {
-        // As long as there are rows, there is memory for them.
-        let _ = &reservation;
-        let rows = rows.slice(start, batch_rows.min(rows.len() - start));
-        let columns = columns.iter().map(|column| take(column, &rows, None));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        baseline.record_output(rows.len());
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        Ok(RecordBatch::try_new_with_options(batch_schema.clone(), columns, &options)?)
-    });
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter(batches))))
-}
-
-/// All rows of a partition, and their order.
+/// Rows, and their order.
 struct Sorted {
+    schema: SchemaRef,
     columns: Vec<ArrayRef>,
     rows: UInt32Array,
-    reservation: MemoryReservation,
+    /// As long as there are rows, there is memory for them.
+    _reservation: MemoryReservation,
 }
 
-impl Sorting {
-    /// Adds a batch; whether there was memory for it.
-    fn add(&mut self, batch: &RecordBatch) -> Result<bool> {
+impl Sorted {
+    /// `count` rows from `start`, or those that are left.
+    fn batch(&self, start: usize, count: usize) -> Result<RecordBatch> {
+        let rows = self.rows.slice(start, count.min(self.rows.len() - start));
+        let columns = self.columns.iter().map(|column| take(column, &rows, None));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+impl Collected {
+    fn new(schema: SchemaRef, order: LexOrdering, partition: usize, context: &TaskContext) -> Self {
+        let computed = order.iter().filter(|key| !key.expr.is::<Column>()).map(|key| key.expr.clone());
+        let consumer = MemoryConsumer::new(format!("SortRowsExec[{partition}]")).with_can_spill(true);
+        Self {
+            schema,
+            computed: computed.collect(),
+            order,
+            batches: Vec::new(),
+            keys: Vec::new(),
+            bytes: 0,
+            row_count: 0,
+            reservation: consumer.register(context.memory_pool()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Adds a batch, or says why there is no room for it.
+    fn add(&mut self, batch: &RecordBatch) -> Result<Option<DataFusionError>> {
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
         // In buffers of its own, which are counted once.
         let batch = compact(batch)?;
         let keys = self.computed.iter().map(|key| key.evaluate(&batch)?.into_array(batch.num_rows()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         let key_bytes: usize = keys.iter().map(|key| key.get_array_memory_size()).sum();
-        let bytes = batch.get_array_memory_size() + key_bytes;
-        self.row_count += batch.num_rows();
+        let bytes = self.bytes + batch.get_array_memory_size() + key_bytes;
+        let row_count = self.row_count + batch.num_rows();
+        if !self.is_in_reach(bytes, row_count) {
+            return Ok(Some(resources_datafusion_err!("a row of {bytes} bytes cannot be sorted")));
+        }
+        // The rows once more, in one piece, a word and a number for each row twice, and keys.
+        let key_bytes = self.order.len() * size_of::<&[u8]>();
+        let sorting_bytes = bytes + row_count * (2 * size_of::<(u64, u32)>() + key_bytes);
+        match self.reservation.try_resize(bytes + sorting_bytes) {
+            Ok(()) => {}
+            Err(error) if is_refusal(&error) => return Ok(Some(error)),
+            Err(error) => return Err(error),
+        }
+        (self.bytes, self.row_count) = (bytes, row_count);
         self.batches.push(batch);
         self.keys.push(keys);
-        self.bytes += bytes;
-        Ok(!self.has_given_up.load(Ordering::Relaxed)
-            && u32::try_from(self.row_count).is_ok()
-            && self.reservation.try_grow(bytes).is_ok())
+        Ok(None)
     }
 
-    /// Books what sorting takes: the rows once more, in one piece, a word and a number for each row twice, and keys.
-    fn has_room(&self) -> bool {
-        // In one piece, offsets of 32 bits reach so far.
+    /// Whether so many rows have numbers of 32 bits, and offsets of 32 bits reach all of them when they are in one piece.
+    fn is_in_reach(&self, bytes: usize, row_count: usize) -> bool {
         let has_offsets =
             |kind: &DataType| !(kind.is_primitive() || is_view(kind) || *kind == DataType::Boolean);
-        let is_far = i32::try_from(self.bytes).is_err()
-            && (self.schema.fields().iter().any(|field| has_offsets(field.data_type()))
-                || self.keys.iter().flatten().any(|key| has_offsets(key.data_type())));
-        let keys = self.order.len() * size_of::<&[u8]>();
-        let bytes = self.bytes + self.row_count * (2 * size_of::<(u64, u32)>() + keys);
-        !is_far && self.reservation.try_grow(bytes).is_ok()
+        let fields = self.schema.fields().iter().map(|field| field.data_type());
+        u32::try_from(row_count).is_ok()
+            && (i32::try_from(bytes).is_ok()
+                || !(fields.chain(self.keys.iter().flatten().map(|key| key.data_type())).any(has_offsets)))
     }
 
-    fn sorted(mut self, is_wanted: &dyn Fn() -> bool) -> Result<Sorted> {
+    /// All rows in order.
+    async fn in_order(
+        mut self,
+        batch_rows: usize,
+        baseline: BaselineMetrics,
+    ) -> Result<SendableRecordBatchStream> {
+        if self.is_empty() {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema)));
+        }
+        let schema = self.schema.clone();
+        let timer = baseline.elapsed_compute().timer();
+        let sorted = cancellable(move |cancel| Ok(self.sorted(&|| !cancel.is_cancelled())));
+        let sorted = sorted.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+        timer.done();
+        let starts = (0..sorted.rows.len()).step_by(batch_rows);
+        let batches = starts.map(move |start| {
+            let batch = sorted.batch(start, batch_rows)?;
+            baseline.record_output(batch.num_rows());
+            Ok(batch)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter(batches))))
+    }
+
+    /// The rows in order; none is collected any more.
+    fn sorted(&mut self, is_wanted: &dyn Fn() -> bool) -> Result<Sorted> {
         let all = joined(&std::mem::take(&mut self.batches), &self.schema)?;
         let mut place = 0;
         let columns = self.order.iter().map(|key| {
@@ -321,63 +420,24 @@ impl Sorting {
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
         self.keys.clear();
+        (self.bytes, self.row_count) = (0, 0);
+        let reservation = self.reservation.take();
         let texts: Vec<Vec<&[u8]>> = columns.iter().map(SortColumn::texts).collect();
         let keys: Vec<_> = columns.iter().zip(&texts).map(|(column, texts)| column.key(texts)).collect();
         let rows = sort_rows_while(Level::best(), Method::Radix, &keys, all.num_rows(), is_wanted);
         let Some(rows) = rows else { return internal_err!("the sort was cancelled") };
         // What is kept is the rows in one piece, and their order.
         let kept = all.get_array_memory_size() + rows.len() * size_of::<u32>();
-        self.reservation.shrink(self.reservation.size().saturating_sub(kept));
-        Ok(Sorted { columns: all.columns().to_vec(), rows: rows.into(), reservation: self.reservation })
+        reservation.shrink(reservation.size().saturating_sub(kept));
+        let schema = self.schema.clone();
+        Ok(Sorted { schema, columns: all.columns().to_vec(), rows: rows.into(), _reservation: reservation })
     }
+}
 
-    /// What DataFusion's operator makes of the rows so far and the rest.
-    fn spilled(
-        self,
-        rest: Option<SendableRecordBatchStream>,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        self.has_given_up.store(true, Ordering::Relaxed);
-        self.reservation.free();
-        let collected = stream::iter(self.batches.into_iter().map(Ok));
-        let rows = match rest {
-            None => collected.boxed(),
-            Some(rest) => collected.chain(rest.map(|batch| compact(&batch?))).boxed(),
-        };
-        let rows: SendableRecordBatchStream =
-            Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), rows));
-        let rows = Arc::new(Rows { schema: self.schema.clone(), rows: Mutex::new(Some(rows)) });
-        let input = StreamingTableExec::try_new(self.schema, vec![rows], None, None, false, None)?;
-        SortExec::new(self.order, Arc::new(input)).execute(0, context)
-    }
+fn is_refusal(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
-}
-
-/// Rows that are given once.
-struct Rows {
-    schema: SchemaRef,
-    rows: Mutex<Option<SendableRecordBatchStream>>,
-}
-
-impl fmt::Debug for Rows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").finish_non_exhaustive()
-    }
-}
-
-impl PartitionStream for Rows {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.rows.lock().take();
-        rows.unwrap_or_else(|| {
-            let none = stream::once(async { internal_err!("rows that are given once") });
-            Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), none))
-        })
-    }
 }

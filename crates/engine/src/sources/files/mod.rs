@@ -47,6 +47,7 @@ pub(crate) use values::checked;
 
 use crate::compile::rules::as_text;
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::spill_files::SpillFiles;
 use crate::sources::remote::CacheOptions;
 
 /// A `LIMIT` of up to this many rows reads the files in order on one thread, so that it returns the first
@@ -76,8 +77,8 @@ pub(crate) async fn open(
     rejects: &Arc<StatementRejects>,
 ) -> Result<Arc<dyn TableProvider>> {
     let (paths, format) = (table.paths.clone(), table.format);
-    let disk = &state.runtime_env().disk_manager;
-    let directory = disk.temp_dir_paths().into_iter().next().unwrap_or_else(std::env::temp_dir);
+    let spilled = state.config().get_extension::<SpillFiles>();
+    let directory = spilled.map_or_else(std::env::temp_dir, |files| files.directory().to_owned());
     let remote = state.config().get_extension::<RemoteFiles>();
     let remote = remote.unwrap_or_else(|| Arc::new(RemoteFiles::new(CacheOptions::default())));
     let waiting = pipes::StopOnDrop::default();
