@@ -7,13 +7,35 @@ use keirin::{Database, Session};
 /// Neither side of the joins fits.
 const LIMIT_BYTES: usize = 24 << 20;
 
-/// `few` has a key that many rows share; both sides have rows without a key, and keys that the other side has not.
-const TABLES: [&str; 3] = [
+/// `few` has a key that many rows share, and so has `heavy`, which is joined with `few_heavy`, where few rows have it; both sides
+/// have rows without a key, and keys that the other side has not.
+const TABLES: [&str; 5] = [
     "CREATE TABLE b AS SELECT CASE WHEN i % 1000 <> 7 THEN i * 7919 % 300000 END AS k, i AS v, 'the text of row ' || i AS t \
      FROM range(300000) r(i)",
     "CREATE TABLE p AS SELECT CASE WHEN i % 1000 <> 9 THEN i * 104729 % 400000 END AS k, i % 300000 AS w, \
      'the text of row ' || (i * 3) AS t FROM range(500000) r(i)",
     "CREATE TABLE few AS SELECT CASE WHEN i % 10 = 0 THEN 5 ELSE i END AS k, i AS w FROM range(20000) r(i)",
+    "CREATE TABLE heavy AS SELECT CASE WHEN i % 1000 = 7 THEN NULL WHEN i % 3 > 0 THEN 5 ELSE i END AS k, i AS v, \
+     'the text of row ' || i AS t FROM range(300000) r(i)",
+    "CREATE TABLE few_heavy AS SELECT CASE WHEN i % 1000 = 9 THEN NULL WHEN i % 100000 = 4 THEN 5 ELSE i END AS k, i AS w, \
+     'the text of row ' || (i * 3) AS t, 'and more text of row ' || i AS u FROM range(600000) r(i)",
+];
+
+/// Joins of which most build rows have one key, which no hashes part.
+const HEAVY: [&str; 13] = [
+    "SELECT count(*), sum(v), sum(w), max(h.t), min(f.u) FROM few_heavy f JOIN heavy h USING (k)",
+    "SELECT count(*), sum(v), sum(w), max(h.t), min(f.u), count(h.k) FROM few_heavy f LEFT JOIN heavy h USING (k)",
+    "SELECT count(*), sum(v), sum(w), max(h.t), min(f.u), count(f.k) FROM few_heavy f RIGHT JOIN heavy h USING (k)",
+    "SELECT count(*), sum(v), sum(w), max(h.t), min(f.u), count(f.k), count(h.k) FROM few_heavy f FULL JOIN heavy h USING (k)",
+    "SELECT count(*), sum(v), sum(w), max(h.t), count(f.k), count(h.k) FROM few_heavy f FULL JOIN heavy h ON f.k = h.k AND f.w > h.v",
+    "SELECT count(*), sum(w), max(h.t), count(h.k) FROM few_heavy f LEFT JOIN heavy h ON f.k = h.k AND f.t = h.t",
+    "SELECT count(*), sum(v), max(t) FROM heavy h WHERE EXISTS (SELECT 1 FROM few_heavy f WHERE f.k = h.k AND f.w > h.v)",
+    "SELECT count(*), sum(v), max(t) FROM heavy h WHERE NOT EXISTS (SELECT 1 FROM few_heavy f WHERE f.k = h.k AND f.w > h.v)",
+    "SELECT count(*), sum(w), max(u) FROM few_heavy f WHERE EXISTS (SELECT 1 FROM heavy h WHERE f.k = h.k AND f.t <> h.t)",
+    "SELECT count(*), sum(w), max(u) FROM few_heavy f WHERE NOT EXISTS (SELECT 1 FROM heavy h WHERE f.k = h.k AND f.t < h.t)",
+    "SELECT count(*), sum(w), sum(m) FROM (SELECT w, (EXISTS (SELECT 1 FROM heavy h WHERE f.k = h.k AND f.t < h.t))::INT AS m FROM few_heavy f)",
+    "SELECT count(*), sum(v), sum(m) FROM (SELECT v, (k IN (SELECT k FROM few_heavy))::INT AS m FROM heavy h)",
+    "SELECT count(*), max(h.t) FROM few_heavy f JOIN heavy h ON f.k IS NOT DISTINCT FROM h.k WHERE f.w % 7 = 3",
 ];
 
 const QUERIES: [&str; 14] = [
@@ -48,15 +70,16 @@ fn joins_that_spill_answer_as_others_do() {
     for table in TABLES {
         rows(&database, &session, table);
     }
-    let expected = QUERIES.map(|query| rows(&database, &session, query));
+    let queries: Vec<&str> = QUERIES.into_iter().chain(HEAVY).collect();
+    let expected: Vec<String> = queries.iter().map(|query| rows(&database, &session, query)).collect();
     drop((session, database));
 
     let database = Database::builder().threads(3).memory_limit_bytes(LIMIT_BYTES).open(&path).unwrap();
     let session = database.session();
-    for (query, expected) in QUERIES.iter().zip(expected) {
+    for (query, expected) in queries.iter().zip(expected) {
         assert_eq!(rows(&database, &session, query), expected, "{query}");
     }
-    for query in &QUERIES[..12] {
+    for query in QUERIES[..12].iter().chain(&HEAVY[..10]) {
         let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
         let join = plan.lines().find(|line| line.contains("JoinExec:")).expect("there is a join");
         let spilled = join.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());

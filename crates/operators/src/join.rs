@@ -91,6 +91,12 @@ impl Kind {
         matches!(self, Self::Inner | Self::Left | Self::Right | Self::Full)
     }
 
+    /// Whether it gives probe rows by whether they have a pair.
+    #[must_use]
+    pub fn gives_unpaired_probe_rows(self) -> bool {
+        self.gives_probe_rows() || matches!(self, Self::Right | Self::Full)
+    }
+
     /// Whether it gives nothing before all probe rows were seen.
     #[must_use]
     pub fn is_of_build_rows(self) -> bool {

@@ -19,6 +19,7 @@ mod filter;
 mod keys;
 mod narrowed;
 mod order;
+mod pieces;
 mod ranges;
 mod run;
 mod sides;

@@ -24,7 +24,7 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan};
 use futures::future::{BoxFuture, Shared as SharedFuture};
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use keirin_kernels::hash::WideKey;
 use keirin_kernels::{BitBuffer, Bits, Level};
 use keirin_operators::join::{Kind, NO_ROW, Pairs, Probe};
@@ -103,7 +103,7 @@ impl Work {
         wanted
     }
 
-    fn batch(&self, columns: Vec<ArrayRef>, row_count: usize) -> Result<RecordBatch> {
+    pub(super) fn batch(&self, columns: Vec<ArrayRef>, row_count: usize) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(row_count));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
@@ -245,7 +245,7 @@ impl<K: PackedKey> Shared for Run<K> {
                         return Err(DataFusionError::Shared(error));
                     };
                     let parts = parts.await.map_err(DataFusionError::Shared)?;
-                    return Ok(joined_parts(parts, self.work.schema.clone(), baseline));
+                    return Ok(parts.rows(self.work.schema.clone(), baseline));
                 }
             };
             let (kind, schema) = (self.work.kind, self.work.schema.clone());
@@ -267,22 +267,6 @@ impl<K: PackedKey> Shared for Run<K> {
         }
         .boxed()
     }
-}
-
-/// The rows of parts that no other partition has taken.
-fn joined_parts(
-    parts: Arc<Parts>,
-    schema: SchemaRef,
-    baseline: BaselineMetrics,
-) -> SendableRecordBatchStream {
-    let rows = stream::try_unfold(parts, move |parts| {
-        let (next, baseline) = (parts.next(), baseline.clone());
-        async move {
-            let Some(part) = next else { return Ok::<_, DataFusionError>(None) };
-            Ok(Some((part.stream(0, baseline).await?, parts)))
-        }
-    });
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten()))
 }
 
 /// Whether the statement was stopped.

@@ -1,6 +1,7 @@
 //! Joins without memory for their build side: both sides are cut by the hashes of their keys into parts, on disk, and
-//! parts are joined one after the other. A part that is too large itself is cut again, by other hashes. G. Graefe, "Query
-//! Evaluation Techniques for Large Databases" (ACM Computing Surveys 25, 1993), section 3.3: a Grace hash join.
+//! parts are joined one after the other. A part that is too large itself is cut again, by other hashes, or, if most of its
+//! rows have equal keys, into [pieces](super::pieces). G. Graefe, "Query Evaluation Techniques for Large Databases" (ACM
+//! Computing Surveys 25, 1993), section 3.3: a Grace hash join.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,23 +13,26 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::resources_err;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use futures::stream;
+use futures::stream::{self, try_unfold};
+use futures::{StreamExt, TryStreamExt};
 use keirin_kernels::group_table::partition_rows;
 use keirin_kernels::hash::Seed;
+use keirin_operators::ordered::Wanted;
 use parking_lot::Mutex;
 
 use super::build::evaluate;
+use super::pieces::Pieces;
 use super::run::{Shared, Work, all, begin, feed, partition_count};
 use crate::compile::grouping::hash_keys;
 use crate::compile::subplans::SharedExec;
@@ -38,7 +42,7 @@ use crate::sources::leaf::leaf_methods;
 const PART_BITS: u32 = 5;
 /// Parts of parts of parts: more rows than that have equal keys.
 const DEPTH_MAX: usize = 3;
-/// A part with more than this share of all rows has a key of many rows, with which no smaller parts can be made: 1/4.
+/// A part with more than this share of the rows has a key of many rows, and is not cut by hashes again: 1/4.
 const HEAVY_SHARE: usize = 4;
 /// A thread gathers so many bytes at most before it cuts them.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
@@ -74,27 +78,63 @@ impl Spilling {
         may_spill.then(|| Self { depth: 0, metrics: metrics.clone() })
     }
 
-    fn deeper(&self) -> Option<Self> {
-        (self.depth < DEPTH_MAX).then(|| Self { depth: self.depth + 1, metrics: self.metrics.clone() })
+    /// For what it makes beside the rows of the join.
+    pub(super) fn unseen(&self) -> BaselineMetrics {
+        BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0)
+    }
+
+    /// A file for rows of a side.
+    pub(super) fn new_file(&self, side: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> PartFile {
+        let metrics = SpillMetrics::new(&self.metrics, 0);
+        PartFile::new(Arc::new(SpillManager::new(context.runtime_env(), metrics, side.schema())))
     }
 }
 
-/// The parts of a join that nobody has taken.
-pub(super) struct Parts {
-    /// The sides of each.
-    left: Mutex<VecDeque<[PartExec; 2]>>,
-    work: Arc<Work>,
-    spilling: Option<Spilling>,
-    context: Arc<TaskContext>,
+/// What a join does instead that has no memory for its build side.
+pub(super) enum Parts {
+    /// Parts by hashes that nobody has taken: the sides of each, and how it may spill.
+    Hashed { left: Mutex<VecDeque<([PartExec; 2], Spilling)>>, work: Arc<Work>, context: Arc<TaskContext> },
+    /// Pieces of the build side, which one partition takes.
+    Pieces(Mutex<Option<Pieces>>),
 }
 
 impl Parts {
+    /// The rows of all that no other partition has taken.
+    pub(super) fn rows(
+        self: Arc<Self>,
+        schema: SchemaRef,
+        baseline: BaselineMetrics,
+    ) -> SendableRecordBatchStream {
+        let rows = match self.as_ref() {
+            Self::Hashed { .. } => try_unfold(self, move |parts| {
+                let (next, baseline) = (parts.next(), baseline.clone());
+                async move {
+                    let Some(part) = next else { return Ok::<_, DataFusionError>(None) };
+                    Ok(Some((part.stream(0, baseline).await?, parts)))
+                }
+            })
+            .try_flatten()
+            .boxed(),
+            Self::Pieces(pieces) => try_unfold(pieces.lock().take(), move |pieces| {
+                let baseline = baseline.clone();
+                async move {
+                    let Some(mut pieces) = pieces else { return Ok::<_, DataFusionError>(None) };
+                    Ok(pieces.next(baseline).await?.map(|rows| (rows, Some(pieces))))
+                }
+            })
+            .try_flatten()
+            .boxed(),
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+
     /// The next part to join.
-    pub(super) fn next(&self) -> Option<Arc<dyn Shared>> {
-        let [left, right] = self.left.lock().pop_front()?;
+    fn next(&self) -> Option<Arc<dyn Shared>> {
+        let Self::Hashed { left, work, context } = self else { return None };
+        let ([left, right], spilling) = left.lock().pop_front()?;
         let (left, right): (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>) =
             (Arc::new(left), Arc::new(right));
-        Some(begin(&self.work, &left, &right, &self.context, self.spilling.clone()))
+        Some(begin(work, &left, &right, context, Some(spilling)))
     }
 }
 
@@ -106,6 +146,13 @@ pub(super) async fn parts(
     context: Arc<TaskContext>,
     spilling: Spilling,
 ) -> Result<Arc<Parts>> {
+    if spilling.depth == DEPTH_MAX {
+        if work.ranges.as_ref().is_some_and(|ranges| ranges.wanted != Wanted::All) {
+            return resources_err!("an as-of join has more rows of one key than there is memory for");
+        }
+        let pieces = Pieces::new(work, &left, right, context, spilling).await?;
+        return Ok(Arc::new(Parts::Pieces(Mutex::new(Some(pieces)))));
+    }
     // Scans of the probe side read all of it: which keys there are is known only of a part.
     for filter in work.key_filters.iter().map(|key| &key.filter).chain(&work.dynamic_filter) {
         filter.update(lit(true))?;
@@ -114,35 +161,68 @@ pub(super) async fn parts(
     let seed = Seed::random();
     let count = work.equal_count();
     let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>]| {
-        cut(side, keys[..count].into(), seed, context.clone(), spilling.metrics.clone())
+        cut(side, keys[..count].into(), seed, context.clone(), spilling.clone())
     };
     let left = cut(reset_plan_states(left)?, &work.left_keys).await?;
-    let row_count: usize = left.iter().map(|part| part.row_count).sum();
-    if spilling.depth == 0 && left.iter().any(|part| part.row_count > row_count / HEAVY_SHARE) {
-        return resources_err!(
-            "many rows of a join have equal keys, so that cutting them into parts is of no use"
-        );
-    }
+    let row_count: usize = left.iter().map(PartExec::row_count).sum();
     let right = cut(right, &work.right_keys).await?;
-    let work = Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() };
-    Ok(Arc::new(Parts {
-        left: Mutex::new(left.into_iter().zip(right).map(|(left, right)| [left, right]).collect()),
-        work: Arc::new(work),
-        spilling: spilling.deeper(),
-        context,
-    }))
+    let sides = left.into_iter().zip(right).map(|(left, right)| {
+        let is_heavy = left.row_count > row_count / HEAVY_SHARE;
+        let depth = if is_heavy { DEPTH_MAX } else { spilling.depth + 1 };
+        ([left, right], Spilling { depth, ..spilling.clone() })
+    });
+    let left = Mutex::new(sides.collect());
+    let work = Arc::new(Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() });
+    Ok(Arc::new(Parts::Hashed { left, work, context }))
+}
+
+/// The file of a part that is being written, which begins with its first rows.
+pub(super) struct PartFile {
+    spilled: Arc<SpillManager>,
+    writing: Option<Writing>,
+    row_count: usize,
+}
+
+impl PartFile {
+    fn new(spilled: Arc<SpillManager>) -> Self {
+        Self { spilled, writing: None, row_count: 0 }
+    }
+
+    pub(super) fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    pub(super) fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.row_count += batch.num_rows();
+        let writing = match &mut self.writing {
+            Some(writing) => writing,
+            none => {
+                let mut file = self.spilled.create_in_progress_file("join")?;
+                none.insert(Box::new(move |batch| match batch {
+                    Some(batch) => file.append_batch(batch).map(|_| None),
+                    None => file.finish(),
+                }))
+            }
+        };
+        writing(Some(batch)).map(|_| ())
+    }
+
+    pub(super) fn finish(&mut self) -> Result<PartExec> {
+        let file = self.writing.take().map_or(Ok(None), |mut writing| writing(None))?;
+        Ok(PartExec::new(file, self.row_count, self.spilled.clone()))
+    }
 }
 
 /// Appends a batch to a file, or gives the file when none is left; DataFusion does not export the type of such a file.
-type Writing = Box<dyn FnMut(Option<RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
+type Writing = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
 
 /// A side that is being cut.
 struct Cutting {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
-    spilled: Arc<SpillManager>,
-    /// By part, with the count of rows.
-    files: Vec<Mutex<(Option<Writing>, usize)>>,
+    schema: SchemaRef,
+    /// By part.
+    files: Vec<Mutex<PartFile>>,
 }
 
 /// What a thread has gathered.
@@ -159,12 +239,10 @@ async fn cut(
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
     context: Arc<TaskContext>,
-    metrics: ExecutionPlanMetricsSet,
+    spilling: Spilling,
 ) -> Result<Vec<PartExec>> {
-    let metrics = SpillMetrics::new(&metrics, 0);
-    let spilled = Arc::new(SpillManager::new(context.runtime_env(), metrics, side.schema()));
-    let files = (0..1 << PART_BITS).map(|_| Mutex::default()).collect();
-    let cutting = Arc::new(Cutting { keys, seed, spilled: spilled.clone(), files });
+    let files = (0..1 << PART_BITS).map(|_| Mutex::new(spilling.new_file(&side, &context))).collect();
+    let cutting = Arc::new(Cutting { keys, seed, schema: side.schema(), files });
     let partitions = partition_count(&side);
     let bytes_max = match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(bytes) => GATHERED_BYTES_MAX.min(bytes / GATHERED_SHARE / partitions),
@@ -187,12 +265,7 @@ async fn cut(
         });
     }
     all(tasks).await?;
-    let part = |file: &Mutex<(Option<Writing>, usize)>| {
-        let (writing, row_count) = std::mem::take(&mut *file.lock());
-        let file = writing.map_or(Ok(None), |mut writing| writing(None))?;
-        Ok(PartExec::new(file, row_count, spilled.clone()))
-    };
-    cutting.files.iter().map(part).collect()
+    cutting.files.iter().map(|file| file.lock().finish()).collect()
 }
 
 impl Gathered {
@@ -212,7 +285,7 @@ impl Gathered {
         let cutting = &self.cutting;
         let batch = match &batches[..] {
             [batch] => batch.clone(),
-            several => concat_batches(cutting.spilled.schema(), several)?,
+            several => concat_batches(&cutting.schema, several)?,
         };
         drop(batches);
         let hashes = hash_keys(&cutting.seed, &evaluate(&cutting.keys, &batch)?, batch.num_rows());
@@ -224,13 +297,7 @@ impl Gathered {
             }
             let rows = rows.slice(range[0] as usize, (range[1] - range[0]) as usize);
             let batch = take_record_batch(&batch, &rows)?;
-            let (writing, row_count) = &mut *file.lock();
-            *row_count += batch.num_rows();
-            let writing = match writing {
-                Some(writing) => writing,
-                none => none.insert(cutting.new_file()?),
-            };
-            writing(Some(batch))?;
+            file.lock().append(&batch)?;
         }
         self.bytes = 0;
         self.reservation.free();
@@ -238,18 +305,8 @@ impl Gathered {
     }
 }
 
-impl Cutting {
-    fn new_file(&self) -> Result<Writing> {
-        let mut file = self.spilled.create_in_progress_file("join")?;
-        Ok(Box::new(move |batch| match batch {
-            Some(batch) => file.append_batch(&batch).map(|_| None),
-            None => file.finish(),
-        }))
-    }
-}
-
 /// The rows of a part of a side.
-struct PartExec {
+pub(super) struct PartExec {
     file: Option<Arc<dyn SpillFile>>,
     row_count: usize,
     spilled: Arc<SpillManager>,
@@ -267,6 +324,10 @@ impl PartExec {
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
         Self { file, row_count, spilled, properties, metrics }
+    }
+
+    pub(super) fn row_count(&self) -> usize {
+        self.row_count
     }
 }
 
