@@ -245,7 +245,7 @@ mod tests {
             for (count, pattern, flushes) in pieces {
                 // The last pattern cannot be compressed.
                 let mix = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
-                let piece = (0..count).map(|at| if pattern == 3 { mix(at) } else { pattern.wrapping_mul(at as u8) });
+                let piece = (0..count).map(|at| if pattern == 3 { mix(at) } else { pattern.wrapping_mul(at.to_le_bytes()[0]) });
                 let piece: Vec<u8> = piece.collect();
                 writer.write_all(&piece)?;
                 written.extend(piece);

@@ -2,7 +2,8 @@
 //!
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose NULLs make
 //! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
-//! all rows, which never ends for an endless recursion. It sorts by a column that equals the wanted one in each input of a
+//! all rows, which never ends for an endless recursion; and two sorts, of which the lower one has a LIMIT, into one whose
+//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It sorts by a column that equals the wanted one in each input of a
 //! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
 //! the place of one of PARTITION BY, which the window does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT
 //! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
@@ -14,14 +15,18 @@
 //! that it is so, and passes on all else, until sorts are settled ([`WithoutFences`]). So it is with expressions that a
 //! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
 //! are.
+//!
+//! Groups are unique by their keys. DataFusion takes a projection's columns in the places of the keys for unique, whatever
+//! they are, and then orders windows by too little: in `rank() OVER (ORDER BY a), sum(s) OVER (PARTITION BY a ORDER BY u)`
+//! over `SELECT count(*) AS a, ... GROUP BY g`. Below such projections a fence hides what is unique.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Constraint, Constraints, JoinType};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -60,6 +65,10 @@ impl PhysicalOptimizerRule for Fences {
                 let input = Arc::new(Fence::new(aggregate.input().clone()));
                 return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
             }
+            if takes_others_for_unique(&node) {
+                let input = Arc::new(Fence::hiding(Hidden::Unique, node.children()[0].clone()));
+                return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
+            }
             if let Some(join) = with_hidden_constants(&node)? {
                 return Ok(Transformed::yes(join));
             }
@@ -82,6 +91,9 @@ impl PhysicalOptimizerRule for Fences {
             {
                 let input = Arc::new(Fence::new(node.children()[0].clone()));
                 return Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?));
+            }
+            if let Some(node) = with_fenced_limits(&node)? {
+                return Ok(Transformed::yes(node));
             }
             let is_limit = node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>();
             let is_endless = is_limit && node.exists(|below| Ok(below.is::<RecursiveQueryExec>()))?;
@@ -171,6 +183,46 @@ impl PhysicalOptimizerRule for LastFences {
     }
 }
 
+/// A node that needs its rows in order, with fences above the sorts with a LIMIT that they come from.
+fn with_fenced_limits(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    fn fenced(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some()) {
+            return Ok(Some(Arc::new(Fence::new(plan.clone()))));
+        }
+        let [input] = plan.children()[..] else { return Ok(None) };
+        let Some(input) = fenced(input)?.filter(|_| !plan.is::<Fence>()) else { return Ok(None) };
+        replace_children_if_necessary(plan.clone(), vec![input]).map(Some)
+    }
+    if !plan.is::<SortExec>() && plan.required_input_ordering().iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
+    let fenced = inputs.iter().map(fenced).collect::<Result<Vec<_>>>()?;
+    if fenced.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let inputs = inputs.into_iter().zip(fenced).map(|(input, fenced)| fenced.unwrap_or(input)).collect();
+    replace_children_if_necessary(plan.clone(), inputs).map(Some)
+}
+
+/// Whether a node is a projection that has other columns in the places of those by which rows are unique below it, in a way
+/// that matters: a single column must not have NULLs.
+fn takes_others_for_unique(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return false };
+    let (values, schema) = (projection.expr(), plan.schema());
+    let is_kept = |place: &usize| {
+        values[*place].expr.downcast_ref::<Column>().is_some_and(|column| column.index() == *place)
+    };
+    projection.input().equivalence_properties().constraints().iter().any(|constraint| {
+        let (Constraint::PrimaryKey(places) | Constraint::Unique(places)) = constraint;
+        let matters = match places[..] {
+            [place] => place < values.len() && !schema.field(place).is_nullable(),
+            _ => places.iter().all(|place| *place < values.len()),
+        };
+        matters && !places.iter().all(is_kept)
+    })
+}
+
 /// An outer join with fences above what NULLs may stand for and has constants.
 fn with_hidden_constants(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let hash = plan.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
@@ -237,6 +289,8 @@ enum Hidden {
     All,
     /// What is the same in all rows.
     Constants,
+    /// By what rows are unique.
+    Unique,
     /// Nothing: it stands only while one rule runs, which moves nothing past it.
     Nothing,
 }
@@ -281,6 +335,10 @@ impl Fence {
         let known = input.equivalence_properties();
         let properties = match hidden {
             Hidden::Nothing => input.properties().clone(),
+            Hidden::Unique => {
+                let properties = known.clone().with_constraints(Constraints::default());
+                Arc::new(input.properties().as_ref().clone().with_eq_properties(properties))
+            }
             Hidden::Constants => {
                 let orders = known.oeq_class().iter().cloned();
                 let properties = EquivalenceProperties::new_with_orderings(input.schema(), orders);
@@ -322,7 +380,7 @@ impl ExecutionPlan for Fence {
 
     // Others maintain the order, but DataFusion would then move a sort below them, or drop it there.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.hidden == Hidden::Nothing]
+        vec![matches!(self.hidden, Hidden::Nothing | Hidden::Unique)]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -344,7 +402,8 @@ impl ExecutionPlan for Fence {
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![if self.hidden == Hidden::Constants { ChildStats::At(partition) } else { ChildStats::Skip }]
+        let passes_on = matches!(self.hidden, Hidden::Constants | Hidden::Unique);
+        vec![if passes_on { ChildStats::At(partition) } else { ChildStats::Skip }]
     }
 
     fn statistics_from_inputs(
@@ -362,7 +421,7 @@ impl ExecutionPlan for Fence {
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
         match self.hidden {
-            Hidden::Constants => FilterDescription::from_children(filters, &self.children()),
+            Hidden::Constants | Hidden::Unique => FilterDescription::from_children(filters, &self.children()),
             _ => Ok(FilterDescription::all_unsupported(&filters, &self.children())),
         }
     }
