@@ -98,7 +98,7 @@ impl Writer {
         written.extend(length(stored).to_le_bytes());
         written.extend(xxh3_64(stored).to_le_bytes());
         written.extend(stored);
-        self.file.as_file().write_all(&written)?;
+        self.file.as_file().write_all_at(&written, self.bytes.load(Ordering::Acquire))?;
         self.bytes.fetch_add(written.len() as u64, Ordering::Release);
         Ok(())
     }

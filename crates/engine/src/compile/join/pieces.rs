@@ -79,15 +79,20 @@ impl Pieces {
         loop {
             if let Some(piece) = self.given.take()
                 && let Some(rest) = &self.rest
+                && !(self.left.is_empty() && self.work.kind == Kind::RightSemi)
             {
                 self.rest = Some(self.without_pair(&piece, rest).await?);
             }
             let Some(piece) = self.left.pop_front() else {
                 let gives_rest = self.work.kind != Kind::RightSemi;
                 let rest = self.rest.take().filter(|_| gives_rest);
-                return rest
-                    .map(|rest| self.given_as(rest.execute(0, self.context.clone())?, false))
-                    .transpose();
+                let Some(rest) = rest else { return Ok(None) };
+                let rows = rest.execute(0, self.context.clone())?;
+                let counted = rows.inspect_ok(move |batch| {
+                    baseline.record_output(batch.num_rows());
+                });
+                let rows = Box::pin(RecordBatchStreamAdapter::new(self.right.schema(), counted));
+                return self.given_as(rows, false).map(Some);
             };
             self.given = Some(piece.clone());
             let (kind, rest) = match self.work.kind {

@@ -147,7 +147,7 @@ pub(super) async fn parts(
     spilling: Spilling,
 ) -> Result<Arc<Parts>> {
     if spilling.depth == DEPTH_MAX {
-        if work.ranges.as_ref().is_some_and(|ranges| ranges.wanted != Wanted::All) {
+        if is_of_closest(&work) {
             return resources_err!("an as-of join has more rows of one key than there is memory for");
         }
         let pieces = Pieces::new(work, &left, right, context, spilling).await?;
@@ -166,14 +166,20 @@ pub(super) async fn parts(
     let left = cut(reset_plan_states(left)?, &work.left_keys).await?;
     let row_count: usize = left.iter().map(PartExec::row_count).sum();
     let right = cut(right, &work.right_keys).await?;
+    let is_of_closest = is_of_closest(&work);
     let sides = left.into_iter().zip(right).map(|(left, right)| {
         let is_heavy = left.row_count > row_count / HEAVY_SHARE;
-        let depth = if is_heavy { DEPTH_MAX } else { spilling.depth + 1 };
+        let depth = if is_heavy && !is_of_closest { DEPTH_MAX } else { spilling.depth + 1 };
         ([left, right], Spilling { depth, ..spilling.clone() })
     });
     let left = Mutex::new(sides.collect());
     let work = Arc::new(Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() });
     Ok(Arc::new(Parts::Hashed { left, work, context }))
+}
+
+/// Whether a join wants the closest row alone, which pieces do not know.
+fn is_of_closest(work: &Work) -> bool {
+    work.ranges.as_ref().is_some_and(|ranges| ranges.wanted != Wanted::All)
 }
 
 /// The file of a part that is being written, which begins with its first rows.

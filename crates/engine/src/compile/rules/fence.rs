@@ -189,37 +189,39 @@ fn with_fenced_limits(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Ex
         if plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some()) {
             return Ok(Some(Arc::new(Fence::new(plan.clone()))));
         }
-        let [input] = plan.children()[..] else { return Ok(None) };
-        let Some(input) = fenced(input)?.filter(|_| !plan.is::<Fence>()) else { return Ok(None) };
-        replace_children_if_necessary(plan.clone(), vec![input]).map(Some)
+        if plan.is::<Fence>() { Ok(None) } else { with_fenced_inputs(plan) }
     }
-    if !plan.is::<SortExec>() && plan.required_input_ordering().iter().all(Option::is_none) {
-        return Ok(None);
+    fn with_fenced_inputs(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
+        let fenced = inputs.iter().map(fenced).collect::<Result<Vec<_>>>()?;
+        if fenced.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let inputs = inputs.into_iter().zip(fenced).map(|(input, fenced)| fenced.unwrap_or(input)).collect();
+        replace_children_if_necessary(plan.clone(), inputs).map(Some)
     }
-    let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
-    let fenced = inputs.iter().map(fenced).collect::<Result<Vec<_>>>()?;
-    if fenced.iter().all(Option::is_none) {
-        return Ok(None);
-    }
-    let inputs = inputs.into_iter().zip(fenced).map(|(input, fenced)| fenced.unwrap_or(input)).collect();
-    replace_children_if_necessary(plan.clone(), inputs).map(Some)
+    let needs_order = plan.is::<SortExec>() || plan.required_input_ordering().iter().any(Option::is_some);
+    if needs_order { with_fenced_inputs(plan) } else { Ok(None) }
 }
 
-/// Whether a node is a projection that has other columns in the places of those by which rows are unique below it, in a way
-/// that matters: a single column must not have NULLs.
+/// Whether a node is a projection that is said to be unique by other columns than those by which rows are unique below it, in
+/// a way that matters: a single column must not have NULLs.
 fn takes_others_for_unique(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    fn places(constraint: &Constraint) -> &[usize] {
+        let (Constraint::PrimaryKey(places) | Constraint::Unique(places)) = constraint;
+        places
+    }
     let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return false };
     let (values, schema) = (projection.expr(), plan.schema());
-    let is_kept = |place: &usize| {
-        values[*place].expr.downcast_ref::<Column>().is_some_and(|column| column.index() == *place)
-    };
-    projection.input().equivalence_properties().constraints().iter().any(|constraint| {
-        let (Constraint::PrimaryKey(places) | Constraint::Unique(places)) = constraint;
-        let matters = match places[..] {
-            [place] => place < values.len() && !schema.field(place).is_nullable(),
-            _ => places.iter().all(|place| *place < values.len()),
-        };
-        matters && !places.iter().all(is_kept)
+    let known = projection.input().equivalence_properties().constraints();
+    let source = |place: &usize| values[*place].expr.downcast_ref::<Column>().map(Column::index);
+    plan.equivalence_properties().constraints().iter().map(places).any(|said| {
+        let sources: Option<Vec<usize>> = said.iter().map(source).collect();
+        let is_true = sources.is_some_and(|sources| {
+            known.iter().any(|known| places(known).iter().all(|one| sources.contains(one)))
+        });
+        let matters = said.len() != 1 || !schema.field(said[0]).is_nullable();
+        matters && !is_true
     })
 }
 

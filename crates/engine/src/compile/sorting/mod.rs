@@ -17,7 +17,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{internal_err, resources_datafusion_err};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
@@ -45,6 +45,9 @@ use crate::compact::{compact, joined};
 use crate::compile::fast_path;
 use crate::runtime::pool::MERGE;
 use crate::runtime::work::cancellable;
+
+/// A batch of a run takes this share of the memory limit at most: 1/256.
+const RUN_BATCH_SHARE: usize = 256;
 
 /// Puts [`SortRowsExec`] in the place of DataFusion's operator.
 #[derive(Debug)]
@@ -198,6 +201,10 @@ impl ExecutionPlan for SortRowsExec {
             runs: Vec::new(),
             spilled: SpillManager::new(context.runtime_env(), spilled, self.schema()),
             batch_rows: context.session_config().batch_size(),
+            batch_bytes_max: match context.memory_pool().memory_limit() {
+                MemoryLimit::Finite(bytes) => bytes / RUN_BATCH_SHARE,
+                _ => usize::MAX,
+            },
         };
         let rows = stream::once(sorted(sorting, input, partition, context, baseline)).try_flatten();
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), rows.boxed()))))
@@ -211,6 +218,8 @@ struct Sorting {
     runs: Vec<SortedSpillFile>,
     spilled: SpillManager,
     batch_rows: usize,
+    /// Of runs, so that several of them can be merged.
+    batch_bytes_max: usize,
 }
 
 async fn sorted(
@@ -243,7 +252,7 @@ async fn sorted(
     if !sorting.collected.is_empty() {
         sorting = sorting.spill(&baseline).await?;
     }
-    let Sorting { collected: Collected { schema, order, .. }, runs, spilled, batch_rows } = sorting;
+    let Sorting { collected: Collected { schema, order, .. }, runs, spilled, batch_rows, .. } = sorting;
     let reservation = MemoryConsumer::new(format!("{MERGE}[{partition}]")).register(context.memory_pool());
     StreamingMergeBuilder::new()
         .with_sorted_spill_files(runs)
@@ -270,6 +279,10 @@ impl Sorting {
     }
 
     fn write(&mut self, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+        if self.runs.is_empty() {
+            let row_bytes = self.collected.bytes / self.collected.row_count.max(1);
+            self.batch_rows = self.batch_rows.min(self.batch_bytes_max / row_bytes.max(1)).max(1);
+        }
         let sorted = self.collected.sorted(is_wanted)?;
         let mut file = self.spilled.create_in_progress_file("sort")?;
         let mut max_record_batch_memory = 0;
