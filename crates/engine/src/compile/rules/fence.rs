@@ -3,7 +3,8 @@
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose NULLs make
 //! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
 //! all rows, which never ends for an endless recursion; and two sorts, of which the lower one has a LIMIT, into one whose
-//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It sorts by a column that equals the wanted one in each input of a
+//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It sorts by a
+//! column that equals the wanted one in each input of a
 //! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
 //! the place of one of PARTITION BY, which the window does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT
 //! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
