@@ -20,16 +20,21 @@ mod buffers;
 mod decoders;
 #[path = "../../crates/engine/src/sources/files/parquet/header.rs"]
 mod header;
+#[path = "../../crates/engine/src/sources/files/parquet/levels.rs"]
+mod levels;
 #[path = "../../crates/engine/src/sources/files/parquet/pages.rs"]
 mod pages;
+#[path = "../../crates/engine/src/sources/files/parquet/runs.rs"]
+#[allow(dead_code, reason = "of runs, levels are only counted here")]
+mod runs;
 
 const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(0)];
 /// What a hostile chunk may make of itself, in pages: the fuzzer asks for no more.
 const PAGES_MAX: usize = 100;
 
-// A byte for the codec and how pages are asked for, then a chunk.
+// A byte for the codec and how pages are asked for, one for the highest levels, then a chunk.
 fuzz_target!(|bytes: &[u8]| {
-    let Some((&how, chunk)) = bytes.split_first() else { return };
+    let Some((&[how, levels_max], chunk)) = bytes.split_first_chunk() else { return };
     let chunk = Bytes::copy_from_slice(chunk);
     let is_listed = how & 8 != 0;
     let stored = if is_listed {
@@ -46,6 +51,9 @@ fuzz_target!(|bytes: &[u8]| {
     let decoders = Arc::new(Decoders::new(Arc::default()));
     let codec = CODECS[usize::from(how & 3)];
     let mut pages = Pages::new(place, stored, codec, decoders, Default::default(), how & 4 != 0);
+    if levels_max != 0 {
+        pages = pages.checked([levels_max >> 4, levels_max & 15].map(i16::from));
+    }
     for turn in 0..PAGES_MAX {
         if how & 16 != 0 && turn % 3 == 1 {
             let _ = pages.peek_next_page();
