@@ -1,6 +1,7 @@
 //! The memory pool: one limit for all queries of a database, changeable while they run.
 //!
-//! Consumers that can spill get equal shares of what the others leave, and never the last quarter: sorts and
+//! Statements get equal budgets of what consumers that cannot spill leave, and within each those that can get equal
+//! shares, and never the last quarter: sorts and
 //! exchanges that read spilled rows back need some memory that cannot spill, or no query would ever end. A
 //! request beyond the share makes its operator spill, or fail; the message names the largest consumers. The
 //! cache of decoded blocks, which only saves time, gives its memory to all of them.
@@ -14,7 +15,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{OnceLock, Weak};
 
 use datafusion::error::{DataFusionError, Result};
@@ -50,6 +51,7 @@ const USERS_NAMED_MAX: usize = 3;
 pub(crate) struct FairPool {
     limit_bytes: AtomicUsize,
     state: Mutex<State>,
+    statement_count: AtomicU64,
     reclaimable: OnceLock<Weak<dyn Reclaim>>,
     /// The memory of the process, if all of it counts against the limit.
     process: Option<ProcessMemory>,
@@ -101,10 +103,14 @@ fn is_copied(consumer: &MemoryConsumer) -> bool {
         .any(|name| consumer.name().starts_with(name))
 }
 
+/// A statement, which has a budget of its own; `None` stands for the database's own work.
+type Statement = Option<u64>;
+
 #[derive(Debug)]
 struct User {
     name: String,
     kind: Kind,
+    statement: Statement,
     bytes: usize,
     /// Whether a request of it was ever refused.
     was_refused: bool,
@@ -113,10 +119,11 @@ struct User {
 #[derive(Debug, Default)]
 struct State {
     users: HashMap<usize, User>,
-    totals: HashMap<Kind, Total>,
+    /// Of each statement that has consumers of a kind, by both.
+    totals: HashMap<Kind, HashMap<Statement, Total>>,
 }
 
-/// The sums over all consumers of a kind.
+/// The sums over consumers of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     bytes: usize,
@@ -126,12 +133,26 @@ struct Total {
 }
 
 impl State {
-    fn total(&self, kind: Kind) -> Total {
-        self.totals.get(&kind).copied().unwrap_or_default()
+    /// What all consumers of a kind have.
+    fn bytes_of(&self, kind: Kind) -> usize {
+        self.totals.get(&kind).into_iter().flat_map(HashMap::values).map(|total| total.bytes).sum()
     }
 
     fn bytes(&self) -> usize {
-        self.totals.values().map(|total| total.bytes).sum()
+        self.totals.keys().map(|kind| self.bytes_of(*kind)).sum()
+    }
+
+    /// How much of `bytes`, which all consumers of a kind share, one of a statement may have; `is_new` if it has nothing
+    /// yet.
+    fn share(&self, kind: Kind, statement: Statement, bytes: usize, is_new: bool) -> usize {
+        let Some(statements) = self.totals.get(&kind) else { return bytes };
+        let own = statements.get(&statement).copied().unwrap_or_default();
+        let of_statements = Total {
+            bytes: 0,
+            users: statements.len(),
+            holders: statements.values().filter(|total| total.holders > 0).count(),
+        };
+        own.share(of_statements.share(bytes, own.holders == 0), is_new)
     }
 
     /// How much `reservation` may grow under `limit`, in a process that has `grown` by this many bytes;
@@ -157,21 +178,22 @@ impl State {
     fn bookable(&self, reservation: &MemoryReservation, limit: usize) -> usize {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
-        let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.total(Kind::Reclaimable).bytes };
+        let reclaimable = if kind == Kind::Reclaimable { 0 } else { self.bytes_of(Kind::Reclaimable) };
         let free = limit.saturating_sub(self.bytes() - reclaimable);
-        let used = self.users.get(&consumer.id()).map_or(0, |user| user.bytes);
-        let fixed_bytes = self.total(Kind::Fixed).bytes;
+        let (used, statement) =
+            self.users.get(&consumer.id()).map_or((0, None), |user| (user.bytes, user.statement));
+        let fixed_bytes = self.bytes_of(Kind::Fixed);
         let others_bytes = match kind {
             // A join copies what it has gathered before it uses it, so it needs that much again.
             Kind::Fixed if is_copied(consumer) => return free.saturating_sub(used) / 2,
             Kind::Fixed => return free,
             Kind::Reclaimable => return free.saturating_sub(limit / HEADROOM_DIVISOR),
-            Kind::Spiller => fixed_bytes + self.total(Kind::Merge).bytes + self.total(Kind::Exchange).bytes,
+            Kind::Spiller => fixed_bytes + self.bytes_of(Kind::Merge) + self.bytes_of(Kind::Exchange),
             // The rows of a merge were reserved by its sort, which releases them as the merge reserves them.
             Kind::Merge | Kind::Exchange => fixed_bytes,
         };
         let kept = others_bytes.max(limit / HEADROOM_DIVISOR);
-        let share = self.total(kind).share(limit.saturating_sub(kept), used == 0);
+        let share = self.share(kind, statement, limit.saturating_sub(kept), used == 0);
         // A merge of runs from disk has one reservation for all of them; of rows in memory each batch has its
         // own.
         let is_alone = used > 0 && reservation.size() == used;
@@ -210,12 +232,30 @@ impl State {
     }
 
     fn update(&mut self, consumer: &MemoryConsumer, change: impl Fn(usize) -> usize) {
-        let total = self.totals.entry(Kind::of(consumer)).or_default();
-        total.bytes = change(total.bytes);
-        if let Some(user) = self.users.get_mut(&consumer.id()) {
-            let had = user.bytes > 0;
-            user.bytes = change(user.bytes);
-            total.holders = total.holders + usize::from(user.bytes > 0) - usize::from(had);
+        let Some(user) = self.users.get_mut(&consumer.id()) else { return };
+        let total = self.totals.entry(user.kind).or_default().entry(user.statement).or_default();
+        let (had, has) = (user.bytes, change(user.bytes));
+        user.bytes = has;
+        total.bytes = total.bytes - had + has;
+        total.holders = total.holders + usize::from(has > 0) - usize::from(had > 0);
+    }
+
+    fn register(&mut self, statement: Statement, consumer: &MemoryConsumer) {
+        let kind = Kind::of(consumer);
+        let name = consumer.name().to_owned();
+        self.users.insert(consumer.id(), User { name, kind, statement, bytes: 0, was_refused: false });
+        self.totals.entry(kind).or_default().entry(statement).or_default().users += 1;
+    }
+
+    fn unregister(&mut self, consumer: &MemoryConsumer) {
+        let Some(user) = self.users.remove(&consumer.id()) else { return };
+        let Some(statements) = self.totals.get_mut(&user.kind) else { return };
+        let Some(total) = statements.get_mut(&user.statement) else { return };
+        total.bytes -= user.bytes;
+        total.users -= 1;
+        total.holders -= usize::from(user.bytes > 0);
+        if total.users == 0 {
+            statements.remove(&user.statement);
         }
     }
 
@@ -273,7 +313,8 @@ impl Total {
 impl FairPool {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let limit_bytes = AtomicUsize::new(limit_bytes);
-        Self { limit_bytes, state: Mutex::default(), reclaimable: OnceLock::new(), process: None }
+        let (state, statement_count, reclaimable) = (Mutex::default(), AtomicU64::new(0), OnceLock::new());
+        Self { limit_bytes, state, statement_count, reclaimable, process: None }
     }
 
     /// Applies the limit to all memory that the process allocates from now on.
@@ -281,6 +322,16 @@ impl FairPool {
         let pool = Self { process: ProcessMemory::from_now(), ..Self::new(limit_bytes) };
         pool.set_limit_bytes(limit_bytes);
         pool
+    }
+
+    /// A number for a statement, which is to have a budget.
+    pub(crate) fn next_statement(&self) -> u64 {
+        self.statement_count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// As [`MemoryPool::register`], for a consumer of a statement.
+    pub(crate) fn register_for(&self, statement: u64, consumer: &MemoryConsumer) {
+        self.state.lock().register(Some(statement), consumer);
     }
 
     /// Sets, once, the owner of the memory that is registered as [`RECLAIMABLE`].
@@ -328,22 +379,11 @@ impl MemoryPool for FairPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        let mut state = self.state.lock();
-        let kind = Kind::of(consumer);
-        state.users.insert(
-            consumer.id(),
-            User { name: consumer.name().to_owned(), kind, bytes: 0, was_refused: false },
-        );
-        state.totals.entry(kind).or_default().users += 1;
+        self.state.lock().register(None, consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        let mut state = self.state.lock();
-        if let Some(user) = state.users.remove(&consumer.id()) {
-            let total = state.totals.entry(user.kind).or_default();
-            total.users -= 1;
-            total.holders -= usize::from(user.bytes > 0);
-        }
+        self.state.lock().unregister(consumer);
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
@@ -432,6 +472,30 @@ mod tests {
         pool.set_limit_bytes(200);
         fixed.try_grow(100).unwrap();
         assert_eq!(pool.reserved(), 200);
+    }
+
+    #[test]
+    fn statements_have_equal_budgets_however_many_consumers_they_have() {
+        let (pool, shared) = pool(100);
+        let register = |statement| {
+            let spiller = MemoryConsumer::new("spiller").with_can_spill(true).register(&shared);
+            pool.unregister(spiller.consumer());
+            pool.register_for(statement, spiller.consumer());
+            spiller
+        };
+        let [alone, one, other] = [1, 2, 2].map(register);
+        one.try_grow(37).unwrap();
+        assert!(one.try_grow(1).is_err(), "half of 75, of which nobody else of the statement has any");
+        other.try_grow(18).unwrap();
+        assert!(other.try_grow(1).is_err() && one.try_grow(1).is_err(), "they share a budget");
+        one.shrink(19);
+        alone.try_grow(37).unwrap();
+        assert!(alone.try_grow(1).is_err());
+        drop((one, other));
+        alone.try_grow(38).unwrap();
+        assert_eq!(pool.reserved(), 75);
+        drop(alone);
+        assert!(pool.state.lock().totals.values().all(HashMap::is_empty), "nothing is left of a statement");
     }
 
     #[test]

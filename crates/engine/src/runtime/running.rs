@@ -17,6 +17,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::pool::FairPool;
 
 tokio::task_local! {
     /// The statement of the current task.
@@ -62,6 +63,8 @@ impl Drop for StopOnDrop {
 /// See the [module](self). As long as it exists, the statement counts as running.
 pub(crate) struct Running {
     pub(crate) stop: Stop,
+    /// By which the pool knows its budget.
+    number: u64,
     shared: Arc<Shared>,
 }
 
@@ -74,7 +77,7 @@ impl fmt::Debug for Running {
 impl Running {
     pub(crate) fn new(shared: Arc<Shared>, stop: Stop) -> Arc<Self> {
         shared.statement_count.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Self { stop, shared })
+        Arc::new(Self { stop, number: shared.pool.next_statement(), shared })
     }
 
     /// Makes `work` a task of this statement.
@@ -110,8 +113,8 @@ impl Running {
         // for ever where one is never asked, as below a join that has no rows on its other side.
         config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         let environment = context.runtime_env();
-        let pool = StatementPool { pool: environment.memory_pool.clone(), running: self.clone() };
-        let environment = RuntimeEnv { memory_pool: Arc::new(pool), ..(*environment).clone() };
+        let pool = Arc::new(StatementPool(self.clone()));
+        let environment = RuntimeEnv { memory_pool: pool, ..(*environment).clone() };
         Arc::new(context.with_session_config(config).with_runtime(Arc::new(environment)))
     }
 }
@@ -122,52 +125,55 @@ impl Drop for Running {
     }
 }
 
-/// The database's memory pool for one statement, which refuses memory once the statement is cancelled.
+/// The database's memory pool for one statement: it has a budget of its own, and gets no memory once it is cancelled.
 /// Operators that sort, merge or spill for long between two batches keep asking for memory, so this stops
 /// them.
 #[derive(Debug)]
-struct StatementPool {
-    pool: Arc<dyn MemoryPool>,
-    running: Arc<Running>,
+struct StatementPool(Arc<Running>);
+
+impl StatementPool {
+    fn pool(&self) -> &FairPool {
+        &self.0.shared.pool
+    }
 }
 
 impl MemoryPool for StatementPool {
     fn name(&self) -> &str {
-        self.pool.name()
+        self.pool().name()
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.pool.register(consumer);
+        self.pool().register_for(self.0.number, consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.pool.unregister(consumer);
+        self.pool().unregister(consumer);
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        self.pool.grow(reservation, additional);
+        self.pool().grow(reservation, additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        self.pool.shrink(reservation, shrink);
+        self.pool().shrink(reservation, shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionResult<()> {
-        self.running.stop.check_operator()?;
-        self.pool.try_grow(reservation, additional)
+        self.0.stop.check_operator()?;
+        self.pool().try_grow(reservation, additional)
     }
 
     fn reserved(&self) -> usize {
-        self.pool.reserved()
+        self.pool().reserved()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        self.pool.memory_limit()
+        self.pool().memory_limit()
     }
 }
 
 impl fmt::Display for StatementPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pool.fmt(f)
+        self.pool().fmt(f)
     }
 }

@@ -20,13 +20,12 @@ use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::{Mutex, RwLock};
 
 use super::files::{checked, into_datafusion};
-use super::leaf::leaf_methods;
+use super::leaf::{answer, leaf_methods};
 use crate::compile::rules::as_text;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -308,17 +307,6 @@ impl ExecutionPlan for GivenScanExec {
             }
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let limit = self.scan.limit.unwrap_or(usize::MAX);
-        let batches = batches.scan(0, move |rows, batch| {
-            if *rows >= limit {
-                return std::future::ready(None);
-            }
-            let batch = batch.map_err(into_datafusion).inspect(|batch| {
-                *rows += batch.num_rows();
-                baseline.record_output(batch.num_rows());
-            });
-            std::future::ready(Some(batch))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.scan.schema.clone(), batches)))
+        Ok(answer(self.scan.schema.clone(), batches, self.scan.limit, baseline))
     }
 }

@@ -1,4 +1,35 @@
-//! The parts of DataFusion's `ExecutionPlan` that are the same for all plan nodes without inputs.
+//! The parts of DataFusion's `ExecutionPlan` that are the same for plan nodes without inputs.
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{Stream, StreamExt, future};
+
+use crate::error::Result;
+use crate::sources::files::into_datafusion;
+
+/// The answer of a partition: its batches, counted, until they have `limit` rows together.
+pub(crate) fn answer(
+    schema: SchemaRef,
+    batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
+    limit: Option<usize>,
+    baseline: BaselineMetrics,
+) -> SendableRecordBatchStream {
+    let limit = limit.unwrap_or(usize::MAX);
+    let batches = batches.scan(0, move |rows, batch| {
+        if *rows >= limit {
+            return future::ready(None);
+        }
+        let batch = batch.map_err(into_datafusion).inspect(|batch| {
+            *rows += batch.num_rows();
+            baseline.record_output(batch.num_rows());
+        });
+        future::ready(Some(batch))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
 
 /// The methods of `ExecutionPlan` for a leaf: no children, no expressions; properties and metrics are fields
 /// of these names.

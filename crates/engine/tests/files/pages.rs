@@ -200,6 +200,32 @@ fn both_decoders_read_the_same_bytes() {
     }
 }
 
+/// Before any of its rows is read, and where others are joined while it is.
+#[test]
+fn keys_of_a_join_leave_out_row_groups() {
+    let fixture = Fixture::new();
+    let path = fixture.path("keys.parquet");
+    write(&path, properties(WriterVersion::PARQUET_1_0, Compression::SNAPPY));
+    fixture.run("CREATE TABLE few AS SELECT i * 3 + 5200 AS id, 'few' AS name FROM range(20) r(i)");
+    fixture.run("CREATE TABLE more AS SELECT id FROM few WHERE id % 2 = 0");
+    let joined = format!("SELECT max(random) FROM '{path}' JOIN few USING (id)");
+    let all = metric(&fixture, &format!("SELECT max(random), max(id) FROM '{path}'"), "bytes_scanned");
+    let read = metric(&fixture, &joined, "bytes_scanned");
+    assert!(read < all / 2.0, "{read} of {all}");
+    let rows = |sql: &str| fixture.run(&sql.replace("FILE", &format!("'{path}'")));
+    for sql in [
+        "SELECT id, text FROM FILE JOIN few USING (id) ORDER BY id",
+        "SELECT f.id, few.name FROM FILE f LEFT JOIN few ON f.id = few.id WHERE f.low = 1 ORDER BY 1",
+        "SELECT count(*), max(text) FROM FILE f JOIN few USING (id) WHERE id IN (SELECT id FROM more)",
+        "SELECT id FROM FILE WHERE id IN (SELECT id FROM few) ORDER BY id DESC LIMIT 3",
+    ] {
+        fixture.run("SET keirin.fast_path = off");
+        let expected = rows(sql);
+        fixture.run("SET keirin.fast_path = on");
+        assert_eq!(rows(sql), expected, "{sql}");
+    }
+}
+
 #[test]
 fn damaged_pages_are_errors_that_say_where() {
     let fixture = Fixture::new();
@@ -263,6 +289,8 @@ fn nan_in_files_is_found_by_all_who_look_for_it() {
         ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
+    fixture.run("CREATE TABLE seven_or_more AS SELECT nullif(i, 6)::DOUBLE AS f FROM range(6, 900) r(i)");
+    fixture.run("INSERT INTO seven_or_more VALUES ('NaN')");
     for decoder in ["keirin", "parquet"] {
         fixture.run(&format!("SET keirin.parquet_decoder = '{decoder}'"));
         for pushdown in [false, true] {
@@ -281,6 +309,8 @@ fn nan_in_files_is_found_by_all_who_look_for_it() {
             check("SELECT count(f), count(DISTINCT f) FROM FILE", "9000|2");
             check("SELECT count(*) FROM FILE WHERE f < 0.5 OR f IS NULL", "0");
             check("SELECT f FROM FILE WHERE i = 4321", "NaN");
+            check("SELECT i FROM FILE JOIN (VALUES ('NaN'::DOUBLE), (7.0)) v(f) USING (f)", "4321");
+            check("SELECT i FROM FILE JOIN seven_or_more USING (f)", "4321");
         }
     }
     // Where NaN is no answer, statistics prune as ever.

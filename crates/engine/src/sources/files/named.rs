@@ -44,6 +44,8 @@ pub(crate) struct NamedSource {
     decoding: Option<Decoding>,
     /// The most partitions for whose columns there is memory.
     partitions_max: usize,
+    /// Among how many partitions the files are divided, if they are.
+    partitions: usize,
 }
 
 impl NamedSource {
@@ -53,7 +55,13 @@ impl NamedSource {
         decoding: Option<Decoding>,
         partitions_max: usize,
     ) -> Self {
-        Self { inner, format, decoding, partitions_max }
+        Self { inner, format, decoding, partitions_max, partitions: 1 }
+    }
+
+    /// The same source with these columns coded; `None` if it has none of our decoders.
+    pub(crate) fn with_coded(&self, columns: &[usize]) -> Option<Self> {
+        let decoding = self.decoding.clone()?.with_coded(columns);
+        Some(Self { decoding: Some(decoding), ..self.clone() })
     }
 
     fn wrap(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
@@ -126,7 +134,12 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
         let partitions = target_partitions.min(self.partitions_max);
-        self.inner.repartitioned(partitions, repartition_file_min_size, output_ordering, config)
+        let divided =
+            self.inner.repartitioned(partitions, repartition_file_min_size, output_ordering, config)?;
+        Ok(divided.map(|mut divided| {
+            divided.file_source = Arc::new(Self { partitions: divided.file_groups.len(), ..self.clone() });
+            divided
+        }))
     }
 
     fn try_pushdown_filters(
@@ -162,8 +175,13 @@ impl FileSource for NamedSource {
         })
     }
 
+    /// The list from which all partitions take what they read next.
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
-        self.inner.reorder_files(files)
+        let files = self.inner.reorder_files(files);
+        match &self.decoding {
+            Some(decoding) if self.partitions > 1 => decoding.cut(files, self.partitions),
+            _ => files,
+        }
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {

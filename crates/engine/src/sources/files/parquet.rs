@@ -21,6 +21,7 @@ mod row_group;
 mod runs;
 mod scan;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -87,6 +88,9 @@ const COLUMN_BYTES: usize = 256;
 /// The share of the memory limit for the row groups that the partitions of a scan hold, as they are stored: 1/8, for decoded
 /// they take more.
 const MEMORY_SHARE: usize = 8;
+/// The pieces into which what a partition reads is cut, and the fewest bytes of one: each is opened.
+const PIECES: usize = 8;
+const PIECE_BYTES_MIN: u64 = 4 << 20;
 /// Footers that are read concurrently.
 const FOOTERS_AT_ONCE: usize = 32;
 /// Magic number, footer length, magic number.
@@ -462,7 +466,7 @@ impl TableProvider for ParquetTable {
         let decoding = (*decoder == ParquetDecoder::Keirin).then(|| {
             let races = state.config().get_extension::<Races>().unwrap_or_default();
             let decoders = Arc::new(Decoders::new(races));
-            Decoding { decoders, batch_rows: 0, order: None, reads_bloom_filters }
+            Decoding { decoders, batch_rows: 0, order: None, reads_bloom_filters, coded: Arc::default() }
         });
         let source = NamedSource::new(Arc::new(source), "Parquet", decoding, partitions_max);
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
@@ -498,6 +502,8 @@ pub(crate) struct Decoding {
     /// The key by whose minimum row groups are sorted, which helps a top-N.
     order: Option<PhysicalSortExpr>,
     reads_bloom_filters: bool,
+    /// The columns of the scan that are wanted as codes or integers of 64 bits where they can be.
+    coded: Arc<[usize]>,
 }
 
 impl Decoding {
@@ -505,10 +511,35 @@ impl Decoding {
         Self { batch_rows, ..self }
     }
 
+    /// Has these columns as codes of texts or integers of 64 bits, where their pages have such.
+    pub(crate) fn with_coded(self, columns: &[usize]) -> Self {
+        Self { coded: columns.into(), ..self }
+    }
+
     /// Reads row groups with the first values of `order` first; `None` if the first key is not a column.
     pub(crate) fn with_order(self, order: &[PhysicalSortExpr]) -> Option<Self> {
         let first = order.first().filter(|first| first.expr.is::<Column>());
         first.map(|first| Self { order: Some(first.clone()), ..self })
+    }
+
+    /// Cuts files, or the ranges of them that partitions were to read, so small that no partition waits long for the last.
+    pub(crate) fn cut(&self, files: Vec<PartitionedFile>, partitions: usize) -> Vec<PartitionedFile> {
+        // Of what is read together the row groups with the first values are found.
+        if self.order.is_some() {
+            return files;
+        }
+        let bytes: u64 = files.iter().map(PartitionedFile::effective_size).sum();
+        let piece = bytes.div_ceil((PIECES * partitions) as u64).max(PIECE_BYTES_MIN);
+        let cut = |file: PartitionedFile| {
+            let (start, end) = file.range();
+            let pieces = (end - start).div_ceil(piece).max(1);
+            let place = move |number| start + (end - start) * number / pieces;
+            (0..pieces).map(move |number| match pieces {
+                1 => file.clone(),
+                _ => file.clone().with_range(place(number) as i64, place(number + 1) as i64),
+            })
+        };
+        files.into_iter().flat_map(cut).collect()
     }
 
     /// Opens files with our scan if that can replace `stock`, DataFusion's own.
@@ -525,6 +556,17 @@ impl Decoding {
             None => stock,
         })
     }
+}
+
+/// The scan of Parquet files that `plan` is, with these columns of its rows as dictionaries if they are texts whose pages
+/// have codes, and as integers of 64 bits if they are decimals, whatever the schema says. `None` if `plan` is something
+/// else.
+pub(crate) fn with_coded(plan: &Arc<dyn ExecutionPlan>, columns: &[usize]) -> Option<Arc<dyn ExecutionPlan>> {
+    let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
+    let config = (source.as_ref() as &dyn Any).downcast_ref::<FileScanConfig>()?;
+    let mut config = config.clone();
+    config.file_source = Arc::new(config.file_source.downcast_ref::<NamedSource>()?.with_coded(columns)?);
+    Some(DataSourceExec::from_data_source(config))
 }
 
 /// As many files from the beginning as have `limit` rows together, and whether some were left out.
@@ -546,4 +588,27 @@ fn enough_files<'a>(
         enough.push(file.clone());
     }
     (enough, cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_cut_into_pieces_without_a_gap() {
+        let decoders = Arc::new(Decoders::new(Arc::default()));
+        let (order, coded) = (None, Arc::default());
+        let decoding = Decoding { decoders, batch_rows: 0, order, reads_bloom_filters: false, coded };
+        let cut = |sizes: &[u64]| {
+            let files = sizes.iter().map(|bytes| PartitionedFile::new(bytes.to_string(), *bytes)).collect();
+            let ranges = decoding.cut(files, 2).into_iter().map(|file| file.range());
+            ranges.collect::<Vec<_>>()
+        };
+        assert_eq!(cut(&[PIECE_BYTES_MIN, 0, 1]), [(0, PIECE_BYTES_MIN), (0, 0), (0, 1)]);
+        let large = 1000 * PIECE_BYTES_MIN + 17;
+        let pieces = cut(&[large, 1]);
+        assert_eq!(pieces.len(), 2 * PIECES + 1);
+        assert!(pieces[..2 * PIECES].windows(2).all(|two| two[0].1 == two[1].0));
+        assert_eq!((pieces[0].0, pieces[2 * PIECES - 1].1, pieces[2 * PIECES]), (0, large, (0, 1)));
+    }
 }

@@ -24,17 +24,17 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 
-use super::failure::{damaged, guarded, into_datafusion};
+use super::failure::{damaged, guarded};
 use super::hive::FileColumns;
 use super::narrowed::narrowed;
 use super::paths::DataFile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sources::leaf::leaf_methods;
+use crate::sources::leaf::{answer, leaf_methods};
+use crate::sources::runs::Runs;
 
 /// Bytes of input that justify another partition.
 const PARTITION_BYTES: u64 = 512 << 10;
@@ -101,13 +101,7 @@ pub(crate) struct FileScan<F: Chunked> {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    runs: Mutex<Runs<F>>,
-}
-
-/// Partitions of one run share the queue; a partition that is asked for again begins a new run.
-struct Runs<F: Chunked> {
-    queue: Arc<Queue<F>>,
-    started: Vec<bool>,
+    runs: Runs<Queue<F>>,
 }
 
 impl<F: Chunked> FileScan<F> {
@@ -146,7 +140,6 @@ impl<F: Chunked> FileScan<F> {
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        let queue = Arc::new(Queue::new(input.clone(), selected.clone(), &projection, schema.fields()));
         Self {
             input,
             selected,
@@ -157,7 +150,7 @@ impl<F: Chunked> FileScan<F> {
             schema,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
-            runs: Mutex::new(Runs { queue, started: vec![false; partition_count] }),
+            runs: Runs::default(),
         }
     }
 
@@ -168,15 +161,11 @@ impl<F: Chunked> FileScan<F> {
     }
 
     /// The queue of the run to which a starting partition belongs.
-    fn queue(&self, partition: usize) -> Arc<Queue<F>> {
-        let mut runs = self.runs.lock();
-        if std::mem::replace(&mut runs.started[partition], true) {
-            runs.started.fill(false);
-            runs.started[partition] = true;
+    fn queue(&self, partition: usize) -> DataFusionResult<Arc<Queue<F>>> {
+        self.runs.begin(partition, self.properties.partitioning.partition_count(), || {
             let (input, selected) = (self.input.clone(), self.selected.clone());
-            runs.queue = Arc::new(Queue::new(input, selected, &self.projection, self.schema.fields()));
-        }
-        runs.queue.clone()
+            Ok(Queue::new(input, selected, &self.projection, self.schema.fields()))
+        })
     }
 
     /// The stored bytes of the selected files.
@@ -251,28 +240,17 @@ impl<F: Chunked> ExecutionPlan for FileScan<F> {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> DataFusionResult<SendableRecordBatchStream> {
-        let queue = self.queue(partition);
+        let queue = self.queue(partition)?;
         let first = self.selected.first().map_or("nothing", |file| self.input.files[*file].name.as_ref());
         let booked = MemoryConsumer::new(format!("scan of '{first}'")).register(context.memory_pool());
         let bytes = MetricBuilder::new(&self.metrics).counter("bytes_scanned", partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let limit = self.limit.unwrap_or(usize::MAX);
         let batches = if self.in_order {
             parse_ahead(queue, bytes, booked, self.thread_count).boxed()
         } else {
             parse_in_turn(queue, bytes, booked).boxed()
         };
-        let batches = batches.scan(0, move |rows, batch| {
-            if *rows >= limit {
-                return std::future::ready(None);
-            }
-            let batch = batch.map_err(into_datafusion).inspect(|batch| {
-                *rows += batch.num_rows();
-                baseline.record_output(batch.num_rows());
-            });
-            std::future::ready(Some(batch))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches)))
+        Ok(answer(self.schema.clone(), batches, self.limit, baseline))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use datafusion::common::runtime::JoinSet;
@@ -20,17 +20,17 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
-use keirin_kernels::gather::gather;
-use keirin_kernels::hash::{Strings, WideKey};
-use keirin_kernels::{Bits, Level};
+use keirin_kernels::Level;
+use keirin_kernels::hash::WideKey;
 use keirin_operators::arguments::Argument;
 use keirin_operators::grouping::{Grouping, Merge, MergeTables, Part, Worker};
 use keirin_operators::packed::{KeyLayout, PackedKey};
-use keirin_operators::texts::{NULL_TEXT, Texts, TooManyTexts};
+use keirin_operators::texts::Texts;
 use keirin_operators::{KeyColumn, KeyValues, OwnedKeys, OwnedValues};
 use parking_lot::Mutex;
 
-use super::texts::KnownTexts;
+use super::coded::CodedRows;
+use super::texts::{Entries, KnownTexts, number_texts};
 use crate::compact::compact;
 use crate::compile::grouping::aggregates::{Aggregates, Lent};
 use crate::compile::grouping::first::First;
@@ -234,6 +234,14 @@ impl<K: PackedKey> fmt::Debug for Groups<K> {
 /// A thread's groups, and the memory that they have.
 type Grouped<K> = (Worker<K>, MemoryReservation);
 
+/// Who groups the rows of a thread.
+struct Member<K: PackedKey> {
+    worker: Worker<K>,
+    reservation: MemoryReservation,
+    /// Of each key, what is known of the dictionary that it had last.
+    entries: Vec<Option<Entries>>,
+}
+
 /// How far the groups are there.
 enum Filling<K: PackedKey> {
     NotBegun(Vec<Source<K>>),
@@ -248,8 +256,7 @@ enum Filling<K: PackedKey> {
 /// Where the rows of a thread come from, and who groups them.
 struct Source<K: PackedKey> {
     rows: Rows,
-    worker: Worker<K>,
-    reservation: MemoryReservation,
+    member: Member<K>,
 }
 
 enum Rows {
@@ -271,12 +278,15 @@ impl<K: PackedKey> Groups<K> {
             Input::Rows(plan) => {
                 let scan = plan.downcast_ref::<StoredScan>();
                 let partitions = 0..plan.properties().partitioning.partition_count();
+                let coded = work.coded();
+                let of_files = CodedRows::of(plan, &coded, context)?;
                 let rows = partitions.map(|partition| {
-                    Ok(match scan {
-                        Some(scan) => {
-                            Rows::Stored(Box::new(scan.worker(partition, context)?.with_coded(work.coded())))
+                    Ok(match (scan, &of_files) {
+                        (Some(scan), _) => {
+                            Rows::Stored(Box::new(scan.worker(partition, context)?.with_coded(coded.clone())))
                         }
-                        None => Rows::Batches(plan.execute(partition, context.clone())?),
+                        (_, Some(of_files)) => Rows::Batches(of_files.execute(partition, context)?),
+                        _ => Rows::Batches(plan.execute(partition, context.clone())?),
                     })
                 });
                 rows.collect::<Result<_>>()?
@@ -305,7 +315,8 @@ impl<K: PackedKey> Groups<K> {
         let sources = rows.into_iter().map(|rows| {
             let worker = Worker::new(&grouping);
             let worker = if clusters.is_some() { worker.clustered() } else { worker };
-            Source { rows, worker, reservation: reservation.new_empty() }
+            let entries = work.keys.types.iter().map(|_| None).collect();
+            Source { rows, member: Member { worker, reservation: reservation.new_empty(), entries } }
         });
         let distinct_of = match &input {
             Input::Distinct { groups, .. } => Some(groups.clone()),
@@ -327,12 +338,8 @@ impl<K: PackedKey> Groups<K> {
     }
 
     /// Groups the rows of a batch.
-    fn add(
-        &self,
-        worker: &mut Worker<K>,
-        reservation: &MemoryReservation,
-        batch: &RecordBatch,
-    ) -> Result<()> {
+    fn add(&self, member: &mut Member<K>, batch: &RecordBatch) -> Result<()> {
+        let Member { worker, reservation, entries } = member;
         let (level, row_count) = (Level::best(), batch.num_rows());
         let rows_before = self.row_count.fetch_add(row_count as u64, Ordering::Relaxed);
         let rows_max = self.work.aggregates.layout.rows_max();
@@ -342,13 +349,17 @@ impl<K: PackedKey> Groups<K> {
         let evaluate = |expression: &Arc<dyn PhysicalExpr>| expression.evaluate(batch)?.into_array(row_count);
         let expressions = self.work.key_expressions.iter();
         let mut keys = Vec::with_capacity(self.texts.len());
-        for ((expression, key_type), texts) in expressions.zip(&self.work.keys.types).zip(&self.texts) {
+        let texts = self.texts.iter().zip(entries);
+        for ((expression, key_type), (texts, entries)) in expressions.zip(&self.work.keys.types).zip(texts) {
             let key = one_float(evaluate(expression)?);
             if !key_type.is_nullable && key.null_count() > 0 {
                 return internal_err!("nulls in a key that has none");
             }
             keys.push(Held::new(&match (key.as_dictionary_opt::<UInt32Type>(), texts) {
-                (Some(key), KeyTexts::Own(texts)) => coded_numbers(level, texts, key)?,
+                (Some(key), KeyTexts::Own(texts)) => {
+                    let entries = Entries::of(entries, key.values());
+                    Arc::new(entries.numbers(level, texts, key)?)
+                }
                 _ => key,
             }));
         }
@@ -362,7 +373,7 @@ impl<K: PackedKey> Groups<K> {
                 let mut numbers = Vec::new();
                 if let (KeyValues::Text(strings), KeyTexts::Own(texts)) = (column.values, texts) {
                     numbers.reserve(row_count);
-                    number(level, texts, strings, column.validity, &mut numbers)?;
+                    number_texts(level, texts, strings, column.validity, &mut numbers)?;
                 }
                 Ok(numbers)
             })
@@ -406,12 +417,7 @@ impl<K: PackedKey> Groups<K> {
     }
 
     /// Groups the groups of others by one key less, and counts them.
-    fn add_distinct(
-        &self,
-        worker: &mut Worker<K>,
-        reservation: &MemoryReservation,
-        groups: &Taken,
-    ) -> Result<()> {
+    fn add_distinct(&self, Member { worker, reservation, .. }: &mut Member<K>, groups: &Taken) -> Result<()> {
         let Some((distinct, keys)) = groups.keys.split_last() else {
             return internal_err!("no key is counted");
         };
@@ -448,42 +454,38 @@ impl<K: PackedKey> Groups<K> {
 
     /// Groups all rows of a source, as long as somebody wants that.
     async fn take_in(groups: Weak<Self>, source: Source<K>) -> Result<Grouped<K>> {
-        let Source { rows, mut worker, reservation } = source;
+        let Source { rows, mut member } = source;
         match rows {
             Rows::Stored(scan) => {
-                let state = (scan, worker, reservation);
-                let (_, (_, worker, reservation)) =
-                    blocking_step(state, move |(scan, worker, reservation)| {
-                        while let Some(groups) = groups.upgrade() {
-                            match scan.next_batches()? {
-                                ScanStep::Found(batches) => {
-                                    batches
-                                        .iter()
-                                        .try_for_each(|batch| groups.add(worker, reservation, batch))?;
-                                    if scan.is_between_stripes() {
-                                        groups.set_aside(worker);
-                                    }
+                let (_, (_, of_stripes)) = blocking_step((scan, member), move |(scan, member)| {
+                    while let Some(groups) = groups.upgrade() {
+                        match scan.next_batches()? {
+                            ScanStep::Found(batches) => {
+                                batches.iter().try_for_each(|batch| groups.add(member, batch))?;
+                                if scan.is_between_stripes() {
+                                    groups.set_aside(&mut member.worker);
                                 }
-                                ScanStep::Nothing => {}
-                                ScanStep::End => break,
                             }
+                            ScanStep::Nothing => {}
+                            ScanStep::End => break,
                         }
-                        Ok(ScanStep::<()>::End)
-                    })
-                    .await?;
-                return Ok((worker, reservation));
+                    }
+                    Ok(ScanStep::<()>::End)
+                })
+                .await?;
+                member = of_stripes;
             }
             Rows::Batches(mut batches) => {
                 while let Some(batch) = batches.next().await.transpose()? {
                     let Some(groups) = groups.upgrade() else { break };
-                    groups.add(&mut worker, &reservation, &batch)?;
+                    groups.add(&mut member, &batch)?;
                 }
             }
             Rows::Groups(inner) => {
                 let mut parts = Self::parts_of(inner).await?;
                 while let Some(batch) = parts.next_rows()? {
                     let Some(groups) = groups.upgrade() else { break };
-                    groups.add(&mut worker, &reservation, &batch)?;
+                    groups.add(&mut member, &batch)?;
                     tokio::task::yield_now().await;
                 }
             }
@@ -491,12 +493,12 @@ impl<K: PackedKey> Groups<K> {
                 let mut parts = Self::parts_of(inner).await?;
                 while let Some(part) = parts.next_groups()? {
                     let Some(groups) = groups.upgrade() else { break };
-                    groups.add_distinct(&mut worker, &reservation, &part)?;
+                    groups.add_distinct(&mut member, &part)?;
                     tokio::task::yield_now().await;
                 }
             }
         }
-        Ok((worker, reservation))
+        Ok((member.worker, member.reservation))
     }
 
     /// The groups of others, when they are there.
@@ -659,51 +661,6 @@ impl<K: PackedKey> Shared for Groups<K> {
     fn texts(&self, key: usize) -> Option<Arc<KnownTexts>> {
         self.merging.lock().as_ref()?.texts.get(key)?.clone()
     }
-}
-
-fn number(
-    level: Level,
-    texts: &Texts,
-    strings: Strings<'_>,
-    validity: Option<Bits<'_>>,
-    numbers: &mut Vec<u32>,
-) -> Result<()> {
-    match texts.number(level, strings, validity, numbers) {
-        Ok(()) => Ok(()),
-        Err(TooManyTexts) => resources_err!("more texts than have numbers of 32 bits"),
-    }
-}
-
-/// The numbers of the texts of a dictionary's rows. Of entries without a row none is asked for.
-fn coded_numbers(level: Level, texts: &Texts, rows: &DictionaryArray<UInt32Type>) -> Result<ArrayRef> {
-    let (codes, nulls) = (rows.keys().values(), rows.keys().nulls().filter(|nulls| nulls.null_count() > 0));
-    let mut is_used = vec![false; rows.values().len()];
-    match nulls {
-        None => codes.iter().for_each(|code| is_used[*code as usize] = true),
-        Some(nulls) => nulls.valid_indices().for_each(|row| is_used[codes[row] as usize] = true),
-    }
-    let used = (0..).zip(&is_used).filter(|(_, is_used)| **is_used).map(|(entry, _)| entry);
-    let used = UInt32Array::from_iter_values(used);
-    let entries = Held::new(&match used.len() == is_used.len() {
-        true => rows.values().clone(),
-        false => take(rows.values(), &used, None)?,
-    });
-    let (buffers, mut of_used) = (entries.texts(), Vec::with_capacity(used.len()));
-    let KeyValues::Text(strings) = entries.key(&buffers).values else {
-        return internal_err!("entries of a dictionary that are no texts");
-    };
-    number(level, texts, strings, None, &mut of_used)?;
-    let mut of_entries = of_used;
-    if used.len() < is_used.len() {
-        let of_used = std::mem::replace(&mut of_entries, vec![NULL_TEXT; is_used.len()]);
-        used.values().iter().zip(of_used).for_each(|(entry, number)| of_entries[*entry as usize] = number);
-    }
-    let mut numbers = if codes.is_empty() { Vec::new() } else { gather(level, &of_entries, codes) };
-    if let Some(nulls) = nulls {
-        let rows = numbers.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
-        rows.for_each(|(_, number)| *number = NULL_TEXT);
-    }
-    Ok(Arc::new(UInt32Array::from(numbers)))
 }
 
 /// Keys as a column of this type, of which they may have been narrowed.

@@ -11,6 +11,7 @@
 //! Without memory for that, nothing has left the operator yet: it drops what it has, and the operators in whose place it
 //! stands begin anew, which go to files.
 
+mod coded;
 mod groups;
 mod texts;
 

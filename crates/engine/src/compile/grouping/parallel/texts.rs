@@ -1,7 +1,97 @@
 //! The texts of a key by their numbers.
 
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, DictionaryArray, UInt32Array};
 use arrow::buffer::Buffer;
-use keirin_operators::texts::{NULL_TEXT, SHARD_BITS, SHARDS, Texts};
+use arrow::compute::take;
+use arrow::datatypes::UInt32Type;
+use datafusion::common::{internal_err, resources_err};
+use datafusion::error::Result;
+use keirin_kernels::gather::gather;
+use keirin_kernels::hash::Strings;
+use keirin_kernels::{Bits, Level};
+use keirin_operators::KeyValues;
+use keirin_operators::texts::{NULL_TEXT, SHARD_BITS, SHARDS, Texts, TooManyTexts};
+
+use crate::compile::grouping::keys::Held;
+
+/// Adds the numbers of texts to `numbers`.
+pub(super) fn number_texts(
+    level: Level,
+    texts: &Texts,
+    strings: Strings<'_>,
+    validity: Option<Bits<'_>>,
+    numbers: &mut Vec<u32>,
+) -> Result<()> {
+    match texts.number(level, strings, validity, numbers) {
+        Ok(()) => Ok(()),
+        Err(TooManyTexts) => resources_err!("more texts than have numbers of 32 bits"),
+    }
+}
+
+/// The entries of a dictionary, which the batches of a stripe or a row group share.
+pub(super) struct Entries {
+    values: ArrayRef,
+    /// Of each; [`NULL_TEXT`] as long as no row had it, for which none is asked for.
+    numbers: Vec<u32>,
+}
+
+impl Entries {
+    /// What is known of the entries `values`, in the place of what is known of others.
+    pub(super) fn of<'a>(known: &'a mut Option<Self>, values: &ArrayRef) -> &'a mut Self {
+        known.take_if(|known| !Arc::ptr_eq(&known.values, values));
+        let new = || Self { values: values.clone(), numbers: vec![NULL_TEXT; values.len()] };
+        known.get_or_insert_with(new)
+    }
+
+    /// The numbers of the texts of rows with these entries.
+    pub(super) fn numbers(
+        &mut self,
+        level: Level,
+        texts: &Texts,
+        rows: &DictionaryArray<UInt32Type>,
+    ) -> Result<UInt32Array> {
+        let (codes, nulls) =
+            (rows.keys().values(), rows.keys().nulls().filter(|nulls| nulls.null_count() > 0));
+        let mut new = Vec::new();
+        let mut find = |code: u32| {
+            let number = &mut self.numbers[code as usize];
+            if *number == NULL_TEXT {
+                // It has one below, and is found once.
+                *number = 0;
+                new.push(code);
+            }
+        };
+        match nulls {
+            None => codes.iter().for_each(|code| find(*code)),
+            Some(nulls) => nulls.valid_indices().for_each(|row| find(codes[row])),
+        }
+        if !new.is_empty() {
+            let (new, entries) = match new.len() == self.values.len() {
+                true => (UInt32Array::from_iter_values(0..new.len() as u32), self.values.clone()),
+                false => {
+                    let new = UInt32Array::from(new);
+                    let entries = take(&self.values, &new, None)?;
+                    (new, entries)
+                }
+            };
+            let entries = Held::new(&entries);
+            let (buffers, mut of_new) = (entries.texts(), Vec::with_capacity(new.len()));
+            let KeyValues::Text(strings) = entries.key(&buffers).values else {
+                return internal_err!("entries of a dictionary that are no texts");
+            };
+            number_texts(level, texts, strings, None, &mut of_new)?;
+            new.values().iter().zip(of_new).for_each(|(code, number)| self.numbers[*code as usize] = number);
+        }
+        let mut numbers = if codes.is_empty() { Vec::new() } else { gather(level, &self.numbers, codes) };
+        if let Some(nulls) = nulls {
+            let rows = numbers.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
+            rows.for_each(|(_, number)| *number = NULL_TEXT);
+        }
+        Ok(UInt32Array::from(numbers))
+    }
+}
 
 /// All texts of a key, when no more come.
 pub(super) struct KnownTexts {

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
+    ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
 };
 use datafusion::arrow::compute::filter;
-use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Fields, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
 use parquet::errors::{ParquetError, Result};
 use parquet::schema::types::SchemaDescriptor;
 
-use super::numbers::{Numbers, has_numbers, has_our_encodings, numbers};
+use super::numbers::{Numbers, can_be_coded, coded_type, has_numbers, has_our_encodings, numbers};
 use super::row_group::RowGroup;
 
 /// Where runs of selected and of other rows are shorter on average, rows between them are decoded too, and then left out.
@@ -44,13 +44,64 @@ impl NumberColumns {
     }
 }
 
+/// The columns of a file that are wanted as codes of texts where their pages have such, or as decimals that are integers of
+/// 64 bits, by their place in the file.
+#[derive(Clone, Default)]
+pub(super) struct CodedColumns(Vec<usize>);
+
+impl CodedColumns {
+    /// Those of these columns of the file's schema, read as `fields`, that can be.
+    pub(super) fn new(schema: &SchemaDescriptor, fields: &Fields, columns: &[usize]) -> Self {
+        let can_be = |leaf: &usize| {
+            let root = schema.get_column_root_idx(*leaf);
+            columns.contains(&root) && can_be_coded(&schema.column(*leaf), fields[root].data_type())
+        };
+        Self((0..schema.num_columns()).filter(can_be).collect())
+    }
+
+    pub(super) fn has(&self, leaf: usize) -> bool {
+        self.0.contains(&leaf)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A column that our loops decode.
+struct Ours {
+    /// Its place in the batch.
+    place: usize,
+    numbers: Box<dyn Numbers>,
+    /// The greatest decimal that it may have, if it has such as integers.
+    most: Option<i64>,
+}
+
+impl Ours {
+    fn take(&mut self) -> Result<ArrayRef> {
+        let values = self.numbers.take()?;
+        if let Some(most) = self.most {
+            let values = values.as_primitive::<Int64Type>().values();
+            if values.iter().any(|value| value.unsigned_abs() > most.unsigned_abs()) {
+                let reason = "a decimal has more digits than its type".to_owned();
+                return Err(ParquetError::General(reason));
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// The greatest number of so many digits.
+fn most(digits: u8) -> Option<i64> {
+    Some(10_i64.checked_pow(digits.into())? - 1)
+}
+
 /// See the [module](self).
 pub(super) struct Batches {
     schema: SchemaRef,
     /// The columns that are not numbers, if there are any.
     others: Option<ParquetRecordBatchReader>,
-    /// Each with its place in the batch.
-    numbers: Vec<(usize, Box<dyn Numbers>)>,
+    ours: Vec<Ours>,
     /// The rows that are not done.
     rows: VecDeque<RowSelector>,
     /// Whether rows that are not selected can be decoded, too.
@@ -59,11 +110,11 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// The selected rows of the columns in `mask`, read as `fields`.
+    /// The selected rows of the columns in `mask`, read as `fields`, but for those that are coded.
     pub(super) fn new(
         schema: &SchemaDescriptor,
         fields: &Fields,
-        ours: &NumberColumns,
+        (ours, coded): (&NumberColumns, &CodedColumns),
         mask: &ProjectionMask,
         row_group: &RowGroup,
         batch_rows: usize,
@@ -76,19 +127,30 @@ impl Batches {
             if roots.last() != Some(&root) {
                 roots.push(root);
             }
-            let column = schema.column(leaf);
-            let is_ours = ours.has(leaf) && has_our_encodings(row_group.chunk(leaf));
-            let field = fields.get(root).filter(|_| is_ours);
-            let number = match field {
-                Some(field) => {
-                    numbers(row_group.pages(leaf)?, row_group.place(leaf), &column, field.data_type())
+            let (column, chunk) = (schema.column(leaf), row_group.chunk(leaf));
+            let Some(field) = fields.get(root).filter(|_| has_our_encodings(chunk)) else {
+                others.push(leaf);
+                continue;
+            };
+            let coded = coded.has(leaf).then(|| coded_type(chunk, field.data_type())).flatten();
+            let most = match (&coded, field.data_type()) {
+                (Some(DataType::Int64), DataType::Decimal128(digits, _)) => most(*digits),
+                _ => None,
+            };
+            let data_type = coded.or_else(|| ours.has(leaf).then(|| field.data_type().clone()));
+            let read = match data_type {
+                Some(data_type) => {
+                    let pages = row_group.pages(leaf)?;
+                    let numbers = numbers(pages, row_group.place(leaf), &column, &data_type);
+                    numbers.map(|numbers| (numbers, data_type))
                 }
                 None => None,
             };
-            match field.zip(number) {
-                Some((field, number)) => {
-                    columns.push((roots.len() - 1, number));
-                    our_fields.push((roots.len() - 1, field.clone()));
+            match read {
+                Some((numbers, data_type)) => {
+                    let place = roots.len() - 1;
+                    columns.push(Ours { place, numbers, most });
+                    our_fields.push((place, Arc::new(field.as_ref().clone().with_data_type(data_type))));
                 }
                 None => others.push(leaf),
             }
@@ -110,7 +172,7 @@ impl Batches {
         let of_others = others.as_ref().map_or_else(|| Arc::new(Schema::empty()), RecordBatchReader::schema);
         let schema = in_order(roots.len(), our_fields, of_others.fields().iter().cloned())?;
         let schema = Arc::new(Schema::new(schema));
-        Ok(Self { schema, others, numbers: columns, rows, is_whole: row_group.is_whole(), batch_rows })
+        Ok(Self { schema, others, ours: columns, rows, is_whole: row_group.is_whole(), batch_rows })
     }
 
     /// The next so many selected rows, with those that are passed over; fewer if there are no more.
@@ -141,7 +203,7 @@ impl Batches {
                 None => return Ok(None),
             },
         };
-        if self.numbers.is_empty() {
+        if self.ours.is_empty() {
             return Ok(others);
         }
         let (runs, count) = self.next_rows(others.as_ref().map_or(self.batch_rows, RecordBatch::num_rows));
@@ -149,20 +211,20 @@ impl Batches {
             return Ok(None);
         }
         let (runs, kept) = if self.is_whole { joined(runs) } else { (runs, None) };
-        let mut ours = Vec::with_capacity(self.numbers.len());
-        for (place, column) in &mut self.numbers {
+        let mut ours = Vec::with_capacity(self.ours.len());
+        for column in &mut self.ours {
             for run in &runs {
                 match run.skip {
-                    true => column.skip(run.row_count)?,
-                    false => column.read(run.row_count)?,
+                    true => column.numbers.skip(run.row_count)?,
+                    false => column.numbers.read(run.row_count)?,
                 }
             }
-            let values = column.take();
+            let values = column.take()?;
             let values = match &kept {
                 Some(kept) => filter(&values, kept)?,
                 None => values,
             };
-            ours.push((*place, values));
+            ours.push((column.place, values));
         }
         let others = others.iter().flat_map(RecordBatch::columns).cloned();
         let columns = in_order(self.schema.fields().len(), ours, others)?;

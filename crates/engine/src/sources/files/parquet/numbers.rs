@@ -1,4 +1,5 @@
-//! Columns of numbers, decoded by our loops: pages of codes of a dictionary, or of plain values.
+//! Columns of numbers, decoded by our loops: pages of codes of a dictionary, or of plain values. Texts whose pages have
+//! nothing but codes can be left codes.
 //!
 //! The parquet crate decodes a code, and looks its value up, one by one; here codes are unpacked a block at a time, and
 //! the values of a block gathered. Narrow types are made of the dictionary's entries, not of the rows.
@@ -8,13 +9,15 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{
-    ArrayRef, ArrowPrimitiveType, BooleanBufferBuilder, PrimitiveArray, new_empty_array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanBufferBuilder, DictionaryArray, PrimitiveArray,
+    StringArray, StringBuilder, new_empty_array,
 };
 use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use keirin_kernels::Level;
 use keirin_kernels::compare::Comparable;
@@ -38,10 +41,17 @@ pub(super) fn has_numbers(column: &ColumnDescriptor, data_type: &DataType) -> bo
         && match column.physical_type() {
             Type::INT32 => matches!(
                 data_type,
-                A::Int8 | A::Int16 | A::Int32 | A::UInt8 | A::UInt16 | A::UInt32 | A::Date32
+                A::Int8
+                    | A::Int16
+                    | A::Int32
+                    | A::UInt8
+                    | A::UInt16
+                    | A::UInt32
+                    | A::Date32
+                    | A::Decimal128(..)
             ),
             Type::INT64 => match data_type {
-                A::Int64 | A::UInt64 => true,
+                A::Int64 | A::UInt64 | A::Decimal128(..) => true,
                 A::Timestamp(unit, _) => *unit != TimeUnit::Second,
                 _ => false,
             },
@@ -49,6 +59,31 @@ pub(super) fn has_numbers(column: &ColumnDescriptor, data_type: &DataType) -> bo
             Type::DOUBLE => *data_type == A::Float64,
             _ => false,
         }
+}
+
+/// Whether a column of this physical type that is read as this type can be left codes where its pages have such, or
+/// integers of 64 bits.
+pub(super) fn can_be_coded(column: &ColumnDescriptor, data_type: &DataType) -> bool {
+    let is_flat =
+        column.path().parts().len() == 1 && column.max_rep_level() == 0 && column.max_def_level() <= 1;
+    is_flat
+        && match column.physical_type() {
+            Type::BYTE_ARRAY => {
+                matches!(data_type, DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8)
+            }
+            Type::INT32 | Type::INT64 => matches!(data_type, DataType::Decimal128(..)),
+            _ => false,
+        }
+}
+
+/// The type of such a column in a chunk, if it is left codes, or integers.
+pub(super) fn coded_type(chunk: &ColumnChunkMetaData, data_type: &DataType) -> Option<DataType> {
+    if matches!(data_type, DataType::Decimal128(..)) {
+        return Some(DataType::Int64);
+    }
+    let pages = chunk.page_encoding_stats_mask()?;
+    let has_codes = pages.is_only(Encoding::RLE_DICTIONARY) || pages.is_only(Encoding::PLAIN_DICTIONARY);
+    has_codes.then(|| DataType::Dictionary(DataType::UInt32.into(), data_type.clone().into()))
 }
 
 /// Whether a column chunk has only encodings that are decoded here.
@@ -72,7 +107,7 @@ pub(super) trait Numbers: Send {
     fn read(&mut self, rows: usize) -> Result<()>;
 
     /// What was read since the last time.
-    fn take(&mut self) -> ArrayRef;
+    fn take(&mut self) -> Result<ArrayRef>;
 }
 
 /// The rows of a column chunk for which [`has_numbers`] and [`has_our_encodings`] hold.
@@ -96,6 +131,11 @@ pub(super) fn numbers(
         (Type::INT32, DataType::UInt16) => of!(i32, UInt16Type),
         (Type::INT32, DataType::UInt32) => of!(i32, UInt32Type),
         (Type::INT32, DataType::Date32) => of!(i32, Date32Type),
+        // Decimals, of which the parquet crate says that their type is one.
+        (Type::INT32, DataType::Int64) => of!(i32, Int64Type),
+        (Type::INT32, DataType::Decimal128(..)) => of!(i32, Decimal128Type),
+        (Type::INT64, DataType::Decimal128(..)) => of!(i64, Decimal128Type),
+        (Type::BYTE_ARRAY, DataType::Dictionary(..)) => of!(Code, UInt32Type),
         (Type::INT64, DataType::Int64) => of!(i64, Int64Type),
         (Type::INT64, DataType::UInt64) => of!(i64, UInt64Type),
         (Type::INT64, DataType::Timestamp(TimeUnit::Millisecond, _)) => of!(i64, TimestampMillisecondType),
@@ -110,9 +150,59 @@ pub(super) fn numbers(
 /// A number as it is stored.
 trait Stored: Copy + Send {
     const BYTES: usize;
+    /// Whether pages may have values themselves.
+    const MAY_BE_PLAIN: bool = true;
 
     /// Of as many bytes.
     fn of(bytes: &[u8]) -> Self;
+
+    /// So many entries of a dictionary; of texts, these too.
+    fn entries(bytes: &[u8], count: usize) -> Result<Entries<Self>, &'static str> {
+        let bytes = count.checked_mul(Self::BYTES).and_then(|length| bytes.get(..length)).ok_or(CUT_OFF)?;
+        Ok((bytes.chunks_exact(Self::BYTES).map(Self::of).collect(), None))
+    }
+}
+
+type Entries<S> = (Vec<S>, Option<StringArray>);
+
+const CUT_OFF: &str = "its dictionary is cut off";
+
+/// A code of a text.
+#[derive(Clone, Copy)]
+struct Code(u32);
+
+impl Stored for Code {
+    const BYTES: usize = size_of::<u32>();
+    const MAY_BE_PLAIN: bool = false;
+
+    fn of(bytes: &[u8]) -> Self {
+        Self(u32::of(bytes))
+    }
+
+    fn entries(mut bytes: &[u8], count: usize) -> Result<Entries<Self>, &'static str> {
+        // Each has a length.
+        if count > bytes.len() / size_of::<u32>() {
+            return Err(CUT_OFF);
+        }
+        let mut texts = StringBuilder::with_capacity(count, bytes.len());
+        for _ in 0..count {
+            let (length, rest) = bytes.split_first_chunk().ok_or(CUT_OFF)?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| CUT_OFF)?;
+            let (text, rest) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+            texts
+                .append_value(str::from_utf8(text).map_err(|_| "its dictionary has bytes that are no text")?);
+            bytes = rest;
+        }
+        let codes = (0..).map(Self).take(count).collect();
+        Ok((codes, Some(texts.finish())))
+    }
+}
+
+impl Made<Code> for u32 {
+    #[inline(always)]
+    fn made(stored: Code) -> Self {
+        stored.0
+    }
 }
 
 /// A number in an array, made of a stored one. As the parquet crate does, what has no room is cut off: writers are known
@@ -153,8 +243,9 @@ macro_rules! stored {
 }
 
 stored! {
-    i32: i8, i16, i32, u8, u16, u32;
-    i64: i64, u64;
+    i32: i8, i16, i32, i64, i128, u8, u16, u32;
+    i64: i64, i128, u64;
+    u32: u32;
     f32: f32;
     f64: f64;
 }
@@ -166,6 +257,8 @@ struct Column<S, A: ArrowPrimitiveType> {
     is_nullable: bool,
     data_type: DataType,
     dictionary: Vec<A::Native>,
+    /// What codes are codes of.
+    texts: Option<ArrayRef>,
     page: Option<DataPage>,
     /// Of a block.
     levels: Vec<u32>,
@@ -197,6 +290,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
             is_nullable,
             data_type,
             dictionary: Vec::new(),
+            texts: None,
             page: None,
             levels: Vec::new(),
             values: Vec::new(),
@@ -232,10 +326,13 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
             let Some(page) = page else { return Err(self.error("it has fewer rows than the row group")) };
             match page {
                 Page::DictionaryPage { buf, num_values, .. } => {
-                    let count = num_values as usize;
-                    let entries = count.checked_mul(S::BYTES).and_then(|bytes| buf.get(..bytes));
-                    let entries = entries.ok_or_else(|| self.error("its dictionary is cut off"))?;
-                    self.dictionary = made::<S, _>(entries).collect();
+                    let entries = S::entries(&buf, num_values as usize);
+                    let (entries, texts) = entries.map_err(|reason| self.error(reason))?;
+                    self.dictionary = entries.into_iter().map(A::Native::made).collect();
+                    self.texts = match (texts, &self.data_type) {
+                        (Some(texts), DataType::Dictionary(_, of_texts)) => Some(cast(&texts, of_texts)?),
+                        _ => None,
+                    };
                 }
                 Page::DataPage { buf, num_values, encoding, def_level_encoding, .. } => {
                     let (levels, values) = if self.is_nullable {
@@ -274,7 +371,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
 
     fn encoded(&self, bytes: Bytes, encoding: Encoding) -> Result<Values> {
         let has_codes = matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
-        if encoding == Encoding::PLAIN {
+        if encoding == Encoding::PLAIN && S::MAY_BE_PLAIN {
             return Ok(Values::Plain(bytes));
         }
         if !has_codes {
@@ -410,15 +507,21 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Numbers for Column<S, A>
         Ok(())
     }
 
-    fn take(&mut self) -> ArrayRef {
+    fn take(&mut self) -> Result<ArrayRef> {
         if self.values.is_empty() {
-            return new_empty_array(&self.data_type);
+            return Ok(new_empty_array(&self.data_type));
         }
         let next = Vec::with_capacity(self.values.len());
         let values = std::mem::replace(&mut self.values, next);
         let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
         let array = PrimitiveArray::<A>::new(values.into(), nulls);
-        Arc::new(array.with_data_type(self.data_type.clone()))
+        let DataType::Dictionary(_, of_texts) = &self.data_type else {
+            return Ok(Arc::new(array.with_data_type(self.data_type.clone())));
+        };
+        // A chunk without a value may have no dictionary.
+        let texts = self.texts.clone().unwrap_or_else(|| new_empty_array(of_texts));
+        let codes = (&array as &dyn Array).as_primitive::<UInt32Type>().clone();
+        Ok(Arc::new(DictionaryArray::try_new(codes, texts)?))
     }
 }
 

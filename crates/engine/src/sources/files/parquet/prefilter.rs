@@ -4,19 +4,23 @@
 //! few bytes beside the others, and few rows have passed it so far. Of these rows alone the other columns are decoded
 //! (late materialisation: Abadi et al., "Materialization Strategies in a Column-Oriented DBMS", ICDE 2007).
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::datasource::physical_plan::parquet::{ParquetFileMetrics, build_row_filter};
 use datafusion::error::Result;
-use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_expr::PhysicalExpr;
+use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowPredicate, RowSelection};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::scan::{OverChecked, of_query, passing};
 use crate::compile::conditions::Conditions;
+use crate::sources::experience::Experience;
 
 /// The columns beside those of a filter have at least so many times its bytes.
 const BYTES_SPARED: i64 = 2;
@@ -24,10 +28,11 @@ const BYTES_SPARED: i64 = 2;
 const SPARSE: usize = 8;
 /// What is thought of a filter that was not tried: this share of rows passes.
 const UNTRIED: f64 = 0.05;
-/// How much of what is known of a filter the last row group replaces: others may narrow it while it is used.
-const NEW_SHARE: f64 = 0.5;
-/// A filter that lets too many rows through is tried again after so many row groups.
+/// A filter that lets too many rows through rests for so many row groups.
 const TRIED_EVERY: usize = 8;
+
+/// What was learnt of the conditions of a scan, by their places, from one file or part of a file to the next.
+pub(super) type Learnt = Arc<Mutex<HashMap<usize, Experience>>>;
 
 /// The filters of a file; see the [module](self).
 pub(super) struct Prefilters {
@@ -36,10 +41,17 @@ pub(super) struct Prefilters {
 
 struct Prefilter {
     predicate: Box<dyn ArrowPredicate>,
-    /// The share of rows that pass.
-    passing: f64,
-    /// Row groups for which it is not tried.
-    resting: usize,
+    /// Its place among the conditions.
+    place: usize,
+    learnt: Learnt,
+    /// Whether it may be tried on the row group.
+    is_due: bool,
+}
+
+impl Prefilter {
+    fn with_learnt<T>(&self, act: impl FnOnce(&mut Experience) -> T) -> T {
+        act(self.learnt.lock().entry(self.place).or_insert_with(|| Experience::guess(1.0, UNTRIED)))
+    }
 }
 
 impl Prefilters {
@@ -51,24 +63,25 @@ impl Prefilters {
         footer: &ParquetMetaData,
         wanted: &ProjectionMask,
         metrics: &ParquetFileMetrics,
+        learnt: &Learnt,
     ) -> Result<Self> {
-        let first = Conditions::new(predicate, schema)?.first;
-        let filter = match first.is_empty() {
-            true => None,
-            false => build_row_filter(&conjunction(first), schema, footer, false, metrics)?,
-        };
-        let predicates = filter.map_or_else(Vec::new, |filter| filter.into_predicates());
         let leaves = 0..footer.file_metadata().schema_descr().num_columns();
         let is_read = |mask: &ProjectionMask| {
             leaves.clone().all(|leaf| !mask.leaf_included(leaf) || wanted.leaf_included(leaf))
         };
-        let predicates = predicates.into_iter().filter(|predicate| is_read(predicate.projection()));
-        let filters = predicates.map(|predicate| Prefilter {
-            predicate: Box::new(OverChecked(predicate)),
-            passing: UNTRIED,
-            resting: 0,
-        });
-        Ok(Self { filters: filters.collect() })
+        let mut filters = Vec::new();
+        for (place, condition) in Conditions::new(predicate, schema)?.first.iter().enumerate() {
+            let filter = build_row_filter(condition, schema, footer, false, metrics)?;
+            let predicates = filter.map_or_else(Vec::new, |filter| filter.into_predicates());
+            let predicates = predicates.into_iter().filter(|predicate| is_read(predicate.projection()));
+            filters.extend(predicates.map(|predicate| Prefilter {
+                predicate: Box::new(OverChecked(predicate)),
+                place,
+                learnt: learnt.clone(),
+                is_due: true,
+            }));
+        }
+        Ok(Self { filters })
     }
 
     /// The next filter to try of those from `from` on, which it is put in front of, for a row group of which the columns in
@@ -79,12 +92,14 @@ impl Prefilters {
         row_group: &RowGroupMetaData,
         wanted: &ProjectionMask,
     ) -> Option<ProjectionMask> {
+        if from == 0 {
+            self.filters.iter_mut().for_each(|filter| filter.is_due = filter.with_learnt(Experience::is_due));
+        }
         let all = bytes(row_group, wanted);
         let rank = |filter: &Prefilter| {
             let own = bytes(row_group, filter.predicate.projection());
-            let pays = filter.resting == 0 && BYTES_SPARED * own <= all - own;
-            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-            pays.then(|| own as f64 / (1.0 - filter.passing).max(1e-6))
+            let pays = filter.is_due && BYTES_SPARED * own <= all - own;
+            pays.then(|| filter.with_learnt(|learnt| learnt.rank()))
         };
         let ranks = self.filters.iter().enumerate().skip(from);
         let ranks = ranks.filter_map(|(place, filter)| Some((place, rank(filter)?)));
@@ -99,6 +114,7 @@ impl Prefilters {
         place: usize,
         batches: impl Iterator<Item = Result<RecordBatch>>,
     ) -> Result<RowSelection> {
+        let started = Instant::now();
         let filter = &mut self.filters[place];
         let mut passed = Vec::new();
         let (mut rows, mut passing_rows) = (0, 0);
@@ -107,11 +123,7 @@ impl Prefilters {
             (rows, passing_rows) = (rows + passes.len(), passing_rows + passes.true_count());
             passed.push(passes);
         }
-        if rows > 0 {
-            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-            let share = passing_rows as f64 / rows as f64;
-            filter.passing += (share - filter.passing) * NEW_SHARE;
-        }
+        filter.with_learnt(|learnt| learnt.add(started.elapsed().as_nanos(), rows, passing_rows));
         Ok(RowSelection::from_filters(&passed))
     }
 
@@ -121,11 +133,12 @@ impl Prefilters {
     }
 
     /// Whether what the first `tried` filters left of so many rows is worth skipping the others; if not, they rest.
-    pub(super) fn is_sparse(&mut self, tried: usize, left: usize, rows: usize) -> bool {
+    pub(super) fn is_sparse(&self, tried: usize, left: usize, rows: usize) -> bool {
         let is_sparse = left * SPARSE <= rows;
-        self.filters.iter_mut().for_each(|filter| filter.resting = filter.resting.saturating_sub(1));
         if !is_sparse {
-            self.filters[..tried].iter_mut().for_each(|filter| filter.resting = TRIED_EVERY);
+            self.filters[..tried]
+                .iter()
+                .for_each(|filter| filter.with_learnt(|learnt| learnt.rest(TRIED_EVERY)));
         }
         is_sparse
     }

@@ -14,7 +14,7 @@ use datafusion::datasource::physical_plan::parquet::{
     BloomFilterStatistics, PagePruningAccessPlanFilter, ParquetAccessPlan, ParquetFileMetrics,
     RowGroupAccess, RowGroupAccessPlanFilter,
 };
-use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
@@ -26,6 +26,9 @@ use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, RowGroupMetaData};
 
+use crate::compile::join::with_bounds;
+use crate::sources::narrowing::{Narrowing, over_statistics};
+
 /// The row groups to read, with all of their rows or a selection, in order.
 pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
 
@@ -33,13 +36,10 @@ pub(super) type RowGroupQueue = VecDeque<(usize, RowGroupAccess)>;
 pub(super) struct Pruning<'a> {
     pub(super) source: &'a ParquetSource,
     pub(super) file: &'a PartitionedFile,
-    /// The predicate that rows must pass, over columns of `schema`.
+    /// The predicate that rows must pass, over columns of the file.
     pub(super) predicate: Option<&'a Arc<dyn PhysicalExpr>>,
-    /// The columns of the file with the types in which they are read.
-    pub(super) schema: &'a SchemaRef,
+    pub(super) filters: &'a RowGroupFilters,
     pub(super) metrics: &'a ParquetFileMetrics,
-    /// Counts predicates that could not be rewritten to predicates over statistics.
-    pub(super) failures: &'a Count,
     /// The number of rows after which the scan may end, whichever they are.
     pub(super) limit: Option<usize>,
     /// The column of the table whose first values in this order should be read first.
@@ -59,17 +59,18 @@ impl Pruning<'_> {
         another_reader: impl FnOnce() -> Result<Box<dyn AsyncFileReader>>,
     ) -> Result<RowGroupQueue> {
         let settings = &self.source.table_parquet_options().global;
-        let footer = metadata.metadata().clone();
+        let (footer, schema) = (metadata.metadata().clone(), &self.filters.schema);
         let all = footer.row_groups();
         let mut kept = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(all.len()));
         if let Some(range) = &self.file.range {
             kept.prune_by_range(all, range);
         }
-        let predicate = self.predicate.and_then(|predicate| self.over_statistics(predicate));
+        let predicate =
+            self.predicate.and_then(|predicate| over_statistics(predicate, self.filters.builder()));
         match &predicate {
             Some(predicate) if settings.pruning => {
                 let columns = metadata.parquet_schema();
-                kept.prune_by_statistics(self.schema, columns, all, predicate, self.metrics);
+                kept.prune_by_statistics(schema, columns, all, predicate, self.metrics);
             }
             _ => self.metrics.row_groups_pruned_statistics.add_matched(kept.remaining_row_group_count()),
         }
@@ -83,7 +84,9 @@ impl Pruning<'_> {
         let of_pages = self
             .predicate
             .filter(|_| settings.enable_page_index && has_page_index(all))
-            .map(|predicate| PagePruningAccessPlanFilter::new(predicate, self.schema.clone()))
+            .map(with_bounds)
+            .transpose()?
+            .map(|predicate| PagePruningAccessPlanFilter::new(&predicate, schema.clone()))
             .filter(|filter| filter.filter_number() > 0);
         let are_fully_matched = kept.row_group_indexes().all(|index| kept.is_fully_matched()[index]);
         if let Some(limit) = self.limit {
@@ -95,7 +98,7 @@ impl Pruning<'_> {
             *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
             plan = filter.prune_plan_with_page_index(
                 plan,
-                self.schema,
+                schema,
                 metadata.parquet_schema(),
                 metadata.metadata(),
                 self.metrics,
@@ -131,7 +134,7 @@ impl Pruning<'_> {
         let column = order.expr.downcast_ref::<Column>().map(Column::name);
         let least = column.and_then(|name| {
             let converter =
-                StatisticsConverter::try_new(name, self.schema, metadata.parquet_schema()).ok()?;
+                StatisticsConverter::try_new(name, &self.filters.schema, metadata.parquet_schema()).ok()?;
             let row_groups = kept.iter().map(|(index, _)| metadata.metadata().row_group(*index));
             let least = converter.row_group_mins(row_groups).ok()?;
             sort_to_indices(&least, Some(order.options), None).ok()
@@ -140,14 +143,6 @@ impl Pruning<'_> {
             Some(places) => places.values().iter().map(|place| kept[*place as usize].clone()).collect(),
             None => kept,
         }
-    }
-
-    fn over_statistics(&self, predicate: &Arc<dyn PhysicalExpr>) -> Option<Arc<PruningPredicate>> {
-        PruningPredicateBuilder::new()
-            .with_file_schema(self.schema.clone())
-            .with_error_counter(self.failures)
-            .with_max_in_list_size(self.source.max_in_list_size())
-            .build(predicate.clone())
     }
 
     /// Loads the Bloom filters of the row groups in `kept`, for the columns that `predicate` compares with
@@ -165,7 +160,7 @@ impl Pruning<'_> {
             .literal_columns()
             .into_iter()
             .filter_map(|name| {
-                let (leaf, _) = parquet_column(metadata.parquet_schema(), self.schema, &name)?;
+                let (leaf, _) = parquet_column(metadata.parquet_schema(), &self.filters.schema, &name)?;
                 Some((name, leaf))
             })
             .collect();
@@ -266,52 +261,40 @@ fn bits_bytes(header: &[u8]) -> Option<u64> {
     None
 }
 
-/// Skips chosen row groups that a dynamic filter, such as the threshold of a top-N, excludes by the time they
-/// are to be read.
-pub(super) struct Narrowing {
-    predicate: Arc<dyn PhysicalExpr>,
-    tracking: DynamicFilterTracking,
-    current: Option<Arc<PruningPredicate>>,
-    failures: Count,
-    values_max: usize,
+/// How filters over statistics of row groups are made.
+#[derive(Clone)]
+pub(super) struct RowGroupFilters {
+    /// The columns of the file with the types in which they are read.
+    pub(super) schema: SchemaRef,
+    /// Counts filters that could not be made.
+    pub(super) failures: Count,
+    /// The most values of a list that is made comparisons.
+    pub(super) values_max: usize,
 }
 
-impl Narrowing {
-    /// `None` if the predicate has no dynamic filter.
-    pub(super) fn new(pruning: &Pruning<'_>) -> Option<Self> {
-        let predicate = pruning.predicate?.clone();
-        let tracking = DynamicFilterTracking::classify(&predicate);
-        matches!(tracking, DynamicFilterTracking::Watching(_)).then(|| Self {
-            predicate,
-            tracking,
-            current: None,
-            failures: pruning.failures.clone(),
-            values_max: pruning.source.max_in_list_size(),
-        })
+impl RowGroupFilters {
+    fn builder(&self) -> PruningPredicateBuilder<'_> {
+        PruningPredicateBuilder::new()
+            .with_file_schema(self.schema.clone())
+            .with_error_counter(&self.failures)
+            .with_max_in_list_size(self.values_max)
     }
 
-    /// Whether no row of a row group can pass the current predicate.
+    /// Whether a filter that others narrow excludes all rows of a row group by now.
     pub(super) fn excludes(
-        &mut self,
+        &self,
+        narrowing: &mut Narrowing,
         row_group: usize,
-        schema: &SchemaRef,
         metadata: &ArrowReaderMetadata,
     ) -> bool {
-        if self.tracking.watcher().is_some_and(|watcher| watcher.changed()) {
-            self.current = PruningPredicateBuilder::new()
-                .with_file_schema(schema.clone())
-                .with_error_counter(&self.failures)
-                .with_max_in_list_size(self.values_max)
-                .build(self.predicate.clone());
-        }
-        let Some(predicate) = &self.current else { return false };
+        let Some(predicate) = narrowing.current(self.builder()) else { return false };
         let all = metadata.metadata().row_groups();
         let mut plan = ParquetAccessPlan::new_none(all.len());
         plan.scan(row_group);
         let mut kept = RowGroupAccessPlanFilter::new(plan);
         // The caller counts the skipped row group, so these metrics are thrown away.
         let uncounted = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
-        kept.prune_by_statistics(schema, metadata.parquet_schema(), all, predicate, &uncounted);
+        kept.prune_by_statistics(&self.schema, metadata.parquet_schema(), all, predicate, &uncounted);
         kept.remaining_row_group_count() == 0
     }
 }

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::prep_null_mask_filter;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
@@ -22,6 +22,7 @@ use datafusion::datasource::physical_plan::parquet::{
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::error::DataFusionError;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
@@ -44,17 +45,19 @@ use parquet::basic::Compression;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::Decoding;
-use super::batches::{Batches, NumberColumns};
+use super::batches::{Batches, CodedColumns, NumberColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::known::KnownColumns;
-use super::prefilter::Prefilters;
-use super::prune::{Narrowing, Pruning, RowGroupQueue};
+use super::prefilter::{Learnt, Prefilters};
+use super::prune::{Pruning, RowGroupFilters, RowGroupQueue};
 use super::row_group::{Fetched, RowGroup, Shared, chunk_range};
+use crate::compile::join::with_bounds;
 use crate::sources::files::failure::into_datafusion;
 use crate::sources::files::named::NamedFile;
 use crate::sources::files::remote::RemoteFile;
 use crate::sources::files::values::checked;
+use crate::sources::narrowing::Narrowing;
 
 /// One partition of a scan.
 pub(super) struct Scan {
@@ -66,6 +69,7 @@ pub(super) struct Scan {
     partition: usize,
     limit: Option<usize>,
     keeps_order: bool,
+    learnt: Learnt,
 }
 
 impl Scan {
@@ -100,6 +104,7 @@ impl Scan {
             partition,
             limit: config.limit,
             keeps_order: config.preserve_order,
+            learnt: Learnt::default(),
         }))
     }
 
@@ -137,7 +142,9 @@ impl Scan {
         let mut predicate = self.source.filter().map(literal).transpose()?;
 
         let pruner = predicate
-            .clone()
+            .as_ref()
+            .map(with_bounds)
+            .transpose()?
             .and_then(|predicate| FilePruner::try_new(predicate, logical, file, failures.clone()));
         if let Some(mut pruner) = pruner
             && pruner.should_prune()?
@@ -185,31 +192,46 @@ impl Scan {
         };
         // What is counted for a LIMIT are rows that no filter of others has touched.
         let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
-        let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics)?;
+        let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics, &self.learnt)?;
         let numbers = NumberColumns::new(metadata.parquet_schema(), schema.fields())?;
+        let given = plain_columns(&projection);
+        let coded = match &given {
+            Some(given) => {
+                let coded: Vec<usize> = self.decoding.coded.iter().map(|place| given[*place]).collect();
+                let is_once = |column: &&usize| given.iter().filter(|given| given == column).count() == 1;
+                let coded: Vec<usize> = coded.iter().filter(is_once).copied().collect();
+                CodedColumns::new(metadata.parquet_schema(), schema.fields(), &coded)
+            }
+            None => CodedColumns::default(),
+        };
         let masks = filters.iter().map(|filter| filter.projection()).chain([&mask]);
-        if !has_pages_for_us(&metadata, &numbers, masks) {
+        if !has_pages_for_us(&metadata, (&numbers, &coded), masks) {
             return Ok(Opened::NotOurs);
         }
         metrics.files_ranges_pruned_statistics.add_matched(1);
 
+        let row_group_filters =
+            RowGroupFilters { schema: schema.clone(), failures, values_max: self.source.max_in_list_size() };
         let pruning = Pruning {
             source: &self.source,
             file,
             predicate: predicate.as_ref(),
-            schema: &schema,
+            filters: &row_group_filters,
             metrics: &metrics,
-            failures: &failures,
             limit: self.limit.filter(|_| !self.keeps_order),
             order: self.decoding.order.as_ref(),
             reads_bloom_filters: self.decoding.reads_bloom_filters,
         };
-        let narrowing = Narrowing::new(&pruning);
+        let narrowing = predicate.as_ref().and_then(Narrowing::new);
         let another = || self.reader(file);
         let queue = pruning.row_groups(&mut metadata, &mut reader, options, another).await?;
 
-        let fields = schema.project(&projection.column_indices().into_iter().collect::<Vec<_>>());
-        let read = Arc::new(fields?);
+        let read = projection.column_indices();
+        // What is coded has another type than the projection would give it.
+        let given = given.filter(|_| !coded.is_empty());
+        let given = given
+            .map(|given| given.iter().filter_map(|of| read.iter().position(|read| read == of)).collect());
+        let read = Arc::new(schema.project(&read)?);
         let projection = projection.try_map_exprs(|expression| reassign_expr_columns(expression, &read))?;
         let decoders = self.decoding.decoders.of_file(file.object_meta.location.to_string());
         Ok(Opened::Rows(Box::new(Rows {
@@ -217,6 +239,8 @@ impl Scan {
             output: self.output.clone(),
             fetched: Fetched::default(),
             numbers,
+            coded,
+            given,
             shared: Shared {
                 decoders: Arc::new(decoders),
                 buffers: Buffers::default(),
@@ -232,6 +256,7 @@ impl Scan {
             mask,
             filters,
             prefilters,
+            row_group_filters,
             narrowing,
             metrics,
             reader,
@@ -276,10 +301,16 @@ impl ArrowPredicate for OverChecked {
     }
 }
 
+/// The columns that a projection gives as they are, if it does nothing else.
+fn plain_columns(projection: &ProjectionExprs) -> Option<Vec<usize>> {
+    let column = |expr: &Arc<dyn PhysicalExpr>| Some(expr.downcast_ref::<Column>()?.index());
+    projection.expr_iter().map(|expr| column(&expr)).collect()
+}
+
 /// Whether the columns in `masks` have pages that our loops decompress or decode, and none with a codec that we lack.
 fn has_pages_for_us<'a>(
     metadata: &ArrowReaderMetadata,
-    numbers: &NumberColumns,
+    (numbers, coded): (&NumberColumns, &CodedColumns),
     masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
 ) -> bool {
     let mut found = false;
@@ -289,7 +320,8 @@ fn has_pages_for_us<'a>(
                 if codec(column.compression()).is_none() {
                     return false;
                 }
-                found |= column.compression() != Compression::UNCOMPRESSED || numbers.has(leaf);
+                found |=
+                    column.compression() != Compression::UNCOMPRESSED || numbers.has(leaf) || coded.has(leaf);
             }
         }
     }
@@ -340,6 +372,7 @@ struct Rows {
     filters: Vec<Box<dyn ArrowPredicate>>,
     prefilters: Prefilters,
     queue: RowGroupQueue,
+    row_group_filters: RowGroupFilters,
     narrowing: Option<Narrowing>,
     current: Option<Batches>,
     projector: Projector,
@@ -347,6 +380,9 @@ struct Rows {
     /// What filters of the row group have fetched.
     fetched: Fetched,
     numbers: NumberColumns,
+    coded: CodedColumns,
+    /// The columns of a batch in the order in which they are wanted, if some are coded.
+    given: Option<Vec<usize>>,
     shared: Shared,
     batch_rows: usize,
     /// Rows that the scan may still return.
@@ -366,8 +402,8 @@ impl Rows {
             drop(timer);
             self.current = None;
             let Some((index, access)) = self.queue.pop_front() else { return Ok(None) };
-            let narrowing = self.narrowing.as_mut();
-            if narrowing.is_some_and(|narrowing| narrowing.excludes(index, &self.schema, &self.metadata)) {
+            let (filters, narrowing) = (&self.row_group_filters, self.narrowing.as_mut());
+            if narrowing.is_some_and(|narrowing| filters.excludes(narrowing, index, &self.metadata)) {
                 self.metrics.row_groups_pruned_dynamic_filter.add(1);
                 continue;
             }
@@ -390,10 +426,19 @@ impl Rows {
 
     fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        if let Some(given) = &self.given {
+            let columns: Vec<ArrayRef> = given.iter().map(|column| batch.column(*column).clone()).collect();
+            let fields = self.output.fields().iter().zip(&columns);
+            let fields: Vec<Field> = fields
+                .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
+                .collect();
+            let schema = Arc::new(Schema::new(fields));
+            return Ok(RecordBatch::try_new_with_options(schema, columns, &options)?);
+        }
         let projected = self.projector.project_batch(batch).map_err(of_query)?;
         let (_, columns, _) = projected.into_parts();
         // A file may declare a column nullable that is NOT NULL in the table.
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
     }
 
@@ -409,7 +454,7 @@ impl Rows {
         for filter in &mut filters {
             let mask = filter.projection().clone();
             let mut passed = Vec::new();
-            for batch in self.read(index, &mask, selection.clone()).await? {
+            for batch in self.read(index, &mask, selection.clone(), false).await? {
                 passed.push(passing(filter.evaluate(batch?).map_err(|error| of_query(error.into()))?));
             }
             let passing = RowSelection::from_filters(&passed);
@@ -428,7 +473,7 @@ impl Rows {
             return Ok(None);
         }
         let mask = self.mask.clone();
-        let rows = self.read(index, &mask, selection).await;
+        let rows = self.read(index, &mask, selection, true).await;
         self.fetched = Fetched::default();
         rows.map(Some)
     }
@@ -449,7 +494,7 @@ impl Rows {
             && selection.as_ref().is_none_or(RowSelection::selects_any)
             && let Some(mask) = self.prefilters.next(tried, row_group, &self.mask)
         {
-            let batches = self.read(index, &mask, selection.clone()).await?;
+            let batches = self.read(index, &mask, selection.clone(), false).await?;
             let passing = self.prefilters.evaluate(tried, batches.map(|batch| Ok(batch?)))?;
             selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
             tried += 1;
@@ -458,11 +503,13 @@ impl Rows {
         Ok(if self.prefilters.is_sparse(tried, left, rows) { selection } else { before })
     }
 
+    /// Reads columns of a row group; those that are wanted so are coded if `is_answer`, and never for filters.
     async fn read(
         &mut self,
         index: usize,
         mask: &ProjectionMask,
         selection: Option<RowSelection>,
+        is_answer: bool,
     ) -> Result<Batches> {
         let footer = self.metadata.metadata();
         let fetched = RowGroup::fetch(
@@ -474,11 +521,11 @@ impl Rows {
             &mut self.fetched,
             self.shared.clone(),
         );
-        let row_group = fetched.await?;
+        let (row_group, none) = (fetched.await?, CodedColumns::default());
         Ok(Batches::new(
             self.metadata.parquet_schema(),
             self.schema.fields(),
-            &self.numbers,
+            (&self.numbers, if is_answer { &self.coded } else { &none }),
             mask,
             &row_group,
             self.batch_rows,

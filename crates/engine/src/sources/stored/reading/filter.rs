@@ -1,5 +1,4 @@
-//! Conditions of a scan, and what was learnt of each from stripe to stripe: what it costs, and how many rows it
-//! drops.
+//! Conditions of a scan, each with what was learnt of it from stripe to stripe.
 
 use std::sync::Arc;
 
@@ -12,6 +11,13 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use parking_lot::Mutex;
 
 use super::encoded::Condition;
+use crate::sources::experience::Experience;
+
+/// What other operators want says nothing before it has been tried.
+const UNTRIED: f64 = 0.9;
+/// An optional filter through which this share of rows passes is only tried again now and then.
+const USELESS: f64 = 0.98;
+const TRIED_EVERY: usize = 16;
 
 /// What rows must fulfil: one of the conditions that are joined by AND.
 #[derive(Debug)]
@@ -31,7 +37,7 @@ pub(super) struct Filter {
     pub(super) is_optional: bool,
     /// Whether it can fail for rows that other filters drop.
     pub(super) can_fail: bool,
-    pub(super) experience: Mutex<Experience>,
+    experience: Mutex<Experience>,
 }
 
 /// A filter that other operators narrow while it is used, and what it was when it was last looked at.
@@ -79,40 +85,6 @@ impl Narrowed {
     }
 }
 
-/// What a filter was like in the stripes so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Experience {
-    /// Nanoseconds a row, reading its columns included.
-    pub(super) cost: f64,
-    /// The share of rows that pass.
-    pub(super) passing: f64,
-    pub(super) stripes: usize,
-}
-
-impl Experience {
-    /// How much of it a new stripe replaces: filters of others change while they are used.
-    const NEW_SHARE: f64 = 0.25;
-    /// An optional filter through which this share of rows passes is only tried again now and then.
-    const USELESS: f64 = 0.98;
-    /// What other operators want says nothing before it has been tried.
-    const UNTRIED: f64 = 0.9;
-    const TRIED_EVERY: usize = 16;
-
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(super) fn add(&mut self, nanoseconds: u128, rows: usize, passed: usize) {
-        let (cost, passing) = (nanoseconds as f64 / rows as f64, passed as f64 / rows as f64);
-        let share = if self.stripes == 0 { 1.0 } else { Self::NEW_SHARE };
-        self.cost += (cost - self.cost) * share;
-        self.passing += (passing - self.passing) * share;
-        self.stripes += 1;
-    }
-
-    /// The cost of dropping a row.
-    pub(super) fn rank(&self) -> f64 {
-        self.cost / (1.0 - self.passing).max(1e-6)
-    }
-}
-
 impl Filter {
     /// A condition in terms of `schema`, of which the columns of these places are wanted.
     pub(super) fn new(
@@ -132,8 +104,7 @@ impl Filter {
         let is_optional = is_dynamic(expression);
         #[expect(clippy::cast_precision_loss, reason = "a guess")]
         let cost = (1 + width) as f64;
-        let experience =
-            Experience { cost, passing: if is_optional { Experience::UNTRIED } else { 0.5 }, stripes: 0 };
+        let experience = Experience::guess(cost, if is_optional { UNTRIED } else { 0.5 });
         Ok(Self {
             expression: reassign_expr_columns(expression.clone(), &schema)?,
             schema,
@@ -163,23 +134,33 @@ impl Filter {
         self.condition = self.condition.take().filter(asks);
     }
 
-    pub(super) fn is_worth_while(&self, schema: &SchemaRef) -> bool {
+    /// The cost of dropping a row, as far as is known; `None` if the filter is not worth trying now.
+    pub(super) fn rank(&self, schema: &SchemaRef) -> Option<f64> {
         let mut experience = self.experience.lock();
         if let Some(Ok((current, is_new))) = self.narrowed.as_ref().map(|narrowed| narrowed.look(schema)) {
             if current.passes_all {
-                return false;
+                return None;
             }
             // What it was like says little of what it is like now.
             if is_new {
-                experience.passing = experience.passing.min(Experience::UNTRIED);
+                experience.narrowed(UNTRIED);
             }
         }
-        let is_useless = self.is_optional && experience.passing > Experience::USELESS;
-        if is_useless && !experience.stripes.is_multiple_of(Experience::TRIED_EVERY) {
-            experience.stripes += 1;
-            return false;
+        experience.is_due().then(|| experience.rank())
+    }
+
+    /// The share of rows that pass, as far as is known.
+    pub(super) fn passing(&self) -> f64 {
+        self.experience.lock().passing()
+    }
+
+    /// Takes note of rows that were tried.
+    pub(super) fn learn(&self, nanoseconds: u128, rows: usize, passed: usize) {
+        let mut experience = self.experience.lock();
+        experience.add(nanoseconds, rows, passed);
+        if self.is_optional && experience.passing() > USELESS {
+            experience.rest(TRIED_EVERY - 1);
         }
-        true
     }
 }
 

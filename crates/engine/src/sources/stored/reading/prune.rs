@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array, new_null_array};
 use arrow::compute::{SortOptions, cast, concat, sort_to_indices};
-use arrow::datatypes::{DataType as ArrowType, Int64Type, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, Int64Type};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::{Column as ColumnName, ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use keirin_codecs::frame::Kind;
@@ -25,7 +24,7 @@ use super::super::administration::details;
 use super::super::arrow::array;
 use super::super::open::{OpenPart, OpenTable, Place};
 use super::super::types::arrow_type;
-use crate::compile::join::with_bounds;
+use crate::sources::narrowing::{self, Narrowing};
 
 /// The rows that are wanted first.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +65,7 @@ fn kept_by_statistics(
 
 /// How many parts may have rows that pass a filter, as it is now.
 pub(super) fn part_count(table: &OpenTable, filter: &Arc<dyn PhysicalExpr>) -> usize {
-    let predicate = over_statistics(filter, &table.schema);
+    let predicate = over_statistics(filter, table);
     let is_read = |part: &&OpenPart| {
         let stripes = 0..part.reader.stripe_count();
         kept_by_statistics(table, part, stripes, predicate.as_deref()).contains(&true)
@@ -75,41 +74,22 @@ pub(super) fn part_count(table: &OpenTable, filter: &Arc<dyn PhysicalExpr>) -> u
     table.parts.iter().flatten().filter(is_read).count() + unreadable
 }
 
-/// The filter as one over statistics, if it can be one.
+/// The filter as one over statistics of stripes, if it can be one.
 pub(super) fn over_statistics(
-    predicate: &Arc<dyn PhysicalExpr>,
-    schema: &SchemaRef,
+    filter: &Arc<dyn PhysicalExpr>,
+    table: &OpenTable,
 ) -> Option<Arc<PruningPredicate>> {
-    PruningPredicateBuilder::new().with_file_schema(schema.clone()).build(with_bounds(predicate).ok()?)
+    narrowing::over_statistics(filter, builder(table))
 }
 
-/// Watches a filter that other operators narrow while it is used, such as that of a top-N or a join.
-#[derive(Debug)]
-pub(super) struct Narrowing {
-    filter: Arc<dyn PhysicalExpr>,
-    tracking: DynamicFilterTracking,
-    current: Option<Arc<PruningPredicate>>,
+fn builder(table: &OpenTable) -> PruningPredicateBuilder<'static> {
+    PruningPredicateBuilder::new().with_file_schema(table.schema.clone())
 }
 
-impl Narrowing {
-    /// `None` for a filter that stays what it is.
-    pub(super) fn new(filter: &Arc<dyn PhysicalExpr>) -> Option<Self> {
-        let tracking = DynamicFilterTracking::classify(filter);
-        let filter = filter.clone();
-        matches!(tracking, DynamicFilterTracking::Watching(_)).then(|| Self {
-            filter,
-            tracking,
-            current: None,
-        })
-    }
-
-    /// Whether no row of a stripe can pass any more.
-    pub(super) fn excludes(&mut self, table: &OpenTable, part: &OpenPart, stripe: usize) -> bool {
-        if self.tracking.watcher().is_some_and(|watcher| watcher.changed()) {
-            self.current = over_statistics(&self.filter, &table.schema);
-        }
-        self.current.is_some() && !kept(table, part, stripe..stripe + 1, self.current.as_deref())[0]
-    }
+/// Whether a filter that others narrow excludes all rows of a stripe by now.
+pub(super) fn excludes(narrowing: &mut Narrowing, table: &OpenTable, part: &OpenPart, stripe: usize) -> bool {
+    let predicate = narrowing.current(builder(table));
+    predicate.is_some() && !kept(table, part, stripe..stripe + 1, predicate)[0]
 }
 
 /// Puts stripes, given by their parts and their places in them, into the order of their least values of a column, or of

@@ -129,12 +129,8 @@ impl<'a> Stripe<'a> {
     pub(super) fn filter(&mut self, filters: &[Filter], limit: Option<usize>) -> Result<()> {
         let before = self.row_count;
         // Other threads change the ranks meanwhile.
-        let ranked = |filter: &Filter| filter.experience.lock().rank();
-        let mut waiting: Vec<(f64, &Filter)> = filters
-            .iter()
-            .filter(|filter| filter.is_worth_while(&self.table.schema))
-            .map(|filter| (ranked(filter), filter))
-            .collect();
+        let ranked = |filter| Some((Filter::rank(filter, &self.table.schema)?, filter));
+        let mut waiting: Vec<(f64, &Filter)> = filters.iter().filter_map(ranked).collect();
         waiting
             .sort_by(|(a_rank, a), (b_rank, b)| a.can_fail.cmp(&b.can_fail).then(a_rank.total_cmp(b_rank)));
         for (_, filter) in waiting {
@@ -262,7 +258,7 @@ impl<'a> Stripe<'a> {
             let passes = self.on_decoded(filter, usize::MAX)?;
             self.keep(&passes)?;
         }
-        filter.experience.lock().add(started.elapsed().as_nanos(), before, self.row_count);
+        filter.learn(started.elapsed().as_nanos(), before, self.row_count);
         Ok(())
     }
 
@@ -300,7 +296,7 @@ impl<'a> Stripe<'a> {
         let Place::Here(column) = self.part.column(condition.column) else { return Ok(None) };
         let stripe = self.part.reader.stripe(self.number);
         let is_dense = (self.row_count * SHARE_MIN) as u64 >= stripe.end - stripe.start;
-        let passing = filter.experience.lock().passing;
+        let passing = filter.passing();
         let is_decoded = self.read[condition.column].is_some();
         if is_decoded || filter.is_read_anyway && passing > PASSING_MAX {
             return Ok(None);

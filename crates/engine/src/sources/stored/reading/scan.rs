@@ -52,11 +52,13 @@ use super::super::open::{OpenPart, OpenTable, Place};
 use super::ahead::Ahead;
 use super::clusters::Clusters;
 use super::filter::{Filter, is_dynamic};
-use super::prune::{self, First, Narrowing};
+use super::prune::{self, First};
 use super::read::ReadCounts;
 use super::worker::{Shared, Step, Worker, blocking_step};
 use crate::compact::compact;
 use crate::compile::conditions::Conditions;
+use crate::sources::narrowing::Narrowing;
+use crate::sources::runs::Runs;
 
 /// Stripes that take more of a partition's part of the memory, one in so many, are read in slices of this size. What is
 /// compressed is decompressed again for each.
@@ -85,14 +87,7 @@ pub(crate) struct StoredScan {
     metrics: ExecutionPlanMetricsSet,
     /// Planning asks more than once.
     statistics: OnceLock<Arc<Statistics>>,
-    run: Mutex<Option<Run>>,
-}
-
-/// A run of the plan: which partitions were begun, and what they share.
-#[derive(Debug)]
-struct Run {
-    begun: Vec<bool>,
-    shared: Arc<Shared>,
+    runs: Runs<Shared>,
 }
 
 impl StoredScan {
@@ -129,7 +124,7 @@ impl StoredScan {
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             statistics: OnceLock::new(),
-            run: Mutex::default(),
+            runs: Runs::default(),
         })
     }
 
@@ -238,19 +233,14 @@ impl StoredScan {
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             statistics: OnceLock::new(),
-            run: Mutex::default(),
+            runs: Runs::default(),
         };
         change(&mut changed);
         changed
     }
 
-    /// What the partitions of a run share; a partition that was begun before begins another run.
-    fn shared(&self, partition: usize) -> Result<Arc<Shared>> {
-        let mut run = self.run.lock();
-        if let Some(run) = run.as_mut().filter(|run| !run.begun[partition]) {
-            run.begun[partition] = true;
-            return Ok(run.shared.clone());
-        }
+    /// What the partitions of a run share.
+    fn shared(&self) -> Result<Shared> {
         let schema = &self.table.schema;
         // What others narrow by is a filter by itself: it may be left out, and what it is joined with must not be.
         let (narrowing, fixed): (Vec<_>, Vec<_>) = self.filters.iter().partition(|filter| is_dynamic(filter));
@@ -266,7 +256,7 @@ impl StoredScan {
                 last.can_fail();
             }
         }
-        let shared = Arc::new(Shared {
+        Ok(Shared {
             table: self.table.clone(),
             projection: self.projection.clone(),
             schema: self.schema(),
@@ -279,11 +269,7 @@ impl StoredScan {
             worths: OnceLock::new(),
             ahead: Ahead::default(),
             handed_in: Mutex::default(),
-        });
-        let mut begun = vec![false; self.partition_count()];
-        begun[partition] = true;
-        *run = Some(Run { begun, shared: shared.clone() });
-        Ok(shared)
+        })
     }
 
     /// Whether a column of the answer may have nulls, by its place there: not if the footers of all parts say so.
@@ -312,7 +298,7 @@ impl StoredScan {
 
     /// Who does the work of a partition.
     pub(crate) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
-        let shared = self.shared(partition)?;
+        let shared = self.runs.begin(partition, self.partition_count(), || self.shared())?;
         let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
         let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
         Ok(Worker {

@@ -21,9 +21,10 @@ use super::super::administration::details;
 use super::super::open::{OpenPart, OpenTable, Place};
 use super::ahead::Ahead;
 use super::filter::Filter;
-use super::prune::{self, First, Narrowing, kept, over_statistics};
+use super::prune::{self, First, excludes, kept, over_statistics};
 use super::read::{ReadCounts, Rest, Stripe, external};
 use crate::runtime::work;
+use crate::sources::narrowing::Narrowing;
 
 /// What the partitions of a run share.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Shared {
     fn stripes(&self, pruned: &Count, rows_pruned: &Count) -> &[(usize, usize)] {
         self.stripes.get_or_init(|| {
             let predicate =
-                self.condition.as_ref().and_then(|condition| over_statistics(condition, &self.table.schema));
+                self.condition.as_ref().and_then(|condition| over_statistics(condition, &self.table));
             let columns: Vec<usize> =
                 self.condition.iter().flat_map(collect_columns).map(|column| column.index()).collect();
             let (mut stripes, mut in_zones) = (Vec::new(), HashMap::new());
@@ -252,7 +253,7 @@ impl Worker {
         for (_, number) in &stripes[taken] {
             let mut stripe = Stripe::new(table, (*part_index, part), *number, &self.counts);
             let narrowing = self.narrowing.as_mut();
-            if narrowing.is_some_and(|narrowing| narrowing.excludes(table, part, stripe.number)) {
+            if narrowing.is_some_and(|narrowing| excludes(narrowing, table, part, stripe.number)) {
                 self.stripes_pruned.add(1);
                 self.counts.rows_dropped.add(stripe.row_count());
                 continue;
