@@ -476,7 +476,8 @@ mod tests {
 
     #[test]
     fn statements_have_equal_budgets_however_many_consumers_they_have() {
-        let (pool, shared) = pool(100);
+        const MB: usize = 1 << 20;
+        let (pool, shared) = pool(100 * MB);
         let register = |statement| {
             let spiller = MemoryConsumer::new("spiller").with_can_spill(true).register(&shared);
             pool.unregister(spiller.consumer());
@@ -484,16 +485,20 @@ mod tests {
             spiller
         };
         let [alone, one, other] = [1, 2, 2].map(register);
-        one.try_grow(37).unwrap();
-        assert!(one.try_grow(1).is_err(), "half of 75, of which nobody else of the statement has any");
-        other.try_grow(18).unwrap();
-        assert!(other.try_grow(1).is_err() && one.try_grow(1).is_err(), "they share a budget");
-        one.shrink(19);
-        alone.try_grow(37).unwrap();
-        assert!(alone.try_grow(1).is_err());
+        one.try_grow(67 * MB).unwrap();
+        assert!(
+            one.try_grow(1).is_err(),
+            "a quarter is for others, and twice `IDLE_BYTES` for those without memory"
+        );
+        one.shrink(60 * MB);
+        other.try_grow(28 * MB).unwrap();
+        alone.try_grow(37 * MB).unwrap();
+        assert!(alone.try_grow(MB).is_err(), "half of three quarters");
+        assert!(one.try_grow(12 * MB).is_err(), "half of the other half");
+        one.try_grow(11 * MB).unwrap();
         drop((one, other));
-        alone.try_grow(38).unwrap();
-        assert_eq!(pool.reserved(), 75);
+        alone.try_grow(38 * MB).unwrap();
+        assert_eq!(pool.reserved(), 75 * MB);
         drop(alone);
         assert!(pool.state.lock().totals.values().all(HashMap::is_empty), "nothing is left of a statement");
     }

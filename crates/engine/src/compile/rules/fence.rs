@@ -3,7 +3,8 @@
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose NULLs make
 //! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
 //! all rows, which never ends for an endless recursion; and two sorts, of which the lower one has a LIMIT, into one whose
-//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It sorts by a
+//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It moves sorts below an OFFSET, and has them give no row for
+//! those that are skipped: `(... LIMIT 10 OFFSET 5) ORDER BY a` had five rows. It sorts by a
 //! column that equals the wanted one in each input of a
 //! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
 //! the place of one of PARTITION BY, which the window does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT
@@ -184,10 +185,12 @@ impl PhysicalOptimizerRule for LastFences {
     }
 }
 
-/// A node that needs its rows in order, with fences above the sorts with a LIMIT that they come from.
+/// A node that needs its rows in order, with fences above the sorts with a LIMIT, and the OFFSETs, that they come from.
 fn with_fenced_limits(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     fn fenced(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some()) {
+        let is_limited = plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some());
+        let skips = plan.downcast_ref::<GlobalLimitExec>().is_some_and(|limit| limit.skip() > 0);
+        if is_limited || skips {
             return Ok(Some(Arc::new(Fence::new(plan.clone()))));
         }
         if plan.is::<Fence>() { Ok(None) } else { with_fenced_inputs(plan) }

@@ -10,6 +10,7 @@ mod buffers;
 mod decoders;
 mod floats;
 mod header;
+mod kept;
 mod known;
 mod levels;
 mod numbers;
@@ -18,6 +19,7 @@ mod prefilter;
 mod prune;
 mod remote;
 mod row_group;
+mod rows;
 mod runs;
 mod scan;
 

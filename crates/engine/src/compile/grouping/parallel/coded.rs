@@ -75,6 +75,16 @@ impl CodedRows {
         Ok(Some(Self { scan, filter }))
     }
 
+    /// Whether `plan` is such a scan or filter.
+    pub(super) fn can_be_of(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        let scan = match plan.downcast_ref::<FilterExec>() {
+            Some(filter) if filter.fetch().is_some() => return false,
+            Some(filter) => filter.input(),
+            None => plan,
+        };
+        files::with_coded(scan, &[]).is_some()
+    }
+
     pub(super) fn execute(
         &self,
         partition: usize,

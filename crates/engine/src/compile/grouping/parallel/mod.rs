@@ -40,6 +40,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::packed::KeyLayout;
 use parking_lot::Mutex;
 
+use self::coded::CodedRows;
 use self::groups::{Input, Shared, Work};
 use super::GroupExec;
 use super::aggregates::Aggregates;
@@ -254,12 +255,15 @@ impl ParallelGroupExec {
     }
 }
 
-/// `aggregate` over a stored scan, if it is over a projection of one that leaves columns as they are or computes decimals
+/// `aggregate` over a scan, if it is over a projection of one that leaves columns as they are or computes decimals
 /// of columns, which are computed once all the same; but not where rows are left out of aggregates, for which an error
 /// in a row that is left out would be none.
 fn over_scan(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
     let projection = aggregate.input().downcast_ref::<ProjectionExec>()?;
-    let scan = projection.input().downcast_ref::<StoredScan>()?;
+    let scan = projection.input();
+    if !scan.is::<StoredScan>() && !CodedRows::can_be_of(scan) {
+        return None;
+    }
     let schema = scan.schema();
     let has_filters = aggregate.filter_expr().iter().any(Option::is_some);
     let is_plain = |expr: &Arc<dyn PhysicalExpr>| {

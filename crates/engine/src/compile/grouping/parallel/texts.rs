@@ -69,7 +69,7 @@ impl Entries {
         }
         if !new.is_empty() {
             let (new, entries) = match new.len() == self.values.len() {
-                true => (UInt32Array::from_iter_values(0..new.len() as u32), self.values.clone()),
+                true => (UInt32Array::from_iter_values((0..).take(new.len())), self.values.clone()),
                 false => {
                     let new = UInt32Array::from(new);
                     let entries = take(&self.values, &new, None)?;

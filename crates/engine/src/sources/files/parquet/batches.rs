@@ -6,19 +6,24 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
 };
-use datafusion::arrow::compute::filter;
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::FilterBuilder;
 use datafusion::arrow::datatypes::{DataType, Fields, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
 use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::SchemaDescriptor;
 
+use super::kept::Kept;
 use super::numbers::{Numbers, can_be_coded, coded_type, has_numbers, has_our_encodings, numbers};
 use super::row_group::RowGroup;
 
 /// Where runs of selected and of other rows are shorter on average, rows between them are decoded too, and then left out.
 const RUN_ROWS_MIN: usize = 16;
+/// Rows that are looked at at a time, however few pass.
+const STEP_ROWS_MAX: usize = 1 << 16;
 /// Runs that are passed over in any case.
 const SKIPPED_ROWS_MIN: usize = 4 * RUN_ROWS_MIN;
 
@@ -41,6 +46,11 @@ impl NumberColumns {
 
     pub(super) fn has(&self, leaf: usize) -> bool {
         self.0[leaf]
+    }
+
+    /// Whether a column of a row group is decoded by our loops.
+    pub(super) fn has_in(&self, row_group: &RowGroupMetaData, leaf: usize) -> bool {
+        self.0[leaf] && has_our_encodings(row_group.column(leaf))
     }
 }
 
@@ -72,14 +82,47 @@ impl CodedColumns {
 struct Ours {
     /// Its place in the batch.
     place: usize,
-    numbers: Box<dyn Numbers>,
+    values: Values,
     /// The greatest decimal that it may have, if it has such as integers.
     most: Option<i64>,
 }
 
+enum Values {
+    Numbers(Box<dyn Numbers>),
+    /// Those of all rows, which were decoded for a filter.
+    Kept(ArrayRef),
+}
+
 impl Ours {
-    fn take(&mut self) -> Result<ArrayRef> {
-        let values = self.numbers.take()?;
+    fn skip(&mut self, rows: usize) -> Result<()> {
+        match &mut self.values {
+            Values::Numbers(numbers) => numbers.skip(rows),
+            Values::Kept(values) => {
+                *values = values.slice(rows, values.len() - rows);
+                Ok(())
+            }
+        }
+    }
+
+    /// The values of the next runs, but for those that are passed over.
+    fn read(&mut self, runs: &[RowSelector]) -> Result<ArrayRef> {
+        let numbers = match &mut self.values {
+            Values::Numbers(numbers) => numbers,
+            Values::Kept(values) => {
+                // Where columns are kept runs are one.
+                let rows = runs.iter().map(|run| run.row_count).sum();
+                let read = values.slice(0, rows);
+                *values = values.slice(rows, values.len() - rows);
+                return Ok(read);
+            }
+        };
+        for run in runs {
+            match run.skip {
+                true => numbers.skip(run.row_count)?,
+                false => numbers.read(run.row_count)?,
+            }
+        }
+        let values = numbers.take()?;
         if let Some(most) = self.most {
             let values = values.as_primitive::<Int64Type>().values();
             if values.iter().any(|value| value.unsigned_abs() > most.unsigned_abs()) {
@@ -96,6 +139,15 @@ fn most(digits: u8) -> Option<i64> {
     Some(10_i64.checked_pow(digits.into())? - 1)
 }
 
+/// How the columns of a file are read.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<'a> {
+    pub(super) schema: &'a SchemaDescriptor,
+    pub(super) fields: &'a Fields,
+    pub(super) numbers: &'a NumberColumns,
+    pub(super) coded: &'a CodedColumns,
+}
+
 /// See the [module](self).
 pub(super) struct Batches {
     schema: SchemaRef,
@@ -104,21 +156,24 @@ pub(super) struct Batches {
     ours: Vec<Ours>,
     /// The rows that are not done.
     rows: VecDeque<RowSelector>,
+    /// Which of these pass, if columns were kept for that and not all do.
+    passing: Option<BooleanBuffer>,
+    /// Rows that are looked at for a batch of those that pass.
+    step: usize,
     /// Whether rows that are not selected can be decoded, too.
     is_whole: bool,
     batch_rows: usize,
 }
 
 impl Batches {
-    /// The selected rows of the columns in `mask`, read as `fields`, but for those that are coded.
+    /// The selected rows of the columns in `mask`. What is kept is of rows of which all are selected.
     pub(super) fn new(
-        schema: &SchemaDescriptor,
-        fields: &Fields,
-        (ours, coded): (&NumberColumns, &CodedColumns),
+        Columns { schema, fields, numbers: ours, coded }: Columns<'_>,
         mask: &ProjectionMask,
         row_group: &RowGroup,
         batch_rows: usize,
         selection: Option<RowSelection>,
+        kept: Option<&Kept>,
     ) -> Result<Self> {
         let (mut columns, mut others, mut our_fields) = (Vec::new(), Vec::new(), Vec::new());
         let mut roots: Vec<usize> = Vec::new();
@@ -138,18 +193,22 @@ impl Batches {
                 _ => None,
             };
             let data_type = coded.or_else(|| ours.has(leaf).then(|| field.data_type().clone()));
+            let of_kept = kept.and_then(|kept| kept.column(leaf));
             let read = match data_type {
+                Some(data_type) if of_kept.is_some_and(|column| *column.data_type() == data_type) => {
+                    of_kept.map(|column| (Values::Kept(column.clone()), data_type))
+                }
                 Some(data_type) => {
                     let pages = row_group.pages(leaf)?;
                     let numbers = numbers(pages, row_group.place(leaf), &column, &data_type);
-                    numbers.map(|numbers| (numbers, data_type))
+                    numbers.map(|numbers| (Values::Numbers(numbers), data_type))
                 }
                 None => None,
             };
             match read {
-                Some((numbers, data_type)) => {
+                Some((values, data_type)) => {
                     let place = roots.len() - 1;
-                    columns.push(Ours { place, numbers, most });
+                    columns.push(Ours { place, values, most });
                     our_fields.push((place, Arc::new(field.as_ref().clone().with_data_type(data_type))));
                 }
                 None => others.push(leaf),
@@ -164,6 +223,7 @@ impl Batches {
             None
         } else {
             let mask = ProjectionMask::leaves(schema, others);
+            let selection = selection.or_else(|| kept.and_then(Kept::selection));
             let levels = parquet_to_arrow_field_levels(schema, mask, Some(fields))?;
             let reader =
                 ParquetRecordBatchReader::try_new_with_row_groups(&levels, row_group, batch_rows, selection)?;
@@ -172,7 +232,17 @@ impl Batches {
         let of_others = others.as_ref().map_or_else(|| Arc::new(Schema::empty()), RecordBatchReader::schema);
         let schema = in_order(roots.len(), our_fields, of_others.fields().iter().cloned())?;
         let schema = Arc::new(Schema::new(schema));
-        Ok(Self { schema, others, ours: columns, rows, is_whole: row_group.is_whole(), batch_rows })
+        let passing = kept.and_then(Kept::passing).cloned();
+        let step = match &passing {
+            // As many bits as make words.
+            Some(passing) => {
+                let rows = batch_rows * passing.len() / passing.count_set_bits().max(1);
+                rows.next_multiple_of(64).min(STEP_ROWS_MAX)
+            }
+            None => batch_rows,
+        };
+        let is_whole = row_group.is_whole();
+        Ok(Self { schema, others, ours: columns, rows, passing, step, is_whole, batch_rows })
     }
 
     /// The next so many selected rows, with those that are passed over; fewer if there are no more.
@@ -195,6 +265,28 @@ impl Batches {
         (runs, taken)
     }
 
+    /// The next rows that are looked at, and which of them pass: as many as the other columns have, if there are others.
+    fn next_passing(&mut self, wanted: Option<usize>) -> Result<Option<(RowSelector, BooleanBuffer)>> {
+        while let Some(passing) = &self.passing
+            && !passing.is_empty()
+        {
+            let rows = match wanted {
+                Some(wanted) => passing.set_indices().nth(wanted.max(1) - 1).map_or(0, |last| last + 1),
+                None => self.step.min(passing.len()),
+            };
+            let (now, rest) = (passing.slice(0, rows), passing.slice(rows, passing.len() - rows));
+            self.passing = Some(rest);
+            if now.count_set_bits() > 0 {
+                return Ok(Some((RowSelector::select(rows), now)));
+            }
+            if wanted.is_some() {
+                break;
+            }
+            self.ours.iter_mut().try_for_each(|column| column.skip(rows))?;
+        }
+        Ok(None)
+    }
+
     fn batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
         let others = match &mut self.others {
             None => None,
@@ -206,22 +298,27 @@ impl Batches {
         if self.ours.is_empty() {
             return Ok(others);
         }
-        let (runs, count) = self.next_rows(others.as_ref().map_or(self.batch_rows, RecordBatch::num_rows));
-        if count == 0 {
-            return Ok(None);
-        }
-        let (runs, kept) = if self.is_whole { joined(runs) } else { (runs, None) };
+        let (runs, kept, count) = if self.passing.is_some() {
+            let next = self.next_passing(others.as_ref().map(RecordBatch::num_rows))?;
+            let Some((run, passing)) = next else { return Ok(None) };
+            let count = passing.count_set_bits();
+            (vec![run], Some(BooleanArray::new(passing, None)), count)
+        } else {
+            let rows = others.as_ref().map_or(self.batch_rows, RecordBatch::num_rows);
+            let (runs, count) = self.next_rows(rows);
+            if count == 0 {
+                return Ok(None);
+            }
+            let (runs, kept) = if self.is_whole { joined(runs) } else { (runs, None) };
+            (runs, kept, count)
+        };
+        // Made once for all columns.
+        let kept = kept.map(|kept| FilterBuilder::new(&kept).optimize().build());
         let mut ours = Vec::with_capacity(self.ours.len());
         for column in &mut self.ours {
-            for run in &runs {
-                match run.skip {
-                    true => column.numbers.skip(run.row_count)?,
-                    false => column.numbers.read(run.row_count)?,
-                }
-            }
-            let values = column.take()?;
+            let values = column.read(&runs)?;
             let values = match &kept {
-                Some(kept) => filter(&values, kept)?,
+                Some(kept) => kept.filter(&values)?,
                 None => values,
             };
             ours.push((column.place, values));

@@ -5,27 +5,24 @@
 //! (late materialisation: Abadi et al., "Materialization Strategies in a Column-Oriented DBMS", ICDE 2007).
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::datasource::physical_plan::parquet::{ParquetFileMetrics, build_row_filter};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowPredicate, RowSelection};
+use parquet::arrow::arrow_reader::ArrowPredicate;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::scan::{OverChecked, of_query, passing};
+use super::rows::{OverChecked, of_query, passing};
 use crate::compile::conditions::Conditions;
 use crate::sources::experience::Experience;
 
-/// The columns beside those of a filter have at least so many times its bytes.
-const BYTES_SPARED: i64 = 2;
-/// With more rows than one in so many, all are decoded.
-const SPARSE: usize = 8;
 /// What is thought of a filter that was not tried: this share of rows passes.
 const UNTRIED: f64 = 0.05;
 /// A filter that lets too many rows through rests for so many row groups.
@@ -84,22 +81,27 @@ impl Prefilters {
         Ok(Self { filters })
     }
 
-    /// The next filter to try of those from `from` on, which it is put in front of, for a row group of which the columns in
-    /// `wanted` are read; its columns.
+    /// Begins a row group.
+    pub(super) fn begin(&mut self) {
+        self.filters.iter_mut().for_each(|filter| filter.is_due = filter.with_learnt(Experience::is_due));
+    }
+
+    /// The next filter to try of those from `from` on whose columns are `eligible`, which it is put in front of, for a row
+    /// group of which the columns in `wanted` are read, if these have so many times its bytes; its columns.
     pub(super) fn next(
         &mut self,
         from: usize,
         row_group: &RowGroupMetaData,
         wanted: &ProjectionMask,
+        eligible: impl Fn(&ProjectionMask) -> bool,
+        bytes_spared: i64,
     ) -> Option<ProjectionMask> {
-        if from == 0 {
-            self.filters.iter_mut().for_each(|filter| filter.is_due = filter.with_learnt(Experience::is_due));
-        }
         let all = bytes(row_group, wanted);
         let rank = |filter: &Prefilter| {
             let own = bytes(row_group, filter.predicate.projection());
-            let pays = filter.is_due && BYTES_SPARED * own <= all - own;
-            pays.then(|| filter.with_learnt(|learnt| learnt.rank()))
+            let pays = filter.is_due && bytes_spared * own <= all - own;
+            (pays && eligible(filter.predicate.projection()))
+                .then(|| filter.with_learnt(|learnt| learnt.rank()))
         };
         let ranks = self.filters.iter().enumerate().skip(from);
         let ranks = ranks.filter_map(|(place, filter)| Some((place, rank(filter)?)));
@@ -108,13 +110,13 @@ impl Prefilters {
         Some(self.filters[from].predicate.projection().clone())
     }
 
-    /// Tries the filter at `place` on rows of its columns: which of them pass.
+    /// Tries the filter at `place` on rows of its columns, which were begun to be read at that time: which of them pass.
     pub(super) fn evaluate(
         &mut self,
         place: usize,
+        started: Instant,
         batches: impl Iterator<Item = Result<RecordBatch>>,
-    ) -> Result<RowSelection> {
-        let started = Instant::now();
+    ) -> Result<Vec<BooleanArray>> {
         let filter = &mut self.filters[place];
         let mut passed = Vec::new();
         let (mut rows, mut passing_rows) = (0, 0);
@@ -124,7 +126,7 @@ impl Prefilters {
             passed.push(passes);
         }
         filter.with_learnt(|learnt| learnt.add(started.elapsed().as_nanos(), rows, passing_rows));
-        Ok(RowSelection::from_filters(&passed))
+        Ok(passed)
     }
 
     /// How many filters there are.
@@ -132,11 +134,12 @@ impl Prefilters {
         self.filters.len()
     }
 
-    /// Whether what the first `tried` filters left of so many rows is worth skipping the others; if not, they rest.
-    pub(super) fn is_sparse(&self, tried: usize, left: usize, rows: usize) -> bool {
-        let is_sparse = left * SPARSE <= rows;
+    /// Whether what the filters at the places `tried` left of so many rows, at most one of `share`, is worth skipping the
+    /// others; if not, they rest.
+    pub(super) fn is_sparse(&self, tried: Range<usize>, left: usize, rows: usize, share: usize) -> bool {
+        let is_sparse = left * share <= rows;
         if !is_sparse {
-            self.filters[..tried]
+            self.filters[tried]
                 .iter()
                 .for_each(|filter| filter.with_learnt(|learnt| learnt.rest(TRIED_EVERY)));
         }

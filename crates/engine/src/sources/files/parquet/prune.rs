@@ -94,8 +94,10 @@ impl Pruning<'_> {
         }
         let mut plan = kept.build();
         if let Some(filter) = of_pages.filter(|_| !are_fully_matched) {
-            let options = options.with_page_index_policy(PageIndexPolicy::Optional);
-            *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
+            if metadata.metadata().column_index().is_none() {
+                let options = options.with_page_index_policy(PageIndexPolicy::Optional);
+                *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
+            }
             plan = filter.prune_plan_with_page_index(
                 plan,
                 schema,

@@ -10,21 +10,19 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::prep_null_mask_filter;
-use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
-    ParquetFileMetrics, RowGroupAccess, apply_file_schema_type_coercions, build_row_filter,
+    ParquetFileMetrics, apply_file_schema_type_coercions, build_row_filter,
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::error::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
@@ -37,26 +35,22 @@ use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselize
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector,
-};
+use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::basic::Compression;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::Decoding;
-use super::batches::{Batches, CodedColumns, NumberColumns};
+use super::batches::{CodedColumns, NumberColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::known::KnownColumns;
 use super::prefilter::{Learnt, Prefilters};
-use super::prune::{Pruning, RowGroupFilters, RowGroupQueue};
-use super::row_group::{Fetched, RowGroup, Shared, chunk_range};
+use super::prune::{Pruning, RowGroupFilters};
+use super::row_group::{Fetched, Shared};
+use super::rows::{OverChecked, Rows};
 use crate::compile::join::with_bounds;
-use crate::sources::files::failure::into_datafusion;
 use crate::sources::files::named::NamedFile;
-use crate::sources::files::remote::RemoteFile;
-use crate::sources::files::values::checked;
 use crate::sources::narrowing::Narrowing;
 
 /// One partition of a scan.
@@ -224,7 +218,12 @@ impl Scan {
         };
         let narrowing = predicate.as_ref().and_then(Narrowing::new);
         let another = || self.reader(file);
-        let queue = pruning.row_groups(&mut metadata, &mut reader, options, another).await?;
+        let before = metadata.metadata().clone();
+        let queue = pruning.row_groups(&mut metadata, &mut reader, options.clone(), another).await?;
+        // With its page index.
+        if let Some(known) = known.filter(|_| !Arc::ptr_eq(&before, metadata.metadata())) {
+            known.keep(logical, &options, &metadata);
+        }
 
         let read = projection.column_indices();
         // What is coded has another type than the projection would give it.
@@ -288,19 +287,6 @@ enum Opened {
     Rows(Box<Rows>),
 }
 
-/// A filter over values after [`checked`] has normalised them.
-pub(super) struct OverChecked(pub(super) Box<dyn ArrowPredicate>);
-
-impl ArrowPredicate for OverChecked {
-    fn projection(&self) -> &ProjectionMask {
-        self.0.projection()
-    }
-
-    fn evaluate(&mut self, batch: RecordBatch) -> std::result::Result<BooleanArray, ArrowError> {
-        self.0.evaluate(checked(batch)?)
-    }
-}
-
 /// The columns that a projection gives as they are, if it does nothing else.
 fn plain_columns(projection: &ProjectionExprs) -> Option<Vec<usize>> {
     let column = |expr: &Arc<dyn PhysicalExpr>| Some(expr.downcast_ref::<Column>()?.index());
@@ -358,205 +344,6 @@ fn constant(column: &ColumnStatistics, rows: Option<usize>) -> Option<ScalarValu
         }
         _ => None,
     }
-}
-
-/// The rows of a file, read row group by row group.
-struct Rows {
-    reader: Box<dyn AsyncFileReader>,
-    metadata: ArrowReaderMetadata,
-    /// Where the file is, if not here.
-    remote: Option<RemoteFile>,
-    /// The columns of the file with the types in which they are read.
-    schema: SchemaRef,
-    mask: ProjectionMask,
-    filters: Vec<Box<dyn ArrowPredicate>>,
-    prefilters: Prefilters,
-    queue: RowGroupQueue,
-    row_group_filters: RowGroupFilters,
-    narrowing: Option<Narrowing>,
-    current: Option<Batches>,
-    projector: Projector,
-    output: SchemaRef,
-    /// What filters of the row group have fetched.
-    fetched: Fetched,
-    numbers: NumberColumns,
-    coded: CodedColumns,
-    /// The columns of a batch in the order in which they are wanted, if some are coded.
-    given: Option<Vec<usize>>,
-    shared: Shared,
-    batch_rows: usize,
-    /// Rows that the scan may still return.
-    remaining: Option<usize>,
-    metrics: ParquetFileMetrics,
-    baseline: BaselineMetrics,
-}
-
-impl Rows {
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            let timer = self.baseline.elapsed_compute().timer();
-            let batch = self.current.as_mut().and_then(Iterator::next).transpose()?;
-            if let Some(batch) = batch {
-                return self.project(&checked(batch)?).map(Some);
-            }
-            drop(timer);
-            self.current = None;
-            let Some((index, access)) = self.queue.pop_front() else { return Ok(None) };
-            let (filters, narrowing) = (&self.row_group_filters, self.narrowing.as_mut());
-            if narrowing.is_some_and(|narrowing| filters.excludes(narrowing, index, &self.metadata)) {
-                self.metrics.row_groups_pruned_dynamic_filter.add(1);
-                continue;
-            }
-            self.current = self.row_group(index, access).await?;
-            self.expect_next();
-        }
-    }
-
-    /// Has the columns of the next row group fetched meanwhile, if all of it will be read.
-    fn expect_next(&self) {
-        let Some(remote) = &self.remote else { return };
-        let Some((index, RowGroupAccess::Scan)) = self.queue.front() else { return };
-        if !self.filters.is_empty() || self.prefilters.len() > 0 || self.remaining.is_some() {
-            return;
-        }
-        let columns = self.metadata.metadata().row_group(*index).columns().iter().enumerate();
-        let read = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
-        remote.expect(read.filter_map(|(_, chunk)| chunk_range(chunk, self.shared.file_bytes).ok()));
-    }
-
-    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let rows = batch.num_rows();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        if let Some(given) = &self.given {
-            let columns: Vec<ArrayRef> = given.iter().map(|column| batch.column(*column).clone()).collect();
-            let fields = self.output.fields().iter().zip(&columns);
-            let fields: Vec<Field> = fields
-                .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
-                .collect();
-            let schema = Arc::new(Schema::new(fields));
-            return Ok(RecordBatch::try_new_with_options(schema, columns, &options)?);
-        }
-        let projected = self.projector.project_batch(batch).map_err(of_query)?;
-        let (_, columns, _) = projected.into_parts();
-        // A file may declare a column nullable that is NOT NULL in the table.
-        Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
-    }
-
-    /// The rows of a row group that pass the filters. Late materialisation: the other columns are fetched
-    /// only for these rows.
-    async fn row_group(&mut self, index: usize, access: RowGroupAccess) -> Result<Option<Batches>> {
-        self.fetched = Fetched::default();
-        let mut selection = match access {
-            RowGroupAccess::Selection(selection) => Some(selection),
-            RowGroupAccess::Scan | RowGroupAccess::Skip => None,
-        };
-        let mut filters = std::mem::take(&mut self.filters);
-        for filter in &mut filters {
-            let mask = filter.projection().clone();
-            let mut passed = Vec::new();
-            for batch in self.read(index, &mask, selection.clone(), false).await? {
-                passed.push(passing(filter.evaluate(batch?).map_err(|error| of_query(error.into()))?));
-            }
-            let passing = RowSelection::from_filters(&passed);
-            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
-        }
-        self.filters = filters;
-        selection = self.prefiltered(index, selection).await?;
-        if let Some(remaining) = &mut self.remaining {
-            let rows = self.metadata.metadata().row_group(index).num_rows();
-            let all = || RowSelection::from(vec![RowSelector::select(usize::try_from(rows).unwrap_or(0))]);
-            let (first, count) = limited(&selection.unwrap_or_else(all), *remaining);
-            *remaining -= count;
-            selection = Some(first);
-        }
-        if selection.as_ref().is_some_and(|selection| !selection.selects_any()) {
-            return Ok(None);
-        }
-        let mask = self.mask.clone();
-        let rows = self.read(index, &mask, selection, true).await;
-        self.fetched = Fetched::default();
-        rows.map(Some)
-    }
-
-    /// What is left of a selection after filters that are worth trying first.
-    async fn prefiltered(
-        &mut self,
-        index: usize,
-        before: Option<RowSelection>,
-    ) -> Result<Option<RowSelection>> {
-        let metadata = self.metadata.clone();
-        let row_group = metadata.metadata().row_group(index);
-        let rows = before
-            .as_ref()
-            .map_or_else(|| usize::try_from(row_group.num_rows()).unwrap_or(0), RowSelection::row_count);
-        let (mut selection, mut tried) = (before.clone(), 0);
-        while tried < self.prefilters.len()
-            && selection.as_ref().is_none_or(RowSelection::selects_any)
-            && let Some(mask) = self.prefilters.next(tried, row_group, &self.mask)
-        {
-            let batches = self.read(index, &mask, selection.clone(), false).await?;
-            let passing = self.prefilters.evaluate(tried, batches.map(|batch| Ok(batch?)))?;
-            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
-            tried += 1;
-        }
-        let left = selection.as_ref().map_or(rows, RowSelection::row_count);
-        Ok(if self.prefilters.is_sparse(tried, left, rows) { selection } else { before })
-    }
-
-    /// Reads columns of a row group; those that are wanted so are coded if `is_answer`, and never for filters.
-    async fn read(
-        &mut self,
-        index: usize,
-        mask: &ProjectionMask,
-        selection: Option<RowSelection>,
-        is_answer: bool,
-    ) -> Result<Batches> {
-        let footer = self.metadata.metadata();
-        let fetched = RowGroup::fetch(
-            self.reader.as_mut(),
-            footer,
-            index,
-            mask,
-            selection.as_ref(),
-            &mut self.fetched,
-            self.shared.clone(),
-        );
-        let (row_group, none) = (fetched.await?, CodedColumns::default());
-        Ok(Batches::new(
-            self.metadata.parquet_schema(),
-            self.schema.fields(),
-            (&self.numbers, if is_answer { &self.coded } else { &none }),
-            mask,
-            &row_group,
-            self.batch_rows,
-            selection,
-        )?)
-    }
-}
-
-/// Which rows pass, where NULL is none.
-pub(super) fn passing(passes: BooleanArray) -> BooleanArray {
-    if passes.null_count() > 0 { prep_null_mask_filter(&passes) } else { passes }
-}
-
-/// Marks an error as one of the query's own expressions, not of the file.
-pub(super) fn of_query(error: DataFusionError) -> DataFusionError {
-    into_datafusion(error.into())
-}
-
-/// The first `limit` selected rows of a selection, and how many there are.
-fn limited(selection: &RowSelection, limit: usize) -> (RowSelection, usize) {
-    let mut count = 0;
-    let cut = |run: &RowSelector| {
-        let rows = if run.skip { run.row_count } else { run.row_count.min(limit - count) };
-        if !run.skip {
-            count += rows;
-        }
-        let rest = RowSelector::skip(run.row_count - rows);
-        [RowSelector { row_count: rows, ..*run }, rest]
-    };
-    let runs: Vec<RowSelector> = selection.iter().flat_map(cut).collect();
-    (RowSelection::from(runs), count)
 }
 
 /// Opens files with [`Scan`], or with DataFusion's own.

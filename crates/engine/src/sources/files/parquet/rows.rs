@@ -1,0 +1,321 @@
+//! The rows of a file, read row group by row group, with filters tried first where that spares work.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::prep_null_mask_filter;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result, internal_err};
+use datafusion::datasource::physical_plan::parquet::{ParquetFileMetrics, RowGroupAccess};
+use datafusion::error::DataFusionError;
+use datafusion::physical_expr::projection::Projector;
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata, RowSelection, RowSelector};
+use parquet::arrow::async_reader::AsyncFileReader;
+
+use super::batches::{Batches, CodedColumns, Columns, NumberColumns};
+use super::kept::{self, Kept};
+use super::prefilter::Prefilters;
+use super::prune::{RowGroupFilters, RowGroupQueue};
+use super::row_group::{Fetched, RowGroup, Shared, chunk_range};
+use crate::sources::files::failure::into_datafusion;
+use crate::sources::files::remote::RemoteFile;
+use crate::sources::files::values::checked;
+use crate::sources::narrowing::Narrowing;
+
+/// A filter is tried before others are read if these have at least so many times its bytes: once where what it reads is
+/// kept, or else twice.
+const BYTES_SPARED_KEPT: i64 = 1;
+const BYTES_SPARED: i64 = 2;
+/// With more rows than one in so many, all are decoded: where rows are passed over bit by bit, or as runs.
+const SPARSE_KEPT: usize = 4;
+const SPARSE: usize = 8;
+/// With fewer rows than one in so many, pages and parts of pages between them are passed over.
+const SPARSE_RUNS: usize = 128;
+
+/// A filter over values after [`checked`] has normalised them.
+pub(super) struct OverChecked(pub(super) Box<dyn ArrowPredicate>);
+
+impl ArrowPredicate for OverChecked {
+    fn projection(&self) -> &ProjectionMask {
+        self.0.projection()
+    }
+
+    fn evaluate(&mut self, batch: RecordBatch) -> std::result::Result<BooleanArray, ArrowError> {
+        self.0.evaluate(checked(batch)?)
+    }
+}
+
+/// The rows of a file, read row group by row group.
+pub(super) struct Rows {
+    pub(super) reader: Box<dyn AsyncFileReader>,
+    pub(super) metadata: ArrowReaderMetadata,
+    /// Where the file is, if not here.
+    pub(super) remote: Option<RemoteFile>,
+    /// The columns of the file with the types in which they are read.
+    pub(super) schema: SchemaRef,
+    pub(super) mask: ProjectionMask,
+    pub(super) filters: Vec<Box<dyn ArrowPredicate>>,
+    pub(super) prefilters: Prefilters,
+    pub(super) queue: RowGroupQueue,
+    pub(super) row_group_filters: RowGroupFilters,
+    pub(super) narrowing: Option<Narrowing>,
+    pub(super) current: Option<Batches>,
+    pub(super) projector: Projector,
+    pub(super) output: SchemaRef,
+    /// What filters of the row group have fetched.
+    pub(super) fetched: Fetched,
+    pub(super) numbers: NumberColumns,
+    pub(super) coded: CodedColumns,
+    /// The columns of a batch in the order in which they are wanted, if some are coded.
+    pub(super) given: Option<Vec<usize>>,
+    pub(super) shared: Shared,
+    pub(super) batch_rows: usize,
+    /// Rows that the scan may still return.
+    pub(super) remaining: Option<usize>,
+    pub(super) metrics: ParquetFileMetrics,
+    pub(super) baseline: BaselineMetrics,
+}
+
+impl Rows {
+    pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let timer = self.baseline.elapsed_compute().timer();
+            let batch = self.current.as_mut().and_then(Iterator::next).transpose()?;
+            if let Some(batch) = batch {
+                return self.project(&checked(batch)?).map(Some);
+            }
+            drop(timer);
+            self.current = None;
+            let Some((index, access)) = self.queue.pop_front() else { return Ok(None) };
+            let (filters, narrowing) = (&self.row_group_filters, self.narrowing.as_mut());
+            if narrowing.is_some_and(|narrowing| filters.excludes(narrowing, index, &self.metadata)) {
+                self.metrics.row_groups_pruned_dynamic_filter.add(1);
+                continue;
+            }
+            self.current = self.row_group(index, access).await?;
+            self.expect_next();
+        }
+    }
+
+    /// Has the columns of the next row group fetched meanwhile, if all of it will be read.
+    fn expect_next(&self) {
+        let Some(remote) = &self.remote else { return };
+        let Some((index, RowGroupAccess::Scan)) = self.queue.front() else { return };
+        if !self.filters.is_empty() || self.prefilters.len() > 0 || self.remaining.is_some() {
+            return;
+        }
+        let columns = self.metadata.metadata().row_group(*index).columns().iter().enumerate();
+        let read = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        remote.expect(read.filter_map(|(_, chunk)| chunk_range(chunk, self.shared.file_bytes).ok()));
+    }
+
+    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        if let Some(given) = &self.given {
+            let columns: Vec<ArrayRef> = given.iter().map(|column| batch.column(*column).clone()).collect();
+            let fields = self.output.fields().iter().zip(&columns);
+            let fields: Vec<Field> = fields
+                .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
+                .collect();
+            let schema = Arc::new(Schema::new(fields));
+            return Ok(RecordBatch::try_new_with_options(schema, columns, &options)?);
+        }
+        let projected = self.projector.project_batch(batch).map_err(of_query)?;
+        let (_, columns, _) = projected.into_parts();
+        // A file may declare a column nullable that is NOT NULL in the table.
+        Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
+    }
+
+    /// The rows of a row group that pass the filters. Late materialisation: the other columns are fetched
+    /// only for these rows.
+    async fn row_group(&mut self, index: usize, access: RowGroupAccess) -> Result<Option<Batches>> {
+        self.fetched = Fetched::default();
+        let row_count = self.metadata.metadata().row_group(index).num_rows();
+        let is_whole = |selection: &RowSelection| i64::try_from(selection.row_count()) == Ok(row_count);
+        let mut selection = match access {
+            RowGroupAccess::Selection(selection) => Some(selection).filter(|selection| !is_whole(selection)),
+            RowGroupAccess::Scan | RowGroupAccess::Skip => None,
+        };
+        let mut filters = std::mem::take(&mut self.filters);
+        for filter in &mut filters {
+            let mask = filter.projection().clone();
+            let mut passed = Vec::new();
+            for batch in self.read(index, &mask, selection.clone(), self.batch_rows).await? {
+                passed.push(passing(filter.evaluate(batch?).map_err(|error| of_query(error.into()))?));
+            }
+            let passing = RowSelection::from_filters(&passed);
+            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
+        }
+        self.filters = filters;
+        let (mut selection, kept) = self.prefiltered(index, selection).await?;
+        if let Some(remaining) = &mut self.remaining {
+            let all =
+                || RowSelection::from(vec![RowSelector::select(usize::try_from(row_count).unwrap_or(0))]);
+            let (first, count) = limited(&selection.unwrap_or_else(all), *remaining);
+            *remaining -= count;
+            selection = Some(first);
+        }
+        if selection.as_ref().is_some_and(|selection| !selection.selects_any()) {
+            return Ok(None);
+        }
+        let rows = self.answer(index, selection, kept.as_ref()).await;
+        self.fetched = Fetched::default();
+        rows.map(Some)
+    }
+
+    /// What is left of a selection after filters that are worth trying first.
+    async fn prefiltered(
+        &mut self,
+        index: usize,
+        before: Option<RowSelection>,
+    ) -> Result<(Option<RowSelection>, Option<Kept>)> {
+        let metadata = self.metadata.clone();
+        let row_group = metadata.metadata().row_group(index);
+        let rows = usize::try_from(row_group.num_rows()).unwrap_or(0);
+        if self.prefilters.len() == 0 {
+            return Ok((before, None));
+        }
+        self.prefilters.begin();
+        let (numbers, wanted, mut tried) = (self.numbers.clone(), self.mask.clone(), 0);
+        let leaves = |mask: &ProjectionMask| -> Vec<usize> {
+            (0..row_group.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect()
+        };
+        let is_ours =
+            |mask: &ProjectionMask| leaves(mask).into_iter().all(|leaf| numbers.has_in(row_group, leaf));
+        let mut kept = (before.is_none() && rows <= kept::ROWS_MAX).then(|| Kept::new(rows));
+        if let Some(kept) = &mut kept {
+            while kept.left() > 0
+                && let Some(mask) =
+                    self.prefilters.next(tried, row_group, &wanted, is_ours, BYTES_SPARED_KEPT)
+            {
+                let (started, columns) = (Instant::now(), leaves(&mask));
+                self.keep(index, &columns, kept).await?;
+                let roots = columns.iter().map(|leaf| metadata.parquet_schema().get_column_root_idx(*leaf));
+                let fields = roots.map(|root| self.schema.fields()[root].clone()).collect();
+                let batch = kept.batch(&columns, fields)?;
+                let passes = self.prefilters.evaluate(tried, started, std::iter::once(Ok(batch)))?;
+                passes.iter().for_each(|passes| kept.narrow(passes.values()));
+                tried += 1;
+            }
+            if !self.prefilters.is_sparse(0..tried, kept.left(), rows, SPARSE_KEPT) {
+                kept.widen();
+            }
+        }
+        let narrowed = kept.as_ref().and_then(Kept::selection);
+        let (first, mut selection) = (tried, narrowed.or_else(|| before.clone()));
+        let is_left = |mask: &ProjectionMask| kept.is_none() || !is_ours(mask);
+        let rows = selection.as_ref().map_or(rows, RowSelection::row_count);
+        while selection.as_ref().is_none_or(RowSelection::selects_any)
+            && let Some(mask) = self.prefilters.next(tried, row_group, &wanted, is_left, BYTES_SPARED)
+        {
+            let started = Instant::now();
+            let batches = self.read(index, &mask, selection.clone(), self.batch_rows).await?;
+            let passes = self.prefilters.evaluate(tried, started, batches.map(|batch| Ok(batch?)))?;
+            let passing = RowSelection::from_filters(&passes);
+            selection = Some(selection.map_or_else(|| passing.clone(), |before| before.and_then(&passing)));
+            tried += 1;
+        }
+        let left = selection.as_ref().map_or(rows, RowSelection::row_count);
+        if tried > first && self.prefilters.is_sparse(first..tried, left, rows, SPARSE) {
+            return Ok((selection, None));
+        }
+        Ok(match kept {
+            Some(kept) if kept.left() * SPARSE_RUNS <= kept.row_count() => (kept.selection(), None),
+            Some(kept) if !kept.is_empty() => (None, Some(kept)),
+            _ => (before, None),
+        })
+    }
+
+    /// Decodes columns of a row group whole.
+    async fn keep(&mut self, index: usize, columns: &[usize], kept: &mut Kept) -> Result<()> {
+        let missing: Vec<usize> =
+            columns.iter().copied().filter(|leaf| kept.column(*leaf).is_none()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mask = ProjectionMask::leaves(self.metadata.parquet_schema(), missing.iter().copied());
+        let mut batches = self.read(index, &mask, None, kept.row_count()).await?;
+        let Some(batch) = batches.next().transpose()?.filter(|batch| batch.num_rows() == kept.row_count())
+        else {
+            return internal_err!("a row group with other rows than its footer says");
+        };
+        missing.iter().zip(batch.columns()).for_each(|(leaf, column)| kept.keep(*leaf, column.clone()));
+        Ok(())
+    }
+
+    /// Reads the wanted columns of a row group; those that are wanted so are coded.
+    async fn answer(
+        &mut self,
+        index: usize,
+        selection: Option<RowSelection>,
+        kept: Option<&Kept>,
+    ) -> Result<Batches> {
+        let row_group = self.fetch(index, &self.mask.clone(), selection.as_ref()).await?;
+        Ok(Batches::new(self.columns(&self.coded), &self.mask, &row_group, self.batch_rows, selection, kept)?)
+    }
+
+    /// Reads columns of a row group for a filter.
+    async fn read(
+        &mut self,
+        index: usize,
+        mask: &ProjectionMask,
+        selection: Option<RowSelection>,
+        batch_rows: usize,
+    ) -> Result<Batches> {
+        let row_group = self.fetch(index, mask, selection.as_ref()).await?;
+        Ok(Batches::new(
+            self.columns(&CodedColumns::default()),
+            mask,
+            &row_group,
+            batch_rows,
+            selection,
+            None,
+        )?)
+    }
+
+    fn columns<'a>(&'a self, coded: &'a CodedColumns) -> Columns<'a> {
+        let (schema, fields) = (self.metadata.parquet_schema(), self.schema.fields());
+        Columns { schema, fields, numbers: &self.numbers, coded }
+    }
+
+    async fn fetch(
+        &mut self,
+        index: usize,
+        mask: &ProjectionMask,
+        selection: Option<&RowSelection>,
+    ) -> Result<RowGroup> {
+        let (footer, shared) = (self.metadata.metadata(), self.shared.clone());
+        let reader = self.reader.as_mut();
+        Ok(RowGroup::fetch(reader, footer, index, mask, selection, &mut self.fetched, shared).await?)
+    }
+}
+
+/// Which rows pass, where NULL is none.
+pub(super) fn passing(passes: BooleanArray) -> BooleanArray {
+    if passes.null_count() > 0 { prep_null_mask_filter(&passes) } else { passes }
+}
+
+/// Marks an error as one of the query's own expressions, not of the file.
+pub(super) fn of_query(error: DataFusionError) -> DataFusionError {
+    into_datafusion(error.into())
+}
+
+/// The first `limit` selected rows of a selection, and how many there are.
+fn limited(selection: &RowSelection, limit: usize) -> (RowSelection, usize) {
+    let mut count = 0;
+    let cut = |run: &RowSelector| {
+        let rows = if run.skip { run.row_count } else { run.row_count.min(limit - count) };
+        if !run.skip {
+            count += rows;
+        }
+        let rest = RowSelector::skip(run.row_count - rows);
+        [RowSelector { row_count: rows, ..*run }, rest]
+    };
+    let runs: Vec<RowSelector> = selection.iter().flat_map(cut).collect();
+    (RowSelection::from(runs), count)
+}
