@@ -234,7 +234,8 @@ fn what_is_left_coded_or_kept_for_filters_answers_as_tables_do() {
         "CREATE TABLE t AS SELECT i, CASE WHEN i % 11 <> 3 THEN 'text ' || (i * 7919 % 97) END AS few,
          'text ' || (i * 7919 % 20011) AS many, (i % 1000 - 300)::DECIMAL(9, 2) / 8 AS small,
          CASE WHEN i % 5 > 0 THEN (i * 104729 % 1000003)::DECIMAL(15, 3) END AS large, i * 31 % 503 AS n,
-         CASE WHEN i % 7 > 0 THEN (i * 17 % 257)::SMALLINT END AS s FROM range(60000) r(i)",
+         CASE WHEN i % 7 > 0 THEN (i * 17 % 257)::SMALLINT END AS s,
+         CASE WHEN i > 20000 THEN 'late ' || i % 5 END AS late FROM range(60000) r(i)",
     );
     let path = fixture.path("t.parquet");
     fixture.run(&format!("COPY t TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 7000)"));
@@ -249,6 +250,10 @@ fn what_is_left_coded_or_kept_for_filters_answers_as_tables_do() {
         "SELECT few, count(DISTINCT s) FROM FILE GROUP BY few ORDER BY few",
         "SELECT many, count(*) AS c FROM FILE GROUP BY many ORDER BY c DESC, many LIMIT 5",
         "SELECT few, many, count(*) FROM FILE WHERE n = 7 GROUP BY few, many ORDER BY few, many",
+        "SELECT late, count(*), count(late) FROM FILE GROUP BY late ORDER BY late",
+        "SELECT late, few, count(*) FROM FILE WHERE late IS NULL AND n = 9 GROUP BY 1, 2 ORDER BY 1, 2",
+        "SELECT count(DISTINCT late), count(DISTINCT late) FILTER (WHERE n < 9) FROM FILE",
+        "SELECT late, count(*) FROM FILE WHERE late < 'late 3' GROUP BY late ORDER BY late",
         "SELECT sum(small * large), sum(large - small), max(large) FROM FILE",
         "SELECT few, sum(small * (1 - large)) FROM FILE WHERE n BETWEEN 17 AND 80 GROUP BY few ORDER BY few",
         "SELECT count(*), sum(i), sum(large) FROM FILE WHERE n < 40 AND s < 60 AND small > -10",

@@ -193,7 +193,8 @@ fn with_fenced_limits(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Ex
         if is_limited || skips {
             return Ok(Some(Arc::new(Fence::new(plan.clone()))));
         }
-        if plan.is::<Fence>() { Ok(None) } else { with_fenced_inputs(plan) }
+        // Sorts are moved past other fences.
+        if Fence::of(plan, Hidden::All).is_some() { Ok(None) } else { with_fenced_inputs(plan) }
     }
     fn with_fenced_inputs(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let inputs: Vec<_> = plan.children().into_iter().cloned().collect();

@@ -49,7 +49,7 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::SessionState;
-use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -61,7 +61,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use keirin_race::Races;
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::{ConvertedType, LogicalType, Type};
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::SchemaDescriptor;
 
 use self::booked::BookedReaders;
@@ -70,6 +70,7 @@ pub(super) use self::floats::can_prune;
 use self::known::KnownColumns;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::remote::{Readers, RemoteStore};
+use self::row_group::chunk_range;
 use self::scan::{Opener, Scan};
 use super::arrow_schema;
 use super::failure::{catch_panic, damaged, from_datafusion, into_datafusion, io_failed, unexpected};
@@ -281,6 +282,7 @@ async fn read_footer(
     let mut read = Box::pin(async {
         let footer = reader.fetch_metadata().await?;
         arrow_schema::check_footer(&footer)
+            .and_then(|()| check_places(&footer, file.size_bytes))
             .map_err(|reason| into_datafusion(damaged(&file.name, "Parquet", reason)))?;
         DataFusionResult::Ok((footer, reader.fetch_schema().await?))
     });
@@ -292,6 +294,18 @@ async fn read_footer(
     drop(read);
     let schema = with_meanings(&schema, &footer);
     Ok((meta, footer, Arc::new(schema)))
+}
+
+/// Whether row groups begin within the file: by that partitions know which are theirs.
+fn check_places(footer: &ParquetMetaData, size_bytes: u64) -> std::result::Result<(), &'static str> {
+    let is_within = |row_group: &RowGroupMetaData| {
+        let first = row_group.columns().first().filter(|_| row_group.num_rows() > 0);
+        first.is_none_or(|first| chunk_range(first, size_bytes).is_ok())
+    };
+    match footer.row_groups().iter().all(is_within) {
+        true => Ok(()),
+        false => Err("its footer puts a row group outside of the file"),
+    }
 }
 
 /// The schema with columns of UUIDs marked as such, and columns of enumerations as text.
@@ -468,7 +482,8 @@ impl TableProvider for ParquetTable {
         let decoding = (*decoder == ParquetDecoder::Keirin).then(|| {
             let races = state.config().get_extension::<Races>().unwrap_or_default();
             let decoders = Arc::new(Decoders::new(races));
-            Decoding { decoders, batch_rows: 0, order: None, reads_bloom_filters, coded: Arc::default() }
+            let (order, coded, pool) = (None, Arc::default(), environment.memory_pool.clone());
+            Decoding { decoders, batch_rows: 0, order, reads_bloom_filters, coded, pool }
         });
         let source = NamedSource::new(Arc::new(source), "Parquet", decoding, partitions_max);
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
@@ -506,6 +521,8 @@ pub(crate) struct Decoding {
     reads_bloom_filters: bool,
     /// The columns of the scan that are wanted as codes or integers of 64 bits where they can be.
     coded: Arc<[usize]>,
+    /// Where memory is booked.
+    pool: Arc<dyn MemoryPool>,
 }
 
 impl Decoding {
@@ -594,13 +611,16 @@ fn enough_files<'a>(
 
 #[cfg(test)]
 mod tests {
+    use datafusion::execution::memory_pool::UnboundedMemoryPool;
+
     use super::*;
 
     #[test]
     fn files_are_cut_into_pieces_without_a_gap() {
         let decoders = Arc::new(Decoders::new(Arc::default()));
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let (order, coded) = (None, Arc::default());
-        let decoding = Decoding { decoders, batch_rows: 0, order, reads_bloom_filters: false, coded };
+        let decoding = Decoding { decoders, batch_rows: 0, order, reads_bloom_filters: false, coded, pool };
         let cut = |sizes: &[u64]| {
             let files = sizes.iter().map(|bytes| PartitionedFile::new(bytes.to_string(), *bytes)).collect();
             let ranges = decoding.cut(files, 2).into_iter().map(|file| file.range());

@@ -84,7 +84,11 @@ impl Entries {
             number_texts(level, texts, strings, None, &mut of_new)?;
             new.values().iter().zip(of_new).for_each(|(code, number)| self.numbers[*code as usize] = number);
         }
-        let mut numbers = if codes.is_empty() { Vec::new() } else { gather(level, &self.numbers, codes) };
+        // Without entries all rows are without a value.
+        let mut numbers = match self.numbers.is_empty() || codes.is_empty() {
+            true => vec![NULL_TEXT; codes.len()],
+            false => gather(level, &self.numbers, codes),
+        };
         if let Some(nulls) = nulls {
             let rows = numbers.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
             rows.for_each(|(_, number)| *number = NULL_TEXT);

@@ -122,15 +122,15 @@ impl Ours {
                 false => numbers.read(run.row_count)?,
             }
         }
-        let values = numbers.take()?;
-        if let Some(most) = self.most {
-            let values = values.as_primitive::<Int64Type>().values();
-            if values.iter().any(|value| value.unsigned_abs() > most.unsigned_abs()) {
-                let reason = "a decimal has more digits than its type".to_owned();
-                return Err(ParquetError::General(reason));
-            }
-        }
-        Ok(values)
+        numbers.take()
+    }
+
+    /// Whether values that are decimals have no more digits than their type.
+    fn check(&self, values: &ArrayRef) -> std::result::Result<(), &'static str> {
+        let Some(most) = self.most else { return Ok(()) };
+        let values = values.as_primitive::<Int64Type>().values();
+        let is_within = values.iter().all(|value| value.unsigned_abs() <= most.unsigned_abs());
+        if is_within { Ok(()) } else { Err("a decimal has more digits than its type") }
     }
 }
 
@@ -321,6 +321,10 @@ impl Batches {
                 Some(kept) => kept.filter(&values)?,
                 None => values,
             };
+            column.check(&values).map_err(|reason| {
+                let name = self.schema.field(column.place).name();
+                ParquetError::General(format!("column '{name}': {reason}"))
+            })?;
             ours.push((column.place, values));
         }
         let others = others.iter().flat_map(RecordBatch::columns).cloned();

@@ -12,7 +12,7 @@ use datafusion::arrow::datatypes::{Fields, Schema};
 use datafusion::arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::RowSelection;
 
-/// Row groups of more rows are read batch by batch: a column of 64 bits has 8 MiB.
+/// Row groups of more rows are read batch by batch: a column of 128 bits has 16 MiB.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
 /// See the [module](self).

@@ -257,6 +257,7 @@ struct Column<S, A: ArrowPrimitiveType> {
     is_nullable: bool,
     data_type: DataType,
     dictionary: Vec<A::Native>,
+    has_dictionary: bool,
     /// What codes are codes of.
     texts: Option<ArrayRef>,
     page: Option<DataPage>,
@@ -290,6 +291,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
             is_nullable,
             data_type,
             dictionary: Vec::new(),
+            has_dictionary: false,
             texts: None,
             page: None,
             levels: Vec::new(),
@@ -326,6 +328,10 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
             let Some(page) = page else { return Err(self.error("it has fewer rows than the row group")) };
             match page {
                 Page::DictionaryPage { buf, num_values, .. } => {
+                    // Codes that were read would be codes of other entries.
+                    if std::mem::replace(&mut self.has_dictionary, true) {
+                        return Err(self.error("it has two dictionaries"));
+                    }
                     let entries = S::entries(&buf, num_values as usize);
                     let (entries, texts) = entries.map_err(|reason| self.error(reason))?;
                     self.dictionary = entries.into_iter().map(A::Native::made).collect();
@@ -495,6 +501,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Numbers for Column<S, A>
     }
 
     fn read(&mut self, mut rows: usize) -> Result<()> {
+        self.values.reserve(rows);
         while rows > 0 {
             match self.page.take().filter(|page| page.rows > 0) {
                 None => _ = self.next_page(0)?,
@@ -511,8 +518,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Numbers for Column<S, A>
         if self.values.is_empty() {
             return Ok(new_empty_array(&self.data_type));
         }
-        let next = Vec::with_capacity(self.values.len());
-        let values = std::mem::replace(&mut self.values, next);
+        let values = std::mem::take(&mut self.values);
         let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
         let array = PrimitiveArray::<A>::new(values.into(), nulls);
         let DataType::Dictionary(_, of_texts) = &self.data_type else {

@@ -10,6 +10,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::physical_plan::parquet::{ParquetFileMetrics, RowGroupAccess};
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::projection::Projector;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use parquet::arrow::ProjectionMask;
@@ -68,6 +69,8 @@ pub(super) struct Rows {
     pub(super) output: SchemaRef,
     /// What filters of the row group have fetched.
     pub(super) fetched: Fetched,
+    /// The columns that are kept of the row group.
+    pub(super) booked: MemoryReservation,
     pub(super) numbers: NumberColumns,
     pub(super) coded: CodedColumns,
     /// The columns of a batch in the order in which they are wanted, if some are coded.
@@ -135,6 +138,7 @@ impl Rows {
     /// only for these rows.
     async fn row_group(&mut self, index: usize, access: RowGroupAccess) -> Result<Option<Batches>> {
         self.fetched = Fetched::default();
+        self.booked.free();
         let row_count = self.metadata.metadata().row_group(index).num_rows();
         let is_whole = |selection: &RowSelection| i64::try_from(selection.row_count()) == Ok(row_count);
         let mut selection = match access {
@@ -194,7 +198,9 @@ impl Rows {
                     self.prefilters.next(tried, row_group, &wanted, is_ours, BYTES_SPARED_KEPT)
             {
                 let (started, columns) = (Instant::now(), leaves(&mask));
-                self.keep(index, &columns, kept).await?;
+                if !self.keep(index, &columns, kept).await? {
+                    break;
+                }
                 let roots = columns.iter().map(|leaf| metadata.parquet_schema().get_column_root_idx(*leaf));
                 let fields = roots.map(|root| self.schema.fields()[root].clone()).collect();
                 let batch = kept.batch(&columns, fields)?;
@@ -231,21 +237,30 @@ impl Rows {
         })
     }
 
-    /// Decodes columns of a row group whole.
-    async fn keep(&mut self, index: usize, columns: &[usize], kept: &mut Kept) -> Result<()> {
+    /// Decodes columns of a row group whole; `false` if there is no memory for that.
+    async fn keep(&mut self, index: usize, columns: &[usize], kept: &mut Kept) -> Result<bool> {
         let missing: Vec<usize> =
             columns.iter().copied().filter(|leaf| kept.column(*leaf).is_none()).collect();
         if missing.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        let mask = ProjectionMask::leaves(self.metadata.parquet_schema(), missing.iter().copied());
+        let columns = self.metadata.parquet_schema();
+        let width = |leaf: &usize| {
+            let field = self.schema.field(columns.get_column_root_idx(*leaf));
+            field.data_type().primitive_width().unwrap_or(size_of::<u128>())
+        };
+        let row_bytes: usize = missing.iter().map(width).sum();
+        if self.booked.try_grow(row_bytes * kept.row_count()).is_err() {
+            return Ok(false);
+        }
+        let mask = ProjectionMask::leaves(columns, missing.iter().copied());
         let mut batches = self.read(index, &mask, None, kept.row_count()).await?;
         let Some(batch) = batches.next().transpose()?.filter(|batch| batch.num_rows() == kept.row_count())
         else {
             return internal_err!("a row group with other rows than its footer says");
         };
         missing.iter().zip(batch.columns()).for_each(|(leaf, column)| kept.keep(*leaf, column.clone()));
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the wanted columns of a row group; those that are wanted so are coded.

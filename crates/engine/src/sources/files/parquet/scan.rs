@@ -20,6 +20,7 @@ use datafusion::datasource::physical_plan::parquet::{
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -232,11 +233,13 @@ impl Scan {
             .map(|given| given.iter().filter_map(|of| read.iter().position(|read| read == of)).collect());
         let read = Arc::new(schema.project(&read)?);
         let projection = projection.try_map_exprs(|expression| reassign_expr_columns(expression, &read))?;
-        let decoders = self.decoding.decoders.of_file(file.object_meta.location.to_string());
+        let decoders = self.decoding.decoders.of_file(name.clone());
+        let booked = MemoryConsumer::new(format!("filters of '{name}'")).register(&self.decoding.pool);
         Ok(Opened::Rows(Box::new(Rows {
             projector: projection.make_projector(&read)?,
             output: self.output.clone(),
             fetched: Fetched::default(),
+            booked,
             numbers,
             coded,
             given,
