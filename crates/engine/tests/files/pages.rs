@@ -313,6 +313,15 @@ fn flipped_bytes_of_compressed_pages_never_panic_or_hang() {
                     assert!(error.message().contains("flipped.parquet"), "{name} byte {at}: {error}");
                 }
             }
+            // Texts as codes of their dictionary.
+            let grouped =
+                "SELECT sum(n) FROM (SELECT text, count(*) AS n FROM FILE WHERE low < 5 GROUP BY text)";
+            match fixture.try_run(&grouped.replace("FILE", &format!("'{bad}'"))) {
+                Ok(batches) => assert!(!batches.is_empty(), "{name} byte {at}"),
+                Err(error) => {
+                    assert!(error.message().contains("flipped.parquet"), "{name} byte {at}: {error}");
+                }
+            }
         }
     }
 }
