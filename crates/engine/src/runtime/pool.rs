@@ -1,10 +1,10 @@
 //! The memory pool: one limit for all queries of a database, changeable while they run.
 //!
-//! Statements get equal budgets of what consumers that cannot spill leave, and within each those that can get equal
-//! shares, and never the last quarter: sorts and
-//! exchanges that read spilled rows back need some memory that cannot spill, or no query would ever end. A
-//! request beyond the share makes its operator spill, or fail; the message names the largest consumers. The
-//! cache of decoded blocks, which only saves time, gives its memory to all of them.
+//! Statements get equal budgets of what consumers that cannot spill leave, and within each those that can get
+//! equal shares, and never the last quarter: sorts and exchanges that read spilled rows back need some memory
+//! that cannot spill, or no query would ever end. A request beyond the share makes its operator spill, or fail;
+//! the message names the largest consumers. The cache of decoded blocks, which only saves time, gives its
+//! memory to all of them.
 //!
 //! Not all memory is reserved: batches between operators are not, nor is what the allocator keeps after it
 //! was freed. In a process that is little else than a database the pool counts that, too

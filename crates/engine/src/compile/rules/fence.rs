@@ -3,14 +3,14 @@
 //! DataFusion propagates properties of rows, such as equal or constant columns, through GROUPING SETS, whose NULLs make
 //! them untrue, and then drops a sort that is needed. It merges a sort with a LIMIT below it into one operator that reads
 //! all rows, which never ends for an endless recursion; and two sorts, of which the lower one has a LIMIT, into one whose
-//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It moves sorts below an OFFSET, and has them give no row for
-//! those that are skipped: `(... LIMIT 10 OFFSET 5) ORDER BY a` had five rows. It sorts by a
-//! column that equals the wanted one in each input of a
-//! UNION, or in a projection that it moves into them later, and not in the UNION; and the input of a window by a column in
-//! the place of one of PARTITION BY, which the window does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT
-//! already, it takes the first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was
-//! a sum of three rows. In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows,
-//! but none of their properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
+//! parts are merged by the keys of the lower one: `(... ORDER BY a LIMIT 9) ORDER BY a, b` was not in order. It moves sorts
+//! below an OFFSET, and has them give no row for those that are skipped: `(... LIMIT 10 OFFSET 5) ORDER BY a` had five rows.
+//! It sorts by a column that equals the wanted one in each input of a UNION, or in a projection that it moves into them
+//! later, and not in the UNION; and the input of a window by a column in the place of one of PARTITION BY, which the window
+//! does not find, or by none for one that is constant. Where rows have the order of a sort with a LIMIT already, it takes the
+//! first ones below windows, which look at others, or all: `sum(k) OVER () ... ORDER BY id LIMIT 3` was a sum of three rows.
+//! In these cases a [`Fence`] is put into the plan before DataFusion's rules run: it passes on the rows, but none of their
+//! properties. Others stand while one rule runs ([`SameNames`](super::SameNames)).
 //!
 //! What is the same in all rows of a side of an outer join is not behind it, where NULLs stand beside it: DataFusion leaves it
 //! out of sorts nevertheless, as `flag` in `a LEFT JOIN (SELECT id, 1 AS flag FROM b) b ON ... ORDER BY flag`. A fence hides
