@@ -1,7 +1,7 @@
 //! What each rule does: the plan before and after it, in `plans/<rule>.txt`.
 //!
-//! A file has comments, statements that make tables, a query, and the two plans. `KEIRIN_WRITE_PLANS=1` writes the plans
-//! anew, to be read before they are committed.
+//! A file has comments, statements that make tables, a query, and the two plans; `$__TEST_DIR__` is a folder for files.
+//! `KEIRIN_WRITE_PLANS=1` writes the plans anew, to be read before they are committed.
 
 mod common;
 
@@ -10,6 +10,8 @@ use std::path::Path;
 
 use common::query;
 use keirin::Database;
+
+const FOLDER: &str = "$__TEST_DIR__";
 
 #[test]
 fn rules_change_plans_as_written() {
@@ -37,7 +39,9 @@ fn plans(rule: &str, sql: &str) -> [String; 2] {
     let database = Database::builder().threads(2).in_memory().expect("a database in memory");
     let session = database.session();
     let text: Vec<&str> = sql.lines().filter(|line| !line.starts_with("--")).collect();
-    let text = text.join("\n");
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let folder = directory.path().to_str().expect("its name is text");
+    let text = text.join("\n").replace(FOLDER, folder);
     let mut statements: Vec<&str> = text.split(';').map(str::trim).filter(|one| !one.is_empty()).collect();
     let asked = statements.pop().expect("there is a query");
     for statement in statements {
@@ -54,7 +58,7 @@ fn plans(rule: &str, sql: &str) -> [String; 2] {
         // Places are numbered by who is planned first.
         let lines =
             plan.split("\\n").map(|line| line.split_once(", place=").map_or(line, |(known, _)| known));
-        let plan = lines.collect::<Vec<_>>().join("\n");
+        let plan = lines.collect::<Vec<_>>().join("\n").replace(folder.trim_start_matches('/'), FOLDER);
         if name == rule || name.ends_with(&format!(" after {rule}")) {
             return [before, plan.trim_end().to_owned()];
         }

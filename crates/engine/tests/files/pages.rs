@@ -274,6 +274,60 @@ fn what_is_left_coded_or_kept_for_filters_answers_as_tables_do() {
     }
 }
 
+/// Of wide files all columns are read only of the rows that are first.
+#[test]
+fn first_rows_are_read_late() {
+    let fixture = Fixture::new();
+    fixture.run(
+        "CREATE TABLE t AS SELECT i, i * 7919 % 30011 AS n, CASE WHEN i % 5 > 0 THEN i * 31 % 503 END AS few,
+         'text ' || (i * 104729 % 20011) AS text, ['item ' || i, NULL, 'x'] AS list,
+         {'a': i * 17, 'b': CASE WHEN i % 3 > 0 THEN 'part ' || (i * 3) END} AS pair,
+         (i * 13 % 1009)::DOUBLE / 7 AS real, 'wide ' || (i * i * 7 % 1000003) AS wide, i % 4 AS part
+         FROM range(12000) r(i)",
+    );
+    let [one, plain, zipped, folder] =
+        ["one.parquet", "plain.parquet", "zipped.parquet", "folder"].map(|name| fixture.path(name));
+    fixture.run(&format!("COPY t TO '{one}' (FORMAT parquet, ROW_GROUP_SIZE 4000)"));
+    fixture
+        .run(&format!("COPY t TO '{plain}' (FORMAT parquet, COMPRESSION uncompressed, ROW_GROUP_SIZE 9000)"));
+    fixture.run(&format!("COPY t TO '{zipped}' (FORMAT parquet, COMPRESSION gzip)"));
+    for part in 0..4 {
+        std::fs::create_dir_all(format!("{folder}/part={part}")).unwrap();
+        let rows = format!("SELECT * EXCLUDE (part) FROM t WHERE part = {part}");
+        fixture.run(&format!("COPY ({rows}) TO '{folder}/part={part}/rows.parquet'"));
+    }
+    let columns = "i, n, few, text, list, pair, real, wide, part";
+    let queries = [
+        "SELECT COLUMNS FROM FILE ORDER BY n LIMIT 5",
+        "SELECT COLUMNS FROM FILE ORDER BY few DESC NULLS FIRST, n LIMIT 9",
+        "SELECT COLUMNS FROM FILE ORDER BY few NULLS FIRST, n DESC LIMIT 6 OFFSET 2001",
+        "SELECT COLUMNS FROM FILE WHERE few = 100 ORDER BY n LIMIT 4 OFFSET 2",
+        "SELECT wide, list[1], pair['b'], real * 2, n FROM FILE WHERE few < 40 AND n > 900 ORDER BY n DESC LIMIT 7",
+        "SELECT wide, list FROM FILE WHERE few IS NULL ORDER BY n % 1000, n LIMIT 8",
+        "SELECT COLUMNS FROM FILE WHERE few = -1 ORDER BY n LIMIT 4",
+        "SELECT COLUMNS FROM FILE ORDER BY i DESC LIMIT 4000",
+        "SELECT max(length(wide)), count(*) FROM (SELECT COLUMNS FROM FILE WHERE few <> 7 ORDER BY n LIMIT 3000)",
+        "SELECT a.wide, t.i FROM (SELECT COLUMNS FROM FILE ORDER BY n LIMIT 6) a JOIN t ON a.n = t.n - 1 ORDER BY 2",
+        "SELECT COLUMNS FROM FILE WHERE part = 3 ORDER BY part, n LIMIT 3",
+    ];
+    for file in [&one, &plain, &zipped, &folder] {
+        for (place, query) in queries.iter().enumerate() {
+            let query = query.replace("COLUMNS", columns);
+            let expected = fixture.run(&query.replace("FILE", "t"));
+            let from = if *file == folder { format!("'{file}/**/*.parquet'") } else { format!("'{file}'") };
+            let asked = query.replace("FILE", &from);
+            for threads in [1, 3] {
+                fixture.run(&format!("SET keirin.threads = {threads}"));
+                assert_eq!(fixture.run(&asked), expected, "{asked}");
+                let plan = fixture.run(&format!("EXPLAIN {asked}")).join("\n");
+                // DataFusion's scan, which numbers no rows, reads gzip. Fields of structs are its, too.
+                let is_late = *file != zipped && place != 4;
+                assert_eq!(plan.contains("LateRowsExec"), is_late, "{asked}:\n{plan}");
+            }
+        }
+    }
+}
+
 #[test]
 fn damaged_pages_are_errors_that_say_where() {
     let fixture = Fixture::new();

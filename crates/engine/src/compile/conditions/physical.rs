@@ -29,7 +29,7 @@ use datafusion::physical_plan::{
 
 use super::fallible::{Conditions, Nodes, fallible};
 use crate::compile::join::{JoinOrder, Sides};
-use crate::compile::rules::{Fence, FilteredStatistics, SameNames, WithoutFences};
+use crate::compile::rules::{Fence, FilteredStatistics, LateRows, SameNames, WithoutFences};
 use crate::expressions::casts::Unordered;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -43,6 +43,7 @@ pub(crate) fn physical_rules() -> Vec<Rule> {
             "aggregate_statistics" => vec![Arc::new(FilteredStatistics(rule))],
             "ProjectionPushdown" => vec![Arc::new(Projections(rule))],
             "LimitPushPastWindows" => vec![Arc::new(LimitedWindows(rule))],
+            "PushdownSort" => vec![rule, Arc::new(LateRows)],
             name if name.starts_with("FilterPushdown") => vec![Arc::new(SameNames(rule))],
             "join_selection" => vec![Arc::new(JoinOrder), rule, Arc::new(Sides)],
             // The rule that leaves sorts out.

@@ -64,6 +64,21 @@ impl NamedSource {
         Some(Self { decoding: Some(decoding), ..self.clone() })
     }
 
+    /// The same source with the numbers of rows in this column; `None` if it has none of our decoders.
+    pub(crate) fn with_numbered(&self, column: usize) -> Option<Self> {
+        let decoding = self.decoding.clone()?.with_numbered(column);
+        Some(Self { decoding: Some(decoding), ..self.clone() })
+    }
+
+    pub(crate) fn decoding(&self) -> Option<&Decoding> {
+        self.decoding.as_ref()
+    }
+
+    /// What it names the files of, if it is this.
+    pub(crate) fn inner<S: FileSource>(&self) -> Option<&S> {
+        self.inner.downcast_ref()
+    }
+
     fn wrap(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         Arc::new(Self { inner, ..self.clone() })
     }

@@ -13,6 +13,7 @@ mod header;
 mod kept;
 mod known;
 mod levels;
+mod numbered;
 mod numbers;
 mod pages;
 mod prefilter;
@@ -65,9 +66,10 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData
 use parquet::schema::types::SchemaDescriptor;
 
 use self::booked::BookedReaders;
-use self::decoders::Decoders;
+use self::decoders::{Decoders, codec};
 pub(super) use self::floats::can_prune;
 use self::known::KnownColumns;
+pub(crate) use self::numbered::NumberedFiles;
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::remote::{Readers, RemoteStore};
 use self::row_group::chunk_range;
@@ -109,7 +111,9 @@ pub(crate) struct ParquetTable {
     /// Whether some timestamps are stored in the old form of 96 bits.
     has_int96: bool,
     /// Of each column of the files, the most stored bytes that a row group has.
-    row_group_bytes: Vec<u64>,
+    row_group_bytes: Arc<[u64]>,
+    /// Whether our scan can read all columns.
+    is_ours: bool,
 }
 
 impl ParquetTable {
@@ -152,8 +156,10 @@ impl ParquetTable {
             file_schema = transform_schema_to_view(&file_schema);
         }
         let file_schema = Arc::new(columns.without(&file_schema));
-        let row_group_bytes =
-            row_group_bytes(footers.iter().map(|(_, footer, _)| footer.as_ref()), &file_schema);
+        let row_groups = || footers.iter().flat_map(|(_, footer, _)| footer.row_groups());
+        let row_group_bytes = row_group_bytes(row_groups(), &file_schema).into();
+        let mut columns_stored = row_groups().flat_map(RowGroupMetaData::columns);
+        let is_ours = !has_int96 && columns_stored.all(|column| codec(column.compression()).is_some());
         let partitioned = files
             .iter()
             .zip(footers)
@@ -179,6 +185,7 @@ impl ParquetTable {
             binary_as_string,
             has_int96,
             row_group_bytes,
+            is_ours,
         });
         if let Some(known) = known {
             // Statistics of each column of each file are as large as small footers.
@@ -203,11 +210,11 @@ impl ParquetTable {
 }
 
 /// Of each column of the schema, the most stored bytes that a row group has.
-fn row_group_bytes<'a>(footers: impl Iterator<Item = &'a ParquetMetaData>, schema: &Schema) -> Vec<u64> {
+fn row_group_bytes<'a>(row_groups: impl Iterator<Item = &'a RowGroupMetaData>, schema: &Schema) -> Vec<u64> {
     let places: HashMap<&str, usize> =
         schema.fields().iter().enumerate().map(|(place, field)| (field.name().as_str(), place)).collect();
     let mut most = vec![0; schema.fields().len()];
-    for row_group in footers.flat_map(ParquetMetaData::row_groups) {
+    for row_group in row_groups {
         let mut bytes = vec![0_u64; most.len()];
         for column in row_group.columns() {
             let root = column.column_path().parts().first();
@@ -482,8 +489,17 @@ impl TableProvider for ParquetTable {
         let decoding = (*decoder == ParquetDecoder::Keirin).then(|| {
             let races = state.config().get_extension::<Races>().unwrap_or_default();
             let decoders = Arc::new(Decoders::new(races));
-            let (order, coded, pool) = (None, Arc::default(), environment.memory_pool.clone());
-            Decoding { decoders, batch_rows: 0, order, reads_bloom_filters, coded, pool }
+            Decoding {
+                decoders,
+                batch_rows: 0,
+                order: None,
+                reads_bloom_filters,
+                coded: Arc::default(),
+                row_group_bytes: self.row_group_bytes.clone(),
+                can_number: self.is_ours,
+                numbered: None,
+                pool: environment.memory_pool.clone(),
+            }
         });
         let source = NamedSource::new(Arc::new(source), "Parquet", decoding, partitions_max);
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
@@ -521,6 +537,12 @@ pub(crate) struct Decoding {
     reads_bloom_filters: bool,
     /// The columns of the scan that are wanted as codes or integers of 64 bits where they can be.
     coded: Arc<[usize]>,
+    /// Of each column of the files, the most stored bytes that a row group has.
+    row_group_bytes: Arc<[u64]>,
+    /// Whether the rows of all files can be numbered.
+    can_number: bool,
+    /// The column of the scan that is to have the numbers of rows.
+    numbered: Option<usize>,
     /// Where memory is booked.
     pool: Arc<dyn MemoryPool>,
 }
@@ -533,6 +555,11 @@ impl Decoding {
     /// Has these columns as codes of texts or integers of 64 bits, where their pages have such.
     pub(crate) fn with_coded(self, columns: &[usize]) -> Self {
         Self { coded: columns.into(), ..self }
+    }
+
+    /// Has the numbers of rows in this column, in whatever order they are read.
+    pub(crate) fn with_numbered(self, column: usize) -> Self {
+        Self { numbered: Some(column), ..self }
     }
 
     /// Reads row groups with the first values of `order` first; `None` if the first key is not a column.
@@ -619,8 +646,17 @@ mod tests {
     fn files_are_cut_into_pieces_without_a_gap() {
         let decoders = Arc::new(Decoders::new(Arc::default()));
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        let (order, coded) = (None, Arc::default());
-        let decoding = Decoding { decoders, batch_rows: 0, order, reads_bloom_filters: false, coded, pool };
+        let decoding = Decoding {
+            decoders,
+            batch_rows: 0,
+            order: None,
+            reads_bloom_filters: false,
+            coded: Arc::default(),
+            row_group_bytes: Arc::default(),
+            can_number: false,
+            numbered: None,
+            pool,
+        };
         let cut = |sizes: &[u64]| {
             let files = sizes.iter().map(|bytes| PartitionedFile::new(bytes.to_string(), *bytes)).collect();
             let ranges = decoding.cut(files, 2).into_iter().map(|file| file.range());

@@ -20,7 +20,7 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
@@ -38,6 +38,8 @@ pub(super) struct Pruning<'a> {
     pub(super) file: &'a PartitionedFile,
     /// The predicate that rows must pass, over columns of the file.
     pub(super) predicate: Option<&'a Arc<dyn PhysicalExpr>>,
+    /// The rows of the file that are wanted, if not all.
+    pub(super) selected: Option<&'a RowSelection>,
     pub(super) filters: &'a RowGroupFilters,
     pub(super) metrics: &'a ParquetFileMetrics,
     /// The number of rows after which the scan may end, whichever they are.
@@ -61,7 +63,11 @@ impl Pruning<'_> {
         let settings = &self.source.table_parquet_options().global;
         let (footer, schema) = (metadata.metadata().clone(), &self.filters.schema);
         let all = footer.row_groups();
-        let mut kept = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(all.len()));
+        let wanted = match self.selected {
+            Some(selected) => ParquetAccessPlan::try_new_from_overall_row_selection(selected.clone(), all)?,
+            None => ParquetAccessPlan::new_all(all.len()),
+        };
+        let mut kept = RowGroupAccessPlanFilter::new(wanted);
         if let Some(range) = &self.file.range {
             kept.prune_by_range(all, range);
         }
@@ -93,11 +99,15 @@ impl Pruning<'_> {
             kept.prune_by_limit(limit, all, self.metrics);
         }
         let mut plan = kept.build();
-        if let Some(filter) = of_pages.filter(|_| !are_fully_matched) {
-            if metadata.metadata().column_index().is_none() {
-                let options = options.with_page_index_policy(PageIndexPolicy::Optional);
-                *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
-            }
+        let of_pages = of_pages.filter(|_| !are_fully_matched);
+        let looks_for_pages = of_pages.is_some() || self.selected.is_some() && has_page_index(all);
+        let has_none =
+            metadata.metadata().column_index().is_none() && metadata.metadata().offset_index().is_none();
+        if looks_for_pages && has_none {
+            let options = options.with_page_index_policy(PageIndexPolicy::Optional);
+            *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
+        }
+        if let Some(filter) = of_pages {
             plan = filter.prune_plan_with_page_index(
                 plan,
                 schema,

@@ -19,6 +19,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 
 use super::batches::{Batches, CodedColumns, Columns, NumberColumns};
 use super::kept::{self, Kept};
+use super::numbered::RowNumbers;
 use super::prefilter::Prefilters;
 use super::prune::{RowGroupFilters, RowGroupQueue};
 use super::row_group::{Fetched, RowGroup, Shared, chunk_range};
@@ -75,6 +76,8 @@ pub(super) struct Rows {
     pub(super) coded: CodedColumns,
     /// The columns of a batch in the order in which they are wanted, if some are coded.
     pub(super) given: Option<Vec<usize>>,
+    /// The numbers of the rows, if these are wanted.
+    pub(super) row_numbers: Option<RowNumbers>,
     pub(super) shared: Shared,
     pub(super) batch_rows: usize,
     /// Rows that the scan may still return.
@@ -86,7 +89,8 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            let timer = self.baseline.elapsed_compute().timer();
+            let time = self.baseline.elapsed_compute().clone();
+            let timer = time.timer();
             let batch = self.current.as_mut().and_then(Iterator::next).transpose()?;
             if let Some(batch) = batch {
                 return self.project(&checked(batch)?).map(Some);
@@ -116,7 +120,7 @@ impl Rows {
         remote.expect(read.filter_map(|(_, chunk)| chunk_range(chunk, self.shared.file_bytes).ok()));
     }
 
-    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn project(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         if let Some(given) = &self.given {
@@ -129,7 +133,10 @@ impl Rows {
             return Ok(RecordBatch::try_new_with_options(schema, columns, &options)?);
         }
         let projected = self.projector.project_batch(batch).map_err(of_query)?;
-        let (_, columns, _) = projected.into_parts();
+        let (_, mut columns, _) = projected.into_parts();
+        if let Some(numbers) = &mut self.row_numbers {
+            numbers.put(&mut columns, rows);
+        }
         // A file may declare a column nullable that is NOT NULL in the table.
         Ok(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?)
     }
@@ -139,7 +146,8 @@ impl Rows {
     async fn row_group(&mut self, index: usize, access: RowGroupAccess) -> Result<Option<Batches>> {
         self.fetched = Fetched::default();
         self.booked.free();
-        let row_count = self.metadata.metadata().row_group(index).num_rows();
+        let metadata = self.metadata.metadata().clone();
+        let row_count = metadata.row_group(index).num_rows();
         let is_whole = |selection: &RowSelection| i64::try_from(selection.row_count()) == Ok(row_count);
         let mut selection = match access {
             RowGroupAccess::Selection(selection) => Some(selection).filter(|selection| !is_whole(selection)),
@@ -166,6 +174,10 @@ impl Rows {
         }
         if selection.as_ref().is_some_and(|selection| !selection.selects_any()) {
             return Ok(None);
+        }
+        if let Some(numbers) = &mut self.row_numbers {
+            let narrowed = kept.as_ref().and_then(Kept::selection);
+            numbers.begin(&metadata, index, selection.as_ref().or(narrowed.as_ref()));
         }
         let rows = self.answer(index, selection, kept.as_ref()).await;
         self.fetched = Fetched::default();

@@ -16,7 +16,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
-    ParquetFileMetrics, apply_file_schema_type_coercions, build_row_filter,
+    ParquetFileMetrics, ParquetRowSelection, apply_file_schema_type_coercions, build_row_filter,
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::error::DataFusionError;
@@ -46,6 +46,7 @@ use super::batches::{CodedColumns, NumberColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::known::KnownColumns;
+use super::numbered::{FileNumber, RowNumbers};
 use super::prefilter::{Learnt, Prefilters};
 use super::prune::{Pruning, RowGroupFilters};
 use super::row_group::{Fetched, Shared};
@@ -79,14 +80,7 @@ impl Scan {
         let table = source.table_schema();
         let columns = table.table_schema();
         let Some(projection) = source.projection() else { return Ok(None) };
-        let takes_fields = projection.expr_iter().any(|expression| {
-            !expression.is::<Column>()
-                && collect_columns(&expression)
-                    .iter()
-                    .any(|column| columns.field(column.index()).data_type().is_nested())
-        });
-        let settings = &source.table_parquet_options().global;
-        if takes_fields || !table.virtual_columns().is_empty() || settings.coerce_int96.is_some() {
+        if !is_ours(source) {
             return Ok(None);
         }
         let adapters = config.expr_adapter_factory.clone();
@@ -134,7 +128,10 @@ impl Scan {
         let literal = |expression| replace_columns_with_literals(expression, &values);
         let mut projection = self.projection.clone().try_map_exprs(literal)?;
         projection = rewrite_input_file_name_in_projection(projection, &name)?;
-        let mut predicate = self.source.filter().map(literal).transpose()?;
+        let selected = file.extension::<ParquetRowSelection>();
+        // Rows that were chosen have passed it.
+        let filter = self.source.filter().filter(|_| selected.is_none());
+        let mut predicate = filter.map(literal).transpose()?;
 
         let pruner = predicate
             .as_ref()
@@ -200,7 +197,8 @@ impl Scan {
             None => CodedColumns::default(),
         };
         let masks = filters.iter().map(|filter| filter.projection()).chain([&mask]);
-        if !has_pages_for_us(&metadata, (&numbers, &coded), masks) {
+        let numbered = self.decoding.numbered.zip(file.extension::<FileNumber>());
+        if !has_pages_for_us(&metadata, (&numbers, &coded), masks) && numbered.is_none() {
             return Ok(Opened::NotOurs);
         }
         metrics.files_ranges_pruned_statistics.add_matched(1);
@@ -211,6 +209,7 @@ impl Scan {
             source: &self.source,
             file,
             predicate: predicate.as_ref(),
+            selected: selected.map(ParquetRowSelection::selection),
             filters: &row_group_filters,
             metrics: &metrics,
             limit: self.limit.filter(|_| !self.keeps_order),
@@ -243,6 +242,7 @@ impl Scan {
             numbers,
             coded,
             given,
+            row_numbers: numbered.map(|(place, file)| RowNumbers::new(place, *file)),
             shared: Shared {
                 decoders: Arc::new(decoders),
                 buffers: Buffers::default(),
@@ -265,6 +265,18 @@ impl Scan {
             queue,
         })))
     }
+}
+
+/// Whether our scan can do what is asked of the source; see [`Scan::new`].
+pub(super) fn is_ours(source: &ParquetSource) -> bool {
+    let table = source.table_schema();
+    let is_nested = |column: &Column| table.table_schema().field(column.index()).data_type().is_nested();
+    let takes_fields = |expression: Arc<dyn PhysicalExpr>| {
+        !expression.is::<Column>() && collect_columns(&expression).iter().any(is_nested)
+    };
+    source.projection().is_some_and(|projection| !projection.expr_iter().any(takes_fields))
+        && table.virtual_columns().is_empty()
+        && source.table_parquet_options().global.coerce_int96.is_none()
 }
 
 /// How the columns of a file are read so that they have the types of the table.
