@@ -4,27 +4,23 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, WriteOp};
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Answer, for_planner};
 use crate::bind::column_names::{shown_schema, tell_apart_from_wildcards};
-use crate::compile::join::JoinExec;
 use crate::compile::plan_cache::Planned;
 use crate::compile::rules::{grouping_keys, keep_hours};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain_error::explain;
 use crate::expressions::arithmetic::negation;
 use crate::runtime::guard::guarded;
-use crate::runtime::memory;
 use crate::runtime::progress::Progress;
 use crate::runtime::stream::StatementKind;
 use crate::session::Session;
@@ -134,7 +130,7 @@ async fn answer(run: Run, state: &SessionState, physical: Arc<dyn ExecutionPlan>
     let schema = Arc::new(run.plan.schema().as_arrow().clone());
     let progress = run.progress.clone();
     let physical = guarded(physical, &run.session.stop())?;
-    let batches = run.start_planned(state, physical).await?;
+    let batches = run.execute(state, &physical)?;
     let (schema, batches) = match shown_schema(&schema) {
         Some(shown) => (shown.clone(), under(shown, batches)),
         None => (schema, batches),
@@ -198,50 +194,9 @@ impl Run {
         Ok(guarded(self.unguarded(state).await?, &self.session.stop())?)
     }
 
-    /// Starts the query. If it runs out of memory in a hash join that cannot spill before any batch was
-    /// returned, it starts again with sort-merge joins, which can.
+    /// Starts the query.
     pub(super) async fn start(self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let state = self.session.state();
-        let physical = self.physical(&state).await?;
-        self.start_planned(&state, physical).await
-    }
-
-    async fn start_planned(
-        self,
-        state: &SessionState,
-        physical: Arc<dyn ExecutionPlan>,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let mut batches = self.execute(state, &physical)?;
-        if !has_hash_join(&physical) {
-            return Ok(batches);
-        }
-        let first = async move {
-            let first = match batches.next().await {
-                Some(Err(error)) if error.kind() == ErrorKind::Resources => {
-                    drop((batches, physical));
-                    // DataFusion has no sort-merge joins for some plans: then memory is what is missing.
-                    match self.with_sorted_joins().await {
-                        Ok(sorted) => batches = sorted,
-                        Err(cancelled) if cancelled.kind() == ErrorKind::Cancelled => return Err(cancelled),
-                        Err(_) => return Err(error),
-                    }
-                    batches.next().await
-                }
-                first => first,
-            };
-            Ok::<_, Error>(stream::iter(first).chain(batches))
-        };
-        Ok(stream::once(first).try_flatten().boxed())
-    }
-
-    async fn with_sorted_joins(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let mut state = (*self.session.state()).clone();
-        let options = state.config_mut().options_mut();
-        options.optimizer.prefer_hash_join = false;
-        // Both sides of a join sort at the same time.
-        memory::fit(options, self.session.shared.pool.limit_bytes() / 2);
-        // The planner uses sort-merge joins only if there is more than one partition.
-        options.execution.target_partitions = options.execution.target_partitions.max(2);
         let physical = self.physical(&state).await?;
         self.execute(&state, &physical)
     }
@@ -255,13 +210,4 @@ impl Run {
         let batches = execute_stream(physical.clone(), self.session.task_context(state))?;
         Ok(batches.map_err(Error::from).boxed())
     }
-}
-
-fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let mut found = false;
-    let walk = plan.apply(|node| {
-        found |= node.is::<HashJoinExec>() || node.is::<JoinExec>();
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    found && walk.is_ok()
 }

@@ -57,6 +57,7 @@ use self::parallel::ParallelGroupExec;
 pub(crate) use self::table::{may_be_null, one_float};
 use crate::compile::fast_path;
 use crate::compile::subplans::SharedExec;
+use crate::expressions::functions::gathers;
 
 /// Rows that a partial group has to be of on average, to be worth making.
 const ROWS_PER_GROUP: usize = 2;
@@ -97,7 +98,8 @@ impl PhysicalOptimizerRule for GroupRows {
             })
         })?;
         let exchanged = exchanged(&sorted.data, false)?.transform_up(|node| {
-            if let Some(groups) = ParallelGroupExec::of(&node) {
+            let by_parts = by_parts(&node)?;
+            if let Some(groups) = ParallelGroupExec::of(by_parts.as_ref().unwrap_or(&node)) {
                 return Ok(Transformed::yes(Arc::new(groups) as Arc<dyn ExecutionPlan>));
             }
             Ok(match ParallelGroupExec::with_counted(&node)? {
@@ -154,6 +156,54 @@ fn exchanged(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dy
     });
     let children = children.collect::<Result<_>>()?;
     replace_children_if_necessary(plan, children)
+}
+
+/// Groups of each partition and then, behind an exchange of them by the keys that it is given, of all; `None` if functions
+/// need all rows of a group together.
+pub(crate) fn in_two_steps(
+    aggregate: &AggregateExec,
+    exchange: impl FnOnce(Arc<dyn ExecutionPlan>, Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let is_plain = aggregate.group_expr().is_single()
+        && !aggregate.group_expr().is_true_no_grouping()
+        && aggregate.limit_options().is_none()
+        && aggregate.aggr_expr().iter().all(|aggregate| {
+            aggregate.order_bys().is_empty() && !aggregate.is_distinct() && !gathers(aggregate.fun())
+        });
+    if !is_plain {
+        return Ok(None);
+    }
+    let (groups, schema) = (aggregate.group_expr().clone(), aggregate.input_schema());
+    let (functions, filters) = (aggregate.aggr_expr().to_vec(), aggregate.filter_expr().to_vec());
+    let first = AggregateExec::try_new(
+        AggregateMode::Partial,
+        groups.clone(),
+        functions.clone(),
+        filters.clone(),
+        aggregate.input().clone(),
+        schema.clone(),
+    )?;
+    let groups = groups.as_final();
+    let keys = groups.expr().iter().map(|(key, _)| key.clone()).collect();
+    let exchanged = exchange(Arc::new(first), keys)?;
+    let mode = AggregateMode::FinalPartitioned;
+    let last = AggregateExec::try_new(mode, groups, functions, filters, exchanged, schema)?;
+    Ok((last.schema() == aggregate.schema()).then(|| Arc::new(last) as Arc<dyn ExecutionPlan>))
+}
+
+/// Groups of one partition such that they can be merged part by part, for where there is no memory for all.
+fn by_parts(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(group) = plan.downcast_ref::<GroupExec>() else { return Ok(None) };
+    let aggregate = group.aggregate();
+    let is_whole = *aggregate.mode() == AggregateMode::Single && group.choice.is_none();
+    if !is_whole {
+        return Ok(None);
+    }
+    let last = in_two_steps(aggregate, |groups, keys| {
+        let groups = GroupExec::of(&groups).map_or(groups, |groups| Arc::new(groups));
+        Ok(Arc::new(ExchangeExec::new(groups, keys.len(), 1)))
+    })?;
+    Ok(last.map(|last| group.with_plan(last)))
 }
 
 /// What stands in the place of the exchange between partial and final groups that `plan` has.

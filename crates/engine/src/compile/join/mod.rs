@@ -11,14 +11,14 @@
 //!
 //! Before that, [`JoinOrder`] looks for a cheaper order of joins, and [`Sides`] for the side to build.
 //!
-//! Without memory for its build side a join spills ([`spilled`]). One that may not, because something above relies on the
-//! order of its rows, fails as DataFusion's does, and the query begins anew with joins that sort.
+//! Without memory for its build side a join spills ([`spilled`]), also where its rows must stay in order ([`ordered_runs`]).
 
 mod build;
 mod filter;
 mod keys;
 mod narrowed;
 mod order;
+mod ordered_runs;
 mod pieces;
 mod ranges;
 mod run;
@@ -72,9 +72,8 @@ pub(crate) use self::sides::Sides;
 use self::sides::{row_count, rows_of_key};
 use self::spilled::Spilling;
 use crate::compile::fast_path;
-use crate::compile::grouping::may_be_null;
+use crate::compile::grouping::{self, may_be_null};
 use crate::compile::subplans::SharedExec;
-use crate::expressions::functions::gathers;
 use crate::types::sql_type_name;
 
 /// With so many build rows nested loops are faster than ranges.
@@ -108,6 +107,9 @@ impl PhysicalOptimizerRule for JoinRows {
 
 /// `plan` with joins of ours, unless something above relies on partitions that would go.
 fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    if is_relied_on && let Some(sent) = sent(plan)? {
+        return Ok(sent);
+    }
     if let Some(join) = JoinExec::of(plan, is_relied_on)? {
         let join = join.with_key_filters()?;
         let (left, right) = (replaced(&join.left, false)?, replaced(&join.right, is_relied_on)?);
@@ -139,43 +141,35 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
     replace_children_if_necessary(plan, children)
 }
 
+/// A join of ours in the place of one whose rows without a pair have partitions, too: there its rows are sent afterwards.
+fn sent(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let partitions = &plan.properties().partitioning;
+    let is_sent = plan.is::<HashJoinExec>()
+        && (matches!(partitions, Partitioning::Hash(..)) || partitions.partition_count() == 1)
+        && plan.properties().output_ordering().is_none()
+        && JoinExec::of(plan, true)?.is_none()
+        && JoinExec::of(plan, false)?.is_some();
+    if !is_sent {
+        return Ok(None);
+    }
+    let join = replaced(plan, false)?;
+    Ok(Some(match partitions.partition_count() {
+        1 if join.properties().partitioning.partition_count() == 1 => join,
+        1 => Arc::new(CoalescePartitionsExec::new(join)),
+        _ => Arc::new(RepartitionExec::try_new(join, partitions.clone())?),
+    }))
+}
+
 /// Groups that rely on the partitions of a join, such that they do not: groups of each partition, then an exchange of them.
 fn in_two_steps(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(None) };
-    let is_whole =
-        *aggregate.mode() == AggregateMode::SinglePartitioned && aggregate.limit_options().is_none();
-    let is_plain = aggregate.group_expr().is_single()
-        && !aggregate.group_expr().is_true_no_grouping()
-        && aggregate.aggr_expr().iter().all(|aggregate| {
-            aggregate.order_bys().is_empty() && !aggregate.is_distinct() && !gathers(aggregate.fun())
-        });
-    if !is_whole || !is_plain || !has_partitioned_join(aggregate.input()) {
+    if *aggregate.mode() != AggregateMode::SinglePartitioned || !has_partitioned_join(aggregate.input()) {
         return Ok(None);
     }
-    let (groups, input) = (aggregate.group_expr().clone(), aggregate.input().clone());
-    let schema = aggregate.input_schema();
-    let (functions, filters) = (aggregate.aggr_expr().to_vec(), aggregate.filter_expr().to_vec());
-    let partitions = plan.properties().partitioning.partition_count();
-    let first = AggregateExec::try_new(
-        AggregateMode::Partial,
-        groups.clone(),
-        functions.clone(),
-        filters.clone(),
-        input,
-        schema.clone(),
-    )?;
-    let groups = groups.as_final();
-    let keys = groups.expr().iter().map(|(key, _)| key.clone()).collect();
-    let exchange = RepartitionExec::try_new(Arc::new(first), Partitioning::Hash(keys, partitions))?;
-    let last = AggregateExec::try_new(
-        AggregateMode::FinalPartitioned,
-        groups,
-        functions,
-        filters,
-        Arc::new(exchange),
-        schema,
-    )?;
-    Ok((last.schema() == plan.schema()).then(|| Arc::new(last) as Arc<dyn ExecutionPlan>))
+    grouping::in_two_steps(aggregate, |groups, keys| {
+        let partitions = plan.properties().partitioning.partition_count();
+        Ok(Arc::new(RepartitionExec::try_new(groups, Partitioning::Hash(keys, partitions))?))
+    })
 }
 
 /// Whether the partitions of `plan` are those of a join that we would take, if it may be.

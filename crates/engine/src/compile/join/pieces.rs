@@ -35,40 +35,51 @@ pub(super) struct Pieces {
     context: Arc<TaskContext>,
 }
 
+/// Cuts the build side of a part.
+pub(super) async fn cut(
+    left: &Arc<dyn ExecutionPlan>,
+    spilling: &Spilling,
+    context: &Arc<TaskContext>,
+) -> Result<VecDeque<Arc<dyn ExecutionPlan>>> {
+    let Some(part) = left.downcast_ref::<PartExec>() else {
+        return internal_err!("a join is cut into pieces before it was cut into parts");
+    };
+    if part.row_count() < 2 {
+        return resources_err!("a row of a join takes more memory than there is");
+    }
+    let piece_rows = part.row_count().div_ceil(PIECES);
+    let mut rows = left.execute(0, context.clone())?;
+    let mut pieces = VecDeque::new();
+    let new_file = || spilling.new_file(&left.schema(), context);
+    let mut piece = new_file();
+    while let Some(mut batch) = rows.next().await.transpose()? {
+        while batch.num_rows() > 0 {
+            let count = batch.num_rows().min(piece_rows - piece.row_count());
+            piece.append(&batch.slice(0, count))?;
+            batch = batch.slice(count, batch.num_rows() - count);
+            if piece.row_count() == piece_rows {
+                let mut full = std::mem::replace(&mut piece, new_file());
+                pieces.push_back(Arc::new(full.finish()?) as Arc<dyn ExecutionPlan>);
+            }
+        }
+    }
+    if piece.row_count() > 0 {
+        pieces.push_back(Arc::new(piece.finish()?));
+    }
+    Ok(pieces)
+}
+
 impl Pieces {
-    pub(super) async fn new(
+    /// Joins pieces with probe rows of one partition.
+    pub(super) fn new(
         work: Arc<Work>,
-        left: &Arc<dyn ExecutionPlan>,
+        left: VecDeque<Arc<dyn ExecutionPlan>>,
         right: Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,
         spilling: Spilling,
-    ) -> Result<Self> {
-        let Some(part) = left.downcast_ref::<PartExec>() else {
-            return internal_err!("a join is cut into pieces before it was cut into parts");
-        };
-        if part.row_count() < 2 {
-            return resources_err!("a row of a join takes more memory than there is");
-        }
-        let piece_rows = part.row_count().div_ceil(PIECES);
-        let mut rows = left.execute(0, context.clone())?;
-        let mut pieces = VecDeque::new();
-        let mut piece = spilling.new_file(left, &context);
-        while let Some(mut batch) = rows.next().await.transpose()? {
-            while batch.num_rows() > 0 {
-                let count = batch.num_rows().min(piece_rows - piece.row_count());
-                piece.append(&batch.slice(0, count))?;
-                batch = batch.slice(count, batch.num_rows() - count);
-                if piece.row_count() == piece_rows {
-                    let mut full = std::mem::replace(&mut piece, spilling.new_file(left, &context));
-                    pieces.push_back(Arc::new(full.finish()?) as Arc<dyn ExecutionPlan>);
-                }
-            }
-        }
-        if piece.row_count() > 0 {
-            pieces.push_back(Arc::new(piece.finish()?));
-        }
+    ) -> Self {
         let rest = work.kind.gives_unpaired_probe_rows().then(|| right.clone());
-        Ok(Self { work, left: pieces, right, rest, given: None, spilling, context })
+        Self { work, left, right, rest, given: None, spilling, context }
     }
 
     /// The next rows of the join.
@@ -143,7 +154,7 @@ impl Pieces {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let work = self.of_probe_rows(Kind::RightAnti);
         let mut rows = self.joined(&work, piece, rest, self.spilling.unseen()).await?;
-        let mut file = self.spilling.new_file(&self.right, &self.context);
+        let mut file = self.spilling.new_file(&self.right.schema(), &self.context);
         while let Some(batch) = rows.try_next().await? {
             file.append(&batch)?;
         }

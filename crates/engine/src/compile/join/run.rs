@@ -245,7 +245,7 @@ impl<K: PackedKey> Shared for Run<K> {
                         return Err(DataFusionError::Shared(error));
                     };
                     let parts = parts.await.map_err(DataFusionError::Shared)?;
-                    return Ok(parts.rows(self.work.schema.clone(), baseline));
+                    return parts.rows(partition, self.work.schema.clone(), baseline);
                 }
             };
             let (kind, schema) = (self.work.kind, self.work.schema.clone());

@@ -32,7 +32,8 @@ use keirin_operators::ordered::Wanted;
 use parking_lot::Mutex;
 
 use super::build::evaluate;
-use super::pieces::Pieces;
+use super::ordered_runs::{OrderedRuns, numbered, with_number};
+use super::pieces::{self, Pieces};
 use super::run::{Shared, Work, all, begin, feed, partition_count};
 use crate::compile::grouping::hash_keys;
 use crate::compile::subplans::SharedExec;
@@ -54,11 +55,13 @@ const GATHERED_SHARE: usize = 16;
 pub(super) struct Spilling {
     /// How often its sides were cut before.
     depth: usize,
+    /// Whether rows must stay in the order of the probe side, and in its partitions.
+    pub(super) is_in_order: bool,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl Spilling {
-    /// `None` for a join that may not: one whose rows must stay in the order of the probe side, or in its partitions.
+    /// `None` for a join that may not: one whose build side must not be run twice.
     pub(super) fn of(
         work: &Work,
         left: &Arc<dyn ExecutionPlan>,
@@ -71,11 +74,10 @@ impl Spilling {
             let is_once = node.downcast_ref::<SharedExec>().is_some_and(SharedExec::is_once);
             Ok(is_once || node.is::<WorkTableExec>())
         };
-        let may_spill = !is_in_order
-            && work.equal_count() > 0
+        let may_spill = work.equal_count() > 0
             && context.runtime_env().disk_manager.tmp_files_enabled()
             && !left.exists(is_once).unwrap_or(true);
-        may_spill.then(|| Self { depth: 0, metrics: metrics.clone() })
+        may_spill.then(|| Self { depth: 0, is_in_order, metrics: metrics.clone() })
     }
 
     /// For what it makes beside the rows of the join.
@@ -83,10 +85,15 @@ impl Spilling {
         BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0)
     }
 
-    /// A file for rows of a side.
-    pub(super) fn new_file(&self, side: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> PartFile {
+    /// What reads and writes rows on disk.
+    pub(super) fn spilled(&self, schema: &SchemaRef, context: &TaskContext) -> Arc<SpillManager> {
         let metrics = SpillMetrics::new(&self.metrics, 0);
-        PartFile::new(Arc::new(SpillManager::new(context.runtime_env(), metrics, side.schema())))
+        Arc::new(SpillManager::new(context.runtime_env(), metrics, schema.clone()))
+    }
+
+    /// A file for rows of a side.
+    pub(super) fn new_file(&self, schema: &SchemaRef, context: &TaskContext) -> PartFile {
+        PartFile::new(self.spilled(schema, context))
     }
 }
 
@@ -96,15 +103,18 @@ pub(super) enum Parts {
     Hashed { left: Mutex<VecDeque<([PartExec; 2], Spilling)>>, work: Arc<Work>, context: Arc<TaskContext> },
     /// Pieces of the build side, which one partition takes.
     Pieces(Mutex<Option<Pieces>>),
+    /// All rows, in the order of the probe side.
+    InOrder(OrderedRuns),
 }
 
 impl Parts {
-    /// The rows of all that no other partition has taken.
+    /// The rows of all that no other partition has taken; where they are in order, those of the partition.
     pub(super) fn rows(
         self: Arc<Self>,
+        partition: usize,
         schema: SchemaRef,
         baseline: BaselineMetrics,
-    ) -> SendableRecordBatchStream {
+    ) -> Result<SendableRecordBatchStream> {
         let rows = match self.as_ref() {
             Self::Hashed { .. } => try_unfold(self, move |parts| {
                 let (next, baseline) = (parts.next(), baseline.clone());
@@ -124,8 +134,9 @@ impl Parts {
             })
             .try_flatten()
             .boxed(),
+            Self::InOrder(runs) => return runs.rows(partition, schema, baseline),
         };
-        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     /// The next part to join.
@@ -150,7 +161,12 @@ pub(super) async fn parts(
         if is_of_closest(&work) {
             return resources_err!("an as-of join has more rows of one key than there is memory for");
         }
-        let pieces = Pieces::new(work, &left, right, context, spilling).await?;
+        if spilling.is_in_order {
+            let runs = OrderedRuns::of_pieces(&work, &left, &right, &spilling, &context).await?;
+            return Ok(Arc::new(Parts::InOrder(runs)));
+        }
+        let left = pieces::cut(&left, &spilling, &context).await?;
+        let pieces = Pieces::new(work, left, right, context, spilling);
         return Ok(Arc::new(Parts::Pieces(Mutex::new(Some(pieces)))));
     }
     // Scans of the probe side read all of it: which keys there are is known only of a part.
@@ -160,21 +176,27 @@ pub(super) async fn parts(
     }
     let seed = Seed::random();
     let count = work.equal_count();
-    let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>]| {
-        cut(side, keys[..count].into(), seed, context.clone(), spilling.clone())
+    let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>], is_numbered| {
+        cut((side, is_numbered), keys[..count].into(), seed, context.clone(), spilling.clone())
     };
-    let left = cut(reset_plan_states(left)?, &work.left_keys).await?;
+    let left = cut(reset_plan_states(left)?, &work.left_keys, false).await?;
     let row_count: usize = left.iter().map(PartExec::row_count).sum();
-    let right = cut(right, &work.right_keys).await?;
+    let (probe_columns, partitions) = (right.schema().fields().len(), partition_count(&right));
+    let right = cut(right, &work.right_keys, spilling.is_in_order).await?;
     let is_of_closest = is_of_closest(&work);
     let sides = left.into_iter().zip(right).map(|(left, right)| {
         let is_heavy = left.row_count > row_count / HEAVY_SHARE;
         let depth = if is_heavy && !is_of_closest { DEPTH_MAX } else { spilling.depth + 1 };
         ([left, right], Spilling { depth, ..spilling.clone() })
     });
+    let work = Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() };
+    if spilling.is_in_order {
+        let work = Arc::new(work.numbered(probe_columns));
+        let runs = OrderedRuns::of_parts(&work, sides.collect(), partitions, &spilling, &context).await?;
+        return Ok(Arc::new(Parts::InOrder(runs)));
+    }
     let left = Mutex::new(sides.collect());
-    let work = Arc::new(Work { dynamic_filter: None, key_filters: Vec::new(), ..work.as_ref().clone() });
-    Ok(Arc::new(Parts::Hashed { left, work, context }))
+    Ok(Arc::new(Parts::Hashed { left, work: Arc::new(work), context }))
 }
 
 /// Whether a join wants the closest row alone, which pieces do not know.
@@ -190,7 +212,7 @@ pub(super) struct PartFile {
 }
 
 impl PartFile {
-    fn new(spilled: Arc<SpillManager>) -> Self {
+    pub(super) fn new(spilled: Arc<SpillManager>) -> Self {
         Self { spilled, writing: None, row_count: 0 }
     }
 
@@ -213,9 +235,13 @@ impl PartFile {
         writing(Some(batch)).map(|_| ())
     }
 
+    /// The file, if there are rows.
+    pub(super) fn end(&mut self) -> Result<Option<Arc<dyn SpillFile>>> {
+        self.writing.take().map_or(Ok(None), |mut writing| writing(None))
+    }
+
     pub(super) fn finish(&mut self) -> Result<PartExec> {
-        let file = self.writing.take().map_or(Ok(None), |mut writing| writing(None))?;
-        Ok(PartExec::new(file, self.row_count, self.spilled.clone()))
+        Ok(PartExec::new(vec![self.end()?], self.row_count, self.spilled.clone()))
     }
 }
 
@@ -227,29 +253,38 @@ struct Cutting {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
     schema: SchemaRef,
-    /// By part.
-    files: Vec<Mutex<PartFile>>,
+    /// By part, of each partition, or of all together.
+    files: Vec<Vec<Mutex<PartFile>>>,
 }
 
 /// What a thread has gathered.
 struct Gathered {
     cutting: Arc<Cutting>,
+    /// The place of its files.
+    group: usize,
+    /// The number of its next row, if rows are numbered.
+    next_number: Option<u64>,
     batches: Vec<RecordBatch>,
     bytes: usize,
     bytes_max: usize,
     reservation: MemoryReservation,
 }
 
+/// Cuts a side into parts, with the number of each row in its partition behind its columns if it `is_numbered`: then a part
+/// has the partitions of the side.
 async fn cut(
-    side: Arc<dyn ExecutionPlan>,
+    (side, is_numbered): (Arc<dyn ExecutionPlan>, bool),
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
     context: Arc<TaskContext>,
     spilling: Spilling,
 ) -> Result<Vec<PartExec>> {
-    let files = (0..1 << PART_BITS).map(|_| Mutex::new(spilling.new_file(&side, &context))).collect();
-    let cutting = Arc::new(Cutting { keys, seed, schema: side.schema(), files });
     let partitions = partition_count(&side);
+    let schema = if is_numbered { with_number(&side.schema()) } else { side.schema() };
+    let spilled = spilling.spilled(&schema, &context);
+    let files = || (0..1 << PART_BITS).map(|_| Mutex::new(PartFile::new(spilled.clone()))).collect();
+    let files = (0..if is_numbered { partitions } else { 1 }).map(|_| files()).collect();
+    let cutting = Arc::new(Cutting { keys, seed, schema, files });
     let bytes_max = match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(bytes) => GATHERED_BYTES_MAX.min(bytes / GATHERED_SHARE / partitions),
         _ => GATHERED_BYTES_MAX,
@@ -259,7 +294,9 @@ async fn cut(
     for partition in 0..partitions {
         let reservation = MemoryConsumer::new("join").with_can_spill(true).register(context.memory_pool());
         let cutting = cutting.clone();
-        let state = Gathered { cutting, batches: Vec::new(), bytes: 0, bytes_max, reservation };
+        let (group, next_number) = if is_numbered { (partition, Some(0)) } else { (0, None) };
+        let batches = Vec::new();
+        let state = Gathered { cutting, group, next_number, batches, bytes: 0, bytes_max, reservation };
         let (side, context, alive) = (side.clone(), context.clone(), Arc::downgrade(&alive));
         tasks.spawn(async move {
             let add = |state: &mut Gathered, batch: Option<RecordBatch>| {
@@ -271,11 +308,24 @@ async fn cut(
         });
     }
     all(tasks).await?;
-    cutting.files.iter().map(|file| file.lock().finish()).collect()
+    let part = |part: usize| {
+        let files = cutting.files.iter().map(|files| files[part].lock());
+        let (mut row_count, mut ended) = (0, Vec::new());
+        for mut file in files {
+            row_count += file.row_count();
+            ended.push(file.end()?);
+        }
+        Ok(PartExec::new(ended, row_count, spilled.clone()))
+    };
+    (0..1 << PART_BITS).map(part).collect()
 }
 
 impl Gathered {
-    fn add(&mut self, batch: RecordBatch) -> Result<()> {
+    fn add(&mut self, mut batch: RecordBatch) -> Result<()> {
+        if let Some(next) = &mut self.next_number {
+            batch = numbered(&batch, &self.cutting.schema, *next)?;
+            *next += batch.num_rows() as u64;
+        }
         self.bytes += batch.get_array_memory_size();
         self.batches.push(batch);
         // Cut rows are beside those that are gathered.
@@ -297,7 +347,7 @@ impl Gathered {
         let hashes = hash_keys(&cutting.seed, &evaluate(&cutting.keys, &batch)?, batch.num_rows());
         let sorted = partition_rows(&hashes, PART_BITS);
         let rows = UInt32Array::from(sorted.rows);
-        for (file, range) in cutting.files.iter().zip(sorted.starts.windows(2)) {
+        for (file, range) in cutting.files[self.group].iter().zip(sorted.starts.windows(2)) {
             if range[0] == range[1] {
                 continue;
             }
@@ -313,7 +363,8 @@ impl Gathered {
 
 /// The rows of a part of a side.
 pub(super) struct PartExec {
-    file: Option<Arc<dyn SpillFile>>,
+    /// By partition.
+    files: Vec<Option<Arc<dyn SpillFile>>>,
     row_count: usize,
     spilled: Arc<SpillManager>,
     properties: Arc<PlanProperties>,
@@ -321,15 +372,20 @@ pub(super) struct PartExec {
 }
 
 impl PartExec {
-    fn new(file: Option<Arc<dyn SpillFile>>, row_count: usize, spilled: Arc<SpillManager>) -> Self {
+    fn new(files: Vec<Option<Arc<dyn SpillFile>>>, row_count: usize, spilled: Arc<SpillManager>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(spilled.schema().clone()),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(files.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
-        Self { file, row_count, spilled, properties, metrics }
+        Self { files, row_count, spilled, properties, metrics }
+    }
+
+    /// Its partitions, each as a part of one.
+    pub(super) fn partitions(&self) -> impl Iterator<Item = Self> {
+        self.files.iter().map(|file| Self::new(vec![file.clone()], self.row_count, self.spilled.clone()))
     }
 
     pub(super) fn row_count(&self) -> usize {
@@ -356,9 +412,9 @@ impl ExecutionPlan for PartExec {
 
     leaf_methods!();
 
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema: SchemaRef = self.spilled.schema().clone();
-        match &self.file {
+        match &self.files[partition] {
             Some(file) => self.spilled.read_spill_as_stream(file.clone(), None),
             None => Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::empty()))),
         }

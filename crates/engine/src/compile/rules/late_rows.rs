@@ -196,6 +196,9 @@ impl LateRowsExec {
             places.extend(of_batch.enumerate().map(|(row, number)| (*number, (batches.len(), row))));
             batches.push(batch);
         }
+        let scanned = scan.metrics().and_then(|metrics| metrics.sum_by_name(SCANNED));
+        let scanned = scanned.map_or(0, |bytes| bytes.as_usize());
+        MetricBuilder::new(&self.metrics).counter(SCANNED, 0).add(scanned);
         let Some(places) =
             numbers.iter().map(|number| places.get(number).copied()).collect::<Option<Vec<_>>>()
         else {
