@@ -80,16 +80,25 @@ class Comparison:
         def exact(row):
             return tuple(None if isinstance(value, float) else value for value in row)
 
+        def step(row):
+            """Where the first float is on a logarithmic scale: near ones are on the same step or the next one."""
+            first = next((value for value in row if isinstance(value, float)), 0.0)
+            if first == 0 or math.isinf(first):
+                return first, 0
+            return math.copysign(1, first), round(math.log(abs(first)) / max(TOLERANCE.values()))
+
         found, left = collections.defaultdict(list), []
         for row in sorted(missing, key=repr):
-            found[exact(row)].append(row)
+            found[exact(row), step(row)].append(row)
         for row in extra:
-            same = found[exact(row)]
-            near = next((r for r in same if all(map(is_near, row, r, self.tolerances))), None)
-            if near:
-                same.remove(near)
-            else:
+            sign, place = step(row)
+            steps = [found.get((exact(row), (sign, place + near)), []) for near in (0, -1, 1)]
+            is_same = lambda other: all(map(is_near, row, other, self.tolerances))
+            same = next((same for same in steps if any(map(is_same, same))), None)
+            if same is None:
                 left.append(row)
+            else:
+                same.remove(next(filter(is_same, same)))
         return left
 
     def examples(self, rows):
