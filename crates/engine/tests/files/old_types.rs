@@ -1,9 +1,12 @@
-//! Types of Parquet that only old writers use: timestamps of 96 bits, and enumerations.
+//! Types of Parquet that only some writers use: timestamps of 96 bits, enumerations, and decimals of a fixed length.
 
 use std::fs::File;
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int96, Int96Type};
+use keirin::ErrorKind;
+use parquet::data_type::{
+    ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int96, Int96Type,
+};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
@@ -71,4 +74,50 @@ fn timestamps_of_96_bits_do_not_wrap_and_enumerations_are_text() {
         &format!("SELECT count(*) FROM '{path}' WHERE t > now() + INTERVAL '1000 years' AND e = 'happy'"),
         &["1"],
     );
+}
+
+/// As pyarrow writes all decimals.
+#[test]
+fn decimals_of_a_fixed_length_are_numbers() {
+    let fixture = Fixture::new();
+    let path = fixture.path("fixed.parquet");
+    let schema = "message m { required fixed_len_byte_array(1) a (DECIMAL(2, 1));
+                  optional fixed_len_byte_array(5) b (DECIMAL(11, 2)); required fixed_len_byte_array(16) c (DECIMAL(9, 0)); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let fixed = |value: i128, length: usize| {
+        FixedLenByteArray::from(ByteArray::from(value.to_be_bytes()[16 - length..].to_vec()))
+    };
+    for large in [0, i128::MAX - 5] {
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = [-99, 0, 99, 5].map(|value| fixed(value, 1));
+        column.typed::<FixedLenByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = [-99_999_999_999, 1, 99_999_999_999].map(|value| fixed(value, 5));
+        column.typed::<FixedLenByteArrayType>().write_batch(&values, Some(&[1, 1, 0, 1]), None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = [large + 1, large + 2, large + 3, large + 4].map(|value| fixed(value, 16));
+        column.typed::<FixedLenByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+
+    fixture.check(
+        &format!("SELECT DISTINCT a, b FROM '{path}' ORDER BY a"),
+        &["-9.9|-999999999.99", "0.0|0.01", "0.5|999999999.99", "9.9|NULL"],
+    );
+    fixture.check(
+        &format!("SELECT sum(a), sum(b), max(b), count(b) FROM '{path}' WHERE a >= 0"),
+        &["20.8|2000000000.00|999999999.99|4"],
+    );
+    fixture.check(
+        &format!("SELECT a, sum(b), max(a) FROM '{path}' WHERE b > 0 GROUP BY a ORDER BY a"),
+        &["0.0|0.02|0.0", "0.5|1999999999.98|0.5"],
+    );
+    let place = ["fixed.parquet", "column 'c'", "too large to store in a Decimal128 of precision 9"];
+    fixture.check_error(&format!("SELECT sum(c) FROM '{path}'"), ErrorKind::Data, &place);
 }

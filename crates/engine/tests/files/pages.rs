@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use keirin::ErrorKind;
 use keirin::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
-    Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampMicrosecondArray, UInt8Array,
-    UInt64Array,
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
+    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampMicrosecondArray,
+    UInt8Array, UInt64Array,
 };
 use keirin::arrow::datatypes::{DataType, Field, Int32Type};
 use parquet::arrow::ArrowWriter;
@@ -49,7 +49,10 @@ fn rows() -> RecordBatch {
         (Arc::new(Field::new("b", DataType::Utf8, true)), Arc::new(text.clone()) as _),
     ]);
     let known = |n: i32| n % 40 > 8 || n % 13 == 0;
-    let columns: [(&str, ArrayRef); 16] = [
+    let decimals = |values: Decimal128Array, digits, scale| -> ArrayRef {
+        Arc::new(values.with_precision_and_scale(digits, scale).unwrap())
+    };
+    let columns: [(&str, ArrayRef); 18] = [
         ("id", Arc::new(Int32Array::from_iter_values(0..ROWS))),
         ("low", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|n| i64::from(n / 50 % 3))))),
         ("random", Arc::new(Int64Array::from_iter_values((0..ROWS).map(random)))),
@@ -75,6 +78,8 @@ fn rows() -> RecordBatch {
         ("day", Arc::new((0..ROWS).map(|n| known(n / 20).then_some(n / 9)).collect::<Date32Array>())),
         ("at", Arc::new(TimestampMicrosecondArray::from_iter_values((0..ROWS).map(|n| random(n / 5) >> 20)))),
         ("real", Arc::new((0..ROWS).map(|n| known(n).then_some(n as f32 / 4.0)).collect::<Float32Array>())),
+        ("price", decimals((0..ROWS).map(|n| known(n).then_some(i128::from(n % 90 - 40))).collect(), 20, 2)),
+        ("big", decimals((0..ROWS).map(|n| Some(i128::from(random(n)) * 1_000_003)).collect(), 38, 4)),
     ];
     RecordBatch::try_from_iter(columns).unwrap()
 }
@@ -102,13 +107,14 @@ fn properties(version: WriterVersion, compression: Compression) -> WriterPropert
         .set_column_dictionary_enabled("float".into(), false)
         .set_column_dictionary_enabled("large".into(), false)
         .set_column_dictionary_enabled("real".into(), false)
+        .set_column_dictionary_enabled("big".into(), false)
         .set_column_dictionary_page_size_limit("short".into(), 700)
         .set_column_bloom_filter_enabled("text".into(), true)
         .build()
 }
 
 /// `FILE` stands for the file.
-const QUERIES: [&str; 18] = [
+const QUERIES: [&str; 20] = [
     "SELECT * FROM FILE",
     "SELECT count(*), sum(low), sum(float), min(text), max(text), count(nothing) FROM FILE",
     "SELECT id, text, list FROM FILE WHERE id BETWEEN 2890 AND 3110",
@@ -126,6 +132,8 @@ const QUERIES: [&str; 18] = [
     "SELECT id, text, large, real FROM FILE WHERE small = 30 AND byte < 100",
     "SELECT id, text, low, day FROM FILE WHERE (id < 30 OR id BETWEEN 600 AND 629) AND id % 2 = 0",
     "SELECT id, short, day, float FROM FILE WHERE id IN (2, 5, 9, 11, 14, 18, 1700, 1702, 1704, 1708, 2499, 5990)",
+    "SELECT price, count(*), sum(big), min(big) FROM FILE WHERE price > -0.3 GROUP BY price ORDER BY price",
+    "SELECT id, price, big FROM FILE WHERE big < 0 AND price = 0.13 ORDER BY big LIMIT 50",
     "SELECT count(*) FROM FILE AS a JOIN FILE AS b ON a.id = b.id + 5400 WHERE b.flag",
 ];
 
@@ -282,7 +290,7 @@ fn first_rows_are_read_late() {
         "CREATE TABLE t AS SELECT i, i * 7919 % 30011 AS n, CASE WHEN i % 5 > 0 THEN i * 31 % 503 END AS few,
          'text ' || (i * 104729 % 20011) AS text, ['item ' || i, NULL, 'x'] AS list,
          {'a': i * 17, 'b': CASE WHEN i % 3 > 0 THEN 'part ' || (i * 3) END} AS pair,
-         (i * 13 % 1009)::DOUBLE / 7 AS real, 'wide ' || (i * i * 7 % 1000003) AS wide, i % 4 AS part
+         (i * 13 % 1009)::DOUBLE / 7 AS real, md5(i::VARCHAR) || md5((i * 7)::VARCHAR) AS wide, i % 4 AS part
          FROM range(12000) r(i)",
     );
     let [one, plain, zipped, folder] =
@@ -326,6 +334,10 @@ fn first_rows_are_read_late() {
             }
         }
     }
+    let twice = format!("read_parquet(['{one}', '{one}'])");
+    let expected =
+        fixture.run("SELECT * FROM (SELECT * FROM t UNION ALL SELECT * FROM t) ORDER BY n LIMIT 7");
+    assert_eq!(fixture.run(&format!("SELECT * FROM {twice} ORDER BY n LIMIT 7")), expected);
 }
 
 #[test]

@@ -98,8 +98,8 @@ impl PhysicalOptimizerRule for GroupRows {
             })
         })?;
         let exchanged = exchanged(&sorted.data, false)?.transform_up(|node| {
-            let by_parts = by_parts(&node)?;
-            if let Some(groups) = ParallelGroupExec::of(by_parts.as_ref().unwrap_or(&node)) {
+            let by_parts = by_parts(&node)?.as_ref().and_then(ParallelGroupExec::of);
+            if let Some(groups) = by_parts.or_else(|| ParallelGroupExec::of(&node)) {
                 return Ok(Transformed::yes(Arc::new(groups) as Arc<dyn ExecutionPlan>));
             }
             Ok(match ParallelGroupExec::with_counted(&node)? {

@@ -141,14 +141,15 @@ fn replaced(plan: &Arc<dyn ExecutionPlan>, is_relied_on: bool) -> Result<Arc<dyn
     replace_children_if_necessary(plan, children)
 }
 
-/// A join of ours in the place of one whose rows without a pair have partitions, too: there its rows are sent afterwards.
+/// A join of ours in the place of one that gives rows of its build side, which are in partitions there: here rows are sent to
+/// them afterwards.
 fn sent(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let partitions = &plan.properties().partitioning;
-    let is_sent = plan.is::<HashJoinExec>()
-        && (matches!(partitions, Partitioning::Hash(..)) || partitions.partition_count() == 1)
-        && plan.properties().output_ordering().is_none()
-        && JoinExec::of(plan, true)?.is_none()
-        && JoinExec::of(plan, false)?.is_some();
+    let is_sent =
+        plan.downcast_ref::<HashJoinExec>().is_some_and(|join| gives_unpaired(kind(*join.join_type())))
+            && (matches!(partitions, Partitioning::Hash(..)) || partitions.partition_count() == 1)
+            && plan.properties().output_ordering().is_none()
+            && JoinExec::of(plan, false)?.is_some();
     if !is_sent {
         return Ok(None);
     }
@@ -158,6 +159,11 @@ fn sent(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>>
         1 => Arc::new(CoalescePartitionsExec::new(join)),
         _ => Arc::new(RepartitionExec::try_new(join, partitions.clone())?),
     }))
+}
+
+/// Whether a join gives rows of its build side by themselves.
+fn gives_unpaired(kind: Kind) -> bool {
+    kind.is_of_build_rows() || matches!(kind, Kind::Left | Kind::Full)
 }
 
 /// Groups that rely on the partitions of a join, such that they do not: groups of each partition, then an exchange of them.
@@ -280,8 +286,7 @@ impl JoinExec {
         let is_bounded =
             [join.left(), join.right()].iter().all(|side| !side.properties().boundedness.is_unbounded());
         let is_partitioned = *join.partition_mode() == PartitionMode::Partitioned;
-        let gives_unpaired = kind.is_of_build_rows() || matches!(kind, Kind::Left | Kind::Full);
-        if join.null_aware || !is_bounded || is_relied_on && gives_unpaired {
+        if join.null_aware || !is_bounded || is_relied_on && gives_unpaired(kind) {
             return None;
         }
         let nulls_are_equal = join.null_equality() == NullEquality::NullEqualsNull;
@@ -371,9 +376,8 @@ impl JoinExec {
             found = of_right()?;
             kind = kind.swapped();
         }
-        let gives_unpaired = kind.is_of_build_rows() || matches!(kind, Kind::Left | Kind::Full);
         let (Some(by_ranges), true) =
-            (found, is_bounded && !(is_relied_on && (gives_unpaired || is_swapped)))
+            (found, is_bounded && !(is_relied_on && (gives_unpaired(kind) || is_swapped)))
         else {
             return Ok(None);
         };

@@ -161,7 +161,8 @@ impl OrderedRuns {
             .with_reservation(reservation)
             .build()?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
-        let rows = merged.map(move |batch| Ok(batch?.project(&columns)?));
+        // Texts of a batch are in the buffers of many runs.
+        let rows = merged.map(move |batch| compact(&batch?.project(&columns)?));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }

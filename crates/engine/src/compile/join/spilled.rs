@@ -41,6 +41,9 @@ use crate::sources::leaf::leaf_methods;
 
 /// A side is cut into this power of two of parts.
 const PART_BITS: u32 = 5;
+/// So many files of a side are open at a time, each with a buffer: with many partitions that keep their rows there are fewer
+/// parts.
+const FILES_MAX: usize = 256;
 /// Parts of parts of parts: more rows than that have equal keys.
 const DEPTH_MAX: usize = 3;
 /// A part with more than this share of the rows has a key of many rows, and is not cut by hashes again: 1/4.
@@ -176,12 +179,15 @@ pub(super) async fn parts(
     }
     let seed = Seed::random();
     let count = work.equal_count();
+    let partitions = if spilling.is_in_order { partition_count(&right) } else { 1 };
+    let part_bits = (FILES_MAX / partitions).max(2).ilog2().min(PART_BITS);
     let cut = |side: Arc<dyn ExecutionPlan>, keys: &[Arc<dyn PhysicalExpr>], is_numbered| {
-        cut((side, is_numbered), keys[..count].into(), seed, context.clone(), spilling.clone())
+        let cut_by = CutBy { keys: keys[..count].into(), seed, part_bits, is_numbered };
+        cut(side, cut_by, context.clone(), spilling.clone())
     };
     let left = cut(reset_plan_states(left)?, &work.left_keys, false).await?;
     let row_count: usize = left.iter().map(PartExec::row_count).sum();
-    let (probe_columns, partitions) = (right.schema().fields().len(), partition_count(&right));
+    let probe_columns = right.schema().fields().len();
     let right = cut(right, &work.right_keys, spilling.is_in_order).await?;
     let is_of_closest = is_of_closest(&work);
     let sides = left.into_iter().zip(right).map(|(left, right)| {
@@ -248,10 +254,18 @@ impl PartFile {
 /// Appends a batch to a file, or gives the file when none is left; DataFusion does not export the type of such a file.
 type Writing = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
 
-/// A side that is being cut.
-struct Cutting {
+/// How a side is cut.
+struct CutBy {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     seed: Seed,
+    part_bits: u32,
+    /// Whether each row has its number in its partition behind its columns: then a part has the partitions of the side.
+    is_numbered: bool,
+}
+
+/// A side that is being cut.
+struct Cutting {
+    cut_by: CutBy,
     schema: SchemaRef,
     /// By part, of each partition, or of all together.
     files: Vec<Vec<Mutex<PartFile>>>,
@@ -270,21 +284,20 @@ struct Gathered {
     reservation: MemoryReservation,
 }
 
-/// Cuts a side into parts, with the number of each row in its partition behind its columns if it `is_numbered`: then a part
-/// has the partitions of the side.
+/// Cuts a side into parts.
 async fn cut(
-    (side, is_numbered): (Arc<dyn ExecutionPlan>, bool),
-    keys: Vec<Arc<dyn PhysicalExpr>>,
-    seed: Seed,
+    side: Arc<dyn ExecutionPlan>,
+    cut_by: CutBy,
     context: Arc<TaskContext>,
     spilling: Spilling,
 ) -> Result<Vec<PartExec>> {
+    let (is_numbered, part_count) = (cut_by.is_numbered, 1 << cut_by.part_bits);
     let partitions = partition_count(&side);
     let schema = if is_numbered { with_number(&side.schema()) } else { side.schema() };
     let spilled = spilling.spilled(&schema, &context);
-    let files = || (0..1 << PART_BITS).map(|_| Mutex::new(PartFile::new(spilled.clone()))).collect();
+    let files = || (0..part_count).map(|_| Mutex::new(PartFile::new(spilled.clone()))).collect();
     let files = (0..if is_numbered { partitions } else { 1 }).map(|_| files()).collect();
-    let cutting = Arc::new(Cutting { keys, seed, schema, files });
+    let cutting = Arc::new(Cutting { cut_by, schema, files });
     let bytes_max = match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(bytes) => GATHERED_BYTES_MAX.min(bytes / GATHERED_SHARE / partitions),
         _ => GATHERED_BYTES_MAX,
@@ -317,7 +330,7 @@ async fn cut(
         }
         Ok(PartExec::new(ended, row_count, spilled.clone()))
     };
-    (0..1 << PART_BITS).map(part).collect()
+    (0..part_count).map(part).collect()
 }
 
 impl Gathered {
@@ -344,8 +357,9 @@ impl Gathered {
             several => concat_batches(&cutting.schema, several)?,
         };
         drop(batches);
-        let hashes = hash_keys(&cutting.seed, &evaluate(&cutting.keys, &batch)?, batch.num_rows());
-        let sorted = partition_rows(&hashes, PART_BITS);
+        let CutBy { keys, seed, part_bits, .. } = &cutting.cut_by;
+        let hashes = hash_keys(seed, &evaluate(keys, &batch)?, batch.num_rows());
+        let sorted = partition_rows(&hashes, *part_bits);
         let rows = UInt32Array::from(sorted.rows);
         for (file, range) in cutting.files[self.group].iter().zip(sorted.starts.windows(2)) {
             if range[0] == range[1] {

@@ -14,7 +14,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
@@ -22,9 +22,7 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
-};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -34,15 +32,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::compact::compact;
 use crate::compile::fast_path;
-use crate::error::{Error, ErrorKind};
 use crate::runtime::guard::guarded;
 use crate::runtime::running::Running;
-use crate::sources::files::{NumberedFiles, into_datafusion};
+use crate::sources::files::{NumberedFiles, has_changed};
 
 /// With more rows, most pages of the files have one of them.
 const ROWS_MAX: usize = 4096;
-/// The name of what a scan counts, which the second one counts here.
-const SCANNED: &str = "bytes_scanned";
 
 /// See the [module](self). The rule runs before the sort tells the scan below it what it has found.
 #[derive(Debug)]
@@ -166,8 +161,10 @@ struct LateRowsExec {
 }
 
 impl LateRowsExec {
-    async fn rows(self, context: Arc<TaskContext>) -> Result<RecordBatch> {
+    /// All rows, and their memory.
+    async fn rows(self, context: Arc<TaskContext>) -> Result<(RecordBatch, MemoryReservation)> {
         let baseline = BaselineMetrics::new(&self.metrics, 0);
+        let reservation = MemoryConsumer::new("LateRowsExec").register(context.memory_pool());
         let mut numbers = Vec::new();
         let mut first = self.input.execute(0, context.clone())?;
         while let Some(batch) = first.next().await.transpose()? {
@@ -176,16 +173,15 @@ impl LateRowsExec {
         }
         drop(first);
         if numbers.is_empty() {
-            return Ok(RecordBatch::new_empty(self.schema()));
+            return Ok((RecordBatch::new_empty(self.schema()), reservation));
         }
         let scan = self.files.of_rows(&numbers)?;
-        let all: Arc<dyn ExecutionPlan> = Arc::new(CoalescePartitionsExec::new(scan.clone()));
-        let all = match Running::of(&context) {
-            Some(running) => guarded(all, &running.stop)?,
-            None => all,
+        let scan: Arc<dyn ExecutionPlan> = Arc::new(CoalescePartitionsExec::new(scan));
+        let scan = match Running::of(&context) {
+            Some(running) => guarded(scan, &running.stop)?,
+            None => scan,
         };
-        let reservation = MemoryConsumer::new("LateRowsExec").register(context.memory_pool());
-        let mut found = all.execute(0, context.clone())?;
+        let mut found = scan.execute(0, context.clone())?;
         let (mut batches, mut places) = (Vec::new(), HashMap::with_capacity(numbers.len()));
         while let Some(batch) = found.next().await.transpose()? {
             let batch = compact(&batch)?;
@@ -196,15 +192,8 @@ impl LateRowsExec {
             places.extend(of_batch.enumerate().map(|(row, number)| (*number, (batches.len(), row))));
             batches.push(batch);
         }
-        let scanned = scan.metrics().and_then(|metrics| metrics.sum_by_name(SCANNED));
-        let scanned = scanned.map_or(0, |bytes| bytes.as_usize());
-        MetricBuilder::new(&self.metrics).counter(SCANNED, 0).add(scanned);
-        let Some(places) =
-            numbers.iter().map(|number| places.get(number).copied()).collect::<Option<Vec<_>>>()
-        else {
-            let message = "a Parquet file has changed while it was read: run the query again";
-            return Err(into_datafusion(Error::new(ErrorKind::Io, message)));
-        };
+        let places = numbers.iter().map(|number| places.get(number).copied());
+        let Some(places) = places.collect::<Option<Vec<_>>>() else { return Err(has_changed()) };
         let column = |column: &usize| -> Result<ArrayRef> {
             let parts: Vec<_> = batches.iter().map(|batch| batch.column(*column).as_ref()).collect();
             Ok(interleave(&parts, &places)?)
@@ -213,7 +202,8 @@ impl LateRowsExec {
         let options = RecordBatchOptions::new().with_row_count(Some(numbers.len()));
         let rows = RecordBatch::try_new_with_options(self.schema(), columns, &options)?;
         baseline.record_output(rows.num_rows());
-        Ok(rows)
+        reservation.try_resize(rows.get_array_memory_size())?;
+        Ok((rows, reservation))
     }
 }
 
@@ -267,10 +257,13 @@ impl ExecutionPlan for LateRowsExec {
             return internal_err!("late rows are one partition");
         }
         let batch_rows = context.session_config().batch_size();
-        let rows = stream::once(self.clone().rows(context)).map_ok(move |rows| {
+        let rows = stream::once(self.clone().rows(context)).map_ok(move |(rows, reservation)| {
             let count = rows.num_rows();
             let starts = (0..count).step_by(batch_rows);
-            stream::iter(starts.map(move |start| Ok(rows.slice(start, batch_rows.min(count - start)))))
+            stream::iter(starts.map(move |start| {
+                let _booked = &reservation;
+                Ok(rows.slice(start, batch_rows.min(count - start)))
+            }))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten().boxed())))
     }

@@ -39,7 +39,7 @@ pub(crate) use failure::{into_datafusion, io_failed, system_reason};
 pub(crate) use format::{Compression, FileFormat};
 pub(crate) use known::KnownFiles;
 pub(crate) use options::{OptionValue, Options};
-pub(crate) use parquet::{NumberedFiles, ParquetDecoder, with_coded};
+pub(crate) use parquet::{NumberedFiles, ParquetDecoder, has_changed, with_coded};
 pub(crate) use paths::{local_path, looks_like_file};
 pub(crate) use rejects::{Rejects, StatementRejects};
 pub(crate) use remote::RemoteFiles;

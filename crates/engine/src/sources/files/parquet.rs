@@ -69,7 +69,7 @@ use self::booked::BookedReaders;
 use self::decoders::{Decoders, codec};
 pub(super) use self::floats::can_prune;
 use self::known::KnownColumns;
-pub(crate) use self::numbered::NumberedFiles;
+pub(crate) use self::numbered::{NumberedFiles, has_changed};
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::remote::{Readers, RemoteStore};
 use self::row_group::chunk_range;

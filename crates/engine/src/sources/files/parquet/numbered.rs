@@ -13,6 +13,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
 use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::utils::collect_columns;
@@ -21,13 +22,17 @@ use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::scan::is_ours;
+use crate::error::{Error, ErrorKind};
+use crate::sources::files::failure::into_datafusion;
 use crate::sources::files::named::NamedSource;
 
 /// The bits of a number for the row in its file; those above are for the file.
 const ROW_BITS: u32 = 40;
 const FILES_MAX: usize = 1 << (u64::BITS - ROW_BITS);
-/// Columns are few if all have so many times their bytes.
+/// Columns are few if all have so many times their bytes, and so many bytes more in a row group: a second scan takes time,
+/// too.
 const FEW: u64 = 2;
+const SPARED_BYTES_MIN: u64 = 64 << 10;
 /// What stands for the number of a row until it is known.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -137,7 +142,8 @@ impl NumberedFiles {
             stored.fold(0, |sum, bytes| sum.saturating_add(*bytes))
         };
         let few = bytes(&mut columns.iter().copied());
-        few.saturating_mul(FEW) <= bytes(&mut (0..of_file.len()))
+        let all = bytes(&mut (0..of_file.len()));
+        few.saturating_mul(FEW) <= all && all - few >= SPARED_BYTES_MIN
     }
 
     /// A scan of these columns, with the numbers of the rows behind them.
@@ -154,15 +160,19 @@ impl NumberedFiles {
             }
             rows.entry(number >> ROW_BITS).or_default().push(number & ((1 << ROW_BITS) - 1));
         }
-        rows.values_mut().for_each(|rows| rows.sort_unstable());
+        for rows in rows.values_mut() {
+            rows.sort_unstable();
+            // A file may be twice in a list.
+            rows.dedup();
+        }
         let mut scan = self.scan.clone();
         for group in &mut scan.file_groups {
             let files = group.iter().filter_map(|file| {
                 let rows = rows.get(&file.extension::<FileNumber>()?.0)?;
-                Some((file, selection(rows, row_count(file)?)))
+                let selected = selection(rows, row_count(file)?);
+                Some(selected.map(|rows| file.clone().with_extension(ParquetRowSelection::new(rows))))
             });
-            let files = files.map(|(file, rows)| file.clone().with_extension(ParquetRowSelection::new(rows)));
-            *group = files.collect();
+            *group = files.collect::<Result<_>>()?;
         }
         let columns: Vec<usize> = (0..self.columns.fields().len()).collect();
         numbered(scan, &self.columns, &columns)
@@ -195,7 +205,14 @@ fn row_count(file: &PartitionedFile) -> Option<usize> {
 }
 
 /// Rows of a file, by their ascending numbers.
-fn selection(rows: &[u64], row_count: usize) -> RowSelection {
-    let ranges = rows.iter().filter_map(|row| usize::try_from(*row).ok()).map(|row| row..row + 1);
-    RowSelection::from_consecutive_ranges(ranges, row_count)
+fn selection(rows: &[u64], row_count: usize) -> Result<RowSelection> {
+    let rows = rows.iter().map(|row| usize::try_from(*row).ok().filter(|row| *row < row_count));
+    let Some(rows) = rows.collect::<Option<Vec<_>>>() else { return Err(has_changed()) };
+    Ok(RowSelection::from_consecutive_ranges(rows.into_iter().map(|row| row..row + 1), row_count))
+}
+
+/// The error for rows that were found and are not there any more.
+pub(crate) fn has_changed() -> DataFusionError {
+    let message = "a Parquet file has changed while it was read: run the query again";
+    into_datafusion(Error::new(ErrorKind::Io, message))
 }

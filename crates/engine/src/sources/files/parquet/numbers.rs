@@ -31,6 +31,9 @@ use std::sync::Arc;
 use super::pages::{Pages, Place};
 use super::runs::{BLOCK_ROWS, Hybrid, ones};
 
+/// Decimals of so many digits have 64 bits.
+const WORD_DIGITS: u8 = 18;
+
 /// Whether columns of this physical type are read as this type by our loops, provided that the parquet crate would read
 /// them as it without being told to.
 pub(super) fn has_numbers(column: &ColumnDescriptor, data_type: &DataType) -> bool {
@@ -57,8 +60,14 @@ pub(super) fn has_numbers(column: &ColumnDescriptor, data_type: &DataType) -> bo
             },
             Type::FLOAT => *data_type == A::Float32,
             Type::DOUBLE => *data_type == A::Float64,
+            Type::FIXED_LEN_BYTE_ARRAY => matches!(data_type, A::Decimal128(..)) && is_big(column),
             _ => false,
         }
+}
+
+/// Whether values of a fixed length are no longer than a number of 128 bits.
+fn is_big(column: &ColumnDescriptor) -> bool {
+    usize::try_from(column.type_length()).is_ok_and(|length| (1..=size_of::<i128>()).contains(&length))
 }
 
 /// Whether a column of this physical type that is read as this type can be left codes where its pages have such, or
@@ -72,6 +81,9 @@ pub(super) fn can_be_coded(column: &ColumnDescriptor, data_type: &DataType) -> b
                 matches!(data_type, DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8)
             }
             Type::INT32 | Type::INT64 => matches!(data_type, DataType::Decimal128(..)),
+            Type::FIXED_LEN_BYTE_ARRAY => {
+                matches!(data_type, DataType::Decimal128(..=WORD_DIGITS, _)) && is_big(column)
+            }
             _ => false,
         }
 }
@@ -118,9 +130,16 @@ pub(super) fn numbers(
     data_type: &DataType,
 ) -> Option<Box<dyn Numbers>> {
     let is_nullable = column.max_def_level() > 0;
+    let length = usize::try_from(column.type_length()).unwrap_or(0);
     macro_rules! of {
         ($stored:ty, $array:ty) => {
-            Some(Box::new(Column::<$stored, $array>::new(pages, place, is_nullable, data_type.clone())))
+            Some(Box::new(Column::<$stored, $array>::new(
+                pages,
+                place,
+                is_nullable,
+                data_type.clone(),
+                length,
+            )))
         };
     }
     match (column.physical_type(), data_type) {
@@ -135,6 +154,8 @@ pub(super) fn numbers(
         (Type::INT32, DataType::Int64) => of!(i32, Int64Type),
         (Type::INT32, DataType::Decimal128(..)) => of!(i32, Decimal128Type),
         (Type::INT64, DataType::Decimal128(..)) => of!(i64, Decimal128Type),
+        (Type::FIXED_LEN_BYTE_ARRAY, DataType::Decimal128(..)) => of!(Big, Decimal128Type),
+        (Type::FIXED_LEN_BYTE_ARRAY, DataType::Int64) => of!(Big, Int64Type),
         (Type::BYTE_ARRAY, DataType::Dictionary(..)) => of!(Code, UInt32Type),
         (Type::INT64, DataType::Int64) => of!(i64, Int64Type),
         (Type::INT64, DataType::UInt64) => of!(i64, UInt64Type),
@@ -149,6 +170,7 @@ pub(super) fn numbers(
 
 /// A number as it is stored.
 trait Stored: Copy + Send {
+    /// 0 if columns differ in that.
     const BYTES: usize;
     /// Whether pages may have values themselves.
     const MAY_BE_PLAIN: bool = true;
@@ -156,10 +178,10 @@ trait Stored: Copy + Send {
     /// Of as many bytes.
     fn of(bytes: &[u8]) -> Self;
 
-    /// So many entries of a dictionary; of texts, these too.
-    fn entries(bytes: &[u8], count: usize) -> Result<Entries<Self>, &'static str> {
-        let bytes = count.checked_mul(Self::BYTES).and_then(|length| bytes.get(..length)).ok_or(CUT_OFF)?;
-        Ok((bytes.chunks_exact(Self::BYTES).map(Self::of).collect(), None))
+    /// So many entries of a dictionary, each of `length` bytes; of texts, these too.
+    fn entries(bytes: &[u8], count: usize, length: usize) -> Result<Entries<Self>, &'static str> {
+        let bytes = count.checked_mul(length).and_then(|length| bytes.get(..length)).ok_or(CUT_OFF)?;
+        Ok((bytes.chunks_exact(length).map(Self::of).collect(), None))
     }
 }
 
@@ -179,7 +201,7 @@ impl Stored for Code {
         Self(u32::of(bytes))
     }
 
-    fn entries(mut bytes: &[u8], count: usize) -> Result<Entries<Self>, &'static str> {
+    fn entries(mut bytes: &[u8], count: usize, _: usize) -> Result<Entries<Self>, &'static str> {
         // Each has a length.
         if count > bytes.len() / size_of::<u32>() {
             return Err(CUT_OFF);
@@ -202,6 +224,38 @@ impl Made<Code> for u32 {
     #[inline(always)]
     fn made(stored: Code) -> Self {
         stored.0
+    }
+}
+
+/// A number of up to 16 bytes, the most significant one first.
+#[derive(Clone, Copy)]
+struct Big(i128);
+
+impl Stored for Big {
+    const BYTES: usize = 0;
+
+    #[inline(always)]
+    fn of(bytes: &[u8]) -> Self {
+        let sign = if bytes.first().is_some_and(|first| *first > 0x7f) { 0xff } else { 0 };
+        let mut whole = [sign; size_of::<i128>()];
+        let start = whole.len().saturating_sub(bytes.len());
+        whole[start..].copy_from_slice(&bytes[..bytes.len().min(size_of::<i128>())]);
+        Self(i128::from_be_bytes(whole))
+    }
+}
+
+impl Made<Big> for i128 {
+    #[inline(always)]
+    fn made(stored: Big) -> Self {
+        stored.0
+    }
+}
+
+impl Made<Big> for i64 {
+    /// What has no room has more digits than any decimal that may be read so.
+    #[inline(always)]
+    fn made(stored: Big) -> Self {
+        Self::try_from(stored.0).unwrap_or(Self::MIN)
     }
 }
 
@@ -256,6 +310,8 @@ struct Column<S, A: ArrowPrimitiveType> {
     level: Level,
     is_nullable: bool,
     data_type: DataType,
+    /// Of a stored value.
+    length: usize,
     dictionary: Vec<A::Native>,
     has_dictionary: bool,
     /// What codes are codes of.
@@ -283,8 +339,9 @@ enum Values {
 }
 
 impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
-    fn new(pages: Pages, place: Place, is_nullable: bool, data_type: DataType) -> Self {
+    fn new(pages: Pages, place: Place, is_nullable: bool, data_type: DataType, length: usize) -> Self {
         Self {
+            length,
             pages,
             place,
             level: Level::best(),
@@ -299,6 +356,12 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
             validity: None,
             stored: PhantomData,
         }
+    }
+
+    /// The bytes of a stored value.
+    #[inline(always)]
+    fn length(&self) -> usize {
+        if S::BYTES == 0 { self.length } else { S::BYTES }
     }
 
     fn error(&self, reason: &str) -> ParquetError {
@@ -332,7 +395,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
                     if std::mem::replace(&mut self.has_dictionary, true) {
                         return Err(self.error("it has two dictionaries"));
                     }
-                    let entries = S::entries(&buf, num_values as usize);
+                    let entries = S::entries(&buf, num_values as usize, self.length());
                     let (entries, texts) = entries.map_err(|reason| self.error(reason))?;
                     self.dictionary = entries.into_iter().map(A::Native::made).collect();
                     self.texts = match (texts, &self.data_type) {
@@ -414,14 +477,14 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
         self.values.resize(first + known, A::Native::default());
         match &mut page.values {
             Values::Plain(bytes) => {
-                let length = known * S::BYTES;
-                if bytes.len() < length {
+                let length = self.length();
+                if bytes.len() < known * length {
                     return Err(self.error("a page is cut off"));
                 }
-                let stored = bytes.split_to(length);
+                let stored = bytes.split_to(known * length);
                 self.values[first..]
                     .iter_mut()
-                    .zip(made::<S, _>(&stored))
+                    .zip(made::<S, _>(&stored, length))
                     .for_each(|(value, made)| *value = made);
             }
             Values::Codes(codes) => {
@@ -473,7 +536,7 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Column<S, A> {
         let known = known.map_err(|reason| self.error(reason))?;
         match &mut page.values {
             Values::Plain(bytes) => {
-                let length = known.saturating_mul(S::BYTES);
+                let length = known.saturating_mul(self.length());
                 if bytes.len() < length {
                     return Err(self.error("a page is cut off"));
                 }
@@ -532,8 +595,8 @@ impl<S: Stored, A: ArrowPrimitiveType<Native: Made<S>>> Numbers for Column<S, A>
 }
 
 /// The numbers that these are stored as.
-fn made<S: Stored, N: Made<S>>(stored: &[u8]) -> impl Iterator<Item = N> {
-    stored.chunks_exact(S::BYTES).map(|bytes| N::made(S::of(bytes)))
+fn made<S: Stored, N: Made<S>>(stored: &[u8], length: usize) -> impl Iterator<Item = N> {
+    stored.chunks_exact(length).map(|bytes| N::made(S::of(bytes)))
 }
 
 /// What follows a length of four bytes, and what is behind it.
