@@ -121,3 +121,26 @@ fn decimals_of_a_fixed_length_are_numbers() {
     let place = ["fixed.parquet", "column 'c'", "too large to store in a Decimal128 of precision 9"];
     fixture.check_error(&format!("SELECT sum(c) FROM '{path}'"), ErrorKind::Data, &place);
 }
+
+/// The library panics where it converts such statistics.
+#[test]
+fn statistics_that_are_longer_than_values_are_an_error() {
+    let fixture = Fixture::new();
+    let path = fixture.path("long.parquet");
+    let schema = "message m { required fixed_len_byte_array(17) a (DECIMAL(38, 0)); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let value = FixedLenByteArray::from(ByteArray::from(vec![0; 17]));
+    column.typed::<FixedLenByteArrayType>().write_batch(&[value], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    // The type and the length of values in the footer (Thrift's compact protocol): 17 becomes 16.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(4).position(|four| four == [0x15, 0x0e, 0x15, 0x22]).unwrap();
+    bytes[at + 3] = 0x20;
+    let bad = fixture.write("bad.parquet", &bytes);
+    fixture.check_error(&format!("SELECT * FROM '{bad}'"), ErrorKind::Data, &["bad.parquet", "damaged"]);
+}

@@ -165,8 +165,9 @@ impl ParquetTable {
             .zip(footers)
             .zip(&columns.values)
             .map(|((file, (meta, footer, _)), values)| {
-                let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &file_schema)
-                    .map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
+                let read = || DFParquetMetadata::statistics_from_parquet_metadata(&footer, &file_schema);
+                let statistics = catch_panic(read).ok_or_else(|| unexpected(&file.name, "Parquet"))?;
+                let statistics = statistics.map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
                 let statistics = floats::without_floats(statistics, &file_schema);
                 let mut partitioned = PartitionedFile::new_from_meta(meta)
                     .with_partition_values(values.clone())
