@@ -114,7 +114,7 @@ impl PhysicalOptimizerRule for Fences {
 }
 
 /// Takes away the fences that hide constants, as no rule after it leaves sorts out. They stay below sorts with a LIMIT that would
-/// take their input for better sorted without.
+/// take their input for better sorted without, and below groups that would take it for ordered by their keys.
 #[derive(Debug)]
 pub(crate) struct WithoutFences;
 
@@ -126,7 +126,7 @@ impl PhysicalOptimizerRule for WithoutFences {
                 node = fence.input.clone();
                 is_changed = true;
             }
-            let recursion = match seems_better_sorted_without(&node)? {
+            let recursion = match seems_better_sorted_without(&node)? || seems_in_order_without(&node)? {
                 true => TreeNodeRecursion::Jump,
                 false => TreeNodeRecursion::Continue,
             };
@@ -156,6 +156,18 @@ fn seems_better_sorted_without(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     };
     let without = Fence::without(Hidden::Constants, sort.input().clone())?;
     Ok(sorted_keys(&without)? > sorted_keys(sort.input())?)
+}
+
+/// Whether groups would take their input for ordered by their keys if no fences hid constants: of an outer join's, say.
+fn seems_in_order_without(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(false) };
+    let without = Fence::without(Hidden::Constants, aggregate.input().clone())?;
+    if Arc::ptr_eq(&without, aggregate.input()) {
+        return Ok(false);
+    }
+    let without = replace_children_if_necessary(plan.clone(), vec![without])?;
+    let mode = without.downcast_ref::<AggregateExec>().map(AggregateExec::input_order_mode);
+    Ok(mode.is_some_and(|mode| mode != aggregate.input_order_mode()))
 }
 
 /// Puts fences below sorts whose input seems to be sorted once the other fences are gone: a sort that is left in the plan is
