@@ -12,11 +12,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type, Schema, UInt64Type};
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinSide, exec_err, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -25,6 +24,7 @@ use keirin_kernels::{Bits, Level};
 use keirin_operators::ordered::{OrderedRows, Reach, Wanted};
 
 use crate::compile::conditions::{conjuncts, has_volatile};
+use crate::compile::rules::moved;
 use crate::compile::sorting::as_numbers;
 
 /// Digits of DECIMALs that all have numbers of 64 bits.
@@ -168,12 +168,7 @@ fn side_of(expression: &Arc<dyn PhysicalExpr>, filter: &JoinFilter) -> Option<Jo
 
 /// The expression over the columns of its side.
 fn of_side(expression: &Arc<dyn PhysicalExpr>, filter: &JoinFilter) -> Result<Arc<dyn PhysicalExpr>> {
-    let over = |node: Arc<dyn PhysicalExpr>| {
-        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
-        let index = filter.column_indices()[column.index()].index;
-        Ok(Transformed::yes(Arc::new(Column::new(column.name(), index)) as Arc<dyn PhysicalExpr>))
-    };
-    expression.clone().transform_up(over).data()
+    moved(expression, |column| filter.column_indices()[column].index)
 }
 
 /// Whether values of this type have numbers that compare as they do, and, if they have, whether other values have other

@@ -59,7 +59,7 @@ pub(super) struct Spilling {
     /// How often its sides were cut before.
     depth: usize,
     /// Whether rows must stay in the order of the probe side, and in its partitions.
-    pub(super) is_in_order: bool,
+    is_in_order: bool,
     metrics: ExecutionPlanMetricsSet,
 }
 

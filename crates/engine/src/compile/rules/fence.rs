@@ -14,7 +14,8 @@
 //!
 //! What is the same in all rows of a side of an outer join is not behind it, where NULLs stand beside it: DataFusion leaves it
 //! out of sorts nevertheless, as `flag` in `a LEFT JOIN (SELECT id, 1 AS flag FROM b) b ON ... ORDER BY flag`. A fence hides
-//! that it is so, and passes on all else, until sorts are settled ([`WithoutFences`]). So it is with expressions that a
+//! that it is so, and passes on all else, until sorts are settled ([`WithoutFences`]); longer below groups that would take
+//! their input for ordered by it, and give groups several times. So it is with expressions that a
 //! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
 //! are.
 //!

@@ -30,6 +30,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::moved;
 use crate::compact::compact;
 use crate::compile::fast_path;
 use crate::runtime::guard::guarded;
@@ -134,19 +135,6 @@ fn late_rows(node: &Arc<dyn ExecutionPlan>) -> Result<Option<LateRowsExec>> {
 
 fn indices(expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
     collect_columns(expr).iter().map(Column::index).collect()
-}
-
-/// The expression over columns that are in other places.
-fn moved(expr: &Arc<dyn PhysicalExpr>, place: impl Fn(usize) -> usize) -> Result<Arc<dyn PhysicalExpr>> {
-    let moved = expr.clone().transform(|expr| {
-        Ok(match expr.downcast_ref::<Column>() {
-            Some(column) => {
-                Transformed::yes(Arc::new(Column::new(column.name(), place(column.index()))) as _)
-            }
-            None => Transformed::no(expr),
-        })
-    });
-    moved.data()
 }
 
 /// Rows of Parquet files, of which the input gives the numbers, in the order in which it does.

@@ -36,6 +36,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 
 pub(crate) use all_sets::AllSets;
 pub(crate) use common_types::{CommonTypes, with_common_types};
@@ -113,4 +115,17 @@ fn schema_of_expressions(plan: &LogicalPlan) -> Result<DFSchemaRef> {
         }
         (_, inputs) => Arc::new(merge_schema(inputs)),
     })
+}
+
+/// The expression over columns that are in other places, given those in which they are.
+pub(crate) fn moved(
+    expression: &Arc<dyn PhysicalExpr>,
+    place: impl Fn(usize) -> usize,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let of_node = |node: Arc<dyn PhysicalExpr>| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        let column = Column::new(column.name(), place(column.index()));
+        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+    };
+    expression.clone().transform_up(of_node).data()
 }

@@ -32,6 +32,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::compile::fast_path;
+use crate::compile::rules::moved;
 
 type Plan = Arc<dyn ExecutionPlan>;
 type Expr = Arc<dyn PhysicalExpr>;
@@ -263,7 +264,8 @@ impl Graph {
         let joined = if *join.join_type() == JoinType::Inner {
             let Some((right_columns, right)) = self.add(join.right())? else { return Ok(None) };
             for (left, right) in join.on() {
-                let sides = [numbered(left, &columns)?, numbered(right, &right_columns)?];
+                let sides =
+                    [moved(left, |column| columns[column])?, moved(right, |column| right_columns[column])?];
                 let [Some(left), Some(right)] = [self.relation_of(&sides[0]), self.relation_of(&sides[1])]
                 else {
                     return Ok(None);
@@ -278,7 +280,7 @@ impl Graph {
                 };
                 let inputs: Option<Vec<usize>> = filter.column_indices().iter().map(of_side).collect();
                 let Some(inputs) = inputs else { return Ok(None) };
-                let expression = numbered(filter.expression(), &inputs)?;
+                let expression = moved(filter.expression(), |column| inputs[column])?;
                 let relations = self.relations_of(&expression);
                 if relations.count_ones() < 2 {
                     return Ok(None);
@@ -290,7 +292,7 @@ impl Graph {
         } else {
             let mut on = Vec::with_capacity(join.on().len());
             for (left, right) in join.on() {
-                on.push((numbered(left, &columns)?, right.clone()));
+                on.push((moved(left, |column| columns[column])?, right.clone()));
             }
             let relations = on.iter().fold(0, |all, (key, _)| all | self.relations_of(key));
             if relations.count_ones() != 1 || self.keys.len() == Set::BITS as usize {
@@ -360,17 +362,4 @@ fn columns_of(expression: &Expr) -> Vec<usize> {
     });
     debug_assert!(found.is_ok(), "nothing in it fails");
     columns
-}
-
-/// The expression with column `n` replaced by column `columns[n]`.
-fn numbered(expression: &Expr, columns: &[usize]) -> Result<Expr> {
-    let of_node = |node: Expr| {
-        Ok(match node.downcast_ref::<Column>() {
-            Some(column) => {
-                Transformed::yes(Arc::new(Column::new(column.name(), columns[column.index()])) as Expr)
-            }
-            None => Transformed::no(node),
-        })
-    };
-    expression.clone().transform_up(of_node).data()
 }
