@@ -99,16 +99,17 @@ pub(super) struct Built<K: PackedKey> {
     pub(super) columns: Vec<Option<ArrayRef>>,
     /// Those that are compared.
     pub(super) keys: Vec<ArrayRef>,
-    _reservation: MemoryReservation,
+    reservation: MemoryReservation,
 }
 
 /// Collects the build side, and says to the probe side what its keys are; and whether it was refused memory itself, and not
-/// what its rows come from.
+/// what its rows come from. A join that `may_spill` then leaves memory to those that may not.
 pub(super) async fn build<K: PackedKey>(
     work: Arc<Work>,
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    may_spill: bool,
     was_refused: Arc<AtomicBool>,
 ) -> Result<Arc<Built<K>>> {
     let dynamic_filter = match &work.dynamic_filter {
@@ -123,7 +124,10 @@ pub(super) async fn build<K: PackedKey>(
     }
     drop(right);
     let alive = Arc::new(());
-    let reservation = MemoryConsumer::new("join").register(context.memory_pool());
+    let consumer = MemoryConsumer::new("join");
+    // A table that was built cannot spill.
+    let held = consumer.clone_with_new_id().register(context.memory_pool());
+    let reservation = consumer.with_can_spill(may_spill).register(context.memory_pool());
     let mut tasks = JoinSet::new();
     for partition in 0..partition_count(&left) {
         let state = Collecting {
@@ -150,8 +154,11 @@ pub(super) async fn build<K: PackedKey>(
     let threads = tasks.len();
     let collecting = all(tasks).await?;
     let checks = Checks::of(&context);
-    let built = finish(work, left, collecting, dynamic_filter, reservation, (threads, checks)).await;
-    noted(built, &was_refused)
+    let reservations = (&reservation, held);
+    let built = finish(work, left, collecting, dynamic_filter, reservations, (threads, checks)).await;
+    let built = noted(built, &was_refused)?;
+    built.reservation.grow(reservation.free());
+    Ok(Arc::new(built))
 }
 
 /// `outcome`, after noting whether memory was refused.
@@ -169,9 +176,9 @@ async fn finish<K: PackedKey>(
     left: Arc<dyn ExecutionPlan>,
     collecting: Vec<Collecting<K>>,
     dynamic_filter: Option<Arc<DynamicFilterPhysicalExpr>>,
-    reservation: MemoryReservation,
+    (reservation, held): (&MemoryReservation, MemoryReservation),
     (threads, checks): (usize, Checks),
-) -> Result<Arc<Built<K>>> {
+) -> Result<Built<K>> {
     let level = Level::best();
     let (mut batches, mut parts, mut bounds, mut reservations) =
         (Vec::new(), Vec::new(), Bounds::default(), Vec::new());
@@ -192,7 +199,7 @@ async fn finish<K: PackedKey>(
         reservation.try_grow(column_bytes)?;
     }
     if let Some(ranges) = &work.ranges {
-        return ordered(&work, ranges, &left, (&batches, row_count), reservation, &checks).map(Arc::new);
+        return ordered(&work, ranges, &left, (&batches, row_count), (reservation, held), &checks);
     }
     let Some(unbuilt) = Unbuilt::new(parts) else { return too_many_rows() };
     reservation.try_grow(unbuilt.bytes())?;
@@ -240,7 +247,7 @@ async fn finish<K: PackedKey>(
         filter.mark_complete();
     }
     let (columns, keys) = placed(&wanted, joined, &left);
-    Ok(Arc::new(Built { build, columns, keys, _reservation: reservation }))
+    Ok(Built { build, columns, keys, reservation: held })
 }
 
 /// Columns by their places, and the keys behind them.
@@ -264,7 +271,7 @@ fn ordered<K: PackedKey>(
     ranges: &Ranges,
     left: &Arc<dyn ExecutionPlan>,
     (batches, row_count): (&[Vec<ArrayRef>], usize),
-    reservation: MemoryReservation,
+    (reservation, held): (&MemoryReservation, MemoryReservation),
     checks: &Checks,
 ) -> Result<Built<K>> {
     if row_count >= u32::MAX as usize {
@@ -288,7 +295,7 @@ fn ordered<K: PackedKey>(
         return internal_err!("nobody stopped the sort");
     };
     keys.truncate(equal_count);
-    Ok(Built { build: Build::ordered(rows, work.kind), columns, keys, _reservation: reservation })
+    Ok(Built { build: Build::ordered(rows, work.kind), columns, keys, reservation: held })
 }
 
 /// The table with all its rows.

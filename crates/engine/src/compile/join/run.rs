@@ -180,11 +180,13 @@ impl<K: PackedKey> Run<K> {
     ) -> Self {
         let was_refused = Arc::new(AtomicBool::new(false));
         let (left, context) = (left.clone(), context.clone());
+        let may_spill = spilling.is_some();
         let parts = spilling.map(|spilling| {
             let parts = parts(work.clone(), left.clone(), right.clone(), context.clone(), spilling);
             parts.map(|parts| parts.map_err(Arc::new)).boxed().shared()
         });
-        let built = build::<K>(work.clone(), left, right.clone(), context.clone(), was_refused.clone());
+        let built =
+            build::<K>(work.clone(), left, right.clone(), context.clone(), may_spill, was_refused.clone());
         let built = built.map(|built| built.map_err(Arc::new)).boxed().shared();
         let probed = probe_all(work.clone(), built.clone(), right.clone(), context.clone());
         Self {
