@@ -18,6 +18,8 @@ use pages::{Pages, Place, Slot, Stored};
 mod buffers;
 #[path = "../../crates/engine/src/sources/files/parquet/decoders.rs"]
 mod decoders;
+#[path = "../../crates/engine/src/sources/files/parquet/deltas.rs"]
+mod deltas;
 #[path = "../../crates/engine/src/sources/files/parquet/header.rs"]
 mod header;
 #[path = "../../crates/engine/src/sources/files/parquet/levels.rs"]
@@ -27,6 +29,8 @@ mod pages;
 #[path = "../../crates/engine/src/sources/files/parquet/runs.rs"]
 #[allow(dead_code, reason = "of runs, levels are only counted here")]
 mod runs;
+#[path = "../../crates/engine/src/sources/files/parquet/suffixes.rs"]
+mod suffixes;
 
 const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(0)];
 /// What a hostile chunk may make of itself, in pages: the fuzzer asks for no more.

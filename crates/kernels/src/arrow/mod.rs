@@ -3,6 +3,10 @@
 //! Arrow's safe functions make or check views row by row, which takes several times as long as decoding the
 //! rows. Here the bytes of all rows are validated together, those of a dictionary once.
 
+mod entries;
+
+pub use entries::TextEntries;
+
 use std::collections::HashMap;
 use std::marker::PhantomData;
 

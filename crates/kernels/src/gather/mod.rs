@@ -27,12 +27,20 @@ impl Index for u32 {}
 /// When an index is not below the count of values.
 #[must_use]
 pub fn gather<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]) -> Vec<T> {
+    let out = gather_checked(level, values, indices);
+    out.unwrap_or_else(|| panic!("indices below {}", values.len()))
+}
+
+/// As [`gather`]; `None` when an index is not below the count of values.
+#[must_use]
+pub fn gather_checked<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]) -> Option<Vec<T>> {
     let mut out = Vec::with_capacity(indices.len());
-    let are_inside = gather_to(level, values, indices, &mut out.spare_capacity_mut()[..indices.len()]);
-    assert!(are_inside, "indices below {}", values.len());
+    if !gather_to(level, values, indices, &mut out.spare_capacity_mut()[..indices.len()]) {
+        return None;
+    }
     // SAFETY: all of these were written.
     unsafe { out.set_len(indices.len()) };
-    out
+    Some(out)
 }
 
 /// Sets `out` to `values[index]` for each index. Returns `false`, with any values in `out`, when an index is

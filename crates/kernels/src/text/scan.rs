@@ -63,7 +63,7 @@ pub fn is_utf8<O: Offset>(level: Level, column: Strings<'_, O>) -> bool {
 
 /// Whether a byte begins a character.
 #[inline(always)]
-pub(super) fn is_begin(byte: u8) -> bool {
+pub(crate) fn is_begin(byte: u8) -> bool {
     byte & 0xC0 != 0x80
 }
 

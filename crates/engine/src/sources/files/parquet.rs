@@ -8,6 +8,8 @@ mod batches;
 mod booked;
 mod buffers;
 mod decoders;
+mod deltas;
+mod flat;
 mod floats;
 mod header;
 mod kept;
@@ -23,6 +25,8 @@ mod row_group;
 mod rows;
 mod runs;
 mod scan;
+mod suffixes;
+mod texts;
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The batches of a row group: columns of numbers by our loops, the others by the parquet crate's.
+//! The batches of a row group: flat columns by our loops, the others by the parquet crate's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::SchemaDescriptor;
 
+use super::flat::{Column, can_be_coded, coded_type, column, has_numbers, has_our_encodings, has_texts};
 use super::kept::Kept;
-use super::numbers::{Numbers, can_be_coded, coded_type, has_numbers, has_our_encodings, numbers};
 use super::row_group::RowGroup;
 
 /// Where runs of selected and of other rows are shorter on average, rows between them are decoded too, and then left out.
@@ -27,30 +27,40 @@ const STEP_ROWS_MAX: usize = 1 << 16;
 /// Runs that are passed over in any case.
 const SKIPPED_ROWS_MIN: usize = 4 * RUN_ROWS_MIN;
 
-/// The columns of a file that are numbers for our loops, by their place in the file.
+/// The columns of a file that our loops decode, by their place in the file.
 #[derive(Clone)]
-pub(super) struct NumberColumns(Arc<Vec<bool>>);
+pub(super) struct FlatColumns(Arc<Vec<Option<Flat>>>);
 
-impl NumberColumns {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flat {
+    Numbers,
+    Texts,
+}
+
+impl FlatColumns {
     /// Of columns that are read as `fields`.
     pub(super) fn new(schema: &SchemaDescriptor, fields: &Fields) -> Result<Self> {
         // What the parquet crate reads by itself: anything else it has to convert.
         let plain = parquet_to_arrow_schema(schema, None)?;
         let is_ours = |leaf: usize| {
             let root = schema.get_column_root_idx(leaf);
-            let (Some(field), Some(plain)) = (fields.get(root), plain.fields.get(root)) else { return false };
-            field.data_type() == plain.data_type() && has_numbers(&schema.column(leaf), field.data_type())
+            let (field, plain) = (fields.get(root)?.data_type(), plain.fields.get(root)?.data_type());
+            let column = schema.column(leaf);
+            if field == plain && has_numbers(&column, field) {
+                return Some(Flat::Numbers);
+            }
+            has_texts(&column, plain, field).then_some(Flat::Texts)
         };
         Ok(Self(Arc::new((0..schema.num_columns()).map(is_ours).collect())))
     }
 
     pub(super) fn has(&self, leaf: usize) -> bool {
-        self.0[leaf]
+        self.0[leaf].is_some()
     }
 
-    /// Whether a column of a row group is decoded by our loops.
-    pub(super) fn has_in(&self, row_group: &RowGroupMetaData, leaf: usize) -> bool {
-        self.0[leaf] && has_our_encodings(row_group.column(leaf))
+    /// Whether a column of a row group is numbers for our loops.
+    pub(super) fn has_numbers(&self, row_group: &RowGroupMetaData, leaf: usize) -> bool {
+        self.0[leaf] == Some(Flat::Numbers) && has_our_encodings(row_group.column(leaf))
     }
 }
 
@@ -88,7 +98,7 @@ struct Ours {
 }
 
 enum Values {
-    Numbers(Box<dyn Numbers>),
+    Stored(Box<dyn Column>),
     /// Those of all rows, which were decoded for a filter.
     Kept(ArrayRef),
 }
@@ -96,7 +106,7 @@ enum Values {
 impl Ours {
     fn skip(&mut self, rows: usize) -> Result<()> {
         match &mut self.values {
-            Values::Numbers(numbers) => numbers.skip(rows),
+            Values::Stored(column) => column.skip(rows),
             Values::Kept(values) => {
                 *values = values.slice(rows, values.len() - rows);
                 Ok(())
@@ -106,8 +116,8 @@ impl Ours {
 
     /// The values of the next runs, but for those that are passed over.
     fn read(&mut self, runs: &[RowSelector]) -> Result<ArrayRef> {
-        let numbers = match &mut self.values {
-            Values::Numbers(numbers) => numbers,
+        let column = match &mut self.values {
+            Values::Stored(column) => column,
             Values::Kept(values) => {
                 // Where columns are kept runs are one.
                 let rows = runs.iter().map(|run| run.row_count).sum();
@@ -118,11 +128,11 @@ impl Ours {
         };
         for run in runs {
             match run.skip {
-                true => numbers.skip(run.row_count)?,
-                false => numbers.read(run.row_count)?,
+                true => column.skip(run.row_count)?,
+                false => column.read(run.row_count)?,
             }
         }
-        numbers.take()
+        column.take()
     }
 
     /// Whether values that are decimals have no more digits than their type.
@@ -144,14 +154,14 @@ fn most(digits: u8) -> Option<i64> {
 pub(super) struct Columns<'a> {
     pub(super) schema: &'a SchemaDescriptor,
     pub(super) fields: &'a Fields,
-    pub(super) numbers: &'a NumberColumns,
+    pub(super) flat: &'a FlatColumns,
     pub(super) coded: &'a CodedColumns,
 }
 
 /// See the [module](self).
 pub(super) struct Batches {
     schema: SchemaRef,
-    /// The columns that are not numbers, if there are any.
+    /// The columns that our loops do not decode, if there are any.
     others: Option<ParquetRecordBatchReader>,
     ours: Vec<Ours>,
     /// The rows that are not done.
@@ -168,7 +178,7 @@ pub(super) struct Batches {
 impl Batches {
     /// The selected rows of the columns in `mask`. What is kept is of rows of which all are selected.
     pub(super) fn new(
-        Columns { schema, fields, numbers: ours, coded }: Columns<'_>,
+        Columns { schema, fields, flat, coded }: Columns<'_>,
         mask: &ProjectionMask,
         row_group: &RowGroup,
         batch_rows: usize,
@@ -182,7 +192,7 @@ impl Batches {
             if roots.last() != Some(&root) {
                 roots.push(root);
             }
-            let (column, chunk) = (schema.column(leaf), row_group.chunk(leaf));
+            let (described, chunk) = (schema.column(leaf), row_group.chunk(leaf));
             let Some(field) = fields.get(root).filter(|_| has_our_encodings(chunk)) else {
                 others.push(leaf);
                 continue;
@@ -192,7 +202,7 @@ impl Batches {
                 (Some(DataType::Int64), DataType::Decimal128(digits, _)) => most(*digits),
                 _ => None,
             };
-            let data_type = coded.or_else(|| ours.has(leaf).then(|| field.data_type().clone()));
+            let data_type = coded.or_else(|| flat.has(leaf).then(|| field.data_type().clone()));
             let of_kept = kept.and_then(|kept| kept.column(leaf));
             let read = match data_type {
                 Some(data_type) if of_kept.is_some_and(|column| *column.data_type() == data_type) => {
@@ -200,8 +210,8 @@ impl Batches {
                 }
                 Some(data_type) => {
                     let pages = row_group.pages(leaf)?;
-                    let numbers = numbers(pages, row_group.place(leaf), &column, &data_type);
-                    numbers.map(|numbers| (Values::Numbers(numbers), data_type))
+                    let stored = column(pages, row_group.place(leaf), &described, &data_type);
+                    stored.map(|stored| (Values::Stored(stored), data_type))
                 }
                 None => None,
             };

@@ -1,4 +1,5 @@
-//! Checks of pages for the parquet crate's readers, which trust levels and the width of codes: damaged ones made them panic.
+//! Checks of pages for the parquet crate's readers, which trust levels, the width of codes and the lengths of suffixes: damaged
+//! ones made them panic.
 //!
 //! Of runs only the headers are looked at. (parquet-format: Encodings.md, "RLE/Bit-Packing Hybrid".)
 
@@ -7,6 +8,7 @@ use parquet::basic::Encoding;
 use parquet::column::page::Page;
 
 use super::runs::Hybrid;
+use super::suffixes::Suffixes;
 
 /// Codes of a dictionary have no more bits.
 const CODE_BITS_MAX: u8 = 32;
@@ -15,7 +17,7 @@ const CUT_OFF: &str = "its levels are cut off";
 /// The highest repetition and definition levels of a column.
 pub(super) type LevelsMax = [i16; 2];
 
-/// Whether a page has as many levels as values, and codes of a possible width.
+/// Whether a page has as many levels as values, codes of a possible width, and suffixes of possible lengths.
 pub(super) fn check(page: &Page, levels_max: LevelsMax) -> Result<(), &'static str> {
     let mut rest = page.buffer().clone();
     match page {
@@ -33,9 +35,14 @@ pub(super) fn check(page: &Page, levels_max: LevelsMax) -> Result<(), &'static s
         }
         Page::DictionaryPage { .. } => return Ok(()),
     }
-    let has_codes = matches!(page.encoding(), Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
-    match rest.first() {
-        Some(bits) if has_codes && *bits > CODE_BITS_MAX => Err("its codes have too many bits"),
+    match (page.encoding(), rest.first()) {
+        (Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY, Some(bits)) if *bits > CODE_BITS_MAX => {
+            Err("its codes have too many bits")
+        }
+        (Encoding::DELTA_BYTE_ARRAY, Some(_)) => {
+            let mut texts = Suffixes::new(rest)?;
+            texts.each(texts.left().min(page.num_values() as usize), |_| Ok(()))
+        }
         _ => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata, RowSelection, RowSelector};
 use parquet::arrow::async_reader::AsyncFileReader;
 
-use super::batches::{Batches, CodedColumns, Columns, NumberColumns};
+use super::batches::{Batches, CodedColumns, Columns, FlatColumns};
 use super::kept::{self, Kept};
 use super::numbered::RowNumbers;
 use super::prefilter::Prefilters;
@@ -72,7 +72,7 @@ pub(super) struct Rows {
     pub(super) fetched: Fetched,
     /// The columns that are kept of the row group.
     pub(super) booked: MemoryReservation,
-    pub(super) numbers: NumberColumns,
+    pub(super) flat: FlatColumns,
     pub(super) coded: CodedColumns,
     /// The columns of a batch in the order in which they are wanted, if some are coded.
     pub(super) given: Option<Vec<usize>>,
@@ -197,12 +197,12 @@ impl Rows {
             return Ok((before, None));
         }
         self.prefilters.begin();
-        let (numbers, wanted, mut tried) = (self.numbers.clone(), self.mask.clone(), 0);
+        let (flat, wanted, mut tried) = (self.flat.clone(), self.mask.clone(), 0);
         let leaves = |mask: &ProjectionMask| -> Vec<usize> {
             (0..row_group.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect()
         };
         let is_ours =
-            |mask: &ProjectionMask| leaves(mask).into_iter().all(|leaf| numbers.has_in(row_group, leaf));
+            |mask: &ProjectionMask| leaves(mask).into_iter().all(|leaf| flat.has_numbers(row_group, leaf));
         let mut kept = (before.is_none() && rows <= kept::ROWS_MAX).then(|| Kept::new(rows));
         if let Some(kept) = &mut kept {
             while kept.left() > 0
@@ -307,7 +307,7 @@ impl Rows {
 
     fn columns<'a>(&'a self, coded: &'a CodedColumns) -> Columns<'a> {
         let (schema, fields) = (self.metadata.parquet_schema(), self.schema.fields());
-        Columns { schema, fields, numbers: &self.numbers, coded }
+        Columns { schema, fields, flat: &self.flat, coded }
     }
 
     async fn fetch(

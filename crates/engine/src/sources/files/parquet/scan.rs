@@ -42,7 +42,7 @@ use parquet::basic::Compression;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::Decoding;
-use super::batches::{CodedColumns, NumberColumns};
+use super::batches::{CodedColumns, FlatColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::known::KnownColumns;
@@ -66,6 +66,7 @@ pub(super) struct Scan {
     limit: Option<usize>,
     keeps_order: bool,
     learnt: Learnt,
+    buffers: Buffers,
 }
 
 impl Scan {
@@ -94,6 +95,7 @@ impl Scan {
             limit: config.limit,
             keeps_order: config.preserve_order,
             learnt: Learnt::default(),
+            buffers: Buffers::default(),
         }))
     }
 
@@ -185,7 +187,7 @@ impl Scan {
         // What is counted for a LIMIT are rows that no filter of others has touched.
         let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
         let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics, &self.learnt)?;
-        let numbers = NumberColumns::new(metadata.parquet_schema(), schema.fields())?;
+        let flat = FlatColumns::new(metadata.parquet_schema(), schema.fields())?;
         let given = plain_columns(&projection);
         let coded = match &given {
             Some(given) => {
@@ -198,7 +200,7 @@ impl Scan {
         };
         let masks = filters.iter().map(|filter| filter.projection()).chain([&mask]);
         let numbered = self.decoding.numbered.zip(file.extension::<FileNumber>());
-        if !has_pages_for_us(&metadata, (&numbers, &coded), masks) && numbered.is_none() {
+        if !has_pages_for_us(&metadata, (&flat, &coded), masks) && numbered.is_none() {
             return Ok(Opened::NotOurs);
         }
         metrics.files_ranges_pruned_statistics.add_matched(1);
@@ -239,13 +241,13 @@ impl Scan {
             output: self.output.clone(),
             fetched: Fetched::default(),
             booked,
-            numbers,
+            flat,
             coded,
             given,
             row_numbers: numbered.map(|(place, file)| RowNumbers::new(place, *file)),
             shared: Shared {
                 decoders: Arc::new(decoders),
-                buffers: Buffers::default(),
+                buffers: self.buffers.clone(),
                 file_bytes: file.object_meta.size,
             },
             batch_rows: self.decoding.batch_rows,
@@ -311,7 +313,7 @@ fn plain_columns(projection: &ProjectionExprs) -> Option<Vec<usize>> {
 /// Whether the columns in `masks` have pages that our loops decompress or decode, and none with a codec that we lack.
 fn has_pages_for_us<'a>(
     metadata: &ArrowReaderMetadata,
-    (numbers, coded): (&NumberColumns, &CodedColumns),
+    (flat, coded): (&FlatColumns, &CodedColumns),
     masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
 ) -> bool {
     let mut found = false;
@@ -322,7 +324,7 @@ fn has_pages_for_us<'a>(
                     return false;
                 }
                 found |=
-                    column.compression() != Compression::UNCOMPRESSED || numbers.has(leaf) || coded.has(leaf);
+                    column.compression() != Compression::UNCOMPRESSED || flat.has(leaf) || coded.has(leaf);
             }
         }
     }
