@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use keirin::ErrorKind;
 use keirin::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
-    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampMicrosecondArray,
-    UInt8Array, UInt64Array,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array,
+    Int16Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray, UInt8Array, UInt64Array,
 };
 use keirin::arrow::datatypes::{DataType, Field, Int32Type};
 use parquet::arrow::ArrowWriter;
@@ -48,11 +48,12 @@ fn rows() -> RecordBatch {
         (Arc::new(Field::new("a", DataType::Int32, false)), parts),
         (Arc::new(Field::new("b", DataType::Utf8, true)), Arc::new(text.clone()) as _),
     ]);
+    let path = |n: i32| format!("https://example.org/{}/a page/{}", n / 100, n / 9 % 40);
     let known = |n: i32| n % 40 > 8 || n % 13 == 0;
     let decimals = |values: Decimal128Array, digits, scale| -> ArrayRef {
         Arc::new(values.with_precision_and_scale(digits, scale).unwrap())
     };
-    let columns: [(&str, ArrayRef); 18] = [
+    let columns: [(&str, ArrayRef); 21] = [
         ("id", Arc::new(Int32Array::from_iter_values(0..ROWS))),
         ("low", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|n| i64::from(n / 50 % 3))))),
         ("random", Arc::new(Int64Array::from_iter_values((0..ROWS).map(random)))),
@@ -80,6 +81,21 @@ fn rows() -> RecordBatch {
         ("real", Arc::new((0..ROWS).map(|n| known(n).then_some(n as f32 / 4.0)).collect::<Float32Array>())),
         ("price", decimals((0..ROWS).map(|n| known(n).then_some(i128::from(n % 90 - 40))).collect(), 20, 2)),
         ("big", decimals((0..ROWS).map(|n| Some(i128::from(random(n)) * 1_000_003)).collect(), 38, 4)),
+        ("path", Arc::new((0..ROWS).map(|n| known(n).then(|| path(n))).collect::<StringArray>())),
+        (
+            "words",
+            Arc::new(
+                (0..ROWS).map(|n| Some("ein groß’ Wort ".repeat(n as usize % 17))).collect::<StringArray>(),
+            ),
+        ),
+        (
+            "blob",
+            Arc::new(
+                (0..ROWS)
+                    .map(|n| known(n / 7).then(|| random(n).to_le_bytes().repeat(n as usize % 4)))
+                    .collect::<BinaryArray>(),
+            ),
+        ),
     ];
     RecordBatch::try_from_iter(columns).unwrap()
 }
@@ -95,7 +111,7 @@ fn write(path: &str, properties: WriterProperties) {
     writer.close().unwrap();
 }
 
-/// Three row groups with pages of 300 rows; text and lists without dictionaries.
+/// Three row groups with pages of 300 rows, and all encodings.
 fn properties(version: WriterVersion, compression: Compression) -> WriterProperties {
     WriterProperties::builder()
         .set_writer_version(version)
@@ -109,12 +125,19 @@ fn properties(version: WriterVersion, compression: Compression) -> WriterPropert
         .set_column_dictionary_enabled("real".into(), false)
         .set_column_dictionary_enabled("big".into(), false)
         .set_column_dictionary_page_size_limit("short".into(), 700)
+        .set_column_dictionary_page_size_limit("text".into(), 1500)
+        .set_column_dictionary_enabled("path".into(), false)
+        .set_column_encoding("path".into(), Encoding::DELTA_BYTE_ARRAY)
+        .set_column_dictionary_enabled("words".into(), false)
+        .set_column_encoding("words".into(), Encoding::DELTA_LENGTH_BYTE_ARRAY)
+        .set_column_dictionary_enabled("blob".into(), false)
+        .set_column_encoding("blob".into(), Encoding::PLAIN)
         .set_column_bloom_filter_enabled("text".into(), true)
         .build()
 }
 
 /// `FILE` stands for the file.
-const QUERIES: [&str; 20] = [
+const QUERIES: [&str; 24] = [
     "SELECT * FROM FILE",
     "SELECT count(*), sum(low), sum(float), min(text), max(text), count(nothing) FROM FILE",
     "SELECT id, text, list FROM FILE WHERE id BETWEEN 2890 AND 3110",
@@ -134,6 +157,10 @@ const QUERIES: [&str; 20] = [
     "SELECT id, short, day, float FROM FILE WHERE id IN (2, 5, 9, 11, 14, 18, 1700, 1702, 1704, 1708, 2499, 5990)",
     "SELECT price, count(*), sum(big), min(big) FROM FILE WHERE price > -0.3 GROUP BY price ORDER BY price",
     "SELECT id, price, big FROM FILE WHERE big < 0 AND price = 0.13 ORDER BY big LIMIT 50",
+    "SELECT path, words, blob FROM FILE WHERE id % 90 IN (3, 4, 40)",
+    "SELECT id, path FROM FILE WHERE path LIKE '%/17/%' AND words > 'ein' ORDER BY id",
+    "SELECT path, count(*), max(words), min(blob), max(random) FROM FILE GROUP BY path ORDER BY path",
+    "SELECT blob, text FROM FILE WHERE random > 0 AND length(words) = 30 ORDER BY id",
     "SELECT count(*) FROM FILE AS a JOIN FILE AS b ON a.id = b.id + 5400 WHERE b.flag",
 ];
 
