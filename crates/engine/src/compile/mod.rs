@@ -7,6 +7,7 @@ pub(crate) mod fast_path;
 pub(crate) mod grouping;
 pub(crate) mod in_order;
 pub(crate) mod join;
+mod parts;
 pub(crate) mod plan_cache;
 pub(crate) mod rules;
 pub(crate) mod sorting;

@@ -88,7 +88,10 @@ fn too_many_rows<T>() -> Result<T> {
     resources_err!("more rows in a join than numbers of 32 bits count")
 }
 
-pub(super) fn evaluate(keys: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+pub(in crate::compile) fn evaluate(
+    keys: &[Arc<dyn PhysicalExpr>],
+    batch: &RecordBatch,
+) -> Result<Vec<ArrayRef>> {
     keys.iter().map(|key| Ok(comparable(key.evaluate(batch)?.into_array(batch.num_rows())?))).collect()
 }
 

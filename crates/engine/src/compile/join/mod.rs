@@ -61,6 +61,7 @@ use keirin_operators::join::Kind;
 use keirin_operators::ordered::Wanted;
 use parking_lot::Mutex;
 
+pub(super) use self::build::evaluate;
 use self::filter::is_used;
 pub(crate) use self::filter::{Filters, with_bounds, with_own_state};
 use self::keys::JoinKeys;
@@ -68,6 +69,7 @@ use self::narrowed::{narrowed, of_probe_side};
 pub(crate) use self::order::JoinOrder;
 use self::ranges::{ByRanges, Ranges, has_numbers};
 use self::run::{KeyFilter, Shared, Work};
+pub(super) use self::run::{all, feed, partition_count};
 pub(crate) use self::sides::Sides;
 use self::sides::{row_count, rows_of_key};
 use self::spilled::Spilling;

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{JoinSide, internal_err};
 use datafusion::error::Result;
@@ -25,8 +24,9 @@ use parking_lot::Mutex;
 
 use super::pieces::{self, Pieces};
 use super::run::{Work, all, begin};
-use super::spilled::{PartExec, PartFile, Spilling};
+use super::spilled::Spilling;
 use crate::compact::compact;
+use crate::compile::parts::{PartExec, PartFile, with_number};
 use crate::runtime::pool::MERGE;
 
 impl Work {
@@ -36,20 +36,6 @@ impl Work {
         self.schema = with_number(&self.schema);
         self
     }
-}
-
-/// A schema with the number of a row behind its columns.
-pub(super) fn with_number(schema: &SchemaRef) -> SchemaRef {
-    let number = Arc::new(Field::new("row number", DataType::UInt64, false));
-    Arc::new(Schema::new(schema.fields().iter().cloned().chain([number]).collect::<Vec<_>>()))
-}
-
-/// Rows with their numbers from `first` on.
-pub(super) fn numbered(batch: &RecordBatch, schema: &SchemaRef, first: u64) -> Result<RecordBatch> {
-    let numbers = UInt64Array::from_iter_values(first..first + batch.num_rows() as u64);
-    let mut columns = batch.columns().to_vec();
-    columns.push(Arc::new(numbers));
-    Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
 /// The rows of a join, as runs by the numbers in their last column.

@@ -17,7 +17,8 @@ use futures::{StreamExt, TryStreamExt};
 use keirin_operators::join::Kind;
 
 use super::run::{Work, begin};
-use super::spilled::{PartExec, Spilling};
+use super::spilled::Spilling;
+use crate::compile::parts::PartExec;
 
 /// A build side is cut into so many pieces, and a piece again if there is no memory for it.
 const PIECES: usize = 8;

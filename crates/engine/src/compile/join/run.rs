@@ -166,7 +166,7 @@ impl<K: PackedKey> fmt::Debug for Run<K> {
     }
 }
 
-pub(super) fn partition_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+pub(in crate::compile) fn partition_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.properties().partitioning.partition_count()
 }
 
@@ -341,7 +341,7 @@ impl<K: PackedKey> Giving<K> {
 /// Passes all batches of a partition to `take`, with what that works on; it is called again without a batch as long as it
 /// says that there is more to do. Stripes of a table on disk are read by the thread that takes them, as long as somebody is
 /// `alive` who wants that.
-pub(super) async fn feed<S: Send + 'static>(
+pub(in crate::compile) async fn feed<S: Send + 'static>(
     plan: &Arc<dyn ExecutionPlan>,
     partition: usize,
     context: &Arc<TaskContext>,
@@ -386,7 +386,7 @@ pub(super) async fn feed<S: Send + 'static>(
 }
 
 /// What all tasks give, in any order.
-pub(super) async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+pub(in crate::compile) async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
     let mut ended = Vec::new();
     while let Some(task) = tasks.join_next().await {
         ended.push(task.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error))).flatten()?);

@@ -14,6 +14,7 @@ mod floats;
 mod header;
 mod kept;
 mod known;
+mod leaves;
 mod levels;
 mod numbered;
 mod numbers;

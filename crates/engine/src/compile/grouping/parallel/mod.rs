@@ -9,10 +9,12 @@
 //! planner makes of such a count alone, take over the numbers of texts: no text is looked at twice.
 //!
 //! Without memory for that, nothing has left the operator yet: it drops what it has, and the operators in whose place it
-//! stands begin anew, which go to files.
+//! stands begin anew, which go to files; or, to count what is distinct, which those keep in memory, it makes the groups of
+//! one part of the rows after those of another ([`parted`]).
 
 mod coded;
 mod groups;
+mod parted;
 mod texts;
 
 use std::fmt;
@@ -39,9 +41,11 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 use keirin_operators::packed::KeyLayout;
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use self::coded::CodedRows;
 use self::groups::{Input, Shared, Work};
+use self::parted::PartedGroups;
 use super::GroupExec;
 use super::aggregates::Aggregates;
 use super::exchange::ExchangeExec;
@@ -61,6 +65,8 @@ pub(super) struct ParallelGroupExec {
     distinct: Option<Arc<Work>>,
     /// Whether `input` is another of these, whose groups are taken as they are.
     is_chained: bool,
+    /// How often the rows were cut into parts.
+    depth: usize,
     run: Mutex<Option<Run>>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -73,12 +79,19 @@ struct Run {
     fallback: Arc<Fallback>,
 }
 
-/// The plan that begins anew where there was no memory.
+/// What begins anew where there was no memory.
 #[derive(Debug)]
 struct Fallback {
     replaced: Arc<dyn ExecutionPlan>,
-    /// The same without what its operators have begun, for all partitions of the run.
+    input: Arc<dyn ExecutionPlan>,
+    work: Arc<Work>,
+    has_distinct: bool,
+    depth: usize,
+    metrics: ExecutionPlanMetricsSet,
+    /// The plan without what its operators have begun, for all partitions of the run.
     reset: Mutex<Option<Arc<dyn ExecutionPlan>>>,
+    /// Groups of parts, for all partitions of the run.
+    parted: OnceCell<Arc<PartedGroups>>,
 }
 
 impl Fallback {
@@ -89,6 +102,36 @@ impl Fallback {
         }
         Ok(reset.clone().unwrap_or_else(|| self.replaced.clone()))
     }
+
+    async fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+        baseline: BaselineMetrics,
+    ) -> Result<SendableRecordBatchStream> {
+        let is_parted = self.has_distinct
+            && !self.work.key_expressions.is_empty()
+            && self.depth < parted::DEPTH_MAX
+            && context.runtime_env().disk_manager.tmp_files_enabled();
+        if !is_parted {
+            return self.plan()?.execute(partition, context);
+        }
+        let cut =
+            || async { Ok::<_, DataFusionError>(Arc::new(PartedGroups::cut(self, context.clone()).await?)) };
+        let groups = self.parted.get_or_try_init(cut).await?.clone();
+        Ok(groups.rows(partition, self.replaced.schema(), context, baseline))
+    }
+}
+
+/// `replaced`, which stands over `before`, over another input.
+fn replaced_over(
+    replaced: &Arc<dyn ExecutionPlan>,
+    before: &Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let [child] = replaced.children()[..] else { return internal_err!("groups have one input") };
+    let child = if Arc::ptr_eq(child, before) { input } else { replaced_over(child, before, input)? };
+    replace_children_if_necessary(replaced.clone(), vec![child])
 }
 
 impl ParallelGroupExec {
@@ -154,6 +197,7 @@ impl ParallelGroupExec {
             work: Arc::new(work),
             distinct,
             is_chained,
+            depth: 0,
             run: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -189,26 +233,12 @@ impl ParallelGroupExec {
         self.work.keys.types.get(column).is_none_or(|key| key.is_nullable)
     }
 
-    /// The plan in whose place it stands, over another input.
-    fn replaced_over(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        fn over(
-            plan: &Arc<dyn ExecutionPlan>,
-            before: &Arc<dyn ExecutionPlan>,
-            input: Arc<dyn ExecutionPlan>,
-        ) -> Result<Arc<dyn ExecutionPlan>> {
-            let [child] = plan.children()[..] else { return internal_err!("groups have one input") };
-            let child = if Arc::ptr_eq(child, before) { input } else { over(child, before, input)? };
-            replace_children_if_necessary(plan.clone(), vec![child])
-        }
-        over(&self.replaced, &self.input, input)
-    }
-
     /// The same over another input, or anew over this one.
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = self.replaced_over(input)?;
+        let replaced = replaced_over(&self.replaced, &self.input, input)?;
         Ok(match Self::of(&replaced) {
             Some(groups) if self.work.is_counted() => Arc::new(groups.counted()),
-            Some(groups) => Arc::new(groups),
+            Some(groups) => Arc::new(Self { depth: self.depth, ..groups }),
             None => replaced,
         })
     }
@@ -227,7 +257,16 @@ impl ParallelGroupExec {
         let mut run = match current.take().filter(|run| !run.begun[partition]) {
             Some(run) => run,
             None => {
-                let fallback = Fallback { replaced: self.replaced.clone(), reset: Mutex::default() };
+                let fallback = Fallback {
+                    replaced: self.replaced.clone(),
+                    input: self.input.clone(),
+                    work: self.work.clone(),
+                    has_distinct: self.distinct.is_some(),
+                    depth: self.depth,
+                    metrics: self.metrics.clone(),
+                    reset: Mutex::default(),
+                    parted: OnceCell::new(),
+                };
                 let begun = vec![false; self.partition_count()];
                 Run { begun, shared: self.begin(context)?, fallback: Arc::new(fallback) }
             }
@@ -338,7 +377,7 @@ impl ExecutionPlan for ParallelGroupExec {
                 true => shared.stream(baseline),
                 false => {
                     drop(shared);
-                    fallback.plan()?.execute(partition, context)?
+                    fallback.execute(partition, context, baseline).await?
                 }
             })
         });

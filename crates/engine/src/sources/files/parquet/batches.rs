@@ -325,7 +325,8 @@ impl Batches {
         // Made once for all columns.
         let kept = kept.map(|kept| FilterBuilder::new(&kept).optimize().build());
         let mut ours = Vec::with_capacity(self.ours.len());
-        for column in &mut self.ours {
+        let is_last = self.passing.as_ref().map_or(self.rows.is_empty(), BooleanBuffer::is_empty);
+        for mut column in std::mem::take(&mut self.ours) {
             let values = column.read(&runs)?;
             let values = match &kept {
                 Some(kept) => kept.filter(&values)?,
@@ -336,6 +337,10 @@ impl Batches {
                 ParquetError::General(format!("column '{name}': {reason}"))
             })?;
             ours.push((column.place, values));
+            // The pages of a column that is done make room for those of the next.
+            if !is_last {
+                self.ours.push(column);
+            }
         }
         let others = others.iter().flat_map(RecordBatch::columns).cloned();
         let columns = in_order(self.schema.fields().len(), ours, others)?;

@@ -15,7 +15,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// buffer.
 const WASTE_MAX: usize = 2;
 
-/// The buffers of what a partition reads. Clones share them.
+/// The buffers of one stream of batches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 

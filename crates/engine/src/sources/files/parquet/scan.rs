@@ -25,7 +25,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
-use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
 use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
@@ -46,6 +46,7 @@ use super::batches::{CodedColumns, FlatColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
 use super::known::KnownColumns;
+use super::leaves::leaves;
 use super::numbered::{FileNumber, RowNumbers};
 use super::prefilter::{Learnt, Prefilters};
 use super::prune::{Pruning, RowGroupFilters};
@@ -66,12 +67,11 @@ pub(super) struct Scan {
     limit: Option<usize>,
     keeps_order: bool,
     learnt: Learnt,
-    buffers: Buffers,
 }
 
 impl Scan {
-    /// `None` if only DataFusion's own scan can do it: it alone reads single fields of structs, numbers rows
-    /// for virtual columns, and converts the unit of old timestamps.
+    /// `None` if only DataFusion's own scan can do it: it alone numbers rows for virtual columns, and converts the unit of
+    /// old timestamps.
     pub(super) fn new(
         decoding: &Decoding,
         source: &ParquetSource,
@@ -95,7 +95,6 @@ impl Scan {
             limit: config.limit,
             keeps_order: config.preserve_order,
             learnt: Learnt::default(),
-            buffers: Buffers::default(),
         }))
     }
 
@@ -172,7 +171,7 @@ impl Scan {
             projection = projection.try_map_exprs(adapt)?;
         }
 
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), projection.column_indices());
+        let mask = leaves(projection.expr_iter(), &schema, metadata.parquet_schema())?;
         let filters: Vec<Box<dyn ArrowPredicate>> = match &predicate {
             Some(predicate) if settings.pushdown_filters => {
                 let footer = metadata.metadata();
@@ -247,7 +246,7 @@ impl Scan {
             row_numbers: numbered.map(|(place, file)| RowNumbers::new(place, *file)),
             shared: Shared {
                 decoders: Arc::new(decoders),
-                buffers: self.buffers.clone(),
+                buffers: Buffers::default(),
                 file_bytes: file.object_meta.size,
             },
             batch_rows: self.decoding.batch_rows,
@@ -271,13 +270,8 @@ impl Scan {
 
 /// Whether our scan can do what is asked of the source; see [`Scan::new`].
 pub(super) fn is_ours(source: &ParquetSource) -> bool {
-    let table = source.table_schema();
-    let is_nested = |column: &Column| table.table_schema().field(column.index()).data_type().is_nested();
-    let takes_fields = |expression: Arc<dyn PhysicalExpr>| {
-        !expression.is::<Column>() && collect_columns(&expression).iter().any(is_nested)
-    };
-    source.projection().is_some_and(|projection| !projection.expr_iter().any(takes_fields))
-        && table.virtual_columns().is_empty()
+    source.projection().is_some()
+        && source.table_schema().virtual_columns().is_empty()
         && source.table_parquet_options().global.coerce_int96.is_none()
 }
 

@@ -23,6 +23,10 @@ use super::runs::BLOCK_ROWS;
 use super::suffixes::Suffixes;
 
 const CUT_OFF: Reason = "its texts are cut off";
+/// Rows that need less than this part of their pages get buffers of their own, if pages have so many bytes: few rows of
+/// many columns must not keep a page of each.
+const WASTE_MAX: usize = 64;
+const HELD_MIN: usize = 64 << 10;
 
 /// See the [module](self).
 pub(super) struct Texts<V> {
@@ -49,6 +53,14 @@ impl<V: ByteViewType> Texts<V> {
     /// As rows of the type.
     fn typed(&self, rows: Option<GenericByteViewArray<V>>) -> Result<ArrayRef> {
         let rows = rows.ok_or_else(|| ParquetError::General(CUT_OFF.to_owned()))?;
+        let held: usize = rows.data_buffers().iter().map(|buffer| buffer.len()).sum();
+        let rows = if held > HELD_MIN
+            && rows.lengths().map(|length| length as usize).sum::<usize>() < held / WASTE_MAX
+        {
+            rows.gc()
+        } else {
+            rows
+        };
         let rows: ArrayRef = Arc::new(rows);
         Ok(if *rows.data_type() == self.data_type { rows } else { cast(&rows, &self.data_type)? })
     }

@@ -1,0 +1,53 @@
+//! Groups that count what is distinct, and find no memory for that, answer as those that do.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use keirin::{Database, Session};
+
+/// The texts of the groups do not fit.
+const LIMIT_BYTES: usize = 24 << 20;
+
+/// A key has a third of the rows, and some rows have none.
+const TABLE: &str = "CREATE TABLE t AS SELECT CASE WHEN i % 1000 = 7 THEN NULL WHEN i % 3 = 0 THEN 5 ELSE i * 7919 % 5003 END AS k, \
+    'key ' || i % 701 AS s, i % 11 AS n, i / 8.0 AS x, CASE WHEN i % 100 <> 3 THEN 'the text of row ' || i * 104729 % 400009 END AS u, \
+    i * 31 % 300007 AS v FROM range(900000) r(i)";
+
+const QUERIES: [&str; 7] = [
+    "SELECT k, count(DISTINCT u) FROM t GROUP BY k ORDER BY k",
+    "SELECT k, count(DISTINCT v), sum(n), avg(x), count(*), count(u) FROM t GROUP BY k ORDER BY k",
+    "SELECT s, count(DISTINCT u), max(v), min(n) FROM t WHERE n <> 4 GROUP BY s ORDER BY s",
+    "SELECT k, s, count(DISTINCT u) FROM t GROUP BY k, s ORDER BY 3 DESC, k, s LIMIT 20",
+    "SELECT n, count(DISTINCT u), count(*) FROM t GROUP BY n HAVING count(DISTINCT u) > 10 ORDER BY n",
+    "SELECT sum(c), count(*) FROM (SELECT k, count(DISTINCT u) AS c FROM t GROUP BY k) WHERE c > 1",
+    "SELECT count(*), max(c) FROM (SELECT s, count(DISTINCT u) AS c FROM t GROUP BY s) JOIN (SELECT DISTINCT s FROM t) USING (s)",
+];
+
+fn rows(database: &Database, session: &Session, sql: &str) -> String {
+    let batches = database.block_on(async { session.sql(sql).await?.collect().await });
+    let batches = batches.unwrap_or_else(|error| panic!("{sql}: {}", error.report(sql)));
+    arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
+}
+
+#[test]
+fn distinct_counts_that_spill_answer_as_others_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let database = Database::builder().threads(3).open(&path).unwrap();
+    let session = database.session();
+    rows(&database, &session, TABLE);
+    let expected: Vec<String> = QUERIES.iter().map(|query| rows(&database, &session, query)).collect();
+    drop((session, database));
+
+    let database = Database::builder().threads(3).memory_limit_bytes(LIMIT_BYTES).open(&path).unwrap();
+    let session = database.session();
+    for (query, expected) in QUERIES.iter().zip(expected) {
+        assert_eq!(rows(&database, &session, query), expected, "{query}");
+        let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
+        let mut groups = plan.lines().filter(|line| line.contains("ParallelGroupExec:"));
+        let spilled = groups.any(|groups| {
+            let count = groups.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());
+            count.is_some_and(|count| count != "0")
+        });
+        assert!(spilled, "{query} does not spill:\n{plan}");
+    }
+}
