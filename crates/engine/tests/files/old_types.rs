@@ -142,5 +142,9 @@ fn statistics_that_are_longer_than_values_are_an_error() {
     let at = bytes.windows(4).position(|four| four == [0x15, 0x0e, 0x15, 0x22]).unwrap();
     bytes[at + 3] = 0x20;
     let bad = fixture.write("bad.parquet", &bytes);
-    fixture.check_error(&format!("SELECT * FROM '{bad}'"), ErrorKind::Data, &["bad.parquet", "damaged"]);
+    fixture.check_error(
+        &format!("SELECT * FROM '{bad}'"),
+        ErrorKind::Data,
+        &["bad.parquet", "its statistics have longer values than the column"],
+    );
 }

@@ -21,7 +21,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet, SpillMetrics};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
@@ -31,7 +31,9 @@ use keirin_kernels::hash::Seed;
 use parking_lot::Mutex;
 
 use super::keys::hash_keys;
+use crate::compact::buffer_bytes;
 use crate::compact::compact;
+use crate::compile::parts::{PartFile, spilled};
 
 /// Rows are sorted into 2 to the power of this many parts: of ten million groups, those of a part and their states are
 /// still in the caches.
@@ -178,7 +180,7 @@ struct Exchange {
     key_count: usize,
     schema: SchemaRef,
     seed: Seed,
-    spilled: SpillManager,
+    spilled: Arc<SpillManager>,
     may_spill: bool,
     filling: tokio::sync::Mutex<Filling>,
     held: Mutex<Held>,
@@ -214,35 +216,21 @@ struct Held {
     part_bytes: usize,
 }
 
-/// Appends a batch to a file, or gives the file when none is left; DataFusion does not export the type of such a file.
-type Writing = Box<dyn FnMut(Option<RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
-
 #[derive(Default)]
 struct Part {
     batches: Vec<RecordBatch>,
     /// Rows that there was no memory for: one file, however often there was none, for a process has few files open.
-    writing: Option<Writing>,
+    writing: Option<PartFile>,
     file: Option<Arc<dyn SpillFile>>,
 }
 
 /// The bytes of the buffers that `is_new` takes for new ones.
-fn buffer_bytes(batch: &RecordBatch, mut is_new: impl FnMut(usize) -> bool) -> usize {
-    fn add(data: &arrow::array::ArrayData, is_new: &mut impl FnMut(usize) -> bool) -> usize {
-        let nulls = data.nulls().map(|nulls| nulls.buffer());
-        let own: usize = data
-            .buffers()
-            .iter()
-            .chain(nulls)
-            .filter(|buffer| is_new(buffer.data_ptr().as_ptr().addr()))
-            .map(arrow::buffer::Buffer::capacity)
-            .sum();
-        own + data.child_data().iter().map(|child| add(child, is_new)).sum::<usize>()
-    }
-    batch.columns().iter().map(|column| add(&column.to_data(), &mut is_new)).sum()
+fn batch_bytes(batch: &RecordBatch, is_new: &mut impl FnMut(usize) -> bool) -> usize {
+    batch.columns().iter().map(|column| buffer_bytes(&column.to_data(), is_new)).sum()
 }
 
 fn bytes_of(batches: &[RecordBatch], mut is_new: impl FnMut(usize) -> bool) -> usize {
-    batches.iter().map(|batch| buffer_bytes(batch, &mut is_new)).sum()
+    batches.iter().map(|batch| batch_bytes(batch, &mut is_new)).sum()
 }
 
 fn row_count(batches: &[RecordBatch]) -> usize {
@@ -256,12 +244,11 @@ impl Exchange {
         let schema = plan.input.schema();
         let reservation =
             MemoryConsumer::new("GroupExchange").with_can_spill(true).register(context.memory_pool());
-        let metrics = SpillMetrics::new(&plan.metrics, 0);
         Ok(Self {
             key_count: plan.key_count,
             seed: Seed::random(),
             may_spill: context.runtime_env().disk_manager.tmp_files_enabled(),
-            spilled: SpillManager::new(context.runtime_env(), metrics, schema.clone()),
+            spilled: spilled(&plan.metrics, &schema, &context),
             schema,
             filling: tokio::sync::Mutex::new(Filling::NotBegun(inputs.collect::<Result<_>>()?)),
             held: Mutex::new(Held {
@@ -368,7 +355,7 @@ impl Exchange {
             // A few rows must not keep the text of many.
             let batch = compact(&batch)?;
             rows += batch.num_rows();
-            bytes += buffer_bytes(&batch, |address| seen.insert(address));
+            bytes += batch_bytes(&batch, &mut |address| seen.insert(address));
             batches.push(batch);
             if rows >= SORTED_ROWS || bytes >= SORTED_BYTES {
                 exchange.sort(std::mem::take(&mut batches))?;
@@ -395,7 +382,7 @@ impl Exchange {
         self.sort(batches)?;
         let held = &mut *self.held.lock();
         for part in &mut held.parts {
-            part.file = part.writing.take().map(|mut file| file(None)).transpose()?.flatten();
+            part.file = part.writing.take().map(|mut file| file.end()).transpose()?.flatten();
         }
         held.part_bytes = held.reservation.size() >> PART_BITS;
         Ok(())
@@ -464,14 +451,6 @@ impl Exchange {
         parts.collect()
     }
 
-    fn new_file(&self) -> Result<Writing> {
-        let mut file = self.spilled.create_in_progress_file("groups")?;
-        Ok(Box::new(move |batch| match batch {
-            Some(batch) => file.append_batch(&batch).map(|_| None),
-            None => file.finish(),
-        }))
-    }
-
     /// Writes all sorted rows to files, for want of memory.
     fn spill(&self, held: &mut Held) -> Result<()> {
         for part in &mut held.parts {
@@ -479,11 +458,8 @@ impl Exchange {
             if batches.is_empty() {
                 continue;
             }
-            let writing = match &mut part.writing {
-                Some(writing) => writing,
-                none => none.insert(self.new_file()?),
-            };
-            writing(Some(self.joined(batches)?))?;
+            let writing = part.writing.get_or_insert_with(|| PartFile::new(self.spilled.clone()));
+            writing.append(&self.joined(batches)?)?;
         }
         held.booked.clear();
         held.reservation.free();

@@ -6,6 +6,7 @@
 
 mod batches;
 mod booked;
+mod bounds;
 mod buffers;
 mod decoders;
 mod deltas;
@@ -296,6 +297,7 @@ async fn read_footer(
         let footer = reader.fetch_metadata().await?;
         arrow_schema::check_footer(&footer)
             .and_then(|()| check_places(&footer, file.size_bytes))
+            .and_then(|()| bounds::check(&footer))
             .map_err(|reason| into_datafusion(damaged(&file.name, "Parquet", reason)))?;
         DataFusionResult::Ok((footer, reader.fetch_schema().await?))
     });

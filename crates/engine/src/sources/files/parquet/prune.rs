@@ -26,6 +26,7 @@ use parquet::arrow::parquet_column;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, RowGroupMetaData};
 
+use super::bounds;
 use crate::compile::join::with_bounds;
 use crate::sources::narrowing::{Narrowing, over_statistics};
 
@@ -106,6 +107,7 @@ impl Pruning<'_> {
         if looks_for_pages && has_none {
             let options = options.with_page_index_policy(PageIndexPolicy::Optional);
             *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
+            bounds::check(metadata.metadata()).map_err(|reason| ParquetError::General(reason.to_owned()))?;
         }
         if let Some(filter) = of_pages {
             plan = filter.prune_plan_with_page_index(
