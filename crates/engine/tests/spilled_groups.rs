@@ -51,3 +51,21 @@ fn distinct_counts_that_spill_answer_as_others_do() {
         assert!(spilled, "{query} does not spill:\n{plan}");
     }
 }
+
+/// The sums of such floats have no room in the words of states, which is no want of memory: nothing goes to disk.
+#[test]
+fn floats_of_different_sizes_do_not_spill() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::builder().threads(3).open(directory.path().join("db")).unwrap();
+    let session = database.session();
+    rows(
+        &database,
+        &session,
+        "CREATE TABLE f AS SELECT i % 7 AS k, i % 3 AS u, CASE WHEN i % 2 = 0 THEN 1e300 ELSE 1e-300 END AS x FROM range(70) r(i)",
+    );
+    let query = "SELECT k, count(DISTINCT u), sum(x) > 4e300, count(*) FROM f GROUP BY k ORDER BY k LIMIT 1";
+    let answer = rows(&database, &session, query);
+    assert!(answer.contains("| 0 | 3 "), "{answer}");
+    let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
+    assert!(plan.contains("ParallelGroupExec") && !plan.contains("spill_count=32"), "{plan}");
+}

@@ -9,6 +9,7 @@ use arrow::array::{RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::runtime::JoinSet;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
@@ -17,6 +18,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::stream;
 use keirin_kernels::group_table::partition_rows;
@@ -25,12 +27,23 @@ use parking_lot::Mutex;
 
 use super::grouping::hash_keys;
 use super::join::{all, evaluate, feed, partition_count};
+use super::subplans::SharedExec;
 use crate::sources::leaf::leaf_methods;
 
 /// A thread gathers so many bytes at most before it cuts them.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// All threads together gather this part of the memory limit at most.
 const GATHERED_SHARE: usize = 16;
+
+/// Whether a plan may be read from its beginning again: what is run once must not be, and the rows that a step of a recursive
+/// query begins with are not there again.
+pub(super) fn can_run_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_once = |node: &Arc<dyn ExecutionPlan>| {
+        let is_once = node.downcast_ref::<SharedExec>().is_some_and(SharedExec::is_once);
+        Ok(is_once || node.is::<WorkTableExec>())
+    };
+    !plan.exists(is_once).unwrap_or(true)
+}
 
 /// What reads and writes rows on disk.
 pub(super) fn spilled(

@@ -145,6 +145,6 @@ fn statistics_that_are_longer_than_values_are_an_error() {
     fixture.check_error(
         &format!("SELECT * FROM '{bad}'"),
         ErrorKind::Data,
-        &["bad.parquet", "its statistics have longer values than the column"],
+        &["bad.parquet", "its statistics have values that the column cannot have"],
     );
 }

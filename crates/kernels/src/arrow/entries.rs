@@ -80,13 +80,14 @@ impl<V: ByteViewType> TextEntries<V> {
         at: usize,
         count: usize,
     ) -> Result<usize, LayoutError> {
+        let texts = page.get(at..).ok_or(LayoutError::Offsets)?;
         // Each has a length.
-        if count > page.len().saturating_sub(at) / LENGTH_BYTES {
+        if count > texts.len() / LENGTH_BYTES {
             return Err(LayoutError::Offsets);
         }
         let (first, number) = self.begin(page, count)?;
         let is_characters = |bytes: &[u8]| !V::IS_UTF8 || is_text(level, bytes);
-        let (mut rest, mut unchecked) = (&page[at..], &page[at..]);
+        let (mut rest, mut unchecked) = (texts, texts);
         let (mut is_cut_off, mut is_valid) = (false, true);
         self.views.extend((0..count).map(|_| {
             // The length, and the text of a short view.
@@ -370,6 +371,7 @@ mod tests {
         fails(b"red", 0, Some(&[2, -1]), LayoutError::Offsets);
         fails("ß".as_bytes(), 0, Some(&[1, 1]), LayoutError::Utf8);
         fails("ß".as_bytes(), 0, Some(&[1]), LayoutError::Utf8);
+        assert_eq!(entries.add_prefixed(level, &page, page.len() + 1, 0), Err(LayoutError::Offsets));
         let mut entries = TextEntries::<BinaryViewType>::default();
         let page = prefixed(&[b"\xc3", &[0x9f; 200]]);
         assert_eq!(entries.add_prefixed(level, &page, 0, 2), Ok(page.len()));

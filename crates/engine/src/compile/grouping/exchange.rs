@@ -248,7 +248,7 @@ impl Exchange {
             key_count: plan.key_count,
             seed: Seed::random(),
             may_spill: context.runtime_env().disk_manager.tmp_files_enabled(),
-            spilled: spilled(&plan.metrics, &schema, &context),
+            spilled: spilled(&plan.metrics, &schema, context),
             schema,
             filling: tokio::sync::Mutex::new(Filling::NotBegun(inputs.collect::<Result<_>>()?)),
             held: Mutex::new(Held {

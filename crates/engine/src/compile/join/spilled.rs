@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::resources_err;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -18,7 +17,6 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::work_table::WorkTableExec;
 use futures::stream::try_unfold;
 use futures::{StreamExt, TryStreamExt};
 use keirin_kernels::hash::Seed;
@@ -28,8 +26,7 @@ use parking_lot::Mutex;
 use super::ordered_runs::OrderedRuns;
 use super::pieces::{self, Pieces};
 use super::run::{Shared, Work, begin, partition_count};
-use crate::compile::parts::{CutBy, PartExec, PartFile, cut, spilled};
-use crate::compile::subplans::SharedExec;
+use crate::compile::parts::{CutBy, PartExec, PartFile, can_run_again, cut, spilled};
 
 /// A side is cut into this power of two of parts.
 const PART_BITS: u32 = 5;
@@ -60,14 +57,9 @@ impl Spilling {
         metrics: &ExecutionPlanMetricsSet,
         context: &TaskContext,
     ) -> Option<Self> {
-        // What is run once must not be run again, and the rows that a step of a recursive query begins with are not there again.
-        let is_once = |node: &Arc<dyn ExecutionPlan>| {
-            let is_once = node.downcast_ref::<SharedExec>().is_some_and(SharedExec::is_once);
-            Ok(is_once || node.is::<WorkTableExec>())
-        };
         let may_spill = work.equal_count() > 0
             && context.runtime_env().disk_manager.tmp_files_enabled()
-            && !left.exists(is_once).unwrap_or(true);
+            && can_run_again(left);
         may_spill.then(|| Self { depth: 0, is_in_order, metrics: metrics.clone() })
     }
 

@@ -297,9 +297,11 @@ async fn read_footer(
         let footer = reader.fetch_metadata().await?;
         arrow_schema::check_footer(&footer)
             .and_then(|()| check_places(&footer, file.size_bytes))
-            .and_then(|()| bounds::check(&footer))
             .map_err(|reason| into_datafusion(damaged(&file.name, "Parquet", reason)))?;
-        DataFusionResult::Ok((footer, reader.fetch_schema().await?))
+        let schema = reader.fetch_schema().await?;
+        bounds::check(&footer, &schema)
+            .map_err(|reason| into_datafusion(damaged(&file.name, "Parquet", reason)))?;
+        DataFusionResult::Ok((footer, schema))
     });
     let outcome = future::poll_fn(|context| match catch_panic(|| read.poll_unpin(context)) {
         Some(polled) => polled.map(|result| result.map_err(failed)),

@@ -117,11 +117,37 @@ pub(super) enum Input<'a> {
     },
 }
 
+/// How it ended that rows were grouped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    Done,
+    /// There was no memory.
+    NoMemory,
+    /// The rows are none for this operator.
+    Unfit,
+}
+
+/// Why rows are none for this operator.
+#[derive(Debug)]
+pub(super) struct Unfit(&'static str);
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+pub(super) fn unfit<T>(reason: &'static str) -> Result<T> {
+    Err(DataFusionError::External(Box::new(Unfit(reason))))
+}
+
 /// What the partitions of a run share.
 #[async_trait::async_trait]
 pub(super) trait Shared: fmt::Debug + Send + Sync {
-    /// Waits until all rows are grouped; `false` if there was no memory for that.
-    async fn fill(self: Arc<Self>) -> Result<bool>;
+    /// Waits until all rows are grouped.
+    async fn fill(self: Arc<Self>) -> Result<Filled>;
 
     /// The groups that a partition takes, when they are there.
     fn stream(self: Arc<Self>, baseline: BaselineMetrics) -> SendableRecordBatchStream;
@@ -248,8 +274,8 @@ enum Filling<K: PackedKey> {
     /// They come as long as these run; dropping them ends that. Some threads may be done.
     Begun(JoinSet<Result<Grouped<K>>>, Vec<Grouped<K>>),
     Done,
-    /// There was no memory.
-    GivenUp,
+    /// There was no memory, or it does not work with these rows.
+    GivenUp(Filled),
     Failed(Arc<DataFusionError>),
 }
 
@@ -344,7 +370,7 @@ impl<K: PackedKey> Groups<K> {
         let rows_before = self.row_count.fetch_add(row_count as u64, Ordering::Relaxed);
         let rows_max = self.work.aggregates.layout.rows_max();
         if rows_max.is_some_and(|rows_max| rows_before + row_count as u64 > rows_max) {
-            return resources_err!("more rows than sums in one word have room for");
+            return unfit("more rows than sums in one word have room for");
         }
         let evaluate = |expression: &Arc<dyn PhysicalExpr>| expression.evaluate(batch)?.into_array(row_count);
         let expressions = self.work.key_expressions.iter();
@@ -396,7 +422,7 @@ impl<K: PackedKey> Groups<K> {
             let columns: Vec<KeyColumn<'_>> =
                 columns.iter().map(|column| column.slice(rows.clone())).collect();
             if worker.add(level, &columns, &arguments, rows.len()).is_err() {
-                return resources_err!("floats of too different sizes for sums of few words");
+                return unfit("floats of too different sizes for sums of few words");
             }
         }
         self.book(worker, reservation)
@@ -503,10 +529,11 @@ impl<K: PackedKey> Groups<K> {
 
     /// The groups of others, when they are there.
     async fn parts_of(groups: Arc<dyn Shared>) -> Result<Box<dyn Parts>> {
-        if !groups.clone().fill().await? {
-            return resources_err!("groups that are grouped again");
+        match groups.clone().fill().await? {
+            Filled::Done => groups.parts(),
+            Filled::NoMemory => resources_err!("groups that are grouped again"),
+            Filled::Unfit => unfit("groups that are grouped again"),
         }
-        groups.parts()
     }
 
     /// All rows are grouped.
@@ -582,7 +609,7 @@ impl<K: PackedKey> Groups<K> {
 #[async_trait::async_trait]
 impl<K: PackedKey> Shared for Groups<K> {
     /// Whoever comes first sees to that; if it goes away, the next does.
-    async fn fill(self: Arc<Self>) -> Result<bool> {
+    async fn fill(self: Arc<Self>) -> Result<Filled> {
         let mut filling = self.filling.lock().await;
         if let Filling::NotBegun(sources) = &mut *filling {
             let mut tasks = JoinSet::new();
@@ -604,23 +631,25 @@ impl<K: PackedKey> Shared for Groups<K> {
             }
             *filling = match outcome.and_then(|()| self.finish(std::mem::take(grouped))) {
                 Ok(()) => Filling::Done,
-                Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                    // The memory of texts is free before others need it.
-                    for texts in &self.texts {
-                        if let KeyTexts::Own(texts) = texts {
-                            drop(texts.take());
+                Err(error) => match given_up(&error) {
+                    Some(given_up) => {
+                        // The memory of texts is free before others need it.
+                        for texts in &self.texts {
+                            if let KeyTexts::Own(texts) = texts {
+                                drop(texts.take());
+                            }
                         }
+                        self.text_bytes.lock().free();
+                        Filling::GivenUp(given_up)
                     }
-                    self.text_bytes.lock().free();
-                    Filling::GivenUp
-                }
-                Err(error) => Filling::Failed(Arc::new(error)),
+                    None => Filling::Failed(Arc::new(error)),
+                },
             };
         }
         match &*filling {
             Filling::Failed(error) => Err(DataFusionError::Shared(error.clone())),
-            Filling::GivenUp => Ok(false),
-            _ => Ok(true),
+            Filling::GivenUp(given_up) => Ok(*given_up),
+            _ => Ok(Filled::Done),
         }
     }
 
@@ -660,6 +689,15 @@ impl<K: PackedKey> Shared for Groups<K> {
 
     fn texts(&self, key: usize) -> Option<Arc<KnownTexts>> {
         self.merging.lock().as_ref()?.texts.get(key)?.clone()
+    }
+}
+
+/// How it ended, if an error says no more than that this operator cannot group the rows.
+fn given_up(error: &DataFusionError) -> Option<Filled> {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => Some(Filled::NoMemory),
+        DataFusionError::External(error) if error.is::<Unfit>() => Some(Filled::Unfit),
+        _ => None,
     }
 }
 

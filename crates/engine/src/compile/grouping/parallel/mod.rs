@@ -34,7 +34,6 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
@@ -44,13 +43,14 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use self::coded::CodedRows;
-use self::groups::{Input, Shared, Work};
+use self::groups::{Filled, Input, Shared, Work};
 use self::parted::PartedGroups;
 use super::GroupExec;
 use super::aggregates::Aggregates;
 use super::exchange::ExchangeExec;
 use super::keys::Keys;
 use super::table;
+use crate::compile::parts::can_run_again;
 use crate::expressions::arithmetic::NarrowDecimals;
 use crate::sources::stored::{StoredScan, over_input};
 
@@ -108,8 +108,10 @@ impl Fallback {
         partition: usize,
         context: Arc<TaskContext>,
         baseline: BaselineMetrics,
+        is_unfit: bool,
     ) -> Result<SendableRecordBatchStream> {
         let is_parted = self.has_distinct
+            && !is_unfit
             && !self.work.key_expressions.is_empty()
             && self.depth < parted::DEPTH_MAX
             && context.runtime_env().disk_manager.tmp_files_enabled();
@@ -148,8 +150,7 @@ impl ParallelGroupExec {
         };
         let aggregate = rows.aggregate();
         let input = aggregate.input();
-        // What a recursive query has found is read once.
-        if input.exists(|node| Ok(node.is::<WorkTableExec>())).unwrap_or(true) {
+        if !can_run_again(input) {
             return None;
         }
         let is_over_rows = match aggregate.mode() {
@@ -374,10 +375,11 @@ impl ExecutionPlan for ParallelGroupExec {
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let groups = stream::once(async move {
             Ok::<_, DataFusionError>(match shared.clone().fill().await? {
-                true => shared.stream(baseline),
-                false => {
+                Filled::Done => shared.stream(baseline),
+                given_up => {
                     drop(shared);
-                    fallback.execute(partition, context, baseline).await?
+                    let is_unfit = given_up == Filled::Unfit;
+                    fallback.execute(partition, context, baseline, is_unfit).await?
                 }
             })
         });

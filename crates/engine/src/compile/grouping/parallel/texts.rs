@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, DictionaryArray, UInt32Array};
 use arrow::buffer::Buffer;
 use arrow::compute::take;
 use arrow::datatypes::UInt32Type;
-use datafusion::common::{internal_err, resources_err};
+use datafusion::common::internal_err;
 use datafusion::error::Result;
 use keirin_kernels::gather::gather;
 use keirin_kernels::hash::Strings;
@@ -14,6 +14,7 @@ use keirin_kernels::{Bits, Level};
 use keirin_operators::KeyValues;
 use keirin_operators::texts::{NULL_TEXT, SHARD_BITS, SHARDS, Texts, TooManyTexts};
 
+use super::groups::unfit;
 use crate::compile::grouping::keys::Held;
 
 /// Adds the numbers of texts to `numbers`.
@@ -26,7 +27,7 @@ pub(super) fn number_texts(
 ) -> Result<()> {
     match texts.number(level, strings, validity, numbers) {
         Ok(()) => Ok(()),
-        Err(TooManyTexts) => resources_err!("more texts than have numbers of 32 bits"),
+        Err(TooManyTexts) => unfit("more texts than have numbers of 32 bits"),
     }
 }
 

@@ -173,6 +173,7 @@ pub(super) struct Batches {
     /// Whether rows that are not selected can be decoded, too.
     is_whole: bool,
     batch_rows: usize,
+    is_done: bool,
 }
 
 impl Batches {
@@ -252,7 +253,7 @@ impl Batches {
             None => batch_rows,
         };
         let is_whole = row_group.is_whole();
-        Ok(Self { schema, others, ours: columns, rows, passing, step, is_whole, batch_rows })
+        Ok(Self { schema, others, ours: columns, rows, passing, step, is_whole, batch_rows, is_done: false })
     }
 
     /// The next so many selected rows, with those that are passed over; fewer if there are no more.
@@ -298,6 +299,9 @@ impl Batches {
     }
 
     fn batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        if self.is_done {
+            return Ok(None);
+        }
         let others = match &mut self.others {
             None => None,
             Some(others) => match others.next().transpose()? {
@@ -325,7 +329,7 @@ impl Batches {
         // Made once for all columns.
         let kept = kept.map(|kept| FilterBuilder::new(&kept).optimize().build());
         let mut ours = Vec::with_capacity(self.ours.len());
-        let is_last = self.passing.as_ref().map_or(self.rows.is_empty(), BooleanBuffer::is_empty);
+        self.is_done = self.passing.as_ref().map_or(self.rows.is_empty(), BooleanBuffer::is_empty);
         for mut column in std::mem::take(&mut self.ours) {
             let values = column.read(&runs)?;
             let values = match &kept {
@@ -338,7 +342,7 @@ impl Batches {
             })?;
             ours.push((column.place, values));
             // The pages of a column that is done make room for those of the next.
-            if !is_last {
+            if !self.is_done {
                 self.ours.push(column);
             }
         }

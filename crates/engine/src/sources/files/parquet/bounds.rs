@@ -1,20 +1,20 @@
-//! Checks of statistics, for the parquet crate, which converts bounds of decimals and panics where they are too long.
+//! Checks of statistics, for the parquet crate, which converts bounds of decimals and panics where they are too long, or empty.
 
-use parquet::basic::{ConvertedType, LogicalType, Type};
+use datafusion::arrow::datatypes::{DataType, Schema};
+use parquet::basic::Type;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
-use parquet::schema::types::ColumnDescriptor;
 
-/// Decimals of so many digits have 128 bits.
-const DIGITS_128: i32 = 38;
-
-/// Whether the bounds of row groups, and those of pages where they were read, are no longer than values.
-pub(super) fn check(footer: &ParquetMetaData) -> Result<(), &'static str> {
+/// Whether the bounds of row groups, and those of pages where they were read, are such of columns that are read as `schema`.
+pub(super) fn check(footer: &ParquetMetaData, schema: &Schema) -> Result<(), &'static str> {
+    let columns = footer.file_metadata().schema_descr();
     for (index, row_group) in footer.row_groups().iter().enumerate() {
         let pages = footer.column_index().and_then(|of_all| of_all.get(index));
         for (leaf, chunk) in row_group.columns().iter().enumerate() {
-            let Some(bytes_max) = bytes_max(chunk.column_descr()) else { continue };
-            let is_fine = |bound: &[u8]| bound.len() <= bytes_max;
+            let is_bytes = matches!(chunk.column_type(), Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY);
+            let field = schema.fields().get(columns.get_column_root_idx(leaf)).filter(|_| is_bytes);
+            let Some(bytes_max) = field.and_then(|field| bytes_max(field.data_type())) else { continue };
+            let is_fine = |bound: &[u8]| (1..=bytes_max).contains(&bound.len());
             let bounds = chunk.statistics().into_iter();
             let mut bounds = bounds
                 .flat_map(|statistics| [statistics.min_bytes_opt(), statistics.max_bytes_opt()])
@@ -26,18 +26,20 @@ pub(super) fn check(footer: &ParquetMetaData) -> Result<(), &'static str> {
                 _ => true,
             };
             if !are_fine || !bounds.all(is_fine) {
-                return Err("its statistics have longer values than the column");
+                return Err("its statistics have values that the column cannot have");
             }
         }
     }
     Ok(())
 }
 
-/// The bytes of the longest bound of a column whose bounds are converted.
-fn bytes_max(column: &ColumnDescriptor) -> Option<usize> {
-    let is_decimal = matches!(column.logical_type_ref(), Some(LogicalType::Decimal { .. }))
-        || column.converted_type() == ConvertedType::DECIMAL;
-    let is_bytes = matches!(column.physical_type(), Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY);
-    let bytes_max = if column.type_precision() <= DIGITS_128 { 16 } else { 32 };
-    (is_decimal && is_bytes).then_some(bytes_max)
+/// The bytes of the longest bound of a column whose bounds are converted to numbers.
+fn bytes_max(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => data_type.primitive_width(),
+        _ => None,
+    }
 }

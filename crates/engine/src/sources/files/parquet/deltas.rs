@@ -165,9 +165,10 @@ fn bits(packed: &[u8], bit: usize, width: usize) -> i64 {
         last[..count].copy_from_slice(&rest[..count]);
         last
     });
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant")]
-    let word = (u128::from_le_bytes(word) >> (bit % 8)) as u64;
-    (word & u64::MAX.checked_shr(64 - width as u32).unwrap_or(0)).cast_signed()
+    let lowest = (1_u128 << width) - 1;
+    #[expect(clippy::cast_possible_truncation, reason = "a number has up to 64 bits")]
+    let number = (u128::from_le_bytes(word) >> (bit % 8) & lowest) as u64;
+    number.cast_signed()
 }
 
 /// A number of seven bits a byte, the lowest ones first.

@@ -183,6 +183,7 @@ pub(super) struct Flat<F: Form> {
     form: F,
     dictionary: Vec<F::Value>,
     has_dictionary: bool,
+    has_begun: bool,
     page: Option<DataPage<F::Plain>>,
     /// Of a block.
     levels: Vec<u32>,
@@ -219,6 +220,7 @@ impl<F: Form + 'static> Flat<F> {
             form,
             dictionary: Vec::new(),
             has_dictionary: false,
+            has_begun: false,
             page: None,
             levels: Vec::new(),
             values: Vec::new(),
@@ -251,11 +253,12 @@ impl<F: Form + 'static> Flat<F> {
             }
             let page = self.pages.get_next_page()?;
             let Some(page) = page else { return Err(self.error("it has fewer rows than the row group")) };
+            self.has_begun |= !page.is_dictionary_page();
             match page {
                 Page::DictionaryPage { buf, num_values, .. } => {
-                    // Codes that were read would be codes of other entries.
-                    if std::mem::replace(&mut self.has_dictionary, true) {
-                        return Err(self.error("it has two dictionaries"));
+                    // What was read would be codes of other entries.
+                    if std::mem::replace(&mut self.has_dictionary, true) || self.has_begun {
+                        return Err(self.error("it has two dictionaries, or one behind values"));
                     }
                     let entries = self.form.entries(buf, num_values as usize);
                     self.dictionary = entries.map_err(|reason| self.error(reason))?;

@@ -107,7 +107,8 @@ impl Pruning<'_> {
         if looks_for_pages && has_none {
             let options = options.with_page_index_policy(PageIndexPolicy::Optional);
             *metadata = ArrowReaderMetadata::load_async(reader, options).await?;
-            bounds::check(metadata.metadata()).map_err(|reason| ParquetError::General(reason.to_owned()))?;
+            bounds::check(metadata.metadata(), metadata.schema())
+                .map_err(|reason| ParquetError::General(reason.to_owned()))?;
         }
         if let Some(filter) = of_pages {
             plan = filter.prune_plan_with_page_index(
