@@ -28,6 +28,13 @@ fn rows(database: &Database, session: &Session, sql: &str) -> String {
     arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
 }
 
+fn spills(plan: &str) -> bool {
+    plan.lines().filter(|line| line.contains("ParallelGroupExec:")).any(|groups| {
+        let count = groups.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());
+        count.is_some_and(|count| count != "0")
+    })
+}
+
 #[test]
 fn distinct_counts_that_spill_answer_as_others_do() {
     let directory = tempfile::tempdir().unwrap();
@@ -43,12 +50,7 @@ fn distinct_counts_that_spill_answer_as_others_do() {
     for (query, expected) in QUERIES.iter().zip(expected) {
         assert_eq!(rows(&database, &session, query), expected, "{query}");
         let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
-        let mut groups = plan.lines().filter(|line| line.contains("ParallelGroupExec:"));
-        let spilled = groups.any(|groups| {
-            let count = groups.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());
-            count.is_some_and(|count| count != "0")
-        });
-        assert!(spilled, "{query} does not spill:\n{plan}");
+        assert!(spills(&plan), "{query} does not spill:\n{plan}");
     }
 }
 
@@ -67,5 +69,5 @@ fn floats_of_different_sizes_do_not_spill() {
     let answer = rows(&database, &session, query);
     assert!(answer.contains("| 0 | 3 "), "{answer}");
     let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
-    assert!(plan.contains("ParallelGroupExec") && !plan.contains("spill_count=32"), "{plan}");
+    assert!(plan.contains("ParallelGroupExec:") && !spills(&plan), "{plan}");
 }
