@@ -86,9 +86,8 @@ impl<V: ByteViewType> TextEntries<V> {
             return Err(LayoutError::Offsets);
         }
         let (first, number) = self.begin(page, count)?;
-        let is_characters = |bytes: &[u8]| !V::IS_UTF8 || is_text(level, bytes);
-        let (mut rest, mut unchecked) = (texts, texts);
-        let (mut is_cut_off, mut is_valid) = (false, true);
+        let mut rest = texts;
+        let (mut is_cut_off, mut high_lengths) = (false, 0);
         self.views.extend((0..count).map(|_| {
             // The length, and the text of a short view.
             let word = word(rest);
@@ -98,12 +97,7 @@ impl<V: ByteViewType> TextEntries<V> {
                 is_cut_off = true;
                 return 0;
             };
-            // A length below 128 is ASCII: characters begin and end within texts if all bytes together are characters.
-            if length >= 128 {
-                is_valid &= is_characters(&unchecked[..unchecked.len() - rest.len()]);
-                is_valid &= is_characters(&rest[LENGTH_BYTES..LENGTH_BYTES + length]);
-                unchecked = behind;
-            }
+            high_lengths += (length & 0x8080_8080).count_ones() as usize;
             rest = behind;
             view(word, number, start)
         }));
@@ -111,7 +105,9 @@ impl<V: ByteViewType> TextEntries<V> {
             self.views.truncate(first);
             return Err(LayoutError::Offsets);
         }
-        is_valid &= is_characters(&unchecked[..unchecked.len() - rest.len()]);
+        let read = &texts[..texts.len() - rest.len()];
+        // Where no bytes but those of lengths are high, texts are ASCII.
+        let is_valid = !V::IS_UTF8 || count_high(level, read) == high_lengths || are_texts(read);
         self.end(page, first, is_valid)?;
         Ok(page.len() - rest.len())
     }
@@ -247,6 +243,38 @@ fn view(word: u128, buffer: usize, start: usize) -> u128 {
         length @ ..=INLINE_BYTES => word & (u128::MAX >> (8 * (INLINE_BYTES - length))),
         _ => word & u128::from(u64::MAX) | (buffer as u128) << 64 | (start as u128) << 96,
     }
+}
+
+kernel! {
+    /// How many bytes are above 127.
+    fn count_high(bytes: &[u8]) -> usize = count_high_plain;
+}
+
+#[inline(always)]
+fn count_high_plain(bytes: &[u8]) -> usize {
+    // So many fit a byte.
+    bytes.chunks(128).map(|some| usize::from(some.iter().map(|byte| byte >> 7).sum::<u8>())).sum()
+}
+
+/// Whether texts, each behind its length, are UTF-8; none is cut off.
+fn are_texts(bytes: &[u8]) -> bool {
+    let is_text = |bytes: &[u8]| simdutf8::basic::from_utf8(bytes).is_ok();
+    let (mut rest, mut unchecked) = (bytes, bytes);
+    while !rest.is_empty() {
+        let length = len(word(rest));
+        let Some(behind) = rest.get(LENGTH_BYTES + length..) else { return false };
+        // A length below 128 is ASCII: characters begin and end within texts if all bytes together are characters.
+        if length >= 128 {
+            if !is_text(&unchecked[..unchecked.len() - rest.len()])
+                || !is_text(&rest[LENGTH_BYTES..LENGTH_BYTES + length])
+            {
+                return false;
+            }
+            unchecked = behind;
+        }
+        rest = behind;
+    }
+    is_text(unchecked)
 }
 
 fn is_text(level: Level, bytes: &[u8]) -> bool {
