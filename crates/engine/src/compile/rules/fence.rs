@@ -19,6 +19,10 @@
 //! filter makes the same in all rows: a sort leaves them out, and when a projection has moved nothing says any more that they
 //! are.
 //!
+//! Aggregates over frames that slide are taken for ordered where their arguments are: `count(*)`, whose argument is a constant,
+//! always, whatever partition a row is in and whether NULLs come. `ORDER BY count(*) OVER (PARTITION BY a ORDER BY b ROWS
+//! BETWEEN 9 PRECEDING AND CURRENT ROW)` sorted nothing. Fences that hide constants hide such orders, too.
+//!
 //! Groups are unique by their keys. DataFusion takes a projection's columns in the places of the keys for unique, whatever
 //! they are, and then orders windows by too little: in `rank() OVER (ORDER BY a), sum(s) OVER (PARTITION BY a ORDER BY u)`
 //! over `SELECT count(*) AS a, ... GROUP BY g`. Below such projections a fence hides what is unique.
@@ -34,7 +38,8 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::window::{SlidingAggregateWindowExpr, WindowExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -75,7 +80,7 @@ impl PhysicalOptimizerRule for Fences {
             if let Some(join) = with_hidden_constants(&node)? {
                 return Ok(Transformed::yes(join));
             }
-            if has_constant_expressions(&node) {
+            if has_constant_expressions(&node) || sliding_results(&node).is_some() {
                 return Ok(Transformed::yes(Arc::new(Fence::hiding(Hidden::Constants, node))));
             }
             let is_wrong_in_union = node.is::<UnionExec>()
@@ -288,9 +293,7 @@ fn is_twice_above_union(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 /// Whether a node is a window, of which a key of PARTITION BY is the same in all rows, or is among others and equals
 /// another column.
 fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let windows = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
-    let bounded = plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
-    let Some(window) = windows.or(bounded).and_then(|windows| windows.first()) else { return false };
+    let Some(window) = windows(plan).and_then(<[_]>::first) else { return false };
     let (keys, known) = (window.partition_by(), plan.children()[0].equivalence_properties());
     if keys.iter().any(|key| known.is_expr_constant(key).is_some()) {
         return true;
@@ -300,6 +303,18 @@ fn is_partitioned_by_equal(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
     let equal = equal_columns(plan.children()[0]);
     keys.iter().flat_map(collect_columns).any(|column| equal.contains(&column))
+}
+
+/// Where the results of a window begin of whose aggregates some are over frames that slide.
+fn sliding_results(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let is_sliding = windows(plan)?.iter().any(|window| window.as_any().is::<SlidingAggregateWindowExpr>());
+    is_sliding.then(|| plan.children()[0].schema().fields().len())
+}
+
+/// The expressions of a window.
+fn windows(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn WindowExpr>]> {
+    let windows = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
+    windows.or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr))
 }
 
 /// What of the rows below a fence is not known above it.
@@ -360,7 +375,14 @@ impl Fence {
                 Arc::new(input.properties().as_ref().clone().with_eq_properties(properties))
             }
             Hidden::Constants => {
-                let orders = known.oeq_class().iter().cloned();
+                let results = sliding_results(&input).unwrap_or(usize::MAX);
+                let is_of_results = |key: &PhysicalSortExpr| {
+                    collect_columns(&key.expr).iter().any(|column| column.index() >= results)
+                };
+                let orders = known.oeq_class().iter().map(|order| {
+                    let keys = order.iter().take_while(|key| !is_of_results(key)).cloned();
+                    keys.collect::<Vec<_>>()
+                });
                 let properties = EquivalenceProperties::new_with_orderings(input.schema(), orders);
                 Arc::new(input.properties().as_ref().clone().with_eq_properties(properties))
             }
