@@ -58,6 +58,11 @@ impl<V: ByteViewType> TextEntries<V> {
         self.kept_views
     }
 
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, count: usize) {
+        self.views.reserve(count);
+    }
+
     /// Keeps all that are there now.
     pub fn keep(&mut self) {
         (self.kept_views, self.kept_buffers) = (self.views.len(), self.buffers.len());

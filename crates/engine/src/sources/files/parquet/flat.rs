@@ -154,6 +154,9 @@ pub(super) trait Form: Send {
     /// What is left of a page of values themselves.
     type Plain: Send;
 
+    /// Makes room for so many rows.
+    fn reserve(&mut self, _: usize) {}
+
     /// So many entries of a dictionary.
     fn entries(&mut self, page: Bytes, count: usize) -> Result<Vec<Self::Value>, Reason>;
 
@@ -411,6 +414,7 @@ impl<F: Form + 'static> Column for Flat<F> {
 
     fn read(&mut self, mut rows: usize) -> Result<()> {
         self.values.reserve(rows);
+        self.form.reserve(rows);
         while rows > 0 {
             match self.page.take().filter(|page| page.rows > 0) {
                 None => _ = self.next_page(0)?,

@@ -90,6 +90,10 @@ impl<V: ByteViewType> Form for Texts<V> {
     type Value = u32;
     type Plain = TextPage;
 
+    fn reserve(&mut self, rows: usize) {
+        self.entries.reserve(rows);
+    }
+
     fn entries(&mut self, page: Bytes, count: usize) -> Result<Vec<u32>, Reason> {
         self.entries.add_prefixed(self.level, &Buffer::from(page), 0, count).map_err(reason)?;
         self.entries.keep();
