@@ -32,8 +32,11 @@ pub fn gather<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]
 }
 
 /// As [`gather`]; `None` when an index is not below the count of values.
-#[must_use]
-pub fn gather_checked<T: Comparable, I: Index>(level: Level, values: &[T], indices: &[I]) -> Option<Vec<T>> {
+pub(crate) fn gather_checked<T: Comparable, I: Index>(
+    level: Level,
+    values: &[T],
+    indices: &[I],
+) -> Option<Vec<T>> {
     let mut out = Vec::with_capacity(indices.len());
     if !gather_to(level, values, indices, &mut out.spare_capacity_mut()[..indices.len()]) {
         return None;

@@ -40,6 +40,7 @@ pub use find::{Finder, find, find_byte};
 pub use like::{LikePattern, SearchMethod, like};
 pub use order::{Inequality, compare_constant};
 pub use pad::{Pad, trimmed};
+#[cfg(feature = "arrow")]
 pub(crate) use scan::is_begin;
 pub use scan::{Facts, char_lengths, facts, is_ascii, is_utf8};
 #[cfg(feature = "arrow")]

@@ -186,6 +186,7 @@ pub(super) struct Flat<F: Form> {
     form: F,
     dictionary: Vec<F::Value>,
     has_dictionary: bool,
+    /// Whether a page of values came.
     has_begun: bool,
     page: Option<DataPage<F::Plain>>,
     /// Of a block.
