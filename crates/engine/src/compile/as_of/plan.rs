@@ -23,6 +23,7 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use super::{marked, marked_name};
 use crate::compile::conditions::{can_fail, wrapped, wrapped_filter};
 use crate::compile::join::{JoinExec, Nearest};
+use crate::compile::rules::mentions_outer;
 
 /// Makes [`AsOf`] nodes of joins with a mark. It runs when types are known.
 #[derive(Debug)]
@@ -109,12 +110,14 @@ fn as_of(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(node) })))
 }
 
-/// Whether an expression has columns, all of them of this schema, and is the same each time.
+/// Whether an expression has columns, all of them of this schema, and is the same each time. What its subqueries mention
+/// may be of any schema.
 fn is_of(expr: &Expr, schema: &DFSchema) -> bool {
     let columns = expr.column_refs();
     !columns.is_empty()
         && !expr.is_volatile()
         && !expr.contains_outer()
+        && !mentions_outer(expr)
         && columns.iter().all(|column| schema.has_column(column))
 }
 

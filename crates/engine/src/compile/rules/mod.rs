@@ -62,7 +62,7 @@ pub(crate) use same_names::SameNames;
 pub(crate) use same_windows::SameWindows;
 pub(crate) use semi_joins::SemiJoins;
 pub(crate) use sort_keys::SortKeys;
-pub(crate) use subqueries::{LATERAL_MARK, Subqueries};
+pub(crate) use subqueries::{LATERAL_MARK, Subqueries, mentions_outer};
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;
 pub(crate) use whole_sums::{WholeSums, may_be_cut};

@@ -194,7 +194,9 @@ impl FileSource for NamedSource {
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
         let files = self.inner.reorder_files(files);
         match &self.decoding {
-            Some(decoding) if self.partitions > 1 => decoding.cut(files, self.partitions),
+            Some(decoding) if self.partitions > 1 => {
+                decoding.cut(files, self.partitions, self.inner.as_ref())
+            }
             _ => files,
         }
     }

@@ -20,6 +20,7 @@ mod levels;
 mod numbered;
 mod numbers;
 mod pages;
+mod parts;
 mod prefilter;
 mod prune;
 mod remote;
@@ -74,7 +75,7 @@ use parquet::schema::types::SchemaDescriptor;
 use self::booked::BookedReaders;
 use self::decoders::{Decoders, codec};
 pub(super) use self::floats::can_prune;
-use self::known::KnownColumns;
+use self::known::{Columns, KnownColumns};
 pub(crate) use self::numbered::{NumberedFiles, has_changed};
 pub(crate) use self::pages::WRONG_CHECKSUM;
 use self::remote::{Readers, RemoteStore};
@@ -175,10 +176,17 @@ impl ParquetTable {
                 let statistics = catch_panic(read).ok_or_else(|| unexpected(&file.name, "Parquet"))?;
                 let statistics = statistics.map_err(|error| from_datafusion(error, &file.name, "Parquet"))?;
                 let statistics = floats::without_floats(statistics, &file_schema);
+                let known_columns = KnownColumns::default();
+                // Which row groups of a single file are left tells how to share them out.
+                if files.len() == 1
+                    && let Some(Ok(columns)) = catch_panic(|| Columns::new(footer.clone(), &file_schema))
+                {
+                    known_columns.keep(columns);
+                }
                 let mut partitioned = PartitionedFile::new_from_meta(meta)
                     .with_partition_values(values.clone())
                     .with_extension(NamedFile(file.clone()))
-                    .with_extension(KnownColumns::default());
+                    .with_extension(known_columns);
                 partitioned.statistics = Some(Arc::new(with_file_columns(statistics, values)));
                 Ok(partitioned)
             })
@@ -579,10 +587,20 @@ impl Decoding {
     }
 
     /// Cuts files, or the ranges of them that partitions were to read, so small that no partition waits long for the last.
-    pub(crate) fn cut(&self, files: Vec<PartitionedFile>, partitions: usize) -> Vec<PartitionedFile> {
+    pub(crate) fn cut(
+        &self,
+        files: Vec<PartitionedFile>,
+        partitions: usize,
+        source: &dyn FileSource,
+    ) -> Vec<PartitionedFile> {
         // Of what is read together the row groups with the first values are found.
         if self.order.is_some() {
             return files;
+        }
+        if let (Some(source), Some(file)) = (source.downcast_ref::<ParquetSource>(), whole(&files))
+            && let Some(parts) = parts::parts(&file, source, partitions)
+        {
+            return parts;
         }
         let bytes: u64 = files.iter().map(PartitionedFile::effective_size).sum();
         let piece = bytes.div_ceil((PIECES * partitions) as u64).max(PIECE_BYTES_MIN);
@@ -612,6 +630,16 @@ impl Decoding {
             None => stock,
         })
     }
+}
+
+/// The only file of which these are the ranges.
+fn whole(files: &[PartitionedFile]) -> Option<PartitionedFile> {
+    let (first, others) = files.split_first()?;
+    let is_same = |file: &PartitionedFile| file.object_meta.location == first.object_meta.location;
+    let is_whole = files.iter().map(PartitionedFile::effective_size).sum::<u64>() == first.object_meta.size;
+    let mut whole = first.clone();
+    whole.range = None;
+    (is_whole && others.iter().all(is_same)).then_some(whole)
 }
 
 /// The scan of Parquet files that `plan` is, with these columns of its rows as dictionaries if they are texts whose pages
@@ -667,9 +695,10 @@ mod tests {
             numbered: None,
             pool,
         };
+        let source = ParquetSource::new(TableSchema::from(Arc::new(Schema::empty())));
         let cut = |sizes: &[u64]| {
             let files = sizes.iter().map(|bytes| PartitionedFile::new(bytes.to_string(), *bytes)).collect();
-            let ranges = decoding.cut(files, 2).into_iter().map(|file| file.range());
+            let ranges = decoding.cut(files, 2, &source).into_iter().map(|file| file.range());
             ranges.collect::<Vec<_>>()
         };
         assert_eq!(cut(&[PIECE_BYTES_MIN, 0, 1]), [(0, PIECE_BYTES_MIN), (0, 0), (0, 1)]);

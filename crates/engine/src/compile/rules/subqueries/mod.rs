@@ -32,9 +32,10 @@ use joined::{compared, contains, exists, scalar};
 pub(crate) use on::LATERAL_MARK;
 use on::{join_expressions, lateral, needs_join, on, with_lateral};
 use passed::{Passed, check_passed, pass_on};
+pub(crate) use plans::mentions_outer;
 use plans::{
     Asked, check_aggregates, drop_limit, has_a_row, has_limit, has_one_row, has_subquery, is_pulled_up,
-    keeps_columns, mentions_outer, subquery_of, with_named_column,
+    keeps_columns, subquery_of, with_named_column,
 };
 use recursive::check_recursive;
 

@@ -73,7 +73,7 @@ pub(super) fn has_subquery(expression: &Expr) -> bool {
 }
 
 /// Whether an expression has a subquery that mentions columns of a query around it.
-pub(super) fn mentions_outer(expression: &Expr) -> bool {
+pub(crate) fn mentions_outer(expression: &Expr) -> bool {
     let is_correlated =
         |part: &Expr| Ok(subquery_of(part).is_some_and(|subquery| !mentioned(&subquery.subquery).is_empty()));
     expression.exists(is_correlated).unwrap_or(true)

@@ -7,8 +7,8 @@ use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, RecordBatchReader,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::compute::FilterBuilder;
-use datafusion::arrow::datatypes::{DataType, Fields, Int64Type, Schema, SchemaRef};
+use datafusion::arrow::compute::{FilterBuilder, FilterPredicate, take};
+use datafusion::arrow::datatypes::{DataType, Fields, Int64Type, Schema, SchemaRef, UInt32Type};
 use datafusion::arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
@@ -16,7 +16,9 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::flat::{Column, can_be_coded, coded_type, column, has_numbers, has_our_encodings, has_texts};
+use super::flat::{
+    Column, can_be_coded, coded_type, codes_of, column, has_codes, has_numbers, has_our_encodings, has_texts,
+};
 use super::kept::Kept;
 use super::row_group::RowGroup;
 
@@ -28,10 +30,10 @@ const STEP_ROWS_MAX: usize = 1 << 16;
 const SKIPPED_ROWS_MIN: usize = 4 * RUN_ROWS_MIN;
 
 /// The columns of a file that our loops decode, by their place in the file.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct FlatColumns(Arc<Vec<Option<Flat>>>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flat {
     Numbers,
     Texts,
@@ -61,6 +63,23 @@ impl FlatColumns {
     /// Whether a column of a row group is numbers for our loops.
     pub(super) fn has_numbers(&self, row_group: &RowGroupMetaData, leaf: usize) -> bool {
         self.0[leaf] == Some(Flat::Numbers) && has_our_encodings(row_group.column(leaf))
+    }
+
+    /// Whether a column of a row group is numbers of which all pages have codes.
+    pub(super) fn has_codes_of_numbers(&self, row_group: &RowGroupMetaData, leaf: usize) -> bool {
+        self.0[leaf] == Some(Flat::Numbers) && has_codes(row_group.column(leaf))
+    }
+
+    /// Whether a column of a row group, read as this type, is texts of which all pages have codes.
+    pub(super) fn has_codes_of_texts(
+        &self,
+        row_group: &RowGroupMetaData,
+        leaf: usize,
+        data_type: &DataType,
+    ) -> bool {
+        self.0[leaf] == Some(Flat::Texts)
+            && *data_type == DataType::Utf8View
+            && has_codes(row_group.column(leaf))
     }
 }
 
@@ -95,6 +114,8 @@ struct Ours {
     values: Values,
     /// The greatest decimal that it may have, if it has such as integers.
     most: Option<i64>,
+    /// Whether it was kept as codes, which are not wanted.
+    is_coded: bool,
 }
 
 enum Values {
@@ -133,6 +154,22 @@ impl Ours {
             }
         }
         column.take()
+    }
+
+    /// Those of these values that pass, as they are wanted.
+    fn passing(
+        &self,
+        values: ArrayRef,
+        passing: Option<&FilterPredicate>,
+    ) -> std::result::Result<ArrayRef, ArrowError> {
+        let values = match passing {
+            Some(passing) => passing.filter(&values)?,
+            None => values,
+        };
+        match values.as_dictionary_opt::<UInt32Type>().filter(|_| self.is_coded) {
+            Some(coded) => take(coded.values(), coded.keys(), None),
+            None => Ok(values),
+        }
     }
 
     /// Whether values that are decimals have no more digits than their type.
@@ -177,7 +214,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// The selected rows of the columns in `mask`. What is kept is of rows of which all are selected.
+    /// The selected rows of the columns in `mask`. What is kept says itself which these are.
     pub(super) fn new(
         Columns { schema, fields, flat, coded }: Columns<'_>,
         mask: &ProjectionMask,
@@ -205,13 +242,27 @@ impl Batches {
             };
             let data_type = coded.or_else(|| flat.has(leaf).then(|| field.data_type().clone()));
             let of_kept = kept.and_then(|kept| kept.column(leaf));
+            let coded_of_kept = kept.and_then(|kept| kept.codes(leaf));
+            let mut is_coded = false;
             let read = match data_type {
                 Some(data_type) if of_kept.is_some_and(|column| *column.data_type() == data_type) => {
                     of_kept.map(|column| (Values::Kept(column.clone()), data_type))
                 }
+                Some(data_type)
+                    if coded_of_kept.is_some_and(|column| {
+                        is_coded = *column.data_type() == codes_of(&data_type);
+                        is_coded || *column.data_type() == data_type
+                    }) =>
+                {
+                    coded_of_kept.map(|column| (Values::Kept(column.clone()), data_type))
+                }
                 Some(data_type) => {
                     let pages = row_group.pages(leaf)?;
-                    let stored = column(pages, row_group.place(leaf), &described, &data_type);
+                    let mut stored = column(pages, row_group.place(leaf), &described, &data_type);
+                    // What is kept begins with these.
+                    if let (Some(stored), Some(kept)) = (&mut stored, kept) {
+                        stored.skip(kept.first())?;
+                    }
                     stored.map(|stored| (Values::Stored(stored), data_type))
                 }
                 None => None,
@@ -219,15 +270,16 @@ impl Batches {
             match read {
                 Some((values, data_type)) => {
                     let place = roots.len() - 1;
-                    columns.push(Ours { place, values, most });
+                    columns.push(Ours { place, values, most, is_coded });
                     our_fields.push((place, Arc::new(field.as_ref().clone().with_data_type(data_type))));
                 }
                 None => others.push(leaf),
             }
         }
-        let mut rows: VecDeque<RowSelector> = match &selection {
-            Some(selection) => selection.iter().copied().filter(|run| run.row_count > 0).collect(),
-            None => VecDeque::from([RowSelector::select(row_group.rows())]),
+        let mut rows: VecDeque<RowSelector> = match (&selection, kept) {
+            (Some(selection), _) => selection.iter().copied().filter(|run| run.row_count > 0).collect(),
+            (None, Some(kept)) => VecDeque::from([RowSelector::select(kept.row_count())]),
+            (None, None) => VecDeque::from([RowSelector::select(row_group.rows())]),
         };
         while rows.pop_back_if(|run| run.skip).is_some() {}
         let others = if others.is_empty() && !columns.is_empty() {
@@ -332,10 +384,7 @@ impl Batches {
         self.is_done = self.passing.as_ref().map_or(self.rows.is_empty(), BooleanBuffer::is_empty);
         for mut column in std::mem::take(&mut self.ours) {
             let values = column.read(&runs)?;
-            let values = match &kept {
-                Some(kept) => kept.filter(&values)?,
-                None => values,
-            };
+            let values = column.passing(values, kept.as_ref())?;
             column.check(&values).map_err(|reason| {
                 let name = self.schema.field(column.place).name();
                 ParquetError::General(format!("column '{name}': {reason}"))

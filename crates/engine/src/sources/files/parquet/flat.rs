@@ -10,7 +10,7 @@ use arrow::datatypes::{BinaryViewType, DataType, StringViewType, TimeUnit};
 use bytes::Bytes;
 use keirin_kernels::Level;
 use keirin_kernels::compare::Comparable;
-use parquet::basic::{Encoding, Type};
+use parquet::basic::{Encoding, EncodingMask, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -92,9 +92,20 @@ pub(super) fn coded_type(chunk: &ColumnChunkMetaData, data_type: &DataType) -> O
     if matches!(data_type, DataType::Decimal128(..)) {
         return Some(DataType::Int64);
     }
-    let pages = chunk.page_encoding_stats_mask()?;
-    let has_codes = pages.is_only(Encoding::RLE_DICTIONARY) || pages.is_only(Encoding::PLAIN_DICTIONARY);
-    has_codes.then(|| DataType::Dictionary(DataType::UInt32.into(), data_type.clone().into()))
+    has_codes(chunk).then(|| codes_of(data_type))
+}
+
+/// Whether all pages of a chunk have codes of its dictionary.
+pub(super) fn has_codes(chunk: &ColumnChunkMetaData) -> bool {
+    let is_all = |pages: &EncodingMask| {
+        pages.is_only(Encoding::RLE_DICTIONARY) || pages.is_only(Encoding::PLAIN_DICTIONARY)
+    };
+    chunk.page_encoding_stats_mask().is_some_and(is_all)
+}
+
+/// The type of codes of values of this type.
+pub(super) fn codes_of(data_type: &DataType) -> DataType {
+    DataType::Dictionary(DataType::UInt32.into(), data_type.clone().into())
 }
 
 /// Whether a column chunk has only encodings that are decoded here.
@@ -122,6 +133,9 @@ pub(super) trait Column: Send {
 
     /// What was read since the last time.
     fn take(&mut self) -> Result<ArrayRef>;
+
+    /// Before rows are read: the entries of its dictionary, if it begins with one.
+    fn entries(&mut self) -> Result<Option<ArrayRef>>;
 }
 
 /// The rows of a column chunk for which [`has_our_encodings`] and one of [`has_numbers`], [`has_texts`] hold, or which are
@@ -159,6 +173,11 @@ pub(super) trait Form: Send {
 
     /// So many entries of a dictionary.
     fn entries(&mut self, page: Bytes, count: usize) -> Result<Vec<Self::Value>, Reason>;
+
+    /// The entries of the dictionary.
+    fn dictionary(&mut self, entries: &[Self::Value]) -> Result<ArrayRef> {
+        self.take(entries.to_vec(), None)
+    }
 
     /// Begins a page of values themselves; `None` if they never have this encoding.
     fn begin(&self, page: Bytes, encoding: Encoding) -> Result<Option<Self::Plain>, Reason>;
@@ -260,12 +279,7 @@ impl<F: Form + 'static> Flat<F> {
             self.has_begun |= !page.is_dictionary_page();
             match page {
                 Page::DictionaryPage { buf, num_values, .. } => {
-                    // What was read would be codes of other entries.
-                    if std::mem::replace(&mut self.has_dictionary, true) || self.has_begun {
-                        return Err(self.error("it has two dictionaries, or one behind values"));
-                    }
-                    let entries = self.form.entries(buf, num_values as usize);
-                    self.dictionary = entries.map_err(|reason| self.error(reason))?;
+                    self.begin_dictionary(buf, num_values as usize)?;
                 }
                 Page::DataPage { buf, num_values, encoding, def_level_encoding, .. } => {
                     let (levels, values) = if self.is_nullable {
@@ -300,6 +314,16 @@ impl<F: Form + 'static> Flat<F> {
                 }
             }
         }
+    }
+
+    fn begin_dictionary(&mut self, page: Bytes, count: usize) -> Result<()> {
+        // What was read would be codes of other entries.
+        if std::mem::replace(&mut self.has_dictionary, true) || self.has_begun {
+            return Err(self.error("it has two dictionaries, or one behind values"));
+        }
+        let entries = self.form.entries(page, count);
+        self.dictionary = entries.map_err(|reason| self.error(reason))?;
+        Ok(())
     }
 
     fn encoded(&self, bytes: Bytes, encoding: Encoding) -> Result<Values<F::Plain>> {
@@ -435,6 +459,17 @@ impl<F: Form + 'static> Column for Flat<F> {
         let values = std::mem::take(&mut self.values);
         let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
         self.form.take(values, nulls)
+    }
+
+    fn entries(&mut self) -> Result<Option<ArrayRef>> {
+        if !self.pages.peek_next_page()?.is_some_and(|next| next.is_dict) {
+            return Ok(None);
+        }
+        let Some(Page::DictionaryPage { buf, num_values, .. }) = self.pages.get_next_page()? else {
+            return Ok(None);
+        };
+        self.begin_dictionary(buf, num_values as usize)?;
+        self.form.dictionary(&self.dictionary).map(Some)
     }
 }
 

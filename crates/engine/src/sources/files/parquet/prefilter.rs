@@ -28,8 +28,17 @@ const UNTRIED: f64 = 0.05;
 /// A filter that lets too many rows through rests for so many row groups.
 const TRIED_EVERY: usize = 8;
 
-/// What was learnt of the conditions of a scan, by their places, from one file or part of a file to the next.
-pub(super) type Learnt = Arc<Mutex<HashMap<usize, Experience>>>;
+/// What was learnt of the conditions of a scan, by their places and what they were tried on, from one file or part of a
+/// file to the next.
+pub(super) type Learnt = Arc<Mutex<HashMap<(usize, On), Experience>>>;
+
+/// What a filter is tried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum On {
+    Rows,
+    /// The entries of its column's dictionary alone, which may show that no row passes, or that all do.
+    Entries,
+}
 
 /// The filters of a file; see the [module](self).
 pub(super) struct Prefilters {
@@ -46,8 +55,9 @@ struct Prefilter {
 }
 
 impl Prefilter {
-    fn with_learnt<T>(&self, act: impl FnOnce(&mut Experience) -> T) -> T {
-        act(self.learnt.lock().entry(self.place).or_insert_with(|| Experience::guess(1.0, UNTRIED)))
+    fn with_learnt<T>(&self, on: On, act: impl FnOnce(&mut Experience) -> T) -> T {
+        let mut learnt = self.learnt.lock();
+        act(learnt.entry((self.place, on)).or_insert_with(|| Experience::guess(1.0, UNTRIED)))
     }
 }
 
@@ -83,7 +93,9 @@ impl Prefilters {
 
     /// Begins a row group.
     pub(super) fn begin(&mut self) {
-        self.filters.iter_mut().for_each(|filter| filter.is_due = filter.with_learnt(Experience::is_due));
+        self.filters
+            .iter_mut()
+            .for_each(|filter| filter.is_due = filter.with_learnt(On::Rows, Experience::is_due));
     }
 
     /// The next filter to try of those from `from` on whose columns are `eligible`, which it is put in front of, for a row
@@ -94,14 +106,14 @@ impl Prefilters {
         row_group: &RowGroupMetaData,
         wanted: &ProjectionMask,
         eligible: impl Fn(&ProjectionMask) -> bool,
-        bytes_spared: i64,
+        bytes_spared: impl Fn(&ProjectionMask) -> i64,
     ) -> Option<ProjectionMask> {
         let all = bytes(row_group, wanted);
         let rank = |filter: &Prefilter| {
-            let own = bytes(row_group, filter.predicate.projection());
-            let pays = filter.is_due && bytes_spared * own <= all - own;
-            (pays && eligible(filter.predicate.projection()))
-                .then(|| filter.with_learnt(|learnt| learnt.rank()))
+            let columns = filter.predicate.projection();
+            let own = bytes(row_group, columns);
+            let pays = filter.is_due && bytes_spared(columns) * own <= all - own;
+            (pays && eligible(columns)).then(|| filter.with_learnt(On::Rows, |learnt| learnt.rank()))
         };
         let ranks = self.filters.iter().enumerate().skip(from);
         let ranks = ranks.filter_map(|(place, filter)| Some((place, rank(filter)?)));
@@ -125,8 +137,35 @@ impl Prefilters {
             (rows, passing_rows) = (rows + passes.len(), passing_rows + passes.true_count());
             passed.push(passes);
         }
-        filter.with_learnt(|learnt| learnt.add(started.elapsed().as_nanos(), rows, passing_rows));
+        filter.with_learnt(On::Rows, |learnt| learnt.add(started.elapsed().as_nanos(), rows, passing_rows));
         Ok(passed)
+    }
+
+    /// Tries the filter at `place` on values that may stand for any count of rows: which of them pass.
+    pub(super) fn try_values(&mut self, place: usize, values: RecordBatch) -> Result<BooleanArray> {
+        let passes = self.filters[place].predicate.evaluate(values);
+        Ok(passing(passes.map_err(|error| of_query(error.into()))?))
+    }
+
+    /// The filter at `place`, which was begun to be tried at that time, left so many of these rows.
+    pub(super) fn learn(&self, place: usize, started: Instant, rows: usize, left: usize) {
+        self.filters[place]
+            .with_learnt(On::Rows, |learnt| learnt.add(started.elapsed().as_nanos(), rows, left));
+    }
+
+    /// The columns of the filter at `place`, if it may be tried on the entries of a dictionary.
+    pub(super) fn of_entries(&self, place: usize) -> Option<&ProjectionMask> {
+        let filter = &self.filters[place];
+        filter.with_learnt(On::Entries, Experience::is_due).then(|| filter.predicate.projection())
+    }
+
+    /// Of the entries of a dictionary some passed the filter at `place`: whether all did, or else it is not tried on others
+    /// for a while.
+    pub(super) fn some_entries_passed(&mut self, place: usize, did_all: bool) {
+        match did_all {
+            true => self.filters[place].is_due = false,
+            false => self.filters[place].with_learnt(On::Entries, |learnt| learnt.rest(TRIED_EVERY)),
+        }
     }
 
     /// How many filters there are.
@@ -141,7 +180,7 @@ impl Prefilters {
         if !is_sparse {
             self.filters[tried]
                 .iter()
-                .for_each(|filter| filter.with_learnt(|learnt| learnt.rest(TRIED_EVERY)));
+                .for_each(|filter| filter.with_learnt(On::Rows, |learnt| learnt.rest(TRIED_EVERY)));
         }
         is_sparse
     }

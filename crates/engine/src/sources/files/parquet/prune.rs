@@ -27,6 +27,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, RowGroupMetaData};
 
 use super::bounds;
+use super::parts::Part;
 use crate::compile::join::with_bounds;
 use crate::sources::narrowing::{Narrowing, over_statistics};
 
@@ -39,8 +40,12 @@ pub(super) struct Pruning<'a> {
     pub(super) file: &'a PartitionedFile,
     /// The predicate that rows must pass, over columns of the file.
     pub(super) predicate: Option<&'a Arc<dyn PhysicalExpr>>,
+    /// The same as one over statistics, if it can be.
+    pub(super) over_statistics: Option<&'a PruningPredicate>,
     /// The rows of the file that are wanted, if not all.
     pub(super) selected: Option<&'a RowSelection>,
+    /// The part of the file that is wanted, if not all.
+    pub(super) part: Option<&'a Part>,
     pub(super) filters: &'a RowGroupFilters,
     pub(super) metrics: &'a ParquetFileMetrics,
     /// The number of rows after which the scan may end, whichever they are.
@@ -64,33 +69,35 @@ impl Pruning<'_> {
         let settings = &self.source.table_parquet_options().global;
         let (footer, schema) = (metadata.metadata().clone(), &self.filters.schema);
         let all = footer.row_groups();
-        let wanted = match self.selected {
-            Some(selected) => ParquetAccessPlan::try_new_from_overall_row_selection(selected.clone(), all)?,
-            None => ParquetAccessPlan::new_all(all.len()),
+        let wanted = match (self.selected, self.part) {
+            (Some(selected), _) => {
+                ParquetAccessPlan::try_new_from_overall_row_selection(selected.clone(), all)?
+            }
+            (None, Some(part)) => part.row_groups(all.len()),
+            (None, None) => ParquetAccessPlan::new_all(all.len()),
         };
         let mut kept = RowGroupAccessPlanFilter::new(wanted);
         if let Some(range) = &self.file.range {
             kept.prune_by_range(all, range);
         }
-        let predicate =
-            self.predicate.and_then(|predicate| over_statistics(predicate, self.filters.builder()));
-        match &predicate {
+        match self.over_statistics {
             Some(predicate) if settings.pruning => {
                 let columns = metadata.parquet_schema();
                 kept.prune_by_statistics(schema, columns, all, predicate, self.metrics);
             }
             _ => self.metrics.row_groups_pruned_statistics.add_matched(kept.remaining_row_group_count()),
         }
-        match &predicate {
+        match self.over_statistics {
             Some(predicate) if self.reads_bloom_filters => {
                 let filters = self.bloom_filters(predicate, &kept, metadata, another_reader).await?;
                 kept.prune_by_bloom_filters(predicate, self.metrics, &filters);
             }
             _ => self.metrics.row_groups_pruned_bloom_filter.add_matched(kept.remaining_row_group_count()),
         }
+        let is_left = kept.remaining_row_group_count() > 0;
         let of_pages = self
             .predicate
-            .filter(|_| settings.enable_page_index && has_page_index(all))
+            .filter(|_| settings.enable_page_index && is_left && has_page_index(all))
             .map(with_bounds)
             .transpose()?
             .map(|predicate| PagePruningAccessPlanFilter::new(&predicate, schema.clone()))
@@ -132,9 +139,10 @@ impl Pruning<'_> {
                 return Err(ParquetError::General(reason).into());
             }
         }
-        Ok(match self.order {
-            Some(order) => self.sorted(kept, order, metadata),
-            None => kept,
+        Ok(match (self.order, self.part) {
+            (Some(order), _) => self.sorted(kept, order, metadata),
+            (None, Some(part)) => part.within(kept),
+            (None, None) => kept,
         })
     }
 
@@ -288,6 +296,11 @@ pub(super) struct RowGroupFilters {
 }
 
 impl RowGroupFilters {
+    /// A filter as one over statistics, if it can be one.
+    pub(super) fn of(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<Arc<PruningPredicate>> {
+        over_statistics(filter, self.builder())
+    }
+
     fn builder(&self) -> PruningPredicateBuilder<'_> {
         PruningPredicateBuilder::new()
             .with_file_schema(self.schema.clone())
@@ -303,14 +316,23 @@ impl RowGroupFilters {
         metadata: &ArrowReaderMetadata,
     ) -> bool {
         let Some(predicate) = narrowing.current(self.builder()) else { return false };
-        let all = metadata.metadata().row_groups();
-        let mut plan = ParquetAccessPlan::new_none(all.len());
+        let mut plan = ParquetAccessPlan::new_none(metadata.metadata().num_row_groups());
         plan.scan(row_group);
+        self.kept(predicate, plan, metadata).is_empty()
+    }
+
+    /// The row groups of `plan` of which statistics do not show that no row passes. Others count them.
+    pub(super) fn kept(
+        &self,
+        predicate: &PruningPredicate,
+        plan: ParquetAccessPlan,
+        metadata: &ArrowReaderMetadata,
+    ) -> Vec<usize> {
         let mut kept = RowGroupAccessPlanFilter::new(plan);
-        // The caller counts the skipped row group, so these metrics are thrown away.
+        let (all, columns) = (metadata.metadata().row_groups(), metadata.parquet_schema());
         let uncounted = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
-        kept.prune_by_statistics(&self.schema, metadata.parquet_schema(), all, predicate, &uncounted);
-        kept.remaining_row_group_count() == 0
+        kept.prune_by_statistics(&self.schema, columns, all, predicate, &uncounted);
+        kept.row_group_indexes().collect()
     }
 }
 

@@ -16,6 +16,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use super::buffers::Buffers;
 use super::decoders::{Decoders, codec};
+use super::kept::consecutive;
 use super::pages::{OneChunk, Pages, Place, Slot, Stored};
 
 /// Shorter runs of selected and skipped rows are decoded and filtered rather than skipped: there the parquet
@@ -35,7 +36,7 @@ pub(super) struct RowGroup {
     metadata: Arc<ParquetMetaData>,
     index: usize,
     columns: Vec<Option<Stored>>,
-    /// Whether all rows are read.
+    /// Whether all rows are read, or those between two.
     all: bool,
     shared: Shared,
 }
@@ -138,7 +139,8 @@ impl RowGroup {
                 },
             });
         }
-        Ok(Self { metadata: metadata.clone(), index, columns, all: selection.is_none(), shared })
+        let all = selection.is_none_or(|selection| consecutive(selection).is_some());
+        Ok(Self { metadata: metadata.clone(), index, columns, all, shared })
     }
 }
 

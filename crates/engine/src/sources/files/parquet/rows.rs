@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_empty_array, new_null_array,
+};
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::prep_null_mask_filter;
-use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt32Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::physical_plan::parquet::{ParquetFileMetrics, RowGroupAccess};
@@ -18,7 +21,8 @@ use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata, RowSelec
 use parquet::arrow::async_reader::AsyncFileReader;
 
 use super::batches::{Batches, CodedColumns, Columns, FlatColumns};
-use super::kept::{self, Kept};
+use super::flat::{Column, codes_of, column};
+use super::kept::{self, Kept, consecutive};
 use super::numbered::RowNumbers;
 use super::prefilter::Prefilters;
 use super::prune::{RowGroupFilters, RowGroupQueue};
@@ -49,6 +53,14 @@ impl ArrowPredicate for OverChecked {
     fn evaluate(&mut self, batch: RecordBatch) -> std::result::Result<BooleanArray, ArrowError> {
         self.0.evaluate(checked(batch)?)
     }
+}
+
+/// The values of a column of a row group that pass a filter, as its dictionary shows.
+enum InDictionary {
+    None,
+    All,
+    /// Of the rows of this column.
+    Some(Box<dyn Column>),
 }
 
 /// The rows of a file, read row group by row group.
@@ -203,13 +215,55 @@ impl Rows {
         };
         let is_ours =
             |mask: &ProjectionMask| leaves(mask).into_iter().all(|leaf| flat.has_numbers(row_group, leaf));
-        let mut kept = (before.is_none() && rows <= kept::ROWS_MAX).then(|| Kept::new(rows));
+        let (columns, fields) = (metadata.parquet_schema(), self.schema.fields().clone());
+        let field = |leaf: usize| fields[columns.get_column_root_idx(leaf)].clone();
+        let coded = |mask: &ProjectionMask| {
+            let [leaf] = leaves(mask)[..] else { return None };
+            let is_coded = flat.has_codes_of_texts(row_group, leaf, field(leaf).data_type());
+            is_coded.then(|| (leaf, field(leaf)))
+        };
+        let is_cheap = |mask: &ProjectionMask| is_ours(mask) || coded(mask).is_some();
+        let bytes_spared = |mask: &ProjectionMask| if coded(mask).is_some() { 0 } else { BYTES_SPARED_KEPT };
+        let window = before.as_ref().map_or_else(|| Some(0..rows), consecutive);
+        let window = window.filter(|window| window.len() <= kept::ROWS_MAX);
+        let mut kept = window.map(|window| Kept::new(window, rows));
+        let rows = before.as_ref().map_or(rows, RowSelection::row_count);
         if let Some(kept) = &mut kept {
             while kept.left() > 0
-                && let Some(mask) =
-                    self.prefilters.next(tried, row_group, &wanted, is_ours, BYTES_SPARED_KEPT)
+                && let Some(mask) = self.prefilters.next(tried, row_group, &wanted, is_cheap, bytes_spared)
             {
                 let (started, columns) = (Instant::now(), leaves(&mask));
+                if let Some((leaf, field)) = coded(&mask) {
+                    let Some(passes) = self.passing_codes(index, (leaf, field), tried, kept).await? else {
+                        break;
+                    };
+                    self.prefilters.learn(tried, started, rows, passes.count_set_bits());
+                    kept.narrow(&passes);
+                    tried += 1;
+                    continue;
+                }
+                if let [leaf] = columns[..]
+                    && kept.column(leaf).is_none()
+                    && flat.has_codes_of_numbers(row_group, leaf)
+                    && self.prefilters.of_entries(tried).is_some()
+                {
+                    let passing =
+                        self.in_dictionary(index, (leaf, field(leaf)), tried, before.as_ref()).await?;
+                    if matches!(passing, InDictionary::None) {
+                        self.prefilters.learn(tried, started, rows, 0);
+                        kept.narrow(&BooleanBuffer::new_unset(rows));
+                    }
+                    let InDictionary::Some(mut coded) = passing else {
+                        tried += 1;
+                        continue;
+                    };
+                    if !self.book(rows, &[leaf]) {
+                        break;
+                    }
+                    coded.skip(kept.first())?;
+                    coded.read(rows)?;
+                    kept.keep(leaf, coded.take()?);
+                }
                 if !self.keep(index, &columns, kept).await? {
                     break;
                 }
@@ -224,12 +278,24 @@ impl Rows {
                 kept.widen();
             }
         }
+        // What is not worth decoding for a filter may yet be known to have no value that passes it.
+        let has_rows = kept.as_ref().is_none_or(|kept| kept.left() > 0);
+        for place in (tried..self.prefilters.len()).filter(|_| has_rows) {
+            let leaves = self.prefilters.of_entries(place).map(leaves).unwrap_or_default();
+            let [leaf] = leaves[..] else { continue };
+            if flat.has_codes_of_numbers(row_group, leaf)
+                && let InDictionary::None =
+                    self.in_dictionary(index, (leaf, field(leaf)), place, before.as_ref()).await?
+            {
+                return Ok((Some(RowSelection::default()), None));
+            }
+        }
         let narrowed = kept.as_ref().and_then(Kept::selection);
         let (first, mut selection) = (tried, narrowed.or_else(|| before.clone()));
-        let is_left = |mask: &ProjectionMask| kept.is_none() || !is_ours(mask);
+        let is_left = |mask: &ProjectionMask| kept.is_none() || !is_cheap(mask);
         let rows = selection.as_ref().map_or(rows, RowSelection::row_count);
         while selection.as_ref().is_none_or(RowSelection::selects_any)
-            && let Some(mask) = self.prefilters.next(tried, row_group, &wanted, is_left, BYTES_SPARED)
+            && let Some(mask) = self.prefilters.next(tried, row_group, &wanted, is_left, |_| BYTES_SPARED)
         {
             let started = Instant::now();
             let batches = self.read(index, &mask, selection.clone(), self.batch_rows).await?;
@@ -256,23 +322,129 @@ impl Rows {
         if missing.is_empty() {
             return Ok(true);
         }
-        let columns = self.metadata.parquet_schema();
-        let width = |leaf: &usize| {
-            let field = self.schema.field(columns.get_column_root_idx(*leaf));
-            field.data_type().primitive_width().unwrap_or(size_of::<u128>())
-        };
-        let row_bytes: usize = missing.iter().map(width).sum();
-        if self.booked.try_grow(row_bytes * kept.row_count()).is_err() {
+        if !self.book(kept.row_count(), &missing) {
             return Ok(false);
         }
-        let mask = ProjectionMask::leaves(columns, missing.iter().copied());
-        let mut batches = self.read(index, &mask, None, kept.row_count()).await?;
+        let mask = ProjectionMask::leaves(self.metadata.parquet_schema(), missing.iter().copied());
+        let mut batches = self.read(index, &mask, kept.window(), kept.row_count()).await?;
         let Some(batch) = batches.next().transpose()?.filter(|batch| batch.num_rows() == kept.row_count())
         else {
             return internal_err!("a row group with other rows than its footer says");
         };
         missing.iter().zip(batch.columns()).for_each(|(leaf, column)| kept.keep(*leaf, column.clone()));
         Ok(true)
+    }
+
+    /// Books so many rows of columns; `false` if there is no memory for them.
+    fn book(&mut self, rows: usize, columns: &[usize]) -> bool {
+        let width = |leaf: &usize| {
+            let root = self.metadata.parquet_schema().get_column_root_idx(*leaf);
+            self.schema.field(root).data_type().primitive_width().unwrap_or(size_of::<u128>())
+        };
+        let row_bytes: usize = columns.iter().map(width).sum();
+        self.booked.try_grow(row_bytes * rows).is_ok()
+    }
+
+    /// A column of a row group, read as this type, whose pages all have codes, and whether it may have NULLs.
+    async fn coded(
+        &mut self,
+        index: usize,
+        (leaf, field): (usize, &Field),
+        data_type: &DataType,
+        selection: Option<&RowSelection>,
+    ) -> Result<(Box<dyn Column>, bool)> {
+        let columns = self.metadata.parquet_schema();
+        let (described, mask) = (columns.column(leaf), ProjectionMask::leaves(columns, [leaf]));
+        let row_group = self.fetch(index, &mask, selection).await?;
+        let coded = column(row_group.pages(leaf)?, row_group.place(leaf), &described, data_type);
+        let Some(coded) = coded else { return internal_err!("a column without codes") };
+        let nulls = row_group.chunk(leaf).statistics().and_then(|known| known.null_count_opt());
+        Ok((coded, field.is_nullable() && nulls != Some(0)))
+    }
+
+    /// Which entries of a dictionary pass the filter at `place`, and whether NULL does, if there may be such.
+    fn passing_entries(
+        &mut self,
+        place: usize,
+        field: FieldRef,
+        entries: ArrayRef,
+        may_be_null: bool,
+    ) -> Result<(BooleanArray, bool)> {
+        let null = may_be_null.then(|| new_null_array(field.data_type(), 1));
+        let schema = Arc::new(Schema::new(vec![field]));
+        let mut passes = |values: ArrayRef| {
+            let values = RecordBatch::try_new(schema.clone(), vec![values])?;
+            self.prefilters.try_values(place, values)
+        };
+        let null_passes = null.map(&mut passes).transpose()?.is_some_and(|passes| passes.value(0));
+        Ok((passes(entries)?, null_passes))
+    }
+
+    /// Tries the filter at `place` on the dictionary of its column, whose pages all have codes. If all values pass, the filter
+    /// is not due any more.
+    async fn in_dictionary(
+        &mut self,
+        index: usize,
+        (leaf, field): (usize, FieldRef),
+        place: usize,
+        selection: Option<&RowSelection>,
+    ) -> Result<InDictionary> {
+        let coded = self.coded(index, (leaf, &field), field.data_type(), selection).await?;
+        let (mut coded, may_be_null) = coded;
+        let Some(entries) = coded.entries()? else { return Ok(InDictionary::Some(coded)) };
+        let (passes, null_passes) = self.passing_entries(place, field, entries, may_be_null)?;
+        let count = passes.true_count();
+        if count == 0 && !null_passes {
+            return Ok(InDictionary::None);
+        }
+        let did_all = count == passes.len() && null_passes == may_be_null;
+        self.prefilters.some_entries_passed(place, did_all);
+        Ok(if did_all { InDictionary::All } else { InDictionary::Some(coded) })
+    }
+
+    /// Tries the filter at `place` on the texts that the codes of a column stand for: which rows pass. `None` if there is no
+    /// memory for that.
+    async fn passing_codes(
+        &mut self,
+        index: usize,
+        (leaf, field): (usize, FieldRef),
+        place: usize,
+        kept: &mut Kept,
+    ) -> Result<Option<BooleanBuffer>> {
+        let rows = kept.row_count();
+        let mut stored = None;
+        let (entries, may_be_null) = match kept.codes(leaf) {
+            Some(coded) => (coded.as_any_dictionary().values().clone(), coded.null_count() > 0),
+            None => {
+                if self.booked.try_grow(rows * size_of::<u32>()).is_err() {
+                    return Ok(None);
+                }
+                let data_type = codes_of(field.data_type());
+                let (coded, may_be_null) =
+                    self.coded(index, (leaf, &field), &data_type, kept.window().as_ref()).await?;
+                let entries = stored.insert(coded).entries()?;
+                (entries.unwrap_or_else(|| new_empty_array(field.data_type())), may_be_null)
+            }
+        };
+        let (passes, null_passes) = self.passing_entries(place, field, entries, may_be_null)?;
+        if passes.true_count() == 0 && !null_passes {
+            return Ok(Some(BooleanBuffer::new_unset(rows)));
+        }
+        if let Some(mut stored) = stored {
+            stored.skip(kept.first())?;
+            stored.read(rows)?;
+            kept.keep_codes(leaf, stored.take()?);
+        }
+        let Some(coded) = kept.codes(leaf) else { return internal_err!("codes that are not kept") };
+        let codes = coded.as_dictionary::<UInt32Type>().keys();
+        let (values, passes): (_, Vec<bool>) = (codes.values(), passes.values().iter().collect());
+        let is_passing = |row| passes.get(values[row] as usize).is_some_and(|passes| *passes);
+        let passes = BooleanBuffer::collect_bool(rows, is_passing);
+        Ok(Some(match codes.nulls() {
+            Some(known) if null_passes => &(&passes & known.inner()) | &!known.inner(),
+            Some(known) => &passes & known.inner(),
+            None => passes,
+        }))
     }
 
     /// Reads the wanted columns of a row group; those that are wanted so are coded.
@@ -282,7 +454,8 @@ impl Rows {
         selection: Option<RowSelection>,
         kept: Option<&Kept>,
     ) -> Result<Batches> {
-        let row_group = self.fetch(index, &self.mask.clone(), selection.as_ref()).await?;
+        let window = kept.and_then(Kept::window);
+        let row_group = self.fetch(index, &self.mask.clone(), selection.as_ref().or(window.as_ref())).await?;
         Ok(Batches::new(self.columns(&self.coded), &self.mask, &row_group, self.batch_rows, selection, kept)?)
     }
 

@@ -16,9 +16,10 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
-    ParquetFileMetrics, ParquetRowSelection, apply_file_schema_type_coercions, build_row_filter,
+    ParquetFileMetrics, ParquetRowSelection, build_row_filter,
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::PhysicalExpr;
@@ -30,24 +31,27 @@ use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_proje
 use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
-use datafusion::physical_optimizer::pruning::FilePruner;
+use datafusion::physical_optimizer::pruning::{FilePruner, PruningPredicate};
 use datafusion::physical_plan::metrics::{BaselineMetrics, MetricBuilder};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use object_store::path::Path;
+use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::arrow::arrow_reader::{ArrowPredicate, ArrowReaderMetadata};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::basic::Compression;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::Decoding;
 use super::batches::{CodedColumns, FlatColumns};
 use super::buffers::Buffers;
 use super::decoders::codec;
-use super::known::KnownColumns;
+use super::known::{Columns, KnownColumns};
 use super::leaves::leaves;
 use super::numbered::{FileNumber, RowNumbers};
+use super::parts::Part;
 use super::prefilter::{Learnt, Prefilters};
 use super::prune::{Pruning, RowGroupFilters};
 use super::row_group::{Fetched, Shared};
@@ -67,6 +71,17 @@ pub(super) struct Scan {
     limit: Option<usize>,
     keeps_order: bool,
     learnt: Learnt,
+    judged: Mutex<Option<Judged>>,
+}
+
+/// What is sought in a file, found out by the first piece of it. Filters that others narrow are not kept so.
+#[derive(Clone)]
+struct Judged {
+    file: Path,
+    footer: Arc<ParquetMetaData>,
+    /// The predicate over columns of the file, and over the statistics of its row groups.
+    predicate: Arc<dyn PhysicalExpr>,
+    over_statistics: Option<Arc<PruningPredicate>>,
 }
 
 impl Scan {
@@ -95,6 +110,7 @@ impl Scan {
             limit: config.limit,
             keeps_order: config.preserve_order,
             learnt: Learnt::default(),
+            judged: Mutex::default(),
         }))
     }
 
@@ -121,55 +137,79 @@ impl Scan {
         let failures =
             MetricBuilder::new(self.source.metrics()).global_counter("num_predicate_creation_errors");
 
-        // Constant columns are not read: those from the path, and those whose statistics show a single value.
+        // Constant columns are not read.
         let logical = table.file_schema();
-        let mut values = constant_columns(file.statistics.as_deref(), logical);
-        let of_path = table.table_partition_cols().iter().zip(&file.partition_values);
-        values.extend(of_path.map(|(field, value)| (field.name().clone(), value.clone())));
+        let values = file_values(file, table);
         let literal = |expression| replace_columns_with_literals(expression, &values);
         let mut projection = self.projection.clone().try_map_exprs(literal)?;
         projection = rewrite_input_file_name_in_projection(projection, &name)?;
         let selected = file.extension::<ParquetRowSelection>();
         // Rows that were chosen have passed it.
         let filter = self.source.filter().filter(|_| selected.is_none());
+        let judged = self.judged.lock().clone();
+        let mut judged = judged.filter(|judged| filter.is_some() && judged.file == file.object_meta.location);
         let mut predicate = filter.map(literal).transpose()?;
 
-        let pruner = predicate
-            .as_ref()
-            .map(with_bounds)
-            .transpose()?
-            .and_then(|predicate| FilePruner::try_new(predicate, logical, file, failures.clone()));
-        if let Some(mut pruner) = pruner
-            && pruner.should_prune()?
+        if judged.is_none()
+            && let Some(predicate) = &predicate
         {
-            metrics.files_ranges_pruned_statistics.add_pruned(1);
-            return Ok(Opened::Nothing);
+            let pruner = FilePruner::try_new(with_bounds(predicate)?, logical, file, failures.clone());
+            if let Some(mut pruner) = pruner
+                && pruner.should_prune()?
+            {
+                metrics.files_ranges_pruned_statistics.add_pruned(1);
+                return Ok(Opened::Nothing);
+            }
         }
 
         let mut reader = self.reader(file)?;
-        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
         let timer = metrics.metadata_load_time.timer();
-        let footer = reader.get_metadata(Some(&options)).await?;
+        let footer = reader.get_metadata(Some(&Columns::options())).await?;
         drop(timer);
+        judged = judged.filter(|judged| Arc::ptr_eq(&judged.footer, &footer));
         let known = file.extensions.get::<KnownColumns>();
-        let (options, mut metadata) = match known.and_then(|known| known.get(&footer, logical)) {
-            Some(known) => (known.options, known.metadata),
-            None => {
-                let columns = columns(footer, options, logical)?;
-                if let Some(known) = known {
-                    known.keep(logical, &columns.0, &columns.1);
+        let Columns { options, mut metadata, flat, .. } =
+            match known.and_then(|known| known.get(&footer, logical)) {
+                Some(known) => known,
+                None => {
+                    let columns = Columns::new(footer.clone(), logical)?;
+                    if let Some(known) = known {
+                        known.keep(columns.clone());
+                    }
+                    columns
                 }
-                columns
-            }
-        };
+            };
         let schema = metadata.schema().clone();
+        let row_group_filters =
+            RowGroupFilters { schema: schema.clone(), failures, values_max: self.source.max_in_list_size() };
         if predicate.is_some() || *logical != schema {
             let adapter = self.adapters.create(logical.clone(), schema.clone())?;
             let simplifier = PhysicalExprSimplifier::new(&schema);
             let adapt = |expression| simplifier.simplify(adapter.rewrite(expression)?);
-            predicate = predicate.map(adapt).transpose()?;
+            predicate = match &judged {
+                Some(judged) => Some(judged.predicate.clone()),
+                None => predicate.map(adapt).transpose()?,
+            };
             projection = projection.try_map_exprs(adapt)?;
         }
+        let narrowing = predicate.as_ref().and_then(Narrowing::new);
+        let over_statistics = match judged {
+            Some(judged) => judged.over_statistics,
+            None => {
+                let found = predicate.as_ref().and_then(|predicate| row_group_filters.of(predicate));
+                if narrowing.is_none()
+                    && let Some(predicate) = &predicate
+                {
+                    *self.judged.lock() = Some(Judged {
+                        file: file.object_meta.location.clone(),
+                        footer,
+                        predicate: predicate.clone(),
+                        over_statistics: found.clone(),
+                    });
+                }
+                found
+            }
+        };
 
         let mask = leaves(projection.expr_iter(), &schema, metadata.parquet_schema())?;
         let filters: Vec<Box<dyn ArrowPredicate>> = match &predicate {
@@ -183,10 +223,6 @@ impl Scan {
             }
             _ => Vec::new(),
         };
-        // What is counted for a LIMIT are rows that no filter of others has touched.
-        let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
-        let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics, &self.learnt)?;
-        let flat = FlatColumns::new(metadata.parquet_schema(), schema.fields())?;
         let given = plain_columns(&projection);
         let coded = match &given {
             Some(given) => {
@@ -204,27 +240,33 @@ impl Scan {
         }
         metrics.files_ranges_pruned_statistics.add_matched(1);
 
-        let row_group_filters =
-            RowGroupFilters { schema: schema.clone(), failures, values_max: self.source.max_in_list_size() };
         let pruning = Pruning {
             source: &self.source,
             file,
             predicate: predicate.as_ref(),
+            over_statistics: over_statistics.as_deref(),
             selected: selected.map(ParquetRowSelection::selection),
+            part: file.extension::<Part>(),
             filters: &row_group_filters,
             metrics: &metrics,
             limit: self.limit.filter(|_| !self.keeps_order),
             order: self.decoding.order.as_ref(),
             reads_bloom_filters: self.decoding.reads_bloom_filters,
         };
-        let narrowing = predicate.as_ref().and_then(Narrowing::new);
         let another = || self.reader(file);
         let before = metadata.metadata().clone();
         let queue = pruning.row_groups(&mut metadata, &mut reader, options.clone(), another).await?;
         // With its page index.
         if let Some(known) = known.filter(|_| !Arc::ptr_eq(&before, metadata.metadata())) {
-            known.keep(logical, &options, &metadata);
+            let (logical, metadata) = (logical.clone(), metadata.clone());
+            known.keep(Columns { logical, options, metadata, flat: flat.clone() });
         }
+        if queue.is_empty() {
+            return Ok(Opened::Nothing);
+        }
+        // What is counted for a LIMIT are rows that no filter of others has touched.
+        let tried = predicate.as_ref().filter(|_| !settings.pushdown_filters && self.limit.is_none());
+        let prefilters = Prefilters::new(tried, &schema, metadata.metadata(), &mask, &metrics, &self.learnt)?;
 
         let read = projection.column_indices();
         // What is coded has another type than the projection would give it.
@@ -275,20 +317,6 @@ pub(super) fn is_ours(source: &ParquetSource) -> bool {
         && source.table_parquet_options().global.coerce_int96.is_none()
 }
 
-/// How the columns of a file are read so that they have the types of the table.
-fn columns(
-    footer: Arc<ParquetMetaData>,
-    mut options: ArrowReaderOptions,
-    logical: &SchemaRef,
-) -> Result<(ArrowReaderOptions, ArrowReaderMetadata)> {
-    let mut metadata = ArrowReaderMetadata::try_new(footer, options.clone())?;
-    if let Some(coerced) = apply_file_schema_type_coercions(logical, metadata.schema()) {
-        options = options.with_schema(Arc::new(coerced));
-        metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options.clone())?;
-    }
-    Ok((options, metadata))
-}
-
 /// An opened file.
 enum Opened {
     /// No row of the file can pass.
@@ -310,19 +338,28 @@ fn has_pages_for_us<'a>(
     (flat, coded): (&FlatColumns, &CodedColumns),
     masks: impl Iterator<Item = &'a ProjectionMask> + Clone,
 ) -> bool {
-    let mut found = false;
+    let leaves = 0..metadata.parquet_schema().num_columns();
+    let leaves: Vec<usize> =
+        leaves.filter(|leaf| masks.clone().any(|mask| mask.leaf_included(*leaf))).collect();
+    let mut found = leaves.iter().any(|leaf| flat.has(*leaf) || coded.has(*leaf));
     for row_group in metadata.metadata().row_groups() {
-        for (leaf, column) in row_group.columns().iter().enumerate() {
-            if masks.clone().any(|mask| mask.leaf_included(leaf)) {
-                if codec(column.compression()).is_none() {
-                    return false;
-                }
-                found |=
-                    column.compression() != Compression::UNCOMPRESSED || flat.has(leaf) || coded.has(leaf);
+        for leaf in &leaves {
+            let compression = row_group.column(*leaf).compression();
+            if codec(compression).is_none() {
+                return false;
             }
+            found |= compression != Compression::UNCOMPRESSED;
         }
     }
     found
+}
+
+/// The columns that have one value in a file: those from the path, and those whose statistics show a single value.
+pub(super) fn file_values(file: &PartitionedFile, table: &TableSchema) -> HashMap<String, ScalarValue> {
+    let mut values = constant_columns(file.statistics.as_deref(), table.file_schema());
+    let of_path = table.table_partition_cols().iter().zip(&file.partition_values);
+    values.extend(of_path.map(|(field, value)| (field.name().clone(), value.clone())));
+    values
 }
 
 /// The columns whose statistics show a single value.

@@ -101,6 +101,10 @@ impl<V: ByteViewType> Form for Texts<V> {
         Ok((0..).take(count).collect())
     }
 
+    fn dictionary(&mut self, _: &[u32]) -> Result<ArrayRef> {
+        self.all()
+    }
+
     fn begin(&self, page: Bytes, encoding: Encoding) -> Result<Option<TextPage>, Reason> {
         Ok(Some(match encoding {
             Encoding::PLAIN => TextPage::Prefixed(page.into(), 0),
