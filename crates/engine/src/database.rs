@@ -259,7 +259,7 @@ impl DatabaseBuilder {
         // Absolute, as the program may change its working directory.
         let spill = SpillDirectory::create(&std::path::absolute(&parent).unwrap_or(parent))?;
         let memory_limit_bytes = pool.limit_bytes();
-        let races = Arc::new(Races::default());
+        let races = store.database.races().clone();
         // No limit but the disk's size. The directory, and any file left in it, is removed with the database.
         let spill_files = Arc::new(SpillFiles::new(spill.path(), &races));
         let disk = DiskManagerBuilder::default().with_temp_file_factory(spill_files.clone());

@@ -53,7 +53,9 @@ use crate::runtime::progress::Progress;
 use crate::runtime::running::{Running, Stop, StopOnDrop};
 use crate::runtime::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
 use crate::settings::Settings;
-use crate::sources::catalog::{CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable};
+use crate::sources::catalog::{
+    CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable, kernels,
+};
 use crate::sources::files::{self, FileTable, Rejects};
 use crate::sources::stored::{
     AggregateStored, GroupStored, Inspect, StoredCatalog, TextLengths, blocking, known_damage, system_tables,
@@ -231,9 +233,10 @@ impl Session {
         let rejects = Arc::new(Rejects::new(shared.pool.clone()));
         // The settings table must not keep the context alive that contains it: it holds a weak reference.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
-        let (rejected, store) = (rejects.clone(), shared.store.clone());
+        let (rejected, store, races) = (rejects.clone(), shared.store.clone(), shared.races.clone());
         let mut system = vec![
             SystemTable { name: "damage", rows: Arc::new(move || Ok(known_damage(&store))) },
+            SystemTable { name: "kernels", rows: Arc::new(move || Ok(kernels(&races))) },
             SystemTable { name: "rejects", rows: Arc::new(move || Ok(rejected.batch())) },
             SystemTable { name: "settings", rows: Arc::new(move || Ok(settings.batch())) },
         ];

@@ -11,6 +11,8 @@ use arrow::array::timezone::Tz;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::SessionState;
+use keirin_codecs::blocks::racing_kernels;
+use keirin_race::Choice;
 use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
@@ -25,6 +27,11 @@ use crate::sql::types::SessionZone;
 
 /// The prefix of all our settings.
 const PREFIX: &str = "keirin.";
+/// How races choose: `keirin.kernel.lz4_decode`.
+const KERNEL_PREFIX: &str = "kernel.";
+const KERNEL_DESCRIPTION: &str = "How the loop is chosen: 'race', 'frozen' as what was learnt says, or the name of one; see system.kernels";
+const RACE: &str = "race";
+const FROZEN: &str = "frozen";
 /// Settings of the planner and its operators, under their own names.
 const DATAFUSION_PREFIX: &str = "datafusion.";
 
@@ -262,11 +269,45 @@ impl Settings {
         if name.starts_with(DATAFUSION_PREFIX) {
             return self.set_datafusion(name, value);
         }
-        let setting = find(name)?;
-        (setting.set)(self, value).map_err(|reason| {
+        let (full_name, outcome) = match find_kernel(name)? {
+            Some((kernel, arms)) => {
+                (format!("{KERNEL_PREFIX}{kernel}"), self.set_kernel(&kernel, &arms, value))
+            }
+            None => {
+                let setting = find(name)?;
+                (setting.name.to_owned(), (setting.set)(self, value))
+            }
+        };
+        outcome.map_err(|reason| {
             let what = value.map_or_else(|| "reset".to_owned(), |value| format!("set to '{value}'"));
-            Error::new(ErrorKind::Invalid, format!("{PREFIX}{} cannot be {what}: {reason}", setting.name))
+            Error::new(ErrorKind::Invalid, format!("{PREFIX}{full_name} cannot be {what}: {reason}"))
         })
+    }
+
+    fn set_kernel(
+        &self,
+        kernel: &str,
+        arms: &[&str],
+        value: Option<&str>,
+    ) -> std::result::Result<(), String> {
+        let value = value.unwrap_or(RACE).trim();
+        let arm = arms.iter().find(|arm| arm.eq_ignore_ascii_case(value));
+        let choice = match (value.to_ascii_lowercase().as_str(), arm) {
+            (RACE, _) => Choice::Race,
+            (FROZEN, _) => Choice::Frozen,
+            (_, Some(arm)) => Choice::Forced((*arm).to_owned()),
+            (_, None) => return Err(format!("it is {RACE}, {FROZEN}, {}", arms.join(", "))),
+        };
+        self.shared.races.set_choice(kernel, choice);
+        Ok(())
+    }
+
+    fn kernel(&self, kernel: &str) -> String {
+        match self.shared.races.choice(kernel) {
+            Choice::Race => RACE.to_owned(),
+            Choice::Frozen => FROZEN.to_owned(),
+            Choice::Forced(arm) => arm,
+        }
     }
 
     /// Restores the defaults of all settings, except those that are read-only or kept in the directory.
@@ -274,7 +315,9 @@ impl Settings {
         let is_kept = |setting: &&Setting| [READ_ONLY, DIRECTORY].contains(&setting.scope);
         let is_absent = |setting: &&Setting| (setting.default)(self).is_empty();
         let mut settings = SETTINGS.iter().filter(|setting| !is_kept(setting) && !is_absent(setting));
-        settings.try_for_each(|setting| self.set(setting.name, None))
+        settings.try_for_each(|setting| self.set(setting.name, None))?;
+        racing_kernels().iter().for_each(|(kernel, _)| self.shared.races.set_choice(kernel, Choice::Race));
+        Ok(())
     }
 
     /// The value of `name`, with or without prefix.
@@ -286,21 +329,32 @@ impl Settings {
             let entry = self.options(|options| options.entries().into_iter().find(|entry| entry.key == name));
             return entry.map(|entry| entry.value.unwrap_or_default()).ok_or_else(|| unknown(name));
         }
-        Ok((find(name)?.get)(self))
+        Ok(match find_kernel(name)? {
+            Some((kernel, _)) => self.kernel(&kernel),
+            None => (find(name)?.get)(self),
+        })
     }
 
     /// All settings, as `system.settings` shows them.
     pub(crate) fn batch(&self) -> RecordBatch {
-        let column = |values: Vec<String>| Arc::new(StringArray::from(values)) as ArrayRef;
-        let text = |part: fn(&Setting) -> &str| column(SETTINGS.iter().map(|s| part(s).to_owned()).collect());
-        let columns = [
-            ("name", column(SETTINGS.iter().map(|setting| format!("{PREFIX}{}", setting.name)).collect())),
-            ("value", column(SETTINGS.iter().map(|setting| (setting.get)(self)).collect())),
-            ("default", column(SETTINGS.iter().map(|setting| (setting.default)(self)).collect())),
-            ("scope", text(|setting| setting.scope)),
-            ("description", text(|setting| setting.description)),
-        ];
-        RecordBatch::try_from_iter(columns).expect("columns of one length")
+        let owned = |setting: &Setting| {
+            let [name, value, default] =
+                [setting.name.to_owned(), (setting.get)(self), (setting.default)(self)];
+            [format!("{PREFIX}{name}"), value, default, setting.scope.into(), setting.description.into()]
+        };
+        let of_kernel = |(kernel, _): &(String, _)| {
+            let name = format!("{PREFIX}{KERNEL_PREFIX}{kernel}");
+            [name, self.kernel(kernel), RACE.into(), DATABASE.into(), KERNEL_DESCRIPTION.into()]
+        };
+        let mut rows: Vec<[String; 5]> =
+            SETTINGS.iter().map(owned).chain(racing_kernels().iter().map(of_kernel)).collect();
+        rows.sort();
+        let names = ["name", "value", "default", "scope", "description"];
+        let column = |place: usize| {
+            Arc::new(rows.iter().map(|row| Some(&row[place])).collect::<StringArray>()) as ArrayRef
+        };
+        let columns = names.iter().enumerate().map(|(place, name)| (*name, column(place), false));
+        RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length")
     }
 
     fn cache(&self) -> &Cache {
@@ -347,6 +401,20 @@ fn format_bytes(bytes: u64) -> String {
 fn find(name: &str) -> Result<&'static Setting> {
     let bare = name.strip_prefix(PREFIX).unwrap_or(name);
     SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(bare)).ok_or_else(|| unknown(name))
+}
+
+/// The kernel that a setting is about, and its arms.
+fn find_kernel(name: &str) -> Result<Option<(String, Vec<&'static str>)>> {
+    let bare = name.strip_prefix(PREFIX).unwrap_or(name).to_ascii_lowercase();
+    let Some(kernel) = bare.strip_prefix(KERNEL_PREFIX) else { return Ok(None) };
+    let known = racing_kernels();
+    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+    let missing = || {
+        let message = format!("setting '{name}' does not exist");
+        Error::new(ErrorKind::NotFound, message).with_hint(format!("what races is {}", names.join(", ")))
+    };
+    let place = names.iter().position(|known| *known == kernel).ok_or_else(missing)?;
+    Ok(known.into_iter().nth(place))
 }
 
 fn unknown(name: &str) -> Error {

@@ -31,5 +31,5 @@ mod races;
 mod text;
 
 pub use race::{ARM_COUNT_MAX, Race, Standing, UnknownArm};
-pub use races::Races;
+pub use races::{Choice, Races};
 pub use text::LoadError;

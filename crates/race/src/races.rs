@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::race::{Race, UnknownArm};
+use crate::race::Race;
 use crate::text::{self, LoadError, Record};
 
 /// The most races that are kept.
@@ -49,9 +49,31 @@ struct State {
     now: u64,
     /// Loaded records of streams that have no race yet.
     saved: BTreeMap<Key, Vec<Record>>,
-    /// The forced arm of each kernel.
-    forced: BTreeMap<String, String>,
-    is_frozen: bool,
+    /// How kernels choose, if not freely.
+    choices: BTreeMap<String, Choice>,
+}
+
+/// How the races of a kernel choose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// By what they learn.
+    #[default]
+    Race,
+    /// The arm that is believed to be the fastest runs, and nothing is learned.
+    Frozen,
+    /// The arm of this name runs. Races that do not have it, as arms differ between CPUs and streams, choose freely.
+    Forced(String),
+}
+
+impl Choice {
+    fn apply(&self, race: &Race) {
+        race.release();
+        match self {
+            Self::Race => {}
+            Self::Frozen => race.freeze(),
+            Self::Forced(arm) => _ = race.force(arm),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -86,11 +108,8 @@ impl Races {
         }
         let race = Arc::new(Race::new(arms, self.seed ^ hash(&key)));
         state.start(&key, &race);
-        if let Some(arm) = state.forced.get(kernel) {
-            // Arms differ between CPUs; a race without the forced one stays free.
-            let _ = race.force(arm);
-        } else if state.is_frozen {
-            race.freeze();
+        if let Some(choice) = state.choices.get(kernel) {
+            choice.apply(&race);
         }
         if state.races.len() >= RACE_COUNT_MAX {
             state.forget_some();
@@ -117,33 +136,17 @@ impl Races {
         self.state().races.iter().map(named).collect()
     }
 
-    /// Forces the arm called `arm` in all races of `kernel`, now and later.
-    ///
-    /// # Errors
-    /// When there are races of the kernel and none has such an arm.
-    pub fn force(&self, kernel: &str, arm: &str) -> Result<(), UnknownArm> {
+    /// Sets how all races of `kernel` choose, now and later.
+    pub fn set_choice(&self, kernel: &str, choice: Choice) {
         let mut state = self.state();
-        let results: Vec<_> = state.of_kernel(kernel).map(|race| race.force(arm)).collect();
-        if !results.is_empty() && results.iter().all(Result::is_err) {
-            return results.into_iter().collect();
-        }
-        state.forced.insert(kernel.to_owned(), arm.to_owned());
-        Ok(())
+        state.of_kernel(kernel).for_each(|race| choice.apply(race));
+        state.choices.insert(kernel.to_owned(), choice);
     }
 
-    /// Freezes all races, now and later: the arms believed to be fastest run, nothing is learned.
-    pub fn freeze(&self) {
-        let mut state = self.state();
-        state.is_frozen = true;
-        state.races.values().for_each(|kept| kept.race.freeze());
-    }
-
-    /// Ends what [`Self::force`] and [`Self::freeze`] began.
-    pub fn release(&self) {
-        let mut state = self.state();
-        state.is_frozen = false;
-        state.forced.clear();
-        state.races.values().for_each(|kept| kept.race.release());
+    /// How the races of `kernel` choose.
+    #[must_use]
+    pub fn choice(&self, kernel: &str) -> Choice {
+        self.state().choices.get(kernel).cloned().unwrap_or_default()
     }
 
     /// The knowledge gained on the CPU called `cpu`, as text for [`Self::load`].

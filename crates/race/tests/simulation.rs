@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keirin_race::{Race, Races};
+use keirin_race::{Choice, Race, Races};
 use keirin_testkit::columns::Random;
 
 const CALLS: u32 = 10_000;
@@ -453,15 +453,20 @@ fn damaged_texts_are_refused_as_a_whole() {
 }
 
 #[test]
-fn all_races_of_a_kernel_are_forced_now_and_later() {
+fn all_races_of_a_kernel_choose_as_they_are_told_now_and_later() {
     let races = Races::default();
     let early = races.race("sum", "f64", "a", &["plain", "wide"]);
-    assert_eq!(races.force("sum", "odd").unwrap_err().name, "odd");
-    races.force("sum", "wide").expect("it races");
+    let forced = |arm: &str| Choice::Forced(arm.to_owned());
+    races.set_choice("sum", forced("wide"));
     let late = races.race("sum", "f64", "b", &["plain", "wide"]);
     let other = races.race("max", "f64", "b", &["plain", "wide"]);
     assert_eq!((early.choose(), late.choose(), other.choose()), (1, 1, 0));
-    races.release();
-    assert_eq!((early.choose(), late.choose()), (0, 0));
+    races.set_choice("sum", forced("odd"));
+    assert_eq!(early.choose(), 0, "none of its arms is forced");
+    races.set_choice("sum", Choice::Frozen);
+    early.record(0, 1000, nanoseconds(1000.0));
+    assert!(early.standings()[0].mean_picoseconds_per_unit.is_none(), "nothing is learned");
+    races.set_choice("sum", Choice::Race);
+    assert_eq!((early.choose(), late.choose(), races.choice("sum")), (0, 0, Choice::Race));
     assert_eq!(races.all().len(), 3);
 }

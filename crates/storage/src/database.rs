@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use keirin_race::Races;
+
 use crate::error::{Damage, Error, Result};
 use crate::header::FileKind;
 use crate::inserts::Inserts;
@@ -183,6 +185,12 @@ impl Database {
     /// Versions that snapshots of this process hold.
     pub(crate) fn pinned(&self) -> Vec<Arc<State>> {
         locked(&self.pinned).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The races that find the fastest loops; others that decode the same formats may share them.
+    #[must_use]
+    pub fn races(&self) -> &Arc<Races> {
+        &self.store.races
     }
 
     /// When the checksums of blocks are verified.

@@ -21,7 +21,7 @@ pub(crate) struct Store {
     pub(crate) io: Arc<dyn Io>,
     pub(crate) level: Level,
     /// The races that find the fastest decoders.
-    pub(crate) races: Races,
+    pub(crate) races: Arc<Races>,
     verify: Mutex<Verify>,
     pub(crate) footers: Footers,
     pub(crate) open_files: OpenFiles,
@@ -38,7 +38,7 @@ const ANOTHER_WRITES: &str = "shows that another process writes";
 
 impl Store {
     pub(crate) fn new(io: Arc<dyn Io>, options: Options) -> Self {
-        let (races, footers, stopped) = (Races::default(), Footers::default(), Mutex::default());
+        let (races, footers, stopped) = (Arc::default(), Footers::default(), Mutex::default());
         Self {
             io,
             level: Level::best(),

@@ -70,6 +70,24 @@ enum Variants {
     None,
 }
 
+/// The names of the races of a codec: of single blocks, and of pairs.
+fn kernels(codec: Codec) -> [String; 2] {
+    ["decode", "decode_pairs"].map(|what| format!("{}_{what}", codec.name()))
+}
+
+/// The kernels that race to decode blocks, and the arms that they have on this CPU, the reference first.
+#[must_use]
+pub fn racing_kernels() -> Vec<(String, Vec<&'static str>)> {
+    let level = Level::best();
+    let lz4 = lz4::Variant::racing(level).iter().map(|variant| variant.name()).collect::<Vec<_>>();
+    let snappy = snappy::Variant::racing(level).iter().map(|variant| variant.name()).collect::<Vec<_>>();
+    let of_codec = |(codec, arms): (Codec, Vec<&'static str>)| {
+        let pair_arms = arms.iter().copied().chain([ALONE]).collect();
+        std::iter::zip(kernels(codec), [arms, pair_arms]).collect::<Vec<_>>()
+    };
+    [(Codec::Lz4, lz4), (Codec::Snappy, snappy)].into_iter().flat_map(of_codec).collect()
+}
+
 impl Decoder {
     /// A decoder for blocks that `codec` compressed; `stream` is their origin; `first` is one of the blocks
     /// or empty, and shows which variants need not be tried if the stream is new. Finding the races takes a
@@ -78,10 +96,10 @@ impl Decoder {
     pub fn new<'a>(codec: Codec, races: &Races, stream: impl Into<Stream<'a>>, first: &[u8]) -> Self {
         let Stream { class, name: stream } = stream.into();
         let level = Level::best();
-        let name = |kind: &str| format!("{} {kind}", codec.name());
+        let [decode, decode_pairs] = kernels(codec);
         let racing = |variant: &lz4::Variant, race: &Race| race.arms().contains(&variant.name());
         let variants = match codec {
-            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(match races.find(&name("decode"), class, stream) {
+            Codec::Lz4 | Codec::Lz4Hc(_) => Variants::Lz4(match races.find(&decode, class, stream) {
                 Some(race) => {
                     lz4::Variant::ALL.into_iter().filter(|variant| racing(variant, &race)).collect()
                 }
@@ -93,11 +111,17 @@ impl Decoder {
         let arms: Vec<&'static str> = match &variants {
             Variants::Lz4(variants) => variants.iter().map(|variant| variant.name()).collect(),
             Variants::Snappy(variants) => variants.iter().map(|variant| variant.name()).collect(),
-            Variants::None => vec!["library"],
+            Variants::None => Vec::new(),
         };
-        let single = races.race(&name("decode"), class, stream, &arms);
-        let pair_arms: Vec<&'static str> = arms.into_iter().chain([ALONE]).collect();
-        let pairs = races.race(&name("decode pairs"), class, stream, &pair_arms);
+        let pair_arms: Vec<&'static str> = arms.iter().copied().chain([ALONE]).collect();
+        let [single, pairs] = match arms[..] {
+            // There is nothing to choose.
+            [] => [(); 2].map(|()| Arc::new(Race::new(&[ALONE], 0))),
+            _ => [
+                races.race(&decode, class, stream, &arms),
+                races.race(&decode_pairs, class, stream, &pair_arms),
+            ],
+        };
         Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
     }
 
@@ -230,6 +254,7 @@ fn zstd_block(input: &[u8], output: &mut [u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use keirin_race::Choice;
     use keirin_testkit::columns::Random;
 
     use super::*;
@@ -279,7 +304,7 @@ mod tests {
         let stored: Vec<Vec<u8>> =
             blocks.iter().map(|block| Codec::Lz4.compress(block).expect("memory")).collect();
         let decoder = Decoder::new(Codec::Lz4, &races, "a", &stored[0]);
-        races.force(&format!("{} decode pairs", Codec::Lz4.name()), ALONE).expect("an arm of pairs");
+        races.set_choice("lz4_decode_pairs", Choice::Forced(ALONE.to_owned()));
         let mut outputs: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
         let inputs = stored.iter().map(|stored| &stored[..]);
         decoder.decompress_batch(inputs.zip(outputs.iter_mut().map(|output| &mut output[..])), |_, error| {

@@ -39,6 +39,6 @@ mod error;
 pub mod snappy_frames;
 
 pub use codec::Codec;
-pub use decoder::{Decoder, Stream};
+pub use decoder::{Decoder, Stream, racing_kernels};
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary};
 pub use error::Error;

@@ -5,6 +5,7 @@
 
 mod files;
 mod information_schema;
+mod kernels;
 mod system;
 mod view;
 
@@ -20,6 +21,7 @@ use crate::sources::given::GivenTables;
 
 pub(crate) use files::{FileSchema, OpenFile};
 pub(crate) use information_schema::INFORMATION_SCHEMA;
+pub(crate) use kernels::kernels;
 pub(crate) use system::{SystemSchema, SystemTable};
 pub(crate) use view::View;
 
