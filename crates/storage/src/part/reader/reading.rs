@@ -270,7 +270,7 @@ mod tests {
     /// The streams of blocks that are decompressed, each with its class, in the order of the classes.
     fn streams(races: &Races) -> Vec<(String, String)> {
         let all = races.all().into_iter();
-        let singles = all.filter(|(kernel, ..)| kernel.ends_with(" decode"));
+        let singles = all.filter(|(kernel, ..)| kernel.ends_with("_decode"));
         singles.map(|(_, class, stream, _)| (stream, class)).collect()
     }
 
