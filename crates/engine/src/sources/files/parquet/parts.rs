@@ -2,7 +2,7 @@
 //!
 //! Partitions take ranges of files one after the other, and read the row groups that begin there. Of a file with a single
 //! row group, or of which a filter leaves one, only one partition would have work. Which row groups are left is known
-//! before the scan begins, if the file was read before: then partitions get parts of their rows.
+//! from the footer before the scan begins: then partitions get parts of their rows.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
-    ParquetAccessPlan, ParquetRowSelection, RowGroupAccess,
+    ParquetAccessPlan, ParquetFileMetrics, ParquetRowSelection, RowGroupAccess,
 };
 use datafusion::datasource::physical_plan::{FileSource, ParquetSource};
 use datafusion::physical_expr::PhysicalExpr;
@@ -83,6 +83,9 @@ pub(super) fn parts(
     }
     let is_even = row_groups.len().is_multiple_of(partitions);
     let footer = columns.metadata.metadata();
+    // Those that are left are counted where they are opened.
+    let metrics = ParquetFileMetrics::new(0, file.object_meta.location.as_ref(), source.metrics());
+    metrics.row_groups_pruned_statistics.add_pruned(footer.num_row_groups() - row_groups.len());
     let mut parts = Vec::new();
     for row_group in row_groups {
         let total = usize::try_from(footer.row_group(row_group).num_rows()).ok()?;
@@ -108,9 +111,8 @@ fn row_groups(file: &PartitionedFile, source: &ParquetSource, columns: &Columns)
         failures: Count::new(),
         values_max: source.max_in_list_size(),
     };
-    let all = ParquetAccessPlan::new_all(count);
     Ok(match filters.of(&filter) {
-        Some(filter) => filters.kept(&filter, all, &columns.metadata),
+        Some(filter) => filters.kept(&filter, ParquetAccessPlan::new_all(count), &columns.metadata),
         None => (0..count).collect(),
     })
 }
