@@ -115,18 +115,18 @@ kernel! {
 
 #[inline(always)]
 fn may_contain_plain(filter: &BloomFilter, hashes: &[u64]) -> BitBuffer {
-    let word = |hashes: &[u64]| {
+    let mut words = vec![0; hashes.len().div_ceil(BLOCK_ROWS)];
+    // A loop of ours: what a closure does within `collect` is compiled for any CPU.
+    for (word, hashes) in words.iter_mut().zip(hashes.chunks(BLOCK_ROWS)) {
         hashes.iter().for_each(|hash| prefetch(&filter.blocks[filter.index(*hash)]));
-        let mut word = 0;
         for (row, hash) in hashes.iter().enumerate() {
             let block = &filter.blocks[filter.index(*hash)].0;
             let missing =
                 mask(*hash).iter().zip(block).fold(0, |missing, (bit, word)| missing | (bit & !word));
-            word |= u64::from(missing == 0) << row;
+            *word |= u64::from(missing == 0) << row;
         }
-        word
-    };
-    BitBuffer::from_words(hashes.chunks(BLOCK_ROWS).map(word).collect(), hashes.len())
+    }
+    BitBuffer::from_words(words, hashes.len())
 }
 
 impl std::fmt::Debug for BloomFilter {

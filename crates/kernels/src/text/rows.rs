@@ -7,8 +7,12 @@ use crate::{BitBuffer, Selection};
 /// count`.
 #[inline(always)]
 pub(super) fn collect_words(row_count: usize, mut word: impl FnMut(usize, usize) -> u64) -> BitBuffer {
-    let firsts = (0..row_count).step_by(WORD_BITS);
-    let words = firsts.map(|first| word(first, (row_count - first).min(WORD_BITS))).collect();
+    let mut words = vec![0; row_count.div_ceil(WORD_BITS)];
+    // A loop of ours: what a closure does within `collect` is compiled for any CPU.
+    for (place, bits) in words.iter_mut().enumerate() {
+        let first = place * WORD_BITS;
+        *bits = word(first, (row_count - first).min(WORD_BITS));
+    }
     BitBuffer::from_words(words, row_count)
 }
 
