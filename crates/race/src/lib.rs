@@ -18,7 +18,8 @@
 //! println!("{:?}", race.standings());
 //! ```
 //!
-//! Modules: `arm` is what is believed of one implementation, `race` chooses, `races` keeps, `text` saves.
+//! Modules: `arm` is what is believed of one implementation, `race` chooses, `checks` finds arms that are wrong, `races` keeps, `text` saves,
+//! by the name that `cpu` finds.
 //! Threads share races without locks. One choice costs 50 to 80 ns and the readings of the clock, so a race
 //! is run once a block (20 µs of work or more), never once a value. A race does not know what its arms do;
 //! the caller offers only those that the CPU has, the first of which is the reference.
@@ -26,10 +27,14 @@
 #![forbid(unsafe_code)]
 
 mod arm;
+mod checks;
+mod cpu;
 mod race;
 mod races;
 mod text;
 
+pub use checks::{Checks, Fault};
+pub use cpu::cpu_name;
 pub use race::{ARM_COUNT_MAX, Race, Standing, UnknownArm};
 pub use races::{Choice, Races};
 pub use text::LoadError;

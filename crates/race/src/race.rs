@@ -153,7 +153,7 @@ impl Race {
         }
         let calls_done = u64::from(now).wrapping_mul(self.arms.len() as u64);
         let mut random = self.seed.wrapping_add(calls_done.wrapping_mul(STEP));
-        let (mut fastest, mut shortest) = (0, f32::INFINITY);
+        let (mut fastest, mut shortest) = (candidates.trailing_zeros() as usize, f32::INFINITY);
         for index in (0..self.arms.len()).filter(allowed) {
             // In a free race, an arm still short of first calls at this point is hopeless.
             let is_waiting = mode == FREE && self.arms[index].first_calls_left() > 0;
@@ -215,13 +215,15 @@ impl Race {
         }
     }
 
-    /// From now on only the arm called `name` runs; it still learns.
+    /// From now on only the arm called `name` runs, unless it is quarantined; it still learns.
     ///
     /// # Errors
     /// When there is no arm of that name.
     pub fn force(&self, name: &str) -> Result<(), UnknownArm> {
         let index = self.index(name)?;
-        self.mode.store(index, Relaxed);
+        if self.quarantined.load(Relaxed) >> index & 1 == 0 {
+            self.mode.store(index, Relaxed);
+        }
         Ok(())
     }
 
@@ -235,18 +237,21 @@ impl Race {
         self.mode.store(FREE, Relaxed);
     }
 
-    /// Takes an arm that gave a wrong answer out of the race for good; the reference stays.
+    /// Takes an arm that gave a wrong answer out of the race for good. The last one stays; then, `false` says that no
+    /// arm is left that may run.
     ///
     /// # Errors
     /// When there is no arm of that name.
-    pub fn quarantine(&self, name: &str) -> Result<(), UnknownArm> {
-        let index = self.index(name)?;
-        if index > 0 {
-            self.quarantined.fetch_or(1 << index, Relaxed);
+    pub fn quarantine(&self, name: &str) -> Result<bool, UnknownArm> {
+        let bit = 1 << self.index(name)?;
+        let all = u64::MAX >> (ARM_COUNT_MAX - self.arms.len());
+        let without = |quarantined| Some(quarantined | bit).filter(|quarantined| *quarantined != all);
+        let is_left = self.quarantined.fetch_update(Relaxed, Relaxed, without).is_ok();
+        if is_left {
             // A forced arm that is wrong is not forced any more.
-            let _ = self.mode.compare_exchange(index, FREE, Relaxed, Relaxed);
+            let _ = self.mode.compare_exchange(self.index(name)?, FREE, Relaxed, Relaxed);
         }
-        Ok(())
+        Ok(is_left)
     }
 
     /// What is known of each arm.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::checks::{Checks, Fault};
 use crate::race::Race;
 use crate::text::{self, LoadError, Record};
 
@@ -33,10 +34,10 @@ impl Key {
     }
 }
 
-/// The races of a program. Finding one takes a lock: do it once a column, not once a block.
-#[derive(Default)]
+/// The races of a program. Finding one takes a lock: do it once a column, not once a block. Clones share the races.
+#[derive(Clone, Default)]
 pub struct Races {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     seed: u64,
 }
 
@@ -51,6 +52,10 @@ struct State {
     saved: BTreeMap<Key, Vec<Record>>,
     /// How kernels choose, if not freely.
     choices: BTreeMap<String, Choice>,
+    /// By kernel.
+    checks: BTreeMap<String, Arc<Checks>>,
+    /// The first that were found.
+    faults: Vec<Fault>,
 }
 
 /// How the races of a kernel choose.
@@ -108,6 +113,9 @@ impl Races {
         }
         let race = Arc::new(Race::new(arms, self.seed ^ hash(&key)));
         state.start(&key, &race);
+        for fault in state.faults.iter().filter(|fault| fault.kernel == kernel) {
+            _ = race.quarantine(fault.arm);
+        }
         if let Some(choice) = state.choices.get(kernel) {
             choice.apply(&race);
         }
@@ -136,6 +144,12 @@ impl Races {
         self.state().races.iter().map(named).collect()
     }
 
+    /// Whether any arm has run.
+    #[must_use]
+    pub fn have_run(&self) -> bool {
+        self.state().races.values().any(|kept| kept.race.calls() > 0)
+    }
+
     /// Sets how all races of `kernel` choose, now and later.
     pub fn set_choice(&self, kernel: &str, choice: Choice) {
         let mut state = self.state();
@@ -147,6 +161,33 @@ impl Races {
     #[must_use]
     pub fn choice(&self, kernel: &str) -> Choice {
         self.state().choices.get(kernel).cloned().unwrap_or_default()
+    }
+
+    /// The checks of a kernel's work.
+    #[must_use]
+    pub fn checks(&self, kernel: &str) -> Arc<Checks> {
+        self.state().checks.entry(kernel.to_owned()).or_default().clone()
+    }
+
+    /// Takes an arm that was wrong out of all races of its kernel, now and later.
+    pub fn report(&self, fault: Fault) {
+        let mut state = self.state();
+        let is_known = |known: &Fault| (&known.kernel, known.arm) == (&fault.kernel, fault.arm);
+        if state.faults.iter().any(is_known) {
+            return;
+        }
+        let are_left: Vec<bool> =
+            state.of_kernel(&fault.kernel).filter_map(|race| race.quarantine(fault.arm).ok()).collect();
+        if are_left.contains(&false) {
+            state.checks.entry(fault.kernel.clone()).or_default().distrust();
+        }
+        state.faults.push(fault);
+    }
+
+    /// The first fault of each arm.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Fault> {
+        self.state().faults.clone()
     }
 
     /// The knowledge gained on the CPU called `cpu`, as text for [`Self::load`].

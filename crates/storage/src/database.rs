@@ -21,6 +21,7 @@ use crate::maintenance::Compacting;
 use crate::marker;
 use crate::opening::load;
 use crate::part::{Verify, default_open_files_max};
+use crate::races;
 use crate::removal::{self, Obsolete};
 use crate::snapshot::Snapshot;
 use crate::state::{Action, State, Table};
@@ -507,6 +508,9 @@ impl Drop for Database {
         let is_durable = self.store.check().is_ok()
             && writing.lock.is_held().unwrap_or(false)
             && locked(&writing.committing).is_durable;
+        if is_durable {
+            races::save(&*self.store.io, &self.store.races);
+        }
         if is_durable && locked(&writing.committing).is_marked {
             self.store.io.remove(WRITING).unwrap_or_default();
         }

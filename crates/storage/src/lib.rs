@@ -63,6 +63,7 @@ mod marker;
 mod merge;
 mod opening;
 pub mod part;
+mod races;
 mod removal;
 mod repair;
 mod run;

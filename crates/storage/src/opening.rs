@@ -13,6 +13,7 @@ use crate::header::DatabaseId;
 use crate::io::{Io, Lock};
 use crate::log::{self, Files};
 use crate::marker::{self, Marker};
+use crate::races;
 use crate::removal;
 use crate::store::{Store, TABLES, make_directory, number_of};
 
@@ -56,6 +57,7 @@ impl Database {
             _ => {}
         }
         let store = Store::new(io, options);
+        races::load(&*store.io, &store.races);
         let mut writing = None;
         if let Some(lock) = lock {
             for path in &files.unfinished {

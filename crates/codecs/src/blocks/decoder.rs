@@ -13,13 +13,16 @@ use keirin_kernels::Level;
 use keirin_kernels::lz::{self, Block, Format};
 use keirin_kernels::lz4::{self, Lz4};
 use keirin_kernels::snappy::{self, Snappy};
-use keirin_race::{Race, Races};
+use keirin_race::{Checks, Race, Races};
 use zstd::bulk::Decompressor;
 
-use super::{Codec, Error};
+use super::checked::Worked;
+use super::{Codec, Error, tally};
 
 /// The arm in the race of pairs that decodes the first block alone.
 const ALONE: &str = "alone";
+/// Who decodes where no loops race.
+const LIBRARY: &str = "library";
 /// Output of one block between two choices: long enough that choosing and timing cost nothing, short enough
 /// that a race is decided within the first megabytes.
 const TURN_BYTES: usize = 64 << 10;
@@ -52,11 +55,15 @@ impl<'a> From<&'a str> for Stream<'a> {
 /// Decodes the blocks of one stream; several threads may share it.
 #[derive(Debug)]
 pub struct Decoder {
-    codec: Codec,
-    level: Level,
+    pub(super) codec: Codec,
+    pub(super) level: Level,
     variants: Variants,
     single: Arc<Race>,
     pairs: Arc<Race>,
+    pub(super) checks: Arc<Checks>,
+    /// Where faults are told, and of what.
+    pub(super) races: Races,
+    pub(super) stream: Box<str>,
     /// Output of one block between two choices.
     turn_bytes: AtomicUsize,
 }
@@ -71,7 +78,7 @@ enum Variants {
 }
 
 /// The names of the races of a codec: of single blocks, and of pairs.
-fn kernels(codec: Codec) -> [String; 2] {
+pub(super) fn kernels(codec: Codec) -> [String; 2] {
     ["decode", "decode_pairs"].map(|what| format!("{}_{what}", codec.name()))
 }
 
@@ -122,7 +129,18 @@ impl Decoder {
                 races.race(&decode_pairs, class, stream, &pair_arms),
             ],
         };
-        Self { codec, level, variants, single, pairs, turn_bytes: AtomicUsize::new(TURN_BYTES) }
+        let (checks, turn_bytes) = (races.checks(&decode), AtomicUsize::new(TURN_BYTES));
+        Self {
+            codec,
+            level,
+            variants,
+            single,
+            pairs,
+            checks,
+            races: races.clone(),
+            stream: stream.into(),
+            turn_bytes,
+        }
     }
 
     /// Decodes one block into `output`, which must have exactly its declared size.
@@ -147,9 +165,13 @@ impl Decoder {
             Variants::Snappy(variants) => self.race::<Snappy>(blocks, variants, on_error),
             Variants::None => {
                 for (index, (input, output)) in blocks.into_iter().enumerate() {
+                    let start = tally::is_watched().then(Instant::now);
                     if let Err(error) = self.by_library(input, output) {
                         output.fill(0);
                         on_error(index, error);
+                    }
+                    if let Some(start) = start {
+                        tally::count(self.codec.name(), LIBRARY, output.len(), start.elapsed());
                     }
                 }
             }
@@ -172,7 +194,12 @@ impl Decoder {
     ) {
         let mut blocks: Vec<Block<'a, F>> =
             blocks.into_iter().map(|(input, output)| Block::new(input, output)).collect();
+        if self.checks.is_distrusted() {
+            lz::advance(self.level, F::EXACT, &mut blocks, usize::MAX);
+        }
+        let mut worked = Worked::new(blocks.len());
         let (mut first, mut is_first_turn) = (0, true);
+        let is_watched = tally::is_watched();
         // The end of one turn is the start of the next.
         let mut start = Instant::now();
         loop {
@@ -195,10 +222,18 @@ impl Decoder {
             };
             let (blocks_at_a_time, bytes) =
                 if single_arm.is_some() { (&mut rest[..1], turn_bytes) } else { (rest, 2 * turn_bytes) };
+            let (before, is_pair) = (blocks_at_a_time.len(), single_arm.is_none());
             let done = lz::advance(self.level, variant, blocks_at_a_time, bytes);
             let end = Instant::now();
             let time = end - start;
             start = end;
+            worked.count(bit::<F>(variant, is_pair), &blocks[first..first + before], first, time);
+            if is_watched {
+                let loop_of = |(race, arm): (&Race, Option<usize>)| Some(race.arms()[arm?]);
+                let of_pair = || loop_of((&self.pairs, pair_arm));
+                let name = loop_of((&self.single, single_arm)).or_else(of_pair).unwrap_or(ALONE);
+                tally::count(self.codec.name(), name, done, time);
+            }
             // The ends of the last blocks take longer for each byte, whatever the loop.
             let is_whole_turn = done >= bytes / 2;
             if is_whole_turn || is_first_turn && done >= TIMED_BYTES_MIN {
@@ -214,12 +249,18 @@ impl Decoder {
                 self.turn_bytes.store(fitting, Relaxed);
             }
         }
-        for (index, block) in blocks.iter().enumerate() {
-            if let Some(Err(source)) = block.outcome() {
-                on_error(index, Error::Damaged { codec: self.codec.name(), source });
+        let damaged = |source| Error::Damaged { codec: self.codec.name(), source };
+        for (index, outcome) in self.checked(blocks, variants, &worked).into_iter().enumerate() {
+            if let Err(source) = outcome {
+                on_error(index, damaged(source));
             }
         }
     }
+}
+
+/// The bit of a variant that decodes single blocks or pairs.
+pub(super) fn bit<F: Format>(variant: F::Variant, is_pair: bool) -> u64 {
+    1 << (F::number(variant) + 32 * u32::from(is_pair))
 }
 
 /// The size of the next turns after one of `turn_bytes`.

@@ -32,13 +32,18 @@
 //! A [`Dictionary`] holds the common parts of small blocks, for ZSTD. [`snappy_frames`] reads and writes
 //! Snappy's format for streams.
 
+mod checked;
 mod codec;
 mod decoder;
 mod dictionary;
 mod error;
+#[cfg(any(test, feature = "faults"))]
+pub mod faults;
 pub mod snappy_frames;
+mod tally;
 
 pub use codec::Codec;
 pub use decoder::{Decoder, Stream, racing_kernels};
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary};
 pub use error::Error;
+pub use tally::{Decoded, Tally};

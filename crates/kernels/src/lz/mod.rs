@@ -46,6 +46,15 @@ pub(crate) mod hidden {
         /// Reads the header before the first token; returns its size.
         fn begin(input: &[u8], decoded_bytes: usize) -> Result<usize, DecodeError>;
 
+        /// The variant that has only the exact loop.
+        const EXACT: Self::Variant;
+
+        /// A number below 32, another one for each variant.
+        fn number(variant: Self::Variant) -> u32;
+
+        /// The name for users.
+        fn name(variant: Self::Variant) -> &'static str;
+
         /// The fast loop of a variant; `None` for the variant that has only the exact loop.
         fn fast(variant: Self::Variant) -> Option<Loop>;
 
@@ -138,6 +147,12 @@ impl<'a, F: Format> Block<'a, F> {
     #[must_use]
     pub fn written(&self) -> usize {
         self.written
+    }
+
+    /// The compressed bytes, and the buffer for the decoded ones.
+    #[must_use]
+    pub fn parts(&mut self) -> (&'a [u8], &mut [u8]) {
+        (self.input, self.output)
     }
 
     fn cursor(&mut self, bytes: usize) -> Cursor<'_> {

@@ -118,6 +118,16 @@ impl Format for Lz4 {}
 impl hidden::Decode for Lz4 {
     type Variant = Variant;
 
+    const EXACT: Variant = Variant::Exact;
+
+    fn number(variant: Variant) -> u32 {
+        variant as u32
+    }
+
+    fn name(variant: Variant) -> &'static str {
+        variant.name()
+    }
+
     fn begin(_: &[u8], _: usize) -> Result<usize, DecodeError> {
         Ok(0)
     }

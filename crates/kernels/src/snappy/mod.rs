@@ -87,6 +87,16 @@ impl Format for Snappy {}
 impl hidden::Decode for Snappy {
     type Variant = Variant;
 
+    const EXACT: Variant = Variant::Exact;
+
+    fn number(variant: Variant) -> u32 {
+        variant as u32
+    }
+
+    fn name(variant: Variant) -> &'static str {
+        variant.name()
+    }
+
     fn begin(input: &[u8], decoded_bytes: usize) -> Result<usize, DecodeError> {
         match decoded_len(input) {
             Some((length, read)) if u64::from(length) == decoded_bytes as u64 => Ok(read),

@@ -274,6 +274,22 @@ pub trait Lock: Debug + Send + Sync {
     }
 }
 
+/// A budget for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Unlimited;
+
+#[cfg(test)]
+impl Budget for Unlimited {
+    fn grow(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn take(&self, _: usize) {}
+
+    fn shrink(&self, _: usize) {}
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
@@ -297,15 +313,6 @@ mod tests {
 
     #[test]
     fn memory_keeps_the_promises_of_the_door() {
-        #[derive(Debug)]
-        struct Unlimited;
-        impl Budget for Unlimited {
-            fn grow(&self, _: usize) -> io::Result<()> {
-                Ok(())
-            }
-            fn take(&self, _: usize) {}
-            fn shrink(&self, _: usize) {}
-        }
         check(&Memory::new(Arc::new(Unlimited)));
     }
 

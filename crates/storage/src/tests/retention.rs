@@ -369,7 +369,8 @@ fn opening_reads_a_checkpoint_and_the_commits_behind_it() {
     drop(database);
     let before = io.opened();
     let database = open(&io);
-    // The marker, the checkpoint and the commit of its version, ten commits, and the file that marks a writer.
-    assert_eq!(io.opened() - before, 14);
+    // The marker, the checkpoint and the commit of its version, ten commits, what races learnt, and the file that marks a
+    // writer.
+    assert_eq!(io.opened() - before, 15);
     assert_eq!(numbers(&database).expect("whole").len(), 150);
 }
