@@ -36,8 +36,8 @@ use crate::compile::in_order::KeepOrder;
 use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
-    AllSets, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, LargeTop, LastFences, Lists, Meanings,
-    NestedOrder, OuterTypes, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
+    AllSets, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, GroupsInOrder, LargeTop, LastFences,
+    Lists, Meanings, NestedOrder, OuterTypes, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -54,7 +54,8 @@ use crate::runtime::running::{Running, Stop, StopOnDrop};
 use crate::runtime::stream::{BATCHES_AHEAD, ResultStream, StatementKind, StatementTask, hand_over};
 use crate::settings::Settings;
 use crate::sources::catalog::{
-    CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable, kernels,
+    CATALOG, DEFAULT_SCHEMA, OpenFile, SessionCatalog, SystemSchema, SystemTable, kernel_faults, kernels,
+    machine,
 };
 use crate::sources::files::{self, FileTable, Rejects};
 use crate::sources::stored::{
@@ -179,8 +180,8 @@ impl Session {
             Arc::new(Volatile),
             Arc::new(Meanings),
         ];
-        let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 3] =
-            [Arc::new(Exclusions), Arc::new(Gathering), Arc::new(Fences)];
+        let first: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 4] =
+            [Arc::new(Exclusions), Arc::new(Gathering), Arc::new(GroupsInOrder), Arc::new(Fences)];
         let physical_rules = first.into_iter().chain(physical_rules());
         let concatenation = functions::bounded_concatenation(&shared.pool, shared.threads);
         let mut state = SessionStateBuilder::new_with_default_features()
@@ -234,11 +235,14 @@ impl Session {
         // The settings table must not keep the context alive that contains it: it holds a weak reference.
         let settings = Settings { shared: shared.clone(), state: Arc::downgrade(&context.state_ref()) };
         let (rejected, store, races) = (rejects.clone(), shared.store.clone(), shared.races.clone());
+        let faulty = races.clone();
         let mut system = vec![
-            SystemTable { name: "damage", rows: Arc::new(move || Ok(known_damage(&store))) },
-            SystemTable { name: "kernels", rows: Arc::new(move || Ok(kernels(&races))) },
-            SystemTable { name: "rejects", rows: Arc::new(move || Ok(rejected.batch())) },
-            SystemTable { name: "settings", rows: Arc::new(move || Ok(settings.batch())) },
+            SystemTable::new("damage", move || Ok(known_damage(&store))),
+            SystemTable::new("kernel_faults", move || Ok(kernel_faults(&faulty))),
+            SystemTable::new("kernels", move || Ok(kernels(&races))),
+            machine(shared.memory_limit_bytes),
+            SystemTable::new("rejects", move || Ok(rejected.batch())),
+            SystemTable::new("settings", move || Ok(settings.batch())),
         ];
         system.extend(system_tables(&shared.store));
         // Each statement replaces this by a version of the database.
@@ -318,6 +322,11 @@ impl Session {
     }
 
     /// The flag that cancels this session's statement.
+    /// The memory that all queries of the database share, in bytes.
+    pub(crate) fn memory_limit_bytes(&self) -> usize {
+        self.shared.memory_limit_bytes
+    }
+
     pub(crate) fn stop(&self) -> Stop {
         self.running.as_ref().map(|running| running.stop.clone()).unwrap_or_default()
     }

@@ -130,7 +130,7 @@ fn groups_that_are_named_twice_are_made_once() {
     run(&database, &session, "CREATE TABLE t AS SELECT value % 9 AS k, value AS v FROM range(0, 1000)")
         .unwrap();
     let places = |sql: &str| {
-        let plan = run(&database, &session, &format!("EXPLAIN {sql}")).unwrap();
+        let plan = run(&database, &session, &format!("EXPLAIN (FORMAT INDENT) {sql}")).unwrap();
         pretty_format_batches(&plan).unwrap().to_string().matches("SharedExec").count()
     };
     let twice =
@@ -159,7 +159,7 @@ fn joins_are_ordered_by_the_rows_that_they_leave() {
         value % 100 AS d FROM range(400000)";
     run(&database, &session, facts).unwrap();
     let plan = |sql: &str| {
-        let plan = run(&database, &session, &format!("EXPLAIN {sql}")).unwrap();
+        let plan = run(&database, &session, &format!("EXPLAIN (FORMAT INDENT) {sql}")).unwrap();
         let plan = pretty_format_batches(&plan).unwrap().to_string();
         plan[plan.find("physical_plan").unwrap()..].to_owned()
     };

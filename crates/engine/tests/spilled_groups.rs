@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::{counter, steps};
 use keirin::{Database, Session};
+use serde_json::Value;
 
 /// The texts of the groups do not fit.
 const LIMIT_BYTES: usize = 24 << 20;
@@ -28,11 +32,9 @@ fn rows(database: &Database, session: &Session, sql: &str) -> String {
     arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
 }
 
-fn spills(plan: &str) -> bool {
-    plan.lines().filter(|line| line.contains("ParallelGroupExec:")).any(|groups| {
-        let count = groups.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());
-        count.is_some_and(|count| count != "0")
-    })
+fn spills(steps: &[Value]) -> bool {
+    let mut groups = steps.iter().filter(|step| step["operator"] == "Group");
+    groups.any(|group| counter(group, "spill_count") > Some(0))
 }
 
 #[test]
@@ -49,8 +51,8 @@ fn distinct_counts_that_spill_answer_as_others_do() {
     let session = database.session();
     for (query, expected) in QUERIES.iter().zip(expected) {
         assert_eq!(rows(&database, &session, query), expected, "{query}");
-        let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
-        assert!(spills(&plan), "{query} does not spill:\n{plan}");
+        let steps = steps(&database, &session, query);
+        assert!(spills(&steps), "{query} does not spill: {steps:?}");
     }
 }
 
@@ -68,6 +70,6 @@ fn floats_of_different_sizes_do_not_spill() {
     let query = "SELECT k, count(DISTINCT u), sum(x) > 4e300, count(*) FROM f GROUP BY k ORDER BY k LIMIT 1";
     let answer = rows(&database, &session, query);
     assert!(answer.contains("| 0 | 3 "), "{answer}");
-    let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
-    assert!(plan.contains("ParallelGroupExec:") && !spills(&plan), "{plan}");
+    let steps = steps(&database, &session, query);
+    assert!(steps.iter().any(|step| step["operator"] == "Group") && !spills(&steps), "{steps:?}");
 }

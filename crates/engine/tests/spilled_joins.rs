@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::{counter, steps};
 use keirin::{Database, Session};
 
 /// Neither side of the joins fits.
@@ -104,12 +107,11 @@ fn joins_that_spill_answer_as_others_do() {
         assert_eq!(rows(&database, &session, query), expected, "{query}");
     }
     for query in QUERIES[..12].iter().chain(&HEAVY[..10]).chain(&IN_ORDER) {
-        let plan = rows(&database, &session, &format!("EXPLAIN ANALYZE {query}"));
-        let mut joins = plan.lines().filter(|line| line.contains("JoinExec:"));
-        let spilled = joins.any(|join| {
-            let count = join.split("spill_count=").nth(1).and_then(|rest| rest.split(',').next());
-            count.is_some_and(|count| count != "0")
-        });
-        assert!(spilled, "{query} does not spill:\n{plan}");
+        let steps = steps(&database, &session, query);
+        let mut joins = steps.iter().filter(|step| step["operator"] == "Join");
+        assert!(
+            joins.any(|join| counter(join, "spill_count") > Some(0)),
+            "{query} does not spill: {steps:?}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::query;
+use common::{query, steps};
 use futures::future::join_all;
 use keirin::arrow::array::{ArrayRef, AsArray, Decimal256Array, RecordBatch};
 use keirin::arrow::datatypes::{Int64Type, i256};
@@ -121,7 +121,7 @@ fn parts_of_other_partitions_are_not_read() {
         "INSERT INTO t SELECT DATE '2023-01-01' + CAST(value AS INT), value FROM generate_series(0, 729) AS s(value)",
     );
     check(&database, "SELECT count(*) FROM system.parts", "24");
-    let plan = |sql: &str| format!("{:?}", run(&database, &format!("EXPLAIN {sql}")));
+    let plan = |sql: &str| format!("{:?}", run(&database, &format!("EXPLAIN (FORMAT INDENT) {sql}")));
     let contains = |sql: &str, expected: &str| assert!(plan(sql).contains(expected), "{}", plan(sql));
     contains("SELECT * FROM t", "parts=24,");
     contains("SELECT * FROM t WHERE day BETWEEN '2023-02-10' AND '2023-03-01'", "parts=2 of 24,");
@@ -156,7 +156,9 @@ fn a_part_that_is_missing_is_missed_by_those_who_need_it() {
     lose(&database, directory.path(), "2023-05-01T00:00:00");
     let count = |filter: &str, expected: &str, parts: usize| {
         check(&database, &format!("SELECT count(*) FROM t WHERE {filter}"), expected);
-        let plan = run(&database, &format!("EXPLAIN SELECT * FROM t WHERE {filter}")).concat().concat();
+        let plan = run(&database, &format!("EXPLAIN (FORMAT INDENT) SELECT * FROM t WHERE {filter}"))
+            .concat()
+            .concat();
         assert!(plan.contains(&format!("parts={parts} of 24,")), "{filter}\n{plan}");
     };
     let missed = |sql: &str| {
@@ -414,8 +416,8 @@ fn changes_are_explained_and_not_made() {
         let plan = format!("{:?}", run(&database, sql));
         assert!(plan.contains(expected), "{plan}");
     };
-    explain("EXPLAIN DELETE FROM t WHERE a > 5", "filter=a@1 > 5");
-    explain("EXPLAIN UPDATE t SET b = a + 1 WHERE a IN (SELECT max(a) FROM t)", "JoinExec");
+    explain("EXPLAIN (FORMAT INDENT) DELETE FROM t WHERE a > 5", "filter=a@1 > 5");
+    explain("EXPLAIN (FORMAT INDENT) UPDATE t SET b = a + 1 WHERE a IN (SELECT max(a) FROM t)", "JoinExec");
     check(&database, "SELECT sum(b) FROM t", "10");
     let refused =
         query(&database, &database.session(), "EXPLAIN ANALYZE DELETE FROM t").expect_err("it deletes");
@@ -448,17 +450,18 @@ fn build_sides_are_narrowed_by_joins_below_their_probe_sides() {
     );
     // Whether the scan of `supply` is filtered by other joins, and how many rows it gives.
     let of_supply = |sql: &str| {
-        let plan = run(&database, &format!("EXPLAIN ANALYZE {sql}")).remove(0).remove(1);
-        let scan = plan.split("table=supply").nth(1).expect("it is read");
-        let (filter, rest) = scan.split_once("output_rows=").expect("a count");
-        (filter.contains("DynamicFilter"), rest.split(',').next().expect("a count").to_owned())
+        let steps = steps(&database, &database.session(), sql);
+        let description =
+            |step: &serde_json::Value| step["description"].as_str().unwrap_or_default().to_owned();
+        let scan =
+            steps.iter().find(|step| description(step).starts_with("table=supply")).expect("it is read");
+        (description(scan).contains("DynamicFilter"), scan["rows"].as_u64().expect("a count"))
     };
-    let narrowed = |rows: &str| (true, rows.to_owned());
-    assert_eq!(of_supply(&inner), narrowed("3.00 K"));
-    assert_eq!(of_supply(&right), narrowed("1.80 K"));
-    assert_eq!(of_supply(&semi), narrowed("3.00 K"));
-    assert_eq!(of_supply(&anti), narrowed("2.40 K"));
-    assert_eq!(of_supply(&left), (false, "20.00 K".to_owned()));
+    assert_eq!(of_supply(&inner), (true, 3000));
+    assert_eq!(of_supply(&right), (true, 1800));
+    assert_eq!(of_supply(&semi), (true, 3000));
+    assert_eq!(of_supply(&anti), (true, 2400));
+    assert_eq!(of_supply(&left), (false, 20_000));
     let statements = [inner, right, left, semi, anti];
     let session = database.session();
     let answers = || statements.each_ref().map(|sql| query(&database, &session, sql).expect("it is right"));
@@ -606,7 +609,7 @@ fn tables_answer_as_files_do() {
     let check = |sql: &str, in_plan: &str| {
         let (found, expected) = (run(&disk, sql), run(&files, sql));
         assert_eq!(found, expected, "{sql}");
-        let plan: String = run(&disk, &format!("EXPLAIN {sql}")).concat().concat();
+        let plan: String = run(&disk, &format!("EXPLAIN (FORMAT INDENT) {sql}")).concat().concat();
         assert!(plan.contains(in_plan), "{sql}: no {in_plan} in\n{plan}");
     };
     for deleted in ["", "i % 1000 = 17"] {

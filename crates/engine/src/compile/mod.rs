@@ -12,4 +12,7 @@ pub(crate) mod plan_cache;
 pub(crate) mod rules;
 pub(crate) mod sorting;
 pub(crate) mod subplans;
+mod why_not;
 pub(crate) mod windows;
+
+pub(crate) use why_not::why_not;

@@ -52,12 +52,48 @@ use crate::compact::compact;
 use crate::expressions::functions::gentle;
 use crate::runtime::full_disk;
 use crate::runtime::running::{Running, Stop};
+use crate::runtime::steps::{self, Step};
 
 /// How long a stream may occupy its thread before it yields.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// `plan` with a guard around each of its operators, which checks `stop`.
 pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn ExecutionPlan>> {
+    with_guards(plan, stop, false)
+}
+
+/// As [`guarded`], for a plan that runs in the place of `other`, and is measured as its step.
+pub(crate) fn guarded_as(
+    plan: Arc<dyn ExecutionPlan>,
+    stop: &Stop,
+    other: &Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = guarded(plan, stop)?;
+    let Some(step) = unguarded(other).1.cloned() else { return Ok(plan) };
+    Ok(Arc::new(Guarded { step: Some(step), ..Guarded::new(plan, Role::Guard) }))
+}
+
+/// As [`guarded`]; each operator is a [`Step`], of which [`unguarded`] tells what it took.
+pub(crate) fn measured(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<dyn ExecutionPlan>> {
+    steps::trace_tasks();
+    with_guards(plan, stop, true)
+}
+
+/// The operator that guards stand around, and what it takes if that is measured.
+pub(crate) fn unguarded(plan: &Arc<dyn ExecutionPlan>) -> (&Arc<dyn ExecutionPlan>, Option<&Arc<Step>>) {
+    let (mut plan, mut step) = (plan, None);
+    // Its own downcasts look through a guard.
+    while let Some(guarded) = (plan.as_ref() as &dyn Any).downcast_ref::<Guarded>() {
+        (plan, step) = (&guarded.inner, step.or(guarded.step.as_ref()));
+    }
+    (plan, step)
+}
+
+fn with_guards(
+    plan: Arc<dyn ExecutionPlan>,
+    stop: &Stop,
+    is_measured: bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         // Of keys that became interruptible nobody knows what they equal, and by that rows are in order.
         let known = node.properties().clone();
@@ -75,7 +111,8 @@ pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Arc<d
             }
             None => node,
         };
-        Ok(Transformed::yes(Arc::new(Guarded { properties: known, ..Guarded::new(inner, role) })))
+        let step = is_measured.then(Arc::default);
+        Ok(Transformed::yes(Arc::new(Guarded { properties: known, step, ..Guarded::new(inner, role) })))
     })?;
     Ok(plan.data)
 }
@@ -146,7 +183,7 @@ fn is_view(data_type: &DataType) -> bool {
 /// Whether somewhere below a guarded projection computes few rows at a time.
 fn has_projection(node: &Arc<dyn ExecutionPlan>) -> bool {
     let is_projection = |input: &Arc<dyn ExecutionPlan>| {
-        // Its own downcasts look through a guard.
+        // As in [`unguarded`].
         let guarded = (input.as_ref() as &dyn Any).downcast_ref::<Guarded>();
         guarded.is_some_and(|guarded| guarded.role == Role::Projection)
     };
@@ -198,16 +235,17 @@ struct Guarded {
     properties: Arc<PlanProperties>,
     /// Metrics of the work that the guard does in the operator's place.
     metrics: ExecutionPlanMetricsSet,
+    step: Option<Arc<Step>>,
 }
 
 impl Guarded {
     fn new(inner: Arc<dyn ExecutionPlan>, role: Role) -> Self {
         let properties = inner.properties().clone();
-        Self { inner, role, properties, metrics: ExecutionPlanMetricsSet::new() }
+        Self { inner, role, properties, metrics: ExecutionPlanMetricsSet::new(), step: None }
     }
 
     fn with(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        guard(inner, self.role)
+        Arc::new(Self { step: self.step.clone(), ..Self::new(inner, self.role) })
     }
 
     fn partition_count(&self) -> usize {
@@ -495,7 +533,8 @@ impl ExecutionPlan for Guarded {
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let inner = self.inner.clone().reset_state()?;
-        Ok(Arc::new(Self { properties: self.properties.clone(), ..Self::new(inner, self.role) }))
+        let (properties, step) = (self.properties.clone(), self.step.clone());
+        Ok(Arc::new(Self { properties, step, ..Self::new(inner, self.role) }))
     }
 
     fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
@@ -504,11 +543,14 @@ impl ExecutionPlan for Guarded {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let running = Running::of(&context);
-        let rows = self.rows(partition, context)?;
+        let rows = {
+            let _entered = self.step.as_ref().map(Step::enter);
+            self.rows(partition, context)?
+        };
         Ok(match running {
             Some(running) => {
-                let inner = self.inner.clone();
-                Box::pin(GuardedStream { rows, inner, running, turn_began: Instant::now() })
+                let (inner, step) = (self.inner.clone(), self.step.clone());
+                Box::pin(GuardedStream { rows, inner, running, step, turn_began: Instant::now() })
             }
             None => rows,
         })
@@ -540,6 +582,7 @@ struct GuardedStream {
     rows: SendableRecordBatchStream,
     inner: Arc<dyn ExecutionPlan>,
     running: Arc<Running>,
+    step: Option<Arc<Step>>,
     turn_began: Instant,
 }
 
@@ -555,7 +598,12 @@ impl Stream for GuardedStream {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let entered = self.step.as_ref().map(Step::enter);
         let polled = self.rows.poll_next_unpin(context);
+        drop(entered);
+        if let (Some(step), Poll::Ready(Some(Ok(batch)))) = (&self.step, &polled) {
+            step.gave(batch);
+        }
         self.running.relieve();
         if polled.is_pending() {
             self.turn_began = Instant::now();

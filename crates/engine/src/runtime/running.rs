@@ -5,6 +5,7 @@
 //! database is idle is reliable. A caller that no longer wants the statement sets its [`Stop`], which each
 //! step of the work checks.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
+use parking_lot::Mutex;
 
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::pool::FairPool;
+use crate::runtime::steps::{self, Step};
 
 tokio::task_local! {
     /// The statement of the current task.
@@ -65,6 +68,8 @@ pub(crate) struct Running {
     pub(crate) stop: Stop,
     /// By which the pool knows its budget.
     number: u64,
+    /// For which steps memory is booked, by consumer, of those that are measured.
+    steps: Mutex<HashMap<usize, Arc<Step>>>,
     shared: Arc<Shared>,
 }
 
@@ -77,7 +82,7 @@ impl fmt::Debug for Running {
 impl Running {
     pub(crate) fn new(shared: Arc<Shared>, stop: Stop) -> Arc<Self> {
         shared.statement_count.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Self { stop, number: shared.pool.next_statement(), shared })
+        Arc::new(Self { stop, number: shared.pool.next_statement(), steps: Mutex::default(), shared })
     }
 
     /// Makes `work` a task of this statement.
@@ -135,6 +140,14 @@ impl StatementPool {
     fn pool(&self) -> &FairPool {
         &self.0.shared.pool
     }
+
+    /// Counts for the step that has the reservation what was added to it.
+    fn count(&self, reservation: &MemoryReservation, bytes: usize, sign: i64) {
+        let steps = self.0.steps.lock();
+        if let Some(step) = steps.get(&reservation.consumer().id()) {
+            step.reserved(sign * i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+    }
 }
 
 impl MemoryPool for StatementPool {
@@ -143,24 +156,32 @@ impl MemoryPool for StatementPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
+        if let Some(step) = steps::current() {
+            self.0.steps.lock().insert(consumer.id(), step);
+        }
         self.pool().register_for(self.0.number, consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        self.0.steps.lock().remove(&consumer.id());
         self.pool().unregister(consumer);
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.pool().grow(reservation, additional);
+        self.count(reservation, additional, 1);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.pool().shrink(reservation, shrink);
+        self.count(reservation, shrink, -1);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionResult<()> {
         self.0.stop.check_operator()?;
-        self.pool().try_grow(reservation, additional)
+        self.pool().try_grow(reservation, additional)?;
+        self.count(reservation, additional, 1);
+        Ok(())
     }
 
     fn reserved(&self) -> usize {

@@ -66,8 +66,9 @@ async fn of_update(session: &Session, update: &ast::Update) -> Result<(Target, V
     Ok((target, assigned))
 }
 
-/// `EXPLAIN DELETE | UPDATE`: explains the query that finds the rows to change, and their new values.
-pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbose: bool) -> Result<Answer> {
+/// `EXPLAIN DELETE | UPDATE`: explains the query that finds the rows to change, and their new values; as the planner would
+/// if `is_planners`.
+pub(super) async fn explain(session: &Session, change: &ast::Statement, is_planners: bool) -> Result<Answer> {
     let (target, assigned, condition) = match change {
         ast::Statement::Delete(delete) => {
             (of_delete(session, delete).await?, None, delete.selection.as_ref())
@@ -79,7 +80,10 @@ pub(super) async fn explain(session: &Session, change: &ast::Statement, is_verbo
         other => return Err(Error::new(ErrorKind::Internal, format!("{other} changes no rows"))),
     };
     let plan = rows::plan(session, &target, assigned.as_deref(), condition).await?;
-    query::read(session, LogicalPlanBuilder::from(plan).explain(is_verbose, false)?.build()?).await
+    if is_planners {
+        return query::read(session, LogicalPlanBuilder::from(plan).explain(false, false)?.build()?).await;
+    }
+    super::explain::show(session, plan).await
 }
 
 /// `DELETE FROM t [WHERE predicate]`.

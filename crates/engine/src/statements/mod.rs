@@ -4,6 +4,7 @@ mod alter;
 mod change;
 mod copy;
 mod describe;
+mod explain;
 mod insert;
 mod maintain;
 mod names;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName};
 use futures::StreamExt;
@@ -122,6 +123,7 @@ async fn standard(
         ast::Statement::Insert(insert) => insert::plan_values_apart(session, insert, sql).await?,
         _ => None,
     };
+    let format = explain::Format::take(&mut statement)?;
     match &statement {
         // Some settings are stored in the database's directory, so setting them may block.
         ast::Statement::Set(set) => {
@@ -190,7 +192,7 @@ async fn standard(
                 return Err(Error::new(ErrorKind::Unsupported, message)
                     .with_hint("EXPLAIN shows how the rows are found, and changes nothing"));
             }
-            return change::explain(session, inner, *verbose).await;
+            return change::explain(session, inner, *verbose || format == explain::Format::Indent).await;
         }
         ast::Statement::StartTransaction { .. }
         | ast::Statement::Commit { .. }
@@ -209,6 +211,17 @@ async fn standard(
             Err(Error::new(ErrorKind::Unsupported, format!("{} is not supported", words(text, &plan))))
         }
         plan @ LogicalPlan::Dml(_) => query::write(session, plan).await,
+        LogicalPlan::Analyze(analyze) if format != explain::Format::Indent => {
+            let plan = Arc::unwrap_or_clone(analyze.input);
+            Ok(explain::analyze(session, plan, format, analyze.verbose))
+        }
+        LogicalPlan::Explain(asked)
+            if !asked.verbose
+                && format != explain::Format::Indent
+                && asked.explain_format == ExplainFormat::Indent =>
+        {
+            explain::show(session, Arc::unwrap_or_clone(asked.plan)).await
+        }
         plan => query::read_and_keep(session, plan, may_keep.then_some(text)).await,
     }
 }

@@ -121,7 +121,7 @@ pub(super) async fn read_and_keep(
 /// Runs a query that was planned before.
 pub(super) async fn read_planned(session: &Session, planned: Planned) -> Result<Answer> {
     let physical = planned.fresh()?;
-    let run = Run { is_analyzed: true, ..Run::new(session, planned.logical, Progress::default()) };
+    let run = Run::analyzed(session, planned.logical, Progress::default());
     let state = run.session.state();
     answer(run, &state, physical).await
 }
@@ -181,8 +181,13 @@ impl Run {
         Self { session: session.clone(), plan, progress, is_analyzed: false }
     }
 
+    /// Of a plan that comes from [`plan`].
+    pub(super) fn analyzed(session: &Session, plan: LogicalPlan, progress: Progress) -> Self {
+        Self { is_analyzed: true, ..Self::new(session, plan, progress) }
+    }
+
     /// The plan without its guards.
-    async fn unguarded(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(super) async fn unguarded(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
         if !self.is_analyzed {
             return Ok(state.create_physical_plan(&self.plan).await?);
         }
@@ -201,7 +206,7 @@ impl Run {
         self.execute(&state, &physical)
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         state: &SessionState,
         physical: &Arc<dyn ExecutionPlan>,

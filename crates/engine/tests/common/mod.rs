@@ -7,6 +7,7 @@ use keirin::arrow::array::{Array, AsArray, RecordBatch};
 use keirin::arrow::datatypes::{DataType, Int64Type, SchemaRef, UInt64Type};
 use keirin::{Database, Error, Session, StatementKind};
 use keirin_testkit::slt::{Answer, Connection, Failure};
+use serde_json::Value;
 
 /// A session in this process.
 pub(crate) struct InProcess(pub(crate) Session);
@@ -57,4 +58,25 @@ pub(crate) fn query(database: &Database, session: &Session, sql: &str) -> Result
         Answer::Rows { rows, .. } => Ok(rows),
         Answer::Count(count) => Ok(vec![vec![count.to_string()]]),
     }
+}
+
+/// The steps of a query, as EXPLAIN ANALYZE tells of them, the last one first.
+pub(crate) fn steps(database: &Database, session: &Session, sql: &str) -> Vec<Value> {
+    let told = format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}");
+    let batches = database.block_on(async { session.sql(&told).await?.collect().await });
+    let batches = batches.unwrap_or_else(|error| panic!("{sql}: {}", error.report(&told)));
+    let report: Value = serde_json::from_str(batches[0].column(0).as_string::<i32>().value(0)).expect("JSON");
+    let mut steps = Vec::new();
+    let mut rest = vec![report["plan"].clone()];
+    while let Some(step) = rest.pop() {
+        rest.extend(step["inputs"].as_array().expect("steps").iter().rev().cloned());
+        steps.push(step);
+    }
+    steps
+}
+
+/// What a step counts under this name.
+pub(crate) fn counter(step: &Value, name: &str) -> Option<u64> {
+    let counters = step["counters"].as_array().expect("counters");
+    counters.iter().find(|counter| counter["name"] == name)?["value"].as_u64()
 }

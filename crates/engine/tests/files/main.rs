@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod copy;
 mod csv;
 mod damage;

@@ -349,9 +349,8 @@ pub(in crate::compile) async fn feed<S: Send + 'static>(
     mut state: S,
     take: impl Fn(&mut S, Option<RecordBatch>) -> Result<bool> + Send + 'static,
 ) -> Result<S> {
-    if let Some(scan) = plan.downcast_ref::<StoredScan>() {
+    if let Some(worker) = StoredScan::worker_of(plan, partition, context).transpose()? {
         let checks = Checks::of(context);
-        let worker = scan.worker(partition, context)?;
         let step = move |(worker, state): &mut (_, S)| {
             let worker: &mut crate::sources::stored::ScanWorker = worker;
             while alive.strong_count() > 0 {

@@ -88,6 +88,11 @@ pub(crate) struct SortRowsExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
+/// Whether rows are sorted by values of this type.
+pub(super) fn has_kernel(key: &DataType) -> bool {
+    keys::has_kernel(key)
+}
+
 impl SortRowsExec {
     fn of(sort: &SortExec) -> Option<Self> {
         let schema = sort.input().schema();

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -85,6 +85,11 @@ pub(crate) struct WindowRowsExec {
     planners: Arc<dyn ExecutionPlan>,
     exprs: Vec<Arc<dyn WindowExpr>>,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// Whether the function is one of ours, over rows of this schema.
+pub(super) fn is_ours(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> bool {
+    Function::of(expr, schema).is_ok_and(|function| function.is_some())
 }
 
 impl WindowRowsExec {

@@ -1,13 +1,38 @@
-//! `system.kernels`: which loops race, on what data, and what was learnt of each.
+//! `system.kernels`: which loops race, on what data, and what was learnt of each; `system.kernel_faults`: which were wrong.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::array::{
+    ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array,
+};
 use keirin_kernels::Level;
-use keirin_race::{Choice, Races, Standing};
+use keirin_race::{Choice, Fault, Races, Standing};
 
 const PICOSECONDS_IN_MILLISECOND: f64 = 1e9;
 const PICOSECONDS_IN_NANOSECOND: f64 = 1e3;
+
+/// `system.kernel_faults`: a row for each arm that was wrong.
+pub(crate) fn kernel_faults(races: &Races) -> RecordBatch {
+    let faults = races.faults();
+    let text = |text: fn(&Fault) -> &str| -> ArrayRef {
+        Arc::new(faults.iter().map(text).map(Some).collect::<StringArray>())
+    };
+    let time = |fault: &Fault| {
+        let since = fault.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_micros()).ok()
+    };
+    let times: TimestampMicrosecondArray = faults.iter().map(time).collect();
+    let columns: [(&str, ArrayRef); 5] = [
+        ("time", Arc::new(times.with_timezone("UTC"))),
+        ("kernel", text(|fault| &fault.kernel)),
+        ("stream", text(|fault| &fault.stream)),
+        ("arm", text(|fault| fault.arm)),
+        ("detail", text(|fault| &fault.detail)),
+    ];
+    let columns = columns.map(|(name, values)| (name, values, true));
+    RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length")
+}
 
 /// A row for each arm of each race, by kernel, class and stream.
 #[expect(clippy::cast_precision_loss, reason = "times and shares that people read")]

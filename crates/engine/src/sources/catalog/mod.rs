@@ -6,6 +6,7 @@
 mod files;
 mod information_schema;
 mod kernels;
+mod machine;
 mod system;
 mod view;
 
@@ -21,7 +22,8 @@ use crate::sources::given::GivenTables;
 
 pub(crate) use files::{FileSchema, OpenFile};
 pub(crate) use information_schema::INFORMATION_SCHEMA;
-pub(crate) use kernels::kernels;
+pub(crate) use kernels::{kernel_faults, kernels};
+pub(crate) use machine::machine;
 pub(crate) use system::{SystemSchema, SystemTable};
 pub(crate) use view::View;
 

@@ -19,9 +19,11 @@ use crate::sql::parser::{parse_expression, select_from};
 /// The most elements of a CUBE.
 const CUBE_MAX: usize = 12;
 
-/// Moves the options of `EXPLAIN (ANALYZE, VERBOSE)` to the fields that `EXPLAIN ANALYZE VERBOSE` sets.
+/// Moves the options of `EXPLAIN (ANALYZE, VERBOSE)` to the fields that `EXPLAIN ANALYZE VERBOSE` sets; the format stays,
+/// which has none of ours.
 pub(super) fn statement(statement: &mut Statement) -> Result<()> {
     let Statement::Explain { analyze, verbose, options, .. } = statement else { return Ok(()) };
+    let mut formats = Vec::new();
     for UtilityOption { name, arg } in options.take().into_iter().flatten() {
         let word = arg.as_ref().map(ToString::to_string).unwrap_or_default().to_lowercase();
         let word = word.trim_matches('\'');
@@ -33,14 +35,15 @@ pub(super) fn statement(statement: &mut Statement) -> Result<()> {
         match (name.value.to_lowercase().as_str(), is_on) {
             ("analyze", Some(is_on)) => *analyze = is_on,
             ("verbose", Some(is_on)) => *verbose = is_on,
+            ("format", _) if arg.is_some() => formats.push(UtilityOption { name, arg }),
             _ => {
                 let option = arg.map_or(name.to_string(), |arg| format!("{name} {arg}"));
-                return Err(
-                    unsupported(format!("EXPLAIN ({option})")).with_hint("EXPLAIN (ANALYZE, VERBOSE)")
-                );
+                return Err(unsupported(format!("EXPLAIN ({option})"))
+                    .with_hint("EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON)"));
             }
         }
     }
+    *options = (!formats.is_empty()).then_some(formats);
     Ok(())
 }
 

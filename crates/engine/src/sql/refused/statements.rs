@@ -40,13 +40,12 @@ pub(super) fn statement(statement: &Statement) -> Result<()> {
             query_plan,
             estimate,
             statement: _,
-            format,
-            options,
+            // Known where it is carried out.
+            format: _,
+            options: _,
         } => refuse(&[
-            (format.is_some(), "EXPLAIN FORMAT", "SET datafusion.explain.format = 'tree'"),
             (*query_plan, "EXPLAIN QUERY PLAN", "EXPLAIN"),
             (*estimate, "EXPLAIN ESTIMATE", "EXPLAIN VERBOSE"),
-            (options.is_some(), "this option of EXPLAIN", ""),
         ]),
         Statement::ExplainTable { describe_alias: _, hive_format, has_table_keyword: _, table_name: _ } => {
             refuse(&[(hive_format.is_some(), "DESCRIBE EXTENDED or FORMATTED", "SHOW CREATE TABLE t")])

@@ -18,8 +18,9 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::runtime::guard::guarded;
+use crate::runtime::guard::{guarded_as, unguarded};
 use crate::runtime::running::Running;
+use crate::runtime::steps::Step;
 use crate::sources::files;
 
 /// See the [module](self).
@@ -33,6 +34,7 @@ struct Filter {
     predicate: Arc<dyn PhysicalExpr>,
     /// The columns that it passes on, if not all.
     columns: Option<Vec<usize>>,
+    step: Option<Arc<Step>>,
 }
 
 impl CodedRows {
@@ -61,16 +63,16 @@ impl CodedRows {
                         && takes_codes(filter.predicate(), *column, schema.field(*column).data_type())
                 });
                 let coded = coded.collect();
-                let predicate = filter.predicate().clone();
-                (filter.input(), Some(Filter { predicate, columns }), coded)
+                let (predicate, step) = (filter.predicate().clone(), unguarded(plan).1.cloned());
+                (filter.input(), Some(Filter { predicate, columns, step }), coded)
             }
         };
-        let Some(scan) = files::with_coded(scan, &coded).filter(|_| !coded.is_empty()) else {
+        let Some(with_codes) = files::with_coded(scan, &coded).filter(|_| !coded.is_empty()) else {
             return Ok(None);
         };
         let scan = match Running::of(context) {
-            Some(running) => guarded(scan, &running.stop)?,
-            None => scan,
+            Some(running) => guarded_as(with_codes, &running.stop, scan)?,
+            None => with_codes,
         };
         Ok(Some(Self { scan, filter }))
     }
@@ -101,12 +103,16 @@ impl CodedRows {
 
 impl Filter {
     fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let entered = self.step.as_ref().map(Step::enter);
         let passes = self.predicate.evaluate(batch)?.into_array(batch.num_rows())?;
         let passes: &BooleanArray = passes.as_boolean();
-        Ok(match &self.columns {
+        let rows = match &self.columns {
             Some(columns) => filter_record_batch(&batch.project(columns)?, passes)?,
             None => filter_record_batch(batch, passes)?,
-        })
+        };
+        drop(entered);
+        self.step.iter().for_each(|step| step.gave(&rows));
+        Ok(rows)
     }
 }
 

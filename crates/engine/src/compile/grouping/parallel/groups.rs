@@ -302,15 +302,12 @@ impl<K: PackedKey> Groups<K> {
         let reservation = consumer.register(context.memory_pool());
         let rows: Vec<Rows> = match &input {
             Input::Rows(plan) => {
-                let scan = plan.downcast_ref::<StoredScan>();
                 let partitions = 0..plan.properties().partitioning.partition_count();
                 let coded = work.coded();
                 let of_files = CodedRows::of(plan, &coded, context)?;
                 let rows = partitions.map(|partition| {
-                    Ok(match (scan, &of_files) {
-                        (Some(scan), _) => {
-                            Rows::Stored(Box::new(scan.worker(partition, context)?.with_coded(coded.clone())))
-                        }
+                    Ok(match (StoredScan::worker_of(plan, partition, context).transpose()?, &of_files) {
+                        (Some(worker), _) => Rows::Stored(Box::new(worker.with_coded(coded.clone()))),
                         (_, Some(of_files)) => Rows::Batches(of_files.execute(partition, context)?),
                         _ => Rows::Batches(plan.execute(partition, context.clone())?),
                     })

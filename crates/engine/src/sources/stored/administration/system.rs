@@ -45,10 +45,10 @@ pub(crate) fn system_tables(store: &Arc<Store>) -> Vec<SystemTable> {
             let snapshot = store.snapshot().unwrap_or_else(|_| store.database.snapshot());
             make(&store.database, &snapshot)
         };
-        SystemTable { name, rows: Arc::new(rows) }
+        SystemTable::new(name, rows)
     };
     let cache = store.block_cache.clone();
-    let cache = SystemTable { name: "block_cache", rows: Arc::new(move || Ok(block_cache(cache.usage()))) };
+    let cache = SystemTable::new("block_cache", move || Ok(block_cache(cache.usage())));
     all.map(table).into_iter().chain([cache]).collect()
 }
 

@@ -57,6 +57,8 @@ use super::read::ReadCounts;
 use super::worker::{Shared, Step, Worker, blocking_step};
 use crate::compact::compact;
 use crate::compile::conditions::Conditions;
+use crate::runtime::guard::unguarded;
+use crate::runtime::steps;
 use crate::sources::narrowing::Narrowing;
 use crate::sources::runs::Runs;
 
@@ -208,6 +210,13 @@ impl StoredScan {
         })
     }
 
+    /// The same scan, which does not tell in which order rows are; `None` if it does not anyway.
+    pub(crate) fn without_order(&self) -> Option<Self> {
+        self.properties.output_ordering()?;
+        let properties = properties(self.schema(), Vec::new(), self.partition_count());
+        Some(self.with(|scan| scan.properties = Arc::new(properties)))
+    }
+
     fn partition_count(&self) -> usize {
         self.properties.partitioning.partition_count()
     }
@@ -297,7 +306,7 @@ impl StoredScan {
     }
 
     /// Who does the work of a partition.
-    pub(crate) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
+    pub(super) fn worker(&self, partition: usize, context: &TaskContext) -> Result<Worker> {
         let shared = self.runs.begin(partition, self.partition_count(), || self.shared())?;
         let count = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
         let consumer = MemoryConsumer::new(format!("scan of table {}", self.table.table.definition.name));
@@ -322,8 +331,21 @@ impl StoredScan {
             baseline: BaselineMetrics::new(&self.metrics, partition),
             is_by_part: self.is_by_part,
             partitions: self.partition_count(),
+            measured: None,
             shared,
         })
+    }
+
+    /// Who does the work of a partition of `plan`, on threads of another operator, if it is such a scan.
+    pub(crate) fn worker_of(
+        plan: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: &TaskContext,
+    ) -> Option<Result<Worker>> {
+        let scan = plan.downcast_ref::<Self>()?;
+        let measured = unguarded(plan).1.cloned();
+        let _entered = measured.as_ref().map(steps::Step::enter);
+        Some(scan.worker(partition, context).map(|worker| Worker { measured: measured.clone(), ..worker }))
     }
 }
 

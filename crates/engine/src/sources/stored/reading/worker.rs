@@ -23,7 +23,7 @@ use super::ahead::Ahead;
 use super::filter::Filter;
 use super::prune::{self, First, excludes, kept, over_statistics};
 use super::read::{ReadCounts, Rest, Stripe, external};
-use crate::runtime::work;
+use crate::runtime::{steps, work};
 use crate::sources::narrowing::Narrowing;
 
 /// What the partitions of a run share.
@@ -178,6 +178,8 @@ pub(crate) struct Worker {
     pub(super) stripes_read: Count,
     pub(super) stripes_pruned: Count,
     pub(super) baseline: BaselineMetrics,
+    /// What it is measured as, where another operator's thread does its work.
+    pub(super) measured: Option<Arc<steps::Step>>,
 }
 
 pub(crate) enum Step<T> {
@@ -323,6 +325,8 @@ impl Worker {
         const WORK: Duration = Duration::from_millis(1);
         /// Rows that give whoever gets them enough to do.
         const ROWS_ENOUGH: usize = 8192;
+        let measured = self.measured.clone();
+        let _entered = measured.as_ref().map(steps::Step::enter);
         self.reservation.free();
         debug_assert!(!self.takes_runs, "a batch is one stripe's");
         // Whoever narrows a filter is to see rows before more are read, which it may exclude.
@@ -335,6 +339,7 @@ impl Worker {
                     rows += batch.num_rows();
                     bytes += batch.get_array_memory_size();
                     self.book(bytes)?;
+                    self.measured.iter().for_each(|step| step.gave(&batch));
                     batches.push(batch);
                 }
                 Step::Nothing => {}
