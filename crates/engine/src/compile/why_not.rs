@@ -39,12 +39,12 @@ pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
         }
         let is_in_order = *aggregate.input_order_mode() != InputOrderMode::Linear;
         let is_ordered = aggregate.aggr_expr().iter().any(|function| !function.order_bys().is_empty());
-        return Some(match (is_in_order, is_ordered) {
+        let why = match (is_in_order, is_ordered) {
             (true, _) => "its rows come in the order of the keys",
             (_, true) => "functions that depend on the order of rows",
             _ => "a few groups are enough",
-        })
-        .map(str::to_owned);
+        };
+        return Some(why.to_owned());
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if join.null_aware {
