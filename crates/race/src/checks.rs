@@ -12,7 +12,7 @@ const SHARE: u64 = 100;
 /// The checks of a kernel's work. Threads share it without a lock.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// A bit for each arm of which work was checked.
+    /// A bit for each arm of which work was checked, and was right.
     checked: AtomicU64,
     /// Time of the work, and of checks.
     worked: AtomicU64,
@@ -36,7 +36,7 @@ pub struct Fault {
 }
 
 impl Checks {
-    /// Whether among the arms with these bits is one of which no work was checked.
+    /// Whether among the arms with these bits is one of which no work was found right.
     #[must_use]
     pub fn are_new(&self, arms: u64) -> bool {
         arms & !self.checked.load(Relaxed) != 0
@@ -50,10 +50,15 @@ impl Checks {
         self.spent.load(Relaxed).saturating_add(nanoseconds(expected)).saturating_mul(SHARE) <= worked
     }
 
-    /// Says that work of these arms was checked, and what time that took.
-    pub fn done(&self, arms: u64, time: Duration) {
+    /// Says that work of these arms was found right, and what time that took.
+    pub fn are_right(&self, arms: u64, time: Duration) {
         self.checked.fetch_or(arms, Relaxed);
         self.spent.fetch_add(nanoseconds(time), Relaxed);
+    }
+
+    /// Says that these arms are wrong: what other threads have them do at this moment is checked, too.
+    pub fn are_wrong(&self, arms: u64) {
+        self.checked.fetch_and(!arms, Relaxed);
     }
 
     /// From now on nothing but the reference works: all arms were wrong.
@@ -80,15 +85,17 @@ mod tests {
     fn the_first_work_of_each_arm_is_checked_and_then_a_share() {
         let checks = Checks::default();
         let micros = Duration::from_micros;
-        let mut check = |arms: u64| {
+        let check = |arms: u64| {
             let is_checked = checks.are_due(micros(10), micros(30)) || checks.are_new(arms);
             if is_checked {
-                checks.done(arms, micros(30));
+                checks.are_right(arms, micros(30));
             }
             is_checked
         };
-        assert_eq!([0b01, 0b01, 0b10, 0b11, 0b100].map(&mut check), [true, false, true, false, true]);
+        assert_eq!([0b01, 0b01, 0b10, 0b11, 0b100].map(check), [true, false, true, false, true]);
         let later = (0..100_000).filter(|_| check(0b11)).count();
         assert!((330..=334).contains(&later), "{later}");
+        checks.are_wrong(0b1);
+        assert_eq!([0b1, 0b11, 0b10].map(|arms| checks.are_new(arms)), [true, true, false]);
     }
 }
