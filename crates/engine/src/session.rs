@@ -321,12 +321,12 @@ impl Session {
         }
     }
 
-    /// The flag that cancels this session's statement.
     /// The memory that all queries of the database share, in bytes.
     pub(crate) fn memory_limit_bytes(&self) -> usize {
         self.shared.memory_limit_bytes
     }
 
+    /// The flag that cancels this session's statement.
     pub(crate) fn stop(&self) -> Stop {
         self.running.as_ref().map(|running| running.stop.clone()).unwrap_or_default()
     }

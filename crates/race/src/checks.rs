@@ -3,7 +3,7 @@
 //! Whatever an arm does first is checked, and after that so much that checks take a share of the time. What they find is
 //! a [`Fault`]; the arm runs no more then, in no race of its kernel.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 /// Checks take one part in so many of the time of the work.
@@ -14,6 +14,10 @@ const SHARE: u64 = 100;
 pub struct Checks {
     /// A bit for each arm of which work was checked, and was right.
     checked: AtomicU64,
+    /// A bit for each arm of which some was wrong.
+    wrong: AtomicU64,
+    /// Counts the work.
+    turns: AtomicUsize,
     /// Time of the work, and of checks.
     worked: AtomicU64,
     spent: AtomicU64,
@@ -39,7 +43,13 @@ impl Checks {
     /// Whether among the arms with these bits is one of which no work was found right.
     #[must_use]
     pub fn are_new(&self, arms: u64) -> bool {
-        arms & !self.checked.load(Relaxed) != 0
+        arms & (!self.checked.load(Relaxed) | self.wrong.load(Relaxed)) != 0
+    }
+
+    /// A number that is greater by one each time.
+    #[must_use]
+    pub fn next_turn(&self) -> usize {
+        self.turns.fetch_add(1, Relaxed)
     }
 
     /// Counts work, and tells whether there is time for a check that is expected to take so long.
@@ -50,15 +60,19 @@ impl Checks {
         self.spent.load(Relaxed).saturating_add(nanoseconds(expected)).saturating_mul(SHARE) <= worked
     }
 
-    /// Says that work of these arms was found right, and what time that took.
-    pub fn are_right(&self, arms: u64, time: Duration) {
-        self.checked.fetch_or(arms, Relaxed);
+    /// Counts the time of a check that was [due](Self::are_due).
+    pub fn took(&self, time: Duration) {
         self.spent.fetch_add(nanoseconds(time), Relaxed);
     }
 
-    /// Says that these arms are wrong: what other threads have them do at this moment is checked, too.
+    /// Says that work of these arms was found right.
+    pub fn are_right(&self, arms: u64) {
+        self.checked.fetch_or(arms, Relaxed);
+    }
+
+    /// Says that these arms are wrong: all that they do is checked from now on, as other threads have them work still.
     pub fn are_wrong(&self, arms: u64) {
-        self.checked.fetch_and(!arms, Relaxed);
+        self.wrong.fetch_or(arms, Relaxed);
     }
 
     /// From now on nothing but the reference works: all arms were wrong.
@@ -88,7 +102,8 @@ mod tests {
         let check = |arms: u64| {
             let is_checked = checks.are_due(micros(10), micros(30)) || checks.are_new(arms);
             if is_checked {
-                checks.are_right(arms, micros(30));
+                checks.took(micros(30));
+                checks.are_right(arms);
             }
             is_checked
         };
@@ -96,6 +111,7 @@ mod tests {
         let later = (0..100_000).filter(|_| check(0b11)).count();
         assert!((330..=334).contains(&later), "{later}");
         checks.are_wrong(0b1);
+        checks.are_right(0b11);
         assert_eq!([0b1, 0b11, 0b10].map(|arms| checks.are_new(arms)), [true, true, false]);
     }
 }

@@ -7,6 +7,7 @@
 //! Streams come and go with tables, and users choose their names, so the least recently used races are dropped when
 //! there are too many.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ use crate::text::{self, LoadError, Record};
 
 /// The most races that are kept.
 const RACE_COUNT_MAX: usize = 65_536;
+/// The most races whose knowledge is saved, the last ones used.
+const SAVED_COUNT_MAX: usize = 8_192;
 /// One race in this many is dropped when there are too many.
 const FORGOTTEN_SHARE: usize = 8;
 
@@ -113,8 +116,10 @@ impl Races {
         }
         let race = Arc::new(Race::new(arms, self.seed ^ hash(&key)));
         state.start(&key, &race);
-        for fault in state.faults.iter().filter(|fault| fault.kernel == kernel) {
-            _ = race.quarantine(fault.arm);
+        let faults = state.faults.iter().filter(|fault| fault.kernel == kernel);
+        let are_left: Vec<bool> = faults.filter_map(|fault| race.quarantine(fault.arm).ok()).collect();
+        if are_left.contains(&false) {
+            state.checks.entry(kernel.to_owned()).or_default().distrust();
         }
         if let Some(choice) = state.choices.get(kernel) {
             choice.apply(&race);
@@ -194,14 +199,18 @@ impl Races {
     #[must_use]
     pub fn save(&self, cpu: &str) -> String {
         let state = self.state();
-        let learned = state.races.iter().flat_map(|(key, Kept { race, .. })| {
+        let mut used: Vec<_> = state.races.iter().collect();
+        used.sort_by_key(|(_, kept)| Reverse(kept.used));
+        used.truncate(SAVED_COUNT_MAX);
+        let unused_max = SAVED_COUNT_MAX - used.len();
+        let learned = used.into_iter().flat_map(|(key, Kept { race, .. })| {
             let record = |index| {
                 let (mean, noise) = race.known(index)?;
                 Some(Record { arm: race.arms()[index].to_owned(), mean, noise })
             };
             (0..race.arms().len()).filter_map(record).map(move |record| (key, record))
         });
-        let unused = state.saved.iter().filter(|(key, _)| !state.races.contains_key(*key));
+        let unused = state.saved.iter().filter(|(key, _)| !state.races.contains_key(*key)).take(unused_max);
         let unused =
             unused.flat_map(|(key, records)| records.iter().cloned().map(move |record| (key, record)));
         text::write(cpu, learned.chain(unused))

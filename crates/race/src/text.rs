@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use crate::race::ARM_COUNT_MAX;
 use crate::races::Key;
 
 const HEADER: &str = "keirin races 1";
@@ -90,7 +91,11 @@ pub(crate) fn read(
     let mut races = BTreeMap::<Key, Vec<Record>>::new();
     for (index, line) in lines.enumerate() {
         let (key, record) = parse(line).map_err(|problem| LoadError::Line { line: index + 3, problem })?;
-        races.entry(key).or_default().push(record);
+        let arms = races.entry(key).or_default();
+        arms.push(record);
+        if arms.len() > ARM_COUNT_MAX {
+            return Err(LoadError::Line { line: index + 3, problem: "more arms than a race has" });
+        }
         if races.len() > race_count_max {
             return Err(LoadError::TooMany { limit: race_count_max });
         }
@@ -99,8 +104,13 @@ pub(crate) fn read(
 }
 
 fn parse(line: &str) -> Result<(Key, Record), &'static str> {
-    let fields: Vec<&str> = line.split('\t').collect();
-    let [kernel, class, stream, arm, mean, noise] = fields[..] else { return Err("expected six fields") };
+    let mut fields = line.split('\t');
+    let found = [(); 6].map(|()| fields.next());
+    let ([Some(kernel), Some(class), Some(stream), Some(arm), Some(mean), Some(noise)], None) =
+        (found, fields.next())
+    else {
+        return Err("expected six fields");
+    };
     let key = Key { kernel: unescaped(kernel)?, class: unescaped(class)?, stream: unescaped(stream)? };
     let mean = mean.parse().map_err(|_| "the mean is no number")?;
     let noise = noise.parse().map_err(|_| "the variance is no number")?;

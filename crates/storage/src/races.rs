@@ -13,7 +13,7 @@ use crate::store::make_directory;
 
 const DIRECTORY: &str = "races";
 /// Larger files are none of ours.
-const BYTES_MAX: u64 = 16 << 20;
+const BYTES_MAX: u64 = 32 << 20;
 
 /// The CPU, with the level of its kernels, which may be set lower.
 fn cpu() -> String {
@@ -55,6 +55,9 @@ pub(crate) fn save(io: &dyn Io, races: &Races) {
     }
     let cpu = cpu();
     let (to, text) = (path(&cpu), races.save(&cpu));
+    if text.len() as u64 > BYTES_MAX {
+        return;
+    }
     let from = format!("{to}.new");
     let write = || -> io::Result<()> {
         make_directory(io, DIRECTORY).map_err(io::Error::other)?;

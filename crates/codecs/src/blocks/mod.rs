@@ -3,8 +3,8 @@
 //! A [`Codec`] compresses a block; a [`Decoder`] decompresses the blocks of one stream, such as the pages of
 //! a column, many at a time. The libraries of the formats' authors compress. LZ4 and Snappy are decoded by
 //! our own loops, of which there are several: they race, and the one that is fastest on this CPU for this
-//! stream does most of the work. No bytes make a decoder read or write outside of its buffers, or allocate:
-//! the caller provides the output, with exactly the size that was declared and that the caller allows.
+//! stream does most of the work. No bytes make a decoder read or write outside of its buffers, or allocate,
+//! but for checks of some blocks of at most 16 MiB: the caller provides the output, with exactly the size that was declared and that the caller allows.
 //!
 //! ```
 //! use keirin_codecs::blocks::{Codec, Decoder};

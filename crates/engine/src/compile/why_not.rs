@@ -13,7 +13,7 @@ use super::grouping::Keys;
 use super::{sorting, windows};
 use crate::types::sql_type_name;
 
-/// What kept our operators from the place of `plan`; `None` where there is none that could have it.
+/// What kept our operators from the place of `plan`; `None` where there is none that could have it, or that is not known.
 pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         let schema = sort.input().schema();
@@ -21,8 +21,7 @@ pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
         let unknown = keys.flatten().find(|data_type| !sorting::has_kernel(data_type));
         return match (sort.fetch(), unknown) {
             (Some(_), _) => None,
-            (None, Some(data_type)) => Some(keys_of(&data_type)),
-            (None, None) => Some("columns that are dictionaries".to_owned()),
+            (None, unknown) => unknown.map(|data_type| keys_of(&data_type)),
         };
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
@@ -39,12 +38,11 @@ pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
         }
         let is_in_order = *aggregate.input_order_mode() != InputOrderMode::Linear;
         let is_ordered = aggregate.aggr_expr().iter().any(|function| !function.order_bys().is_empty());
-        let why = match (is_in_order, is_ordered) {
-            (true, _) => "its rows come in the order of the keys",
-            (_, true) => "functions that depend on the order of rows",
-            _ => "a few groups are enough",
+        return match (is_in_order, is_ordered) {
+            (true, _) => Some("its rows come in the order of the keys".to_owned()),
+            (_, true) => Some("functions that depend on the order of rows".to_owned()),
+            _ => None,
         };
-        return Some(why.to_owned());
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if join.null_aware {
@@ -53,10 +51,7 @@ pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
         let schema = join.left().schema();
         let types = join.on().iter().flat_map(|(key, _)| key.data_type(&schema));
         let unknown = types.into_iter().find(|data_type| !is_key(data_type));
-        return Some(unknown.map_or_else(
-            || "others rely on the partitions of its rows".to_owned(),
-            |data_type| keys_of(&data_type),
-        ));
+        return unknown.map(|data_type| keys_of(&data_type));
     }
     if plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() {
         return Some("neither equal keys nor ranges".to_owned());
@@ -65,10 +60,7 @@ pub(crate) fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
     let bounded = plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
     let schema = plan.children().first()?.schema();
     let unknown = window.or(bounded)?.iter().find(|expr| !windows::is_ours(expr, &schema));
-    Some(unknown.map_or_else(
-        || "its rows come in the order of some keys".to_owned(),
-        |expr| format!("the function {}", expr.name()),
-    ))
+    unknown.map(|expr| format!("the function {}", expr.name()))
 }
 
 /// Whether our tables take such keys.

@@ -68,8 +68,9 @@ pub(crate) struct Running {
     pub(crate) stop: Stop,
     /// By which the pool knows its budget.
     number: u64,
-    /// For which steps memory is booked, by consumer, of those that are measured.
+    /// For which steps memory is booked, by consumer, of those that are measured; whether there are any.
     steps: Mutex<HashMap<usize, Arc<Step>>>,
+    is_measured: AtomicBool,
     shared: Arc<Shared>,
 }
 
@@ -82,7 +83,8 @@ impl fmt::Debug for Running {
 impl Running {
     pub(crate) fn new(shared: Arc<Shared>, stop: Stop) -> Arc<Self> {
         shared.statement_count.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Self { stop, number: shared.pool.next_statement(), steps: Mutex::default(), shared })
+        let (number, steps) = (shared.pool.next_statement(), Mutex::default());
+        Arc::new(Self { stop, number, steps, is_measured: AtomicBool::new(false), shared })
     }
 
     /// Makes `work` a task of this statement.
@@ -143,6 +145,9 @@ impl StatementPool {
 
     /// Counts for the step that has the reservation what was added to it.
     fn count(&self, reservation: &MemoryReservation, bytes: usize, sign: i64) {
+        if !self.0.is_measured.load(Ordering::Relaxed) {
+            return;
+        }
         let steps = self.0.steps.lock();
         if let Some(step) = steps.get(&reservation.consumer().id()) {
             step.reserved(sign * i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -157,13 +162,16 @@ impl MemoryPool for StatementPool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         if let Some(step) = steps::current() {
+            self.0.is_measured.store(true, Ordering::Relaxed);
             self.0.steps.lock().insert(consumer.id(), step);
         }
         self.pool().register_for(self.0.number, consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.0.steps.lock().remove(&consumer.id());
+        if self.0.is_measured.load(Ordering::Relaxed) {
+            self.0.steps.lock().remove(&consumer.id());
+        }
         self.pool().unregister(consumer);
     }
 

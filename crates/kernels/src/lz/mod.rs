@@ -121,6 +121,8 @@ pub struct Block<'a, F> {
     output: &'a mut [u8],
     read: usize,
     written: usize,
+    /// Of those, what fast loops wrote.
+    by_loops: usize,
     outcome: Option<Result<(), DecodeError>>,
     format: PhantomData<F>,
 }
@@ -129,7 +131,8 @@ impl<'a, F: Format> Block<'a, F> {
     /// `input` is a whole block, `output` has exactly the size that it decodes to.
     #[must_use]
     pub fn new(input: &'a [u8], output: &'a mut [u8]) -> Self {
-        let mut block = Self { input, output, read: 0, written: 0, outcome: None, format: PhantomData };
+        let mut block =
+            Self { input, output, read: 0, written: 0, by_loops: 0, outcome: None, format: PhantomData };
         match F::begin(block.input, block.output.len()) {
             Ok(read) => block.read = read,
             Err(error) => block.end(Err(error)),
@@ -149,6 +152,12 @@ impl<'a, F: Format> Block<'a, F> {
         self.written
     }
 
+    /// Bytes that fast loops decoded so far; the exact loop decoded the others.
+    #[must_use]
+    pub fn by_loops(&self) -> usize {
+        self.by_loops
+    }
+
     /// The compressed bytes, and the buffer for the decoded ones.
     #[must_use]
     pub fn parts(&mut self) -> (&'a [u8], &mut [u8]) {
@@ -164,6 +173,7 @@ impl<'a, F: Format> Block<'a, F> {
     /// Takes over the progress of a fast loop and, unless that stopped only because it reached its target,
     /// decodes the rest exactly.
     fn take(&mut self, (read, written, has_arrived): (usize, usize, bool)) {
+        self.by_loops += written - self.written;
         (self.read, self.written) = (read, written);
         if !has_arrived {
             let outcome = F::finish(self.input, read, self.output, written);

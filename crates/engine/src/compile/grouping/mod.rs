@@ -49,6 +49,7 @@ use datafusion::physical_plan::{
     Partitioning, PlanProperties, replace_children_if_necessary,
 };
 
+use self::aggregates::Aggregates;
 use self::chosen::{CHOSEN_MAX, Choice};
 use self::exchange::ExchangeExec;
 use self::first::First;
@@ -131,6 +132,17 @@ pub(crate) struct GroupExec {
     /// Partial groups have to be of so many rows on average, or rows are sent as they are.
     rows_per_group: usize,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// Whether our tables take the keys of these groups, and hold no more of each group than some numbers or a text.
+pub(crate) fn is_small(aggregate: &AggregateExec) -> bool {
+    let has_small_state = |name: &str| matches!(name, "count" | "sum" | "avg" | "min" | "max");
+    let functions = aggregate.aggr_expr();
+    table::keys(aggregate).is_some()
+        && (functions
+            .iter()
+            .all(|function| !function.is_distinct() && has_small_state(function.fun().name()))
+            || Aggregates::new(functions, aggregate.filter_expr(), aggregate.input()).is_some())
 }
 
 /// `plan` with an [`ExchangeExec`] where groups are sent from partial to final aggregations, unless something above relies

@@ -12,8 +12,7 @@ use crate::runtime::machine::Machine;
 /// Bytes of a gigabyte.
 const GIGABYTE: f64 = 1e9;
 
-/// A table of one row. Reading it measures the machine, once for each process, with memory that is small beside this
-/// limit.
+/// A table of one row. Reading it measures the machine, once for each process, with a part in sixteen of this limit at most.
 pub(crate) fn machine(memory_limit_bytes: usize) -> SystemTable {
     let fields = [
         ("cpu", DataType::Utf8),
@@ -29,7 +28,7 @@ pub(crate) fn machine(memory_limit_bytes: usize) -> SystemTable {
         let machine = Machine::this(memory_limit_bytes);
         let number = |number: f64| Arc::new(Float64Array::from(vec![number])) as ArrayRef;
         let values: Vec<ArrayRef> = vec![
-            Arc::new(StringArray::from(vec![machine.cpu.as_str()])),
+            Arc::new(StringArray::from(vec![machine.cpu])),
             Arc::new(StringArray::from(vec![Level::best().name()])),
             Arc::new(UInt64Array::from(vec![machine.threads as u64])),
             number(machine.bandwidth / GIGABYTE),

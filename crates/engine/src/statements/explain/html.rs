@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::report::{Report, Step};
-use super::text::{bytes, count, duration};
+use super::text::{bytes, count, duration, without_time};
 
 /// The page's head, up to its title.
 const HEAD: &str = r#"<!DOCTYPE html>
@@ -53,7 +53,7 @@ pub(super) fn write(report: &Report) -> String {
         report.threads,
         100.0 * report.busy,
         duration(report.planning_milliseconds),
-        escaped(&machine.cpu),
+        escaped(machine.cpu),
         machine.threads,
         machine.gb_per_second,
         machine.thread_gb_per_second,
@@ -67,7 +67,7 @@ pub(super) fn write(report: &Report) -> String {
 }
 
 fn step(page: &mut String, of: &Step) {
-    let time = of.milliseconds.map_or_else(|| "in the step above".to_owned(), duration);
+    let time = of.milliseconds.map_or_else(|| without_time(of).to_owned(), duration);
     let memory = if of.memory_bytes == 0 { String::new() } else { bytes(of.memory_bytes) };
     let _ = write!(
         page,

@@ -17,6 +17,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use self::report::{Report, Step};
 use super::Answer;
 use super::query::Run;
+use crate::compile::fast_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::guard::measured;
 use crate::runtime::machine::Machine;
@@ -24,6 +25,9 @@ use crate::runtime::progress::Progress;
 use crate::runtime::stream::StatementKind;
 use crate::runtime::work::blocking;
 use crate::session::Session;
+
+/// Why no step is ours, where the user wants none.
+const SLOW_PATH: &str = "keirin.fast_path is off";
 
 /// How it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +109,12 @@ pub(super) fn analyze(session: &Session, plan: LogicalPlan, format: Format, is_v
 /// Tells the steps of a plan, which does not run.
 pub(super) async fn show(session: &Session, plan: LogicalPlan) -> Result<Answer> {
     let run = Run::new(session, plan, Progress::default());
-    let plan = run.unguarded(&run.session.state()).await?;
-    let column: ArrayRef = Arc::new(StringArray::from(vec![text::write_plan(&Step::planned(&plan))]));
+    let state = run.session.state();
+    let mut steps = Step::planned(&run.unguarded(&state).await?);
+    if !fast_path::is_on(state.config_options()) {
+        steps.blame(SLOW_PATH);
+    }
+    let column: ArrayRef = Arc::new(StringArray::from(vec![text::write_plan(&steps)]));
     Ok(Answer::rows(RecordBatch::try_new(schema(), vec![column])?))
 }
 
@@ -114,7 +122,7 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]))
 }
 
-async fn report(run: Run, machine: &'static Machine) -> Result<Report> {
+async fn report(run: Run, machine: Machine) -> Result<Report> {
     let state = run.session.state();
     let began = Instant::now();
     let plan = measured(run.unguarded(&state).await?, &run.session.stop())?;
@@ -127,5 +135,9 @@ async fn report(run: Run, machine: &'static Machine) -> Result<Report> {
     }
     drop(batches);
     let threads = state.config().target_partitions();
-    Ok(Report::new(&plan, rows, [planning, began.elapsed()], threads, machine))
+    let mut report = Report::new(&plan, rows, [planning, began.elapsed()], threads, &machine);
+    if !fast_path::is_on(state.config_options()) {
+        report.plan.blame(SLOW_PATH);
+    }
+    Ok(report)
 }

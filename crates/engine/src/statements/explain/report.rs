@@ -31,7 +31,7 @@ pub(super) struct Report {
 
 #[derive(Debug, Serialize)]
 pub(super) struct MachineReport {
-    pub(super) cpu: String,
+    pub(super) cpu: &'static str,
     pub(super) threads: usize,
     /// Gigabytes (10^9) a second that one thread reads from memory, and all together.
     pub(super) thread_gb_per_second: f64,
@@ -133,7 +133,7 @@ impl Report {
         let offered = milliseconds(elapsed) * threads as f64;
         let busy = if offered > 0.0 { (worked / offered).min(1.0) } else { 0.0 };
         let machine = MachineReport {
-            cpu: machine.cpu.clone(),
+            cpu: machine.cpu,
             threads: machine.threads,
             thread_gb_per_second: machine.thread_bandwidth / 1e9,
             gb_per_second: machine.bandwidth / 1e9,
@@ -234,6 +234,12 @@ impl Step {
         step.decoded = measured.decoded().decoded().into_iter().map(Decoded::of).collect();
         step.decoded.sort_by_key(|decoded| Reverse(decoded.bytes));
         step
+    }
+
+    /// Says of all steps that could be of ours why they are not.
+    pub(super) fn blame(&mut self, why: &str) {
+        self.why_not.iter_mut().for_each(|told| why.clone_into(told));
+        self.inputs.iter_mut().for_each(|input| input.blame(why));
     }
 
     /// The sum of `value` over this step and all below.

@@ -34,7 +34,7 @@ pub(super) fn write(report: &Report, is_verbose: bool) -> String {
         "memory",
     );
     let numbers = |of: &Step| {
-        let time = of.milliseconds.map_or_else(|| "above".to_owned(), duration);
+        let time = of.milliseconds.map_or_else(|| without_time(of).to_owned(), duration);
         let share = of.milliseconds.map_or_else(String::new, |_| format!("{:.0}", 100.0 * of.share));
         let memory = if of.memory_bytes == 0 { String::new() } else { bytes(of.memory_bytes) };
         format!("{time:>8} {share:>3}  {:>7}  {memory:>8}  ", of.rows.map(count).unwrap_or_default())
@@ -123,7 +123,7 @@ impl Tree<'_> {
 /// What is told of a step below its line.
 pub(super) fn details(of: &Step, is_verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    lines.extend(of.why_not.iter().map(|why| format!("not Keirin's for: {why}")));
+    lines.extend(of.why_not.iter().map(|why| format!("not Keirin's: {why}")));
     if let Some((speed, share)) = of.gb_per_second.zip(of.bandwidth_share)
         && (is_verbose || of.share >= 0.01)
     {
@@ -153,6 +153,11 @@ pub(super) fn details(of: &Step, is_verbose: bool) -> Vec<String> {
         }
     }));
     lines
+}
+
+/// What is told of a step that took no time: the step above does its work, or nobody asked for its rows.
+pub(super) fn without_time(of: &Step) -> &'static str {
+    if of.rows.is_some_and(|rows| rows > 0) { "above" } else { "-" }
 }
 
 fn plural(number: u64, word: &str) -> String {

@@ -533,6 +533,10 @@ impl ExecutionPlan for StoredScan {
         let columns = new_projections_for_columns(projection.expr(), &self.projection);
         let partitions = self.partition_count();
         let scan = Self::new(self.table.clone(), Some(&columns), &self.filters, self.limit, partitions)?;
+        let scan = match self.properties.output_ordering() {
+            Some(_) => scan,
+            None => scan.without_order().unwrap_or(scan),
+        };
         Ok(Some(Arc::new(scan.with(|scan| scan.keeps_order = self.keeps_order))))
     }
 
