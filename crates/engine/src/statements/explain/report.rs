@@ -236,10 +236,14 @@ impl Step {
         step
     }
 
-    /// Says of all steps that could be of ours why they are not.
+    /// Says of the whole plan, and of no step by itself, why it is not ours.
     pub(super) fn blame(&mut self, why: &str) {
-        self.why_not.iter_mut().for_each(|told| why.clone_into(told));
-        self.inputs.iter_mut().for_each(|input| input.blame(why));
+        fn acquit(step: &mut Step) {
+            step.why_not = None;
+            step.inputs.iter_mut().for_each(acquit);
+        }
+        acquit(self);
+        self.why_not = Some(why.to_owned());
     }
 
     /// The sum of `value` over this step and all below.
