@@ -19,7 +19,7 @@ const SURPRISE_DOUBT: f32 = 0.25;
 /// Observations more than this many standard deviations above the belief are clipped.
 const CLIP: f32 = 3.0;
 /// The drift of a mean in one call of the race: a standard deviation, as a share of the mean.
-const DRIFT: f32 = 0.003;
+const DRIFT: f32 = 0.0015;
 /// Standard deviation of a belief from one observation, as a share of the mean.
 const FIRST_DEVIATION: f32 = 0.2;
 /// Standard deviation of a belief taken over from a similar race. Ratios between arms differ more from stream to stream
@@ -184,7 +184,7 @@ fn learned(belief: Belief, elapsed: u32, observed: f32, weight: f32) -> ((f32, f
     let usual_noise = belief.noise.max(floor(belief.mean));
     let noise = usual_noise / weight;
     let deviation = (variance + noise).sqrt();
-    if observed < belief.mean - CLIP * deviation || observed < belief.mean / 2.0 {
+    if observed < belief.mean - CLIP * deviation {
         return fresh(observed);
     }
     let surprise = observed - belief.mean;

@@ -21,7 +21,7 @@ pub const ARM_COUNT_MAX: usize = 64;
 
 /// An arm is hopeless, and its second call is put off, if its first call took this many times as long as the best
 /// arm's.
-const HOPELESS: f32 = 1.5;
+const HOPELESS: f32 = 1.2;
 /// Calls of the race after which a hopeless arm gets its second call: the first may have been preempted.
 const PUT_OFF_CALLS: u32 = 128;
 

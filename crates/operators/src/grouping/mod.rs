@@ -45,9 +45,11 @@ const PART_BITS: u32 = 8;
 const CHUNK_ROWS: usize = 1 << 13;
 /// Rows that are sorted at a time.
 const SORTED_ROWS: usize = 1 << 16;
-/// So many groups of a thread stay in the second cache. With more of them, each has to be of some rows.
+/// So many groups of a thread stay in the second cache. With more of them, each has to be of some rows, or rows are kept as
+/// they are; fewer rows where groups are set aside soon, which no other thread merges.
 const GROUPS_TRIED: usize = 1 << 13;
-const ROWS_PER_GROUP: usize = 2;
+const ROWS_PER_GROUP: usize = 4;
+const ROWS_PER_CLUSTERED_GROUP: usize = 2;
 /// A table of so many groups is given up and begins anew.
 const GROUPS_MAX: usize = 1 << 16;
 /// Before that, it grows as long as new groups become rarer by this share: keys that come back at any time are worth a
@@ -343,7 +345,8 @@ impl<K: PackedKey> Worker<K> {
         }
         let new_groups = self.table.len() - self.judged_groups;
         let percent = 100 * (self.row_count - self.judged_rows) / new_groups;
-        if self.row_count < ROWS_PER_GROUP * self.table.len() {
+        let rows_per_group = if self.is_clustered { ROWS_PER_CLUSTERED_GROUP } else { ROWS_PER_GROUP };
+        if self.row_count < rows_per_group * self.table.len() {
             self.passing = PASSED_PER_TRIED * self.row_count;
             self.give_up(level);
         } else if self.table.len() >= GROUPS_MAX
