@@ -36,8 +36,8 @@ use crate::compile::in_order::KeepOrder;
 use crate::compile::join::JoinRows;
 use crate::compile::plan_cache::{Change, Moment, PlanCache, Planned};
 use crate::compile::rules::{
-    AllSets, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, GroupsInOrder, LargeTop, LastFences,
-    Lists, Meanings, NestedOrder, OuterTypes, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
+    AllSets, Collations, CommonTypes, Concatenation, EarlyRows, Fences, Gathering, GroupsInOrder, LargeTop,
+    LastFences, Lists, Meanings, NestedOrder, OuterTypes, SemiJoins, SortKeys, Subqueries, Uuids, Volatile,
 };
 use crate::compile::sorting::SortRows;
 use crate::compile::subplans::SharingPlanner;
@@ -196,6 +196,7 @@ impl Session {
             .with_analyzer_rule(Arc::new(OuterTypes))
             .with_analyzer_rule(Arc::new(AsOfJoins))
             .with_analyzer_rule(Arc::new(NestedOrder))
+            .with_analyzer_rule(Arc::new(Collations))
             .with_analyzer_rule(Arc::new(Casts))
             .with_analyzer_rule(Arc::new(CheckArithmetic::new()))
             .with_analyzer_rule(Arc::new(Lists))

@@ -16,7 +16,8 @@ use keirin_race::Choice;
 use keirin_storage::part::Verify;
 use parking_lot::RwLock;
 
-use crate::compile::fast_path::{self, FAST_PATH_OPTION, PLAN_CACHE_OPTION};
+use crate::compile::fast_path::{self, FAST_PATH_OPTION, FastPath, PLAN_CACHE_OPTION};
+use crate::compile::rules::collation_named;
 use crate::database::{Shared, default_block_cache_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::memory;
@@ -71,6 +72,10 @@ fn decoder_name(decoder: ParquetDecoder) -> String {
     named.map_or_else(String::new, |(name, _)| (*name).to_owned())
 }
 
+fn of_session(options: &ConfigOptions) -> &FastPath {
+    options.extensions.get::<FastPath>().expect("each session has it")
+}
+
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "batch_rows",
@@ -111,6 +116,32 @@ const SETTINGS: &[Setting] = &[
             };
             settings.cache().change(|cache| cache.limit_bytes = bytes);
             Ok(())
+        },
+    },
+    Setting {
+        name: "collation",
+        scope: "session",
+        description: "The collation of texts for which none is declared or written: utf8mb4_0900_bin compares bytes; SHOW COLLATION lists all",
+        get: |settings| settings.options(|options| of_session(options).collation.clone()),
+        default: |_| fast_path::PLAIN.to_owned(),
+        set: |settings, value| {
+            let name = value.unwrap_or(fast_path::PLAIN);
+            let collation = collation_named(name).map_err(|error| error.to_string())?;
+            settings.set_option(fast_path::COLLATION_OPTION, collation.name())
+        },
+    },
+    Setting {
+        name: "collation_pad_order",
+        scope: "session",
+        description: "How spaces at the end of texts count, where a collation ignores them: 'tidb' as if they were not there, 'mysql' as if texts ended in any number",
+        get: |settings| settings.options(|options| of_session(options).collation_pad_order.clone()),
+        default: |_| fast_path::TIDB.to_owned(),
+        set: |settings, value| {
+            let order = value.unwrap_or(fast_path::TIDB).to_ascii_lowercase();
+            if order != fast_path::TIDB && order != fast_path::MYSQL {
+                return Err(format!("expected 'tidb' or 'mysql', found '{order}'"));
+            }
+            settings.set_option(fast_path::PAD_ORDER_OPTION, &order)
         },
     },
     Setting {

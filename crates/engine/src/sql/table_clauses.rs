@@ -11,9 +11,10 @@ use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use keirin_collation::UnknownCollation;
 
+use crate::compile::rules::collation_named;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sql::text::nearest;
 
 const CODEC: &str = "codec";
 
@@ -163,48 +164,16 @@ pub(crate) fn codec_of_option(option: &ColumnOption) -> Option<&str> {
     })
 }
 
-/// Collations that are accepted and remembered. Text is compared by its bytes, as the collations that end
-/// with `_bin` do, except that they ignore spaces at the end.
-const COLLATIONS: &[&str] = &[
-    "ascii_bin",
-    "binary",
-    "c",
-    "gb18030_bin",
-    "gb18030_chinese_ci",
-    "gbk_bin",
-    "gbk_chinese_ci",
-    "latin1_bin",
-    "posix",
-    "ucs_basic",
-    "utf8_bin",
-    "utf8_general_ci",
-    "utf8_unicode_ci",
-    "utf8mb3_bin",
-    "utf8mb3_general_ci",
-    "utf8mb3_unicode_ci",
-    "utf8mb4_0900_ai_ci",
-    "utf8mb4_0900_bin",
-    "utf8mb4_bin",
-    "utf8mb4_general_ci",
-    "utf8mb4_unicode_ci",
-];
-
 /// Refuses an unknown collation.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`].
 pub(crate) fn check_collation(name: &str) -> Result<()> {
-    let bare = name.trim_matches(['"', '`']).to_ascii_lowercase();
-    if COLLATIONS.contains(&bare.as_str()) {
-        return Ok(());
-    }
-    let error = Error::new(ErrorKind::NotFound, format!("collation '{name}' not found"));
-    Err(match nearest(&bare, COLLATIONS.iter().copied()) {
-        Some(meant) => error.with_hint(format!("did you mean {meant}?")),
-        None => error.with_hint(
-            "utf8mb4_bin, utf8mb4_0900_ai_ci and other names of MySQL are kept; text is compared by bytes",
-        ),
-    })
+    let unknown = |error: UnknownCollation| {
+        let refused = Error::new(ErrorKind::NotFound, format!("collation '{name}' not found"));
+        refused.with_hint(format!("did you mean {}? SHOW COLLATION lists all", error.nearest.join(", ")))
+    };
+    collation_named(name).map(drop).map_err(unknown)
 }
 
 /// The notice about clauses of a CREATE TABLE that have no effect.
@@ -242,13 +211,6 @@ pub(crate) fn notice(table: &CreateTable, clauses: &TableClauses) -> Option<Stri
     };
     if let Some(column) = table.columns.iter().find(has_length) {
         lines.push(format!("the length of {} is not enforced", column.data_type));
-    }
-    let collations = options().filter_map(|option| match option {
-        ColumnOption::Collation(name) => Some(name.to_string()),
-        _ => None,
-    });
-    if let Some(collation) = collations.chain(clauses.collation.clone()).find(|name| name.ends_with("_ci")) {
-        lines.push(format!("COLLATE {collation} is kept, and text is compared by its bytes"));
     }
     (!lines.is_empty()).then(|| lines.join("; "))
 }

@@ -13,11 +13,13 @@ use datafusion::sql::sqlparser::ast::{
     ShowStatementOptions,
 };
 use futures::TryStreamExt;
+use keirin_collation::Collation;
 
 use super::names::{find, not_found, object_name};
 use super::query::{self, Run};
 use super::{Answer, run_text};
 use crate::bind::column_names::shown;
+use crate::compile::fast_path::PLAIN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::progress::Progress;
 use crate::runtime::work::blocking;
@@ -278,6 +280,26 @@ pub(super) fn show_schemas(session: &Session, options: &ShowStatementOptions) ->
     rows([("name", Arc::new(StringArray::from(names)) as ArrayRef)])
 }
 
+/// `SHOW COLLATION [LIKE pattern]`.
+pub(super) fn show_collation(filter: Option<&ShowStatementFilter>) -> Result<Answer> {
+    let pattern = filter.map(pattern).transpose()?;
+    let is_wanted =
+        |collation: &Collation| pattern.as_ref().is_none_or(|pattern| like(pattern, collation.name()));
+    let found: Vec<Collation> = Collation::all().filter(is_wanted).collect();
+    let texts = |value: &dyn Fn(&Collation) -> &'static str| {
+        Arc::new(found.iter().map(value).map(Some).collect::<StringArray>()) as ArrayRef
+    };
+    let yes_or_no = |is: bool| if is { "Yes" } else { "" };
+    rows([
+        ("Collation", texts(&|collation| collation.name())),
+        ("Charset", texts(&|collation| collation.charset())),
+        ("Id", Arc::new(found.iter().map(|one| one.id().map(i64::from)).collect::<Int64Array>())),
+        ("Default", texts(&|collation| yes_or_no(collation.name() == PLAIN))),
+        ("Compiled", texts(&|_| "Yes")),
+        ("Pad_attribute", texts(&|collation| if collation.pads() { "PAD SPACE" } else { "NO PAD" })),
+    ])
+}
+
 /// `SHOW CREATE TABLE | VIEW name`: the statement that creates the table or view.
 pub(super) async fn show_create(
     session: &Session,
@@ -327,8 +349,12 @@ fn like_pattern(options: &ShowStatementOptions) -> Result<Option<String>> {
             filter
         }
     };
+    pattern(filter).map(Some)
+}
+
+fn pattern(filter: &ShowStatementFilter) -> Result<String> {
     match filter {
-        ShowStatementFilter::Like(pattern) | ShowStatementFilter::ILike(pattern) => Ok(Some(pattern.clone())),
+        ShowStatementFilter::Like(pattern) | ShowStatementFilter::ILike(pattern) => Ok(pattern.clone()),
         other => Err(Error::new(ErrorKind::Unsupported, format!("SHOW ... {other} is not supported"))
             .with_hint("use LIKE, or query information_schema.tables")),
     }

@@ -148,6 +148,9 @@ async fn standard(
         | ast::Statement::ShowSchemas { show_options, .. } => {
             return describe::show_schemas(session, show_options);
         }
+        ast::Statement::ShowCollation { filter } => {
+            return describe::show_collation(filter.as_ref());
+        }
         ast::Statement::ShowCreate { obj_type, obj_name } => {
             return describe::show_create(session, obj_type, obj_name).await;
         }
@@ -251,6 +254,17 @@ fn set_setting(session: &Session, set: &ast::Set) -> Result<Answer> {
         ast::Set::SetTimeZone { value, .. } => {
             session.settings().set("time_zone", Some(&setting_value(value)))?;
         }
+        // All text is UTF-8, in and out.
+        ast::Set::SetNames { charset_name, collation_name } => {
+            let charset = charset_name.value.to_ascii_lowercase();
+            if !["utf8mb4", "utf8mb3", "utf8", "utf-8"].contains(&charset.as_str()) {
+                let error =
+                    Error::new(ErrorKind::Unsupported, format!("SET NAMES {charset} is not supported"));
+                return Err(error.with_hint("all text is UTF-8: SET NAMES utf8mb4"));
+            }
+            session.settings().set("collation", collation_name.as_deref())?;
+        }
+        ast::Set::SetNamesDefault {} => session.settings().set("collation", None)?,
         other => return Err(Error::new(ErrorKind::Unsupported, format!("{other} is not supported"))),
     }
     Ok(Answer::done())

@@ -121,6 +121,10 @@ fn define_table(
         if let Some(collation) = clauses.collation.as_ref().filter(|_| is_text) {
             found.entry(stored::COLLATION.to_owned()).or_insert_with(|| collation.clone());
         }
+        if !is_text && found.contains_key(stored::COLLATION) {
+            let message = format!("column '{}' of type {} has no collation", field.name(), column.data_type);
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("COLLATE is for VARCHAR"));
+        }
         properties.push(found);
     }
     let mut definition = stored::define(&name.schema, &name.table, schema, &properties)?;

@@ -1,6 +1,7 @@
 //! Our rules on plans: logical ones run before DataFusion's own, physical ones after.
 
 mod all_sets;
+mod collations;
 mod common_types;
 mod concatenation;
 mod date_intervals;
@@ -41,6 +42,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 pub(crate) use all_sets::AllSets;
+pub(crate) use collations::{Collations, bare as bare_collation, named as collation_named};
 pub(crate) use common_types::{CommonTypes, with_common_types};
 pub(crate) use concatenation::{Concatenation, concatenation};
 pub(crate) use date_intervals::keep_hours;
@@ -64,6 +66,7 @@ pub(crate) use same_names::SameNames;
 pub(crate) use same_windows::SameWindows;
 pub(crate) use semi_joins::SemiJoins;
 pub(crate) use sort_keys::SortKeys;
+use subqueries::PREFIX as SUBQUERY_PREFIX;
 pub(crate) use subqueries::{LATERAL_MARK, Subqueries, mentions_outer};
 pub(crate) use uuids::{Uuids, as_text};
 pub(crate) use volatile::Volatile;

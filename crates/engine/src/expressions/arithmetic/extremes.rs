@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, BooleanArray, new_null_array};
 use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
@@ -17,11 +18,12 @@ use arrow::row::{OwnedRow, Row, RowConverter};
 use datafusion::common::{ScalarValue, internal_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
-    StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator,
+    ReversedUDAF, Signature, StatisticsArgs,
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
@@ -32,6 +34,14 @@ use crate::types::sql_type_name;
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Extreme<F> {
     inner: F,
+}
+
+/// `min` of an expression.
+pub(crate) fn smallest(expr: Expr) -> Expr {
+    static MIN: LazyLock<Arc<AggregateUDF>> =
+        LazyLock::new(|| Arc::new(AggregateUDF::new_from_impl(Extreme::<Min>::default())));
+    let function = AggregateFunction::new_udf(MIN.clone(), vec![expr], false, None, Vec::new(), None);
+    Expr::AggregateFunction(function)
 }
 
 /// `min` or `max`.

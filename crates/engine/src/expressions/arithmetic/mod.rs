@@ -31,7 +31,7 @@ use datafusion::optimizer::AnalyzerRule;
 pub(crate) use self::average::{DecimalQuotient, ExactAverage};
 pub(crate) use self::average_of_sum::average_of_sum;
 use self::checked::{Checked, Operation};
-pub(crate) use self::extremes::Extreme;
+pub(crate) use self::extremes::{Extreme, smallest};
 pub(crate) use self::floats::{FLOAT_STATE, float_states};
 pub(crate) use self::narrow::{Narrow, NarrowDecimals, Values};
 pub(crate) use self::sum::CheckedSum;

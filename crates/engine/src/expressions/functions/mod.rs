@@ -6,6 +6,7 @@
 mod aggregates;
 pub(crate) mod any_type;
 mod bounded;
+pub(crate) mod collations;
 mod count;
 mod date_diff;
 mod definitions;
@@ -137,6 +138,7 @@ impl ScalarUDFImpl for Function {
 fn ours(zone: &SessionZone) -> Vec<ScalarUDF> {
     let mut functions = any_type::functions();
     functions.extend(casts::functions(zone));
+    functions.extend(collations::functions());
     functions.extend(date_diff::functions());
     functions.extend(mysql::functions());
     functions.extend(once::functions());

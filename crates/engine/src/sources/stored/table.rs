@@ -114,6 +114,33 @@ impl Sizes {
 }
 
 impl StoredTable {
+    /// Those of the columns of these places in the schema of which the footers of all parts say that no text ends in a space.
+    pub(crate) fn without_trailing_spaces(&self, columns: &[usize]) -> Vec<usize> {
+        let field_of = |column: &usize| {
+            let name = self.schema.field(*column).name();
+            let field = self.table.definition.fields.iter().find(|field| field.name == *name)?;
+            (!self.initial.contains_key(&field.id)).then_some((*column, field.id))
+        };
+        let mut left: Vec<(usize, u32)> = columns.iter().filter_map(field_of).collect();
+        for part in self.table.parts() {
+            if left.is_empty() {
+                break;
+            }
+            let Ok(reader) = self.snapshot.open_part(&self.table, part) else { return Vec::new() };
+            let is_trimmed = |column: usize, stripe| {
+                let statistics = reader.statistics(column, stripe);
+                statistics.flags.has_no_trailing_spaces() || statistics.nulls == statistics.rows
+            };
+            left.retain(|(_, field)| {
+                // In parts that lack it the column is NULL.
+                let column = reader.fields().iter().position(|one| one.id == *field);
+                column
+                    .is_none_or(|column| (0..reader.stripe_count()).all(|stripe| is_trimmed(column, stripe)))
+            });
+        }
+        left.into_iter().map(|(column, _)| column).collect()
+    }
+
     /// From the footers of the parts; one that is damaged or newer counts as nothing.
     ///
     /// # Errors

@@ -24,10 +24,6 @@ pub(super) fn expr(expr: &Expr) -> Result<()> {
         | Expr::ILike { negated: _, any, expr: _, pattern: _, escape_char: _ } => {
             refuse(&[(*any, "LIKE ANY", "regexp_like(s, 'a|b'), or LIKE with OR")])
         }
-        Expr::Collate { expr: _, collation } => {
-            Err(unsupported(format!("COLLATE {collation} in an expression"))
-                .with_hint("lower(s) ignores case"))
-        }
         Expr::Struct { values: _, fields } => {
             refuse(&[(!fields.is_empty(), "STRUCT<...>(...)", "{'name': value}")])
         }
@@ -56,6 +52,7 @@ pub(super) fn expr(expr: &Expr) -> Result<()> {
         | Expr::AllOp { .. }
         | Expr::UnaryOp { .. }
         | Expr::AtTimeZone { .. }
+        | Expr::Collate { .. }
         | Expr::Extract { .. }
         | Expr::Ceil { .. }
         | Expr::Floor { .. }

@@ -13,8 +13,12 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::unsupported;
 use crate::bind::relations::normalized;
+use crate::compile::rules::bare_collation;
 use crate::error::{Error, ErrorKind, Result};
+use crate::expressions::functions::call;
+use crate::expressions::functions::collations::COLLATE;
 use crate::sql::parser::{parse_expression, select_from};
+use crate::sql::table_clauses::check_collation;
 
 /// The most elements of a CUBE.
 const CUBE_MAX: usize = 12;
@@ -411,6 +415,13 @@ pub(super) fn expr(expr: &mut Expr) -> Result<()> {
             if let Some(escape) = escape_char.take() {
                 with_backslashes(pattern, &escape)?;
             }
+            Ok(())
+        }
+        Expr::Collate { expr: text, collation } => {
+            let name = collation.to_string();
+            check_collation(&name)?;
+            let name = Expr::value(Value::SingleQuotedString(bare_collation(&name).to_owned()));
+            *expr = call(COLLATE, vec![(**text).clone(), name]);
             Ok(())
         }
         _ => Ok(()),

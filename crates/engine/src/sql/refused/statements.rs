@@ -132,6 +132,7 @@ pub(super) fn statement(statement: &Statement) -> Result<()> {
             ])?;
             show(show_options)
         }
+        Statement::ShowCollation { filter: _ } => Ok(()),
         Statement::ShowDatabases { terse, history, show_options }
         | Statement::ShowSchemas { terse, history, show_options } => {
             refuse(&[(*terse, "SHOW TERSE", ""), (*history, "HISTORY", "")])?;

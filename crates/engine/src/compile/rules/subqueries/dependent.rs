@@ -27,23 +27,31 @@ use crate::compile::windows::EXCLUDE_MARK;
 use super::on::joined_lateral;
 use super::recursive::WorkTable;
 
-const PREFIX: &str = "keirin subquery ";
+pub(crate) const PREFIX: &str = "keirin subquery ";
 const LIMIT_PREFIX: &str = "keirin limit ";
 
 /// Generates unique names.
-#[derive(Default)]
-pub(super) struct Names(usize);
+pub(super) struct Names {
+    count: usize,
+    /// Texts may be compared by collations: their keys come into conditions later, and DataFusion pulls up comparisons of
+    /// columns alone.
+    pub(super) has_collations: bool,
+}
 
 impl Names {
+    pub(super) fn new(has_collations: bool) -> Self {
+        Self { count: 0, has_collations }
+    }
+
     pub(super) fn fresh(&mut self) -> String {
-        self.0 += 1;
-        format!("{PREFIX}{}", self.0)
+        self.count += 1;
+        format!("{PREFIX}{}", self.count)
     }
 
     /// For a row number that stands for a LIMIT.
     pub(super) fn of_limit(&mut self) -> String {
-        self.0 += 1;
-        format!("{LIMIT_PREFIX}{}", self.0)
+        self.count += 1;
+        format!("{LIMIT_PREFIX}{}", self.count)
     }
 }
 

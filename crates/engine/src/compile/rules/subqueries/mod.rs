@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+pub(super) use dependent::PREFIX;
 use dependent::{Names, check_mentioned, mentioned, repeatable};
 use joined::{compared, contains, exists, scalar};
 pub(crate) use on::LATERAL_MARK;
@@ -39,6 +40,7 @@ use plans::{
 };
 use recursive::check_recursive;
 
+use super::collations::may_collate;
 use super::rewrite_expressions;
 
 /// See the [module](self). Must run before the other analyzer rules, which refuse what it handles.
@@ -46,9 +48,9 @@ use super::rewrite_expressions;
 pub(crate) struct Subqueries;
 
 impl AnalyzerRule for Subqueries {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         check_recursive(&plan)?;
-        let mut names = Names::default();
+        let mut names = Names::new(may_collate(&plan, options)?);
         // Inner subqueries first: the joins that replace them are then part of the outer ones.
         let plan = plan.transform_up_with_subqueries(|node| rewrite(node, &mut names)).data()?;
         check_passed(&plan)?;
@@ -182,6 +184,7 @@ fn values(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPla
                             && has_one_row(subquery)
                             && has_a_row(&subquery.subquery)
                             && keeps_columns(&subquery.subquery)
+                            && !names.has_collations
                             && is_pulled_up(subquery, Asked::Value, None)) =>
                     {
                         scalar(&base, &input, subquery, names)?

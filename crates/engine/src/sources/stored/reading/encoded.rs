@@ -14,11 +14,14 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
 };
 use keirin_kernels::compare::Comparison;
-use keirin_kernels::text::{LikePattern, SearchMethod, Strings, like};
+use keirin_kernels::text::{
+    Inequality, LikePattern, Pad, SearchMethod, Strings, compare_constant, equal_constant, like,
+};
 use keirin_kernels::{BitBuffer, Level, Selection, bitmaps};
 use keirin_storage::part::{Constant, PartReader, Predicate};
 
 use super::super::types::arrow_type;
+use crate::expressions::functions::collations::Mapped;
 
 /// A longer list of values is looked up by hashes, of decoded rows.
 const QUESTIONS_MAX: usize = 8;
@@ -39,7 +42,44 @@ enum Question {
     IsNull,
     IsNotNull,
     Compare(Comparison, Value),
+    Like {
+        pattern: LikePattern,
+        is_negated: bool,
+    },
+    /// The same of what is made of texts by a collation.
+    Mapped {
+        of: Mapped,
+        test: Test,
+    },
+}
+
+#[derive(Debug)]
+enum Test {
+    Compare(Comparison, Vec<u8>),
     Like { pattern: LikePattern, is_negated: bool },
+}
+
+impl Test {
+    fn rows(&self, level: Level, rows: Strings<'_, i64>) -> BitBuffer {
+        let inequality =
+            |inequality, constant: &[u8]| compare_constant(level, rows, inequality, constant, Pad::None);
+        match self {
+            Self::Compare(Comparison::Equal, constant) => equal_constant(level, rows, constant),
+            Self::Compare(Comparison::NotEqual, constant) => {
+                bitmaps::not(level, equal_constant(level, rows, constant).as_bits())
+            }
+            Self::Compare(Comparison::Less, constant) => inequality(Inequality::Less, constant),
+            Self::Compare(Comparison::LessEqual, constant) => inequality(Inequality::LessOrEqual, constant),
+            Self::Compare(Comparison::Greater, constant) => inequality(Inequality::Greater, constant),
+            Self::Compare(Comparison::GreaterEqual, constant) => {
+                inequality(Inequality::GreaterOrEqual, constant)
+            }
+            Self::Like { pattern, is_negated } => {
+                let found = like(level, rows, pattern, Selection::All, SearchMethod::WholeBuffer);
+                if *is_negated { bitmaps::not(level, found.as_bits()) } else { found }
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -60,9 +100,10 @@ impl Condition {
             return Self::of(binary.left(), schema)?.or(Self::of(binary.right(), schema)?);
         }
         if let Some(list) = expression.downcast_ref::<InListExpr>() {
-            let column = list.expr().downcast_ref::<Column>()?.index();
+            let asked = Asked::of(list.expr())?;
+            let column = asked.column();
             let is_short = (1..=QUESTIONS_MAX).contains(&list.len()) && !list.negated();
-            let equal = |item| compare(Comparison::Equal, item, column, schema);
+            let equal = |item| compare(Comparison::Equal, item, &asked, schema);
             let questions = if is_short { list.list().iter().map(equal).collect() } else { None };
             return Some(Self::new(column, schema, questions?));
         }
@@ -140,7 +181,20 @@ impl Question {
             Self::IsNull => Predicate::IsNull,
             Self::IsNotNull => Predicate::IsNotNull,
             Self::Compare(comparison, Value::Text(text)) if wants_few => Predicate::Place(*comparison, text),
+            Self::Mapped { of, test: Test::Compare(comparison, constant) }
+                if !wants_few && of.is_trimming() =>
+            {
+                let matches = |rows: Strings<'_, i32>| without_spaces(level, rows, *comparison, constant);
+                return reader.filter(column, stripe, &Predicate::Text(&matches));
+            }
+            Self::Mapped { of, test } if !wants_few => {
+                let matches = |rows: Strings<'_, i32>| {
+                    of.ask(level, rows, |rows: Strings<'_, i64>| test.rows(level, rows))
+                };
+                return reader.filter(column, stripe, &Predicate::Text(&matches));
+            }
             _ if wants_few => return Ok(None),
+            Self::Mapped { .. } => return Ok(None),
             Self::Compare(comparison, value) => Predicate::Compare(*comparison, value.constant()),
             Self::Like { pattern, is_negated } => {
                 let matches = |rows: Strings<'_, i32>| {
@@ -154,16 +208,59 @@ impl Question {
     }
 }
 
+/// The comparison of texts with a constant, without the spaces at their ends.
+fn without_spaces(
+    level: Level,
+    rows: Strings<'_, i32>,
+    comparison: Comparison,
+    constant: &[u8],
+) -> BitBuffer {
+    let holds = |inequality| compare_constant(level, rows, inequality, constant, Pad::Trim);
+    let is_equal = || {
+        let [least, most] = [Inequality::GreaterOrEqual, Inequality::LessOrEqual].map(holds);
+        bitmaps::and(level, least.as_bits(), most.as_bits())
+    };
+    match comparison {
+        Comparison::Equal => is_equal(),
+        Comparison::NotEqual => bitmaps::not(level, is_equal().as_bits()),
+        Comparison::Less => holds(Inequality::Less),
+        Comparison::LessEqual => holds(Inequality::LessOrEqual),
+        Comparison::Greater => holds(Inequality::Greater),
+        Comparison::GreaterEqual => holds(Inequality::GreaterOrEqual),
+    }
+}
+
+/// A column, or what is made of its texts.
+enum Asked {
+    Column(usize),
+    Mapped(Mapped),
+}
+
+impl Asked {
+    fn of(expression: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+        let column = expression.downcast_ref::<Column>().map(|column| Self::Column(column.index()));
+        column.or_else(|| Mapped::of(expression).map(Self::Mapped))
+    }
+
+    fn column(&self) -> usize {
+        match self {
+            Self::Column(column) => *column,
+            Self::Mapped(mapped) => mapped.column,
+        }
+    }
+}
+
 /// What an expression asks of a column, if it is one question.
 fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usize, Question)> {
     let column = |expression: &Arc<dyn PhysicalExpr>| Some(expression.downcast_ref::<Column>()?.index());
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         let comparison = comparison(*binary.op())?;
-        return match (column(binary.left()), column(binary.right())) {
-            (Some(index), None) => Some((index, compare(comparison, binary.right(), index, schema)?)),
-            (None, Some(index)) => Some((index, compare(comparison.flip(), binary.left(), index, schema)?)),
-            _ => None,
+        let (asked, comparison, literal) = match (Asked::of(binary.left()), Asked::of(binary.right())) {
+            (Some(asked), None) => (asked, comparison, binary.right()),
+            (None, Some(asked)) => (asked, comparison.flip(), binary.left()),
+            _ => return None,
         };
+        return Some((asked.column(), compare(comparison, literal, &asked, schema)?));
     }
     if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
         return Some((column(is_null.arg())?, Question::IsNull));
@@ -172,7 +269,8 @@ fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usiz
         return Some((column(is_not_null.arg())?, Question::IsNotNull));
     }
     let expression = expression.downcast_ref::<LikeExpr>()?;
-    let index = column(expression.expr())?;
+    let asked = Asked::of(expression.expr())?;
+    let index = asked.column();
     let pattern = expression.pattern().downcast_ref::<Literal>()?.value();
     let ScalarValue::Utf8View(Some(pattern)) = pattern else { return None };
     // What a backslash means is Arrow's to say.
@@ -181,20 +279,30 @@ fn question(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usiz
         return None;
     }
     let (pattern, is_negated) = (LikePattern::new(pattern, None), expression.negated());
-    Some((index, Question::Like { pattern, is_negated }))
+    let question = match asked {
+        Asked::Column(_) => Question::Like { pattern, is_negated },
+        Asked::Mapped(of) => Question::Mapped { of, test: Test::Like { pattern, is_negated } },
+    };
+    Some((index, question))
 }
 
-/// The comparison of the column of this place with a literal that has its type.
+/// The comparison of what is asked with a literal that has its type.
 fn compare(
     comparison: Comparison,
     literal: &Arc<dyn PhysicalExpr>,
-    column: usize,
+    asked: &Asked,
     schema: &Schema,
 ) -> Option<Question> {
     let literal = literal.downcast_ref::<Literal>()?.value();
-    let is_alike = literal.data_type() == *schema.field(column).data_type();
+    let is_alike = literal.data_type() == *schema.field(asked.column()).data_type();
     let value = if is_alike { value(literal, comparison)? } else { return None };
-    Some(Question::Compare(comparison, value))
+    Some(match (asked, value) {
+        (Asked::Column(_), value) => Question::Compare(comparison, value),
+        (Asked::Mapped(of), Value::Text(text)) => {
+            Question::Mapped { of: of.clone(), test: Test::Compare(comparison, text) }
+        }
+        _ => return None,
+    })
 }
 
 impl Value {
