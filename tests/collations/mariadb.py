@@ -130,8 +130,7 @@ class Keirin:
     END = "end of answer"
 
     def __init__(self, binary):
-        command = [binary, "--no-progress", "--format", "csv", "--null-value", "NULL"]
-        command = [part for part in command if part not in ("--null-value", "NULL")]
+        command = [binary, "--no-progress", "--format", "csv"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, encoding="utf-8")
 
